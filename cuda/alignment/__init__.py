@@ -1,0 +1,1 @@
+"""GPU alignment kernels in numba.cuda."""

@@ -1,0 +1,1 @@
+"""The network's heavy operations: one folder each, with its plain PyTorch reference."""

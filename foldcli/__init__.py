@@ -1,0 +1,1 @@
+"""The command line of foldcli: from a protein sequence to a predicted structure."""

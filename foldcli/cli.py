@@ -1,0 +1,45 @@
+"""The command group. Subcommands are imported when named, so `--help` needs neither torch nor numba."""
+
+import importlib
+
+import click
+
+from foldcli.version import VERSION
+
+# name → the one line shown by `foldcli --help`, repeated here so that listing imports nothing heavy;
+# tests/cli/test_help.py compares it with each command's own help.
+COMMANDS = {
+    "fold": "Take protein sequences to predicted structures: search, cache-features, predict.",
+    "createdb": "Build a target database from FASTA files.",
+    "search": "Search a target database with protein queries.",
+    "cache-features": "Turn alignments into cached model features.",
+    "predict": "Predict structures from alignments or cached features.",
+}
+
+
+class LazyGroup(click.Group):
+    """A click group whose subcommands live in `foldcli.commands.<name>` and load on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"foldcli.commands.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, "--version", message="%(version)s")
+def cli() -> None:
+    """From a protein sequence to a predicted structure, on your own machine.
+
+    \b
+    foldcli search → foldcli cache-features → foldcli predict, chained by foldcli fold.
+    """

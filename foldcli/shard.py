@@ -1,0 +1,35 @@
+"""`--shard I/N`: every N-th target of the sorted names, so that array jobs never disagree."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `index` (1-based) of `count`."""
+
+    index: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """Read "I/N".
+
+        Raises:
+            ValueError: not of that form, or not 1 ≤ I ≤ N.
+        """
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if match is None:
+            raise ValueError(f"expected I/N such as 3/16, got {text!r}")
+        index, count = int(match[1]), int(match[2])
+        if not 1 <= index <= count:
+            raise ValueError(f"expected 1 ≤ I ≤ N, got {text!r}")
+        return cls(index, count)
+
+    def select(self, named: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+        """The (name, item) pairs of this shard, sorted by name before any is skipped."""
+        return sorted(named, key=lambda pair: pair[0])[self.index - 1 :: self.count]

@@ -1,0 +1,1 @@
+"""AlphaFold2 in PyTorch: parameters, network, recycling, and structure files."""

@@ -1,0 +1,1 @@
+"""Sequences in, alignments out: readers and writers, target database, profiles, statistics, engines."""
