@@ -11,7 +11,7 @@ Progress = Callable[[int, int | None], None]
 
 @contextlib.contextmanager
 def bar(description: str, unit: str) -> Iterator[Progress]:
-    """Yield a callback `(done, total)` that draws a bar on stderr, with rate and remaining time, if it is a TTY."""
+    """Yield a callback `(done, total)` that draws a bar with rate and remaining time if stderr is a TTY."""
     with tqdm(
         desc=description,
         unit=unit,
