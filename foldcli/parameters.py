@@ -1,0 +1,86 @@
+"""Where the network's parameters come from: a folder, the cache, or the untrained demo network."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from foldcli.paths import cache_dir
+from msa.errors import MissingError
+
+DEMO = "demo"
+UNTRAINED = "UNTRAINED demonstration network: coordinates and confidences mean nothing."
+ModelType = Literal["auto", "alphafold2_ptm", "alphafold2"]
+# what DeepMind published in December 2022; the same files ColabFold uses
+PUBLISHED = "https://storage.googleapis.com/alphafold/alphafold_params_2022-12-06.tar"
+
+
+@dataclass(frozen=True)
+class ParameterSource:
+    """The parameter file of one model.
+
+    Args:
+        number: 1 to 5.
+        config_name: such as "model_3_ptm", or "demo".
+        file: DeepMind's npz, or None for the demo network.
+    """
+
+    number: int
+    config_name: str
+    file: Path | None
+
+    @property
+    def label(self) -> str:
+        """As ColabFold names it in files: alphafold2_ptm_model_3 or alphafold2_model_3."""
+        kind = (
+            "alphafold2"
+            if self.file is not None and not self.config_name.endswith("_ptm")
+            else "alphafold2_ptm"
+        )
+        return f"{kind}_model_{self.number}"
+
+    @property
+    def untrained(self) -> bool:
+        return self.file is None
+
+
+def find_parameters(
+    given: str | None, numbers: tuple[int, ...], model_type: ModelType
+) -> list[ParameterSource]:
+    """The parameters to use for each model number.
+
+    Args:
+        given: a folder, "demo", or None for `$FOLDCLI_CACHE/params`.
+        numbers: models asked for, in order.
+        model_type: "auto" takes params_model_N_ptm.npz where it is there, else params_model_N.npz.
+
+    Raises:
+        MissingError: a file is not there; the remedy tells how to get DeepMind's.
+    """
+    if given == DEMO:
+        return [ParameterSource(number, DEMO, None) for number in numbers]
+    folder = Path(given) if given is not None else cache_dir() / "params"
+    if not folder.is_dir():
+        raise MissingError(f"no network parameters: {folder} is not a folder", _remedy(folder))
+    suffixes = {"auto": ("_ptm", ""), "alphafold2_ptm": ("_ptm",), "alphafold2": ("",)}[model_type]
+    return [_find(folder, number, suffixes) for number in numbers]
+
+
+def _find(folder: Path, number: int, suffixes: tuple[str, ...]) -> ParameterSource:
+    names = [f"model_{number}{suffix}" for suffix in suffixes]
+    for name in names:
+        for place in (folder, folder / "params"):
+            file = place / f"params_{name}.npz"
+            if file.is_file():
+                return ParameterSource(number, name, file)
+    wanted = " or ".join(f"params_{name}.npz" for name in names)
+    raise MissingError(f"no network parameters: {folder} has no {wanted}", _remedy(folder))
+
+
+def _remedy(folder: Path) -> str:
+    return (
+        "DeepMind's parameters (CC BY 4.0, 5.3 GB) come with these lines:\n"
+        f"  mkdir -p {folder}\n"
+        f"  curl -fL {PUBLISHED} | tar -x -C {folder}\n"
+        f"  foldcli fold QUERY --db DB --params {folder} -o OUT\n"
+        f"To try the path without them: --params {DEMO} (an untrained network, its structures mean nothing)."
+    )

@@ -1,0 +1,74 @@
+"""From what a user names (FASTA files, folders, standard input) to targets with file-safe, unique names."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from foldcli.failures import Failures
+from msa.errors import InputError
+from msa.fasta import FastaRecord, read_fasta
+
+FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")
+COMPRESSED_SUFFIXES = ("", ".gz", ".bz2", ".xz", ".zst")
+
+
+def file_safe(name: str) -> str:
+    """`name` with everything but letters, digits, '.', '_' and '-' replaced, as in sp|P0CG48|UBC_HUMAN."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")
+    # leaves room for the longest suffix under the usual limit of 255 bytes a name
+    return safe[:150] or "target"
+
+
+def files_in(inputs: Sequence[str], suffixes: Sequence[str]) -> Iterator[str]:
+    """The files that inputs name: themselves, or, of a folder, those with the suffixes (also compressed).
+
+    Raises:
+        InputError: a folder holds no such file.
+    """
+    endings = tuple(suffix + packed for suffix in suffixes for packed in COMPRESSED_SUFFIXES)
+    for given in inputs:
+        if given == "-" or not Path(given).is_dir():
+            yield given
+            continue
+        found = sorted(str(path) for path in Path(given).iterdir() if path.name.lower().endswith(endings))
+        if not found:
+            raise InputError(f"the folder has no file ending in {', '.join(suffixes)}", given)
+        yield from found
+
+
+def unique_names(named: Iterable[tuple[str, str]]) -> None:
+    """Check that no two targets would write into one folder.
+
+    Args:
+        named: (file-safe name, where it comes from).
+
+    Raises:
+        InputError: two have one name.
+    """
+    seen: dict[str, str] = {}
+    for name, source in named:
+        if name in seen:
+            raise InputError(f"two targets have the name {name!r} (the other is in {seen[name]})", source)
+        seen[name] = source
+
+
+def read_queries(inputs: Sequence[str], failures: Failures) -> list[tuple[str, FastaRecord]]:
+    """(name, record) of every sequence in FASTA files, folders of them, or standard input.
+
+    A file that cannot be read goes to `failures` under its own name, and the others are read.
+
+    Raises:
+        InputError: two records would have the same name.
+    """
+    queries: list[tuple[str, FastaRecord]] = []
+    sources: list[tuple[str, str]] = []
+    for path in files_in(inputs, FASTA_SUFFIXES):
+        try:
+            records = list(read_fasta(path))
+        except (InputError, OSError) as error:
+            failures.add(path, error)
+            continue
+        queries += [(file_safe(record.id), record) for record in records]
+        sources += [(file_safe(record.id), path) for record in records]
+    unique_names(sources)
+    return queries

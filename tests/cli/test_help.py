@@ -1,0 +1,78 @@
+"""What the command line says of itself, and that it says so without loading torch or numba."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from foldcli.cli import COMMANDS, cli
+from foldcli.version import VERSION
+
+FOLDCLI = [sys.executable, "-m", "foldcli"]
+
+
+def loaded_after(*arguments: str) -> set[str]:
+    """The modules in sys.modules once `foldcli ARGUMENTS` has answered."""
+    code = (
+        "import sys, runpy, io, contextlib\n"
+        f"sys.argv = ['foldcli', *{arguments!r}]\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "    runpy.run_module('foldcli', run_name='__main__')\n"
+        "print(*sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(result.stdout.split())
+
+
+def test_version_is_bare() -> None:
+    result = subprocess.run([*FOLDCLI, "--version"], capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"{VERSION}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), *((name, "--help") for name in COMMANDS)])
+def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    assert not loaded_after(*arguments) & {"torch", "numba", "numpy", "Bio", "gemmi"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_listed_line_is_the_commands_own(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None and command.help
+    assert command.help.strip().splitlines()[0] == COMMANDS[name]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_does(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{name} {parameter.opts}"
+
+
+def test_the_reference_page_is_up_to_date(root: Path) -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", "import generate_cli; print(generate_cli.page(), end='')"],
+        cwd=root / "docs",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert (root / "docs" / "cli.md").read_text() == made, "run python docs/generate_cli.py"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["folde"], "No such command 'folde'"),
+        (["fold", "--no-such-option"], "No such option"),
+        (["fold"], "Missing argument"),
+    ],
+)
+def test_usage_errors_exit_with_2(arguments: list[str], said: str) -> None:
+    result = subprocess.run([*FOLDCLI, *arguments], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
