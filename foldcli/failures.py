@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from foldcli.errors import ExitCode, SomeTargetsFailed, describe, exit_code_of
 from foldcli.logs import logger
-from foldcli.paths import atomic_write
+from msa.atomic import atomic_write
 
 FAILURES = "failures.jsonl"
 T = TypeVar("T")

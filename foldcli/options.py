@@ -1,11 +1,20 @@
 """Options that several subcommands share, so that they are named and behave alike everywhere."""
 
+import functools
 import os
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from foldcli.logs import configure
 from foldcli.shard import Shard
+
+if TYPE_CHECKING:
+    from msa.search import SearchSettings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class ShardType(click.ParamType):
@@ -22,9 +31,42 @@ class ShardType(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+class ModelsType(click.ParamType):
+    """click type of `--models 1,2,3`."""
+
+    name = "N,N,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        numbers = value.split(",")
+        if not all(number in ("1", "2", "3", "4", "5") for number in numbers):
+            self.fail(f"expected numbers from 1 to 5 such as 1,2,3, got {value!r}", param, ctx)
+        return tuple(dict.fromkeys(map(int, numbers)))
+
+
+class DeviceType(click.ParamType):
+    """click type of `--device auto|cpu|cuda|cuda:N`."""
+
+    name = "auto|cpu|cuda[:N]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        kind, _, number = value.partition(":")
+        if value in ("auto", "cpu", "cuda") or (kind == "cuda" and number.isdecimal()):
+            return str(value)
+        self.fail(f"expected auto, cpu, cuda or cuda:N, got {value!r}", param, ctx)
+
+
 def available_cores() -> int:
     """Cores this process may use: the scheduler's affinity mask, not the machine's count."""
     return len(os.sched_getaffinity(0))
+
+
+def together(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several click options as one decorator, listed in the help in the order given."""
+    return lambda function: functools.reduce(lambda f, d: d(f), reversed(decorators), function)
 
 
 threads_option = click.option(
@@ -42,5 +84,176 @@ shard_option = click.option(
     help="Do every N-th target of the sorted names, from the I-th (1-based).",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Redo what is already there.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only warnings and errors on stderr.")
-verbose_option = click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
+out_option = click.option(
+    "-o",
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the results; made when absent.",
+)
+cache_option = click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    show_default="$FOLDCLI_CACHE/features",
+    help="Folder of the feature cache.",
+)
+database_option = click.option(
+    "--db",
+    required=True,
+    help="Target database from `foldcli createdb`, or a FASTA file, built once into $FOLDCLI_CACHE.",
+)
+params_option = click.option(
+    "--params",
+    show_default="$FOLDCLI_CACHE/params",
+    help="Folder with DeepMind's params_model_*.npz, or `demo`: an untrained network to try the path with.",
+)
+
+search_options = together(
+    click.option(
+        "-e", "--evalue", type=click.FloatRange(0), default=1e-3, show_default=True, help="Largest E-value."
+    ),
+    click.option(
+        "--max-seqs",
+        type=click.IntRange(1),
+        default=300,
+        show_default=True,
+        help="Targets that pass from the gapless filter to the alignment.",
+    ),
+    click.option(
+        "--min-ungapped-score",
+        type=click.IntRange(0),
+        default=15,
+        show_default=True,
+        help="Smallest score (half-bits) that passes the gapless filter.",
+    ),
+    click.option(
+        "--gap-open",
+        type=click.IntRange(1),
+        default=11,
+        show_default=True,
+        help="Cost of a gap's first residue.",
+    ),
+    click.option(
+        "--gap-extend",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Cost of each further residue of a gap.",
+    ),
+    click.option(
+        "--comp-bias-corr",
+        type=click.IntRange(0, 1),
+        default=1,
+        show_default=True,
+        help="Correct scores for the query's local composition (1) or not (0).",
+    ),
+    click.option(
+        "--min-seq-id",
+        type=click.FloatRange(0, 1),
+        default=0.0,
+        show_default=True,
+        help="Smallest fraction of identical residues.",
+    ),
+    click.option(
+        "-c",
+        "--coverage",
+        type=click.FloatRange(0, 1),
+        default=0.0,
+        show_default=True,
+        help="Smallest fraction of residues aligned; see --cov-mode.",
+    ),
+    click.option(
+        "--cov-mode",
+        type=click.IntRange(0, 2),
+        default=0,
+        show_default=True,
+        help="Coverage of query and target (0), target (1) or query (2).",
+    ),
+)
+
+predict_options = together(
+    click.option(
+        "--models", type=ModelsType(), default="1,2,3,4,5", show_default=True, help="Models to run, in order."
+    ),
+    click.option(
+        "--model-type",
+        type=click.Choice(["auto", "alphafold2_ptm", "alphafold2"]),
+        default="auto",
+        show_default=True,
+        help="Parameters with or without a PAE head; auto takes those with, where they are there.",
+    ),
+    click.option(
+        "--num-recycle",
+        type=click.IntRange(0),
+        default=3,
+        show_default=True,
+        help="Recycles after the first pass.",
+    ),
+    click.option(
+        "--recycle-early-stop-tolerance",
+        type=click.FloatRange(0),
+        default=0.0,
+        show_default="never",
+        help="Stop recycling once Cα distances change by less than this (Å, root mean square).",
+    ),
+    click.option("--num-seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds to run."),
+    click.option(
+        "--random-seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
+    ),
+    click.option(
+        "--max-seq",
+        type=click.IntRange(1),
+        default=512,
+        show_default=True,
+        help="Cluster centres, template rows included.",
+    ),
+    click.option(
+        "--max-extra-seq",
+        type=click.IntRange(1),
+        default=5120,
+        show_default=True,
+        help="Rows of the extra alignment.",
+    ),
+    click.option(
+        "--rank",
+        type=click.Choice(["auto", "plddt", "ptm"]),
+        default="auto",
+        show_default=True,
+        help="Rank models by this; auto is plddt.",
+    ),
+    click.option(
+        "--device", type=DeviceType(), default="auto", show_default=True, help="Where the network runs."
+    ),
+)
+
+
+def search_settings(options: dict[str, Any], threads: int) -> "SearchSettings":
+    """The settings of a search from the values of `search_options`."""
+    from msa.search import SearchSettings
+
+    return SearchSettings(
+        evalue=options["evalue"],
+        max_seqs=options["max_seqs"],
+        min_ungapped_score=options["min_ungapped_score"],
+        gap_open=options["gap_open"],
+        gap_extend=options["gap_extend"],
+        comp_bias_corr=bool(options["comp_bias_corr"]),
+        min_seq_id=options["min_seq_id"],
+        coverage=options["coverage"],
+        cov_mode=options["cov_mode"],
+        threads=threads,
+    )
+
+
+def logging_options(function: Command) -> Command:
+    """Add -q, -v and --log-json, and set up logging from them before the command runs."""
+
+    @click.option("-q", "--quiet", is_flag=True, help="Only warnings and errors on stderr.")
+    @click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
+    @click.option("--log-json", is_flag=True, help="Messages as JSON lines.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, quiet: bool, verbose: bool, log_json: bool, **kwargs: Any) -> Any:
+        configure(quiet, verbose, log_json)
+        return function(*args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]

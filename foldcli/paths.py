@@ -1,11 +1,10 @@
-"""Where files go, and how they get there without ever being seen half-written."""
+"""Where files go."""
 
-import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+
+from msa.atomic import atomic_write as atomic_write
 
 
 def cache_dir() -> Path:
@@ -16,34 +15,16 @@ def cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "foldcli"
 
 
-@contextlib.contextmanager
-def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path` that takes its name when the block ends without an exception.
-
-    Args:
-        path: final name; its folder is made when absent.
-        mode: "w" (UTF-8 text) or "wb".
+def make_writable_folder(folder: Path) -> None:
+    """Make a folder for results, and find out now whether it can be written.
 
     Raises:
-        OSError: the folder or file cannot be written; nothing stays behind under either name.
+        OSError: it cannot be made or written; the error names it.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes files private; give the result what the user's umask would have given
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        error.filename = str(path)
-        raise
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        error.filename = str(folder)
         raise

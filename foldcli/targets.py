@@ -8,6 +8,7 @@ from foldcli.failures import Failures
 from msa.errors import InputError
 from msa.fasta import FastaRecord, read_fasta
 
+ALIGNMENT_SUFFIXES = (".a3m", ".sto", ".stockholm", ".fasta", ".fa", ".afa", ".safetensors")
 FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")
 COMPRESSED_SUFFIXES = ("", ".gz", ".bz2", ".xz", ".zst")
 
@@ -72,3 +73,23 @@ def read_queries(inputs: Sequence[str], failures: Failures) -> list[tuple[str, F
         sources += [(file_safe(record.id), path) for record in records]
     unique_names(sources)
     return queries
+
+
+def target_name(path: str) -> str:
+    """The file-safe name of a target given as a file: its name without folder and known suffixes."""
+    name = "stdin" if path == "-" else Path(path).name
+    for suffix in (*filter(None, COMPRESSED_SUFFIXES), *ALIGNMENT_SUFFIXES):
+        if name.lower().endswith(suffix):
+            name = name[: -len(suffix)]
+    return file_safe(name)
+
+
+def alignment_targets(inputs: Sequence[str]) -> list[tuple[str, str]]:
+    """(name, path) of every alignment or cache entry that inputs name, folders included.
+
+    Raises:
+        InputError: a folder has none, or two files would have the same name.
+    """
+    named = [(target_name(path), path) for path in files_in(inputs, ALIGNMENT_SUFFIXES)]
+    unique_names(named)
+    return named

@@ -1,0 +1,85 @@
+"""`foldcli fold`: search, cache-features and predict, chained per target."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from foldcli import options
+from foldcli.shard import Shard
+
+
+@click.command("fold")
+@click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
+@options.database_option
+@options.params_option
+@options.out_option
+@options.search_options
+@options.predict_options
+@options.cache_option
+@options.threads_option
+@options.shard_option
+@options.overwrite_option
+@options.logging_options
+def command(
+    queries: tuple[str, ...],
+    db: str,
+    out: Path,
+    cache: Path | None,
+    threads: int,
+    shard: Shard,
+    overwrite: bool,
+    **settings: Any,
+) -> None:
+    """Take protein sequences to predicted structures: search, cache-features, predict.
+
+    QUERY is a FASTA file (each record is a target), a folder of them, or - for standard input.
+
+    \b
+    Each target gets a folder OUT/NAME with
+      NAME.a3m, NAME.m8                  the alignment and the hits
+      NAME_unrelaxed_rank_*.pdb, .cif    structures, best first, pLDDT as B-factor
+      NAME_scores_rank_*.json            pLDDT, PAE, pTM
+      NAME.done.json                     settings, versions, seconds and memory per stage
+
+    Finished targets are skipped; an interrupted run continues where it was. One target's failure does not
+    stop the others: exit code 5, and OUT/failures.jsonl names them.
+    """
+    from foldcli import done
+    from foldcli.failures import Failures
+    from foldcli.fingerprint import fingerprint
+    from foldcli.logs import logger
+    from foldcli.paths import cache_dir, make_writable_folder
+    from foldcli.pipeline import SearchStep, TargetRun, cached_features, parameter_identity, predict_target
+    from foldcli.progress import bar
+    from foldcli.runtime import prepare
+    from foldcli.targets import read_queries
+    from msa.alignments import read_alignment
+    from msa.build import database_from
+    from msa.fasta import FastaRecord
+
+    make_writable_folder(out)
+    failures = Failures(out)
+    targets = read_queries(queries, failures)
+    predictor = prepare(settings, threads)
+    with bar("building the database", "B") as progress:
+        database = database_from(Path(db), cache_dir(), progress)
+    step = SearchStep(database, options.search_settings(settings, threads))
+    parameters = parameter_identity(predictor.sources)
+
+    def fold(name: str, query: FastaRecord) -> None:
+        identity = step.identity(query) | {"parameters": parameters, "predict": predictor.settings}
+        key = fingerprint(identity)
+        target = TargetRun.begin(name, out)
+        if not overwrite and done.is_done(target.folder, name, key):
+            logger.info("%s: already done", name)
+            return
+        if overwrite:
+            target.clear()
+        a3m = step.run(target, query)
+        features = cached_features(target, [read_alignment(a3m)], cache or cache_dir() / "features")
+        predict_target(target, features, predictor, key, identity)
+
+    selected = shard.select(targets)
+    failures.run(selected, fold)
+    failures.finish(len(selected))

@@ -1,0 +1,76 @@
+"""`foldcli predict`: alignments or cached features in, ranked structures out."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from foldcli import options
+from foldcli.shard import Shard
+
+
+@click.command("predict")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@options.params_option
+@options.out_option
+@options.predict_options
+@options.cache_option
+@options.threads_option
+@options.shard_option
+@options.overwrite_option
+@options.logging_options
+def command(
+    targets: tuple[str, ...],
+    out: Path,
+    cache: Path | None,
+    threads: int,
+    shard: Shard,
+    overwrite: bool,
+    **settings: Any,
+) -> None:
+    """Predict structures from alignments or cached features.
+
+    TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence will do), an entry of a
+    feature cache (.safetensors), or a folder of alignments. The outputs are those of `foldcli fold`, but for
+    the search's.
+    """
+    from foldcli import done
+    from foldcli.failures import Failures
+    from foldcli.fingerprint import file_sha256, fingerprint
+    from foldcli.logs import logger
+    from foldcli.paths import cache_dir, make_writable_folder
+    from foldcli.pipeline import (
+        TargetRun,
+        cached_features,
+        entry_features,
+        parameter_identity,
+        predict_target,
+    )
+    from foldcli.runtime import prepare
+    from foldcli.targets import alignment_targets
+    from msa.alignments import read_alignment
+
+    make_writable_folder(out)
+    failures = Failures(out)
+    named = alignment_targets(targets)
+    predictor = prepare(settings, threads)
+    parameters = parameter_identity(predictor.sources)
+
+    def predict(name: str, path: Path) -> None:
+        identity = {"input": file_sha256(path), "parameters": parameters, "predict": predictor.settings}
+        key = fingerprint(identity)
+        target = TargetRun.begin(name, out)
+        if not overwrite and done.is_done(target.folder, name, key):
+            logger.info("%s: already done", name)
+            return
+        if overwrite:
+            target.clear()
+        if path.suffix == ".safetensors":
+            features = entry_features(target, path)
+        else:
+            features = cached_features(target, [read_alignment(path)], cache or cache_dir() / "features")
+        predict_target(target, features, predictor, key, identity)
+
+    selected = shard.select(named)
+    failures.run(selected, predict)
+    failures.finish(len(selected))

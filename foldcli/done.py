@@ -1,0 +1,65 @@
+"""done.json: what a finished target was made from, and what each step of it took."""
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from foldcli.measure import StageCost
+from foldcli.predictor import ModelResult, versions
+from msa.atomic import atomic_write
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished target.
+
+    Args:
+        name: the target.
+        fingerprint: hash of input and settings; the target is redone when it differs.
+        settings: what the fingerprint was taken of, readable.
+        ranking: best first.
+        costs: seconds and peak memory per stage, in order.
+        warnings: what a reader of the results must know.
+        facts: counts such as hits and alignment rows.
+    """
+
+    name: str
+    fingerprint: str
+    settings: dict[str, Any]
+    ranking: list[ModelResult]
+    costs: list[StageCost]
+    warnings: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write FOLDER/NAME.done.json; call it last."""
+        content = {
+            "format": FORMAT,
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "settings": self.settings,
+            "versions": versions(),
+            "facts": self.facts,
+            "warnings": self.warnings,
+            "ranking": [{"rank": i, **asdict(result)} for i, result in enumerate(self.ranking, 1)],
+            "stages": [cost.as_json() for cost in self.costs],
+        }
+        with atomic_write(path_of(folder, self.name)) as stream:
+            json.dump(content, stream, indent=1, default=str)
+            stream.write("\n")
+
+
+def path_of(folder: Path, name: str) -> Path:
+    return folder / f"{name}.done.json"
+
+
+def is_done(folder: Path, name: str, fingerprint: str) -> bool:
+    """Whether the target was finished from this input with these settings."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path_of(folder, name).read_text())
+        return isinstance(found, dict) and found.get("fingerprint") == fingerprint
+    return False

@@ -1,0 +1,198 @@
+"""The way of one target through search, features and prediction, resumable after each."""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foldcli import done
+from foldcli.fingerprint import fingerprint
+from foldcli.logs import logger
+from foldcli.measure import StageCost, Stopwatch
+from foldcli.parameters import UNTRAINED, ParameterSource
+from foldcli.predictor import Predictor
+from foldcli.progress import bar
+from msa.atomic import atomic_write
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from msa.alignments import Alignment
+    from msa.database import TargetDatabase
+    from msa.fasta import FastaRecord
+    from msa.search import SearchSettings
+
+WORK = ".work"
+SEARCHED = "search.json"
+
+
+@dataclass
+class TargetRun:
+    """One target on its way: where its files go and what its steps have cost."""
+
+    name: str
+    folder: Path
+    watch: Stopwatch
+    facts: dict[str, Any]
+    warnings: list[str]
+
+    @classmethod
+    def begin(cls, name: str, out: Path) -> "TargetRun":
+        return cls(name, out / name, Stopwatch(), {}, [])
+
+    @property
+    def work(self) -> Path:
+        """What is half-way; gone once the target is finished."""
+        return self.folder / WORK
+
+    def clear(self) -> None:
+        """Forget what was finished or half-way, so that all is done again."""
+        done.path_of(self.folder, self.name).unlink(missing_ok=True)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """Search one query, or take up the search of an interrupted run.
+
+    Args:
+        database: opened target database.
+        settings: see SearchSettings.
+    """
+
+    database: "TargetDatabase"
+    settings: "SearchSettings"
+
+    def identity(self, query: "FastaRecord") -> dict[str, Any]:
+        """What the hits depend on: query, content of the database, settings without the thread count."""
+        return {
+            "query": query.sequence,
+            "header": query.header,
+            "database": self.database.manifest.checksums,
+            "search": {key: value for key, value in asdict(self.settings).items() if key != "threads"},
+        }
+
+    def run(self, target: TargetRun, query: "FastaRecord") -> Path:
+        """Write NAME.a3m and NAME.m8 and return the A3M's path."""
+        from msa.formats.a3m import write_a3m
+        from msa.formats.m8 import DEFAULT_COLUMNS, write_m8
+        from msa.search import search
+
+        a3m = target.folder / f"{target.name}.a3m"
+        key = fingerprint(self.identity(query))
+        found = self._earlier(target)
+        if found is not None and found["fingerprint"] == key and a3m.is_file():
+            target.watch.costs.append(StageCost(**found["cost"]))
+            target.facts["search"] = found
+            return a3m
+        with target.watch.stage("search"), bar(f"{target.name}: search", "targets") as progress:
+            hits = search(query, self.database, self.settings, progress)
+            with atomic_write(target.folder / f"{target.name}.m8") as stream:
+                write_m8(stream, query, hits, DEFAULT_COLUMNS)
+            with atomic_write(a3m) as stream:
+                write_a3m(stream, query, hits)
+        target.facts["search"] = {
+            "fingerprint": key,
+            "hits": len(hits),
+            "cost": asdict(target.watch.costs[-1]),
+        }
+        with atomic_write(target.work / SEARCHED) as stream:
+            json.dump(target.facts["search"], stream)
+        return a3m
+
+    def _earlier(self, target: TargetRun) -> dict[str, Any] | None:
+        """The record of the search whose files lie in the target's folder, if one was finished."""
+        if (interrupted := _read_json(target.work / SEARCHED)) is not None:
+            return interrupted
+        finished = _read_json(done.path_of(target.folder, target.name))
+        return None if finished is None else finished["facts"].get("search")
+
+
+def cached_features(target: TargetRun, alignments: "list[Alignment]", cache: Path) -> "dict[str, np.ndarray]":
+    """The deterministic features of a target, from the cache or computed and put there."""
+    from features.cache import FeatureCache
+
+    with target.watch.stage("features"):
+        features, hit = FeatureCache(cache).load_or_make(alignments)
+    target.facts["feature_cache_hit"] = hit
+    _note_size(target, features)
+    return features
+
+
+def entry_features(target: TargetRun, path: Path) -> "dict[str, np.ndarray]":
+    """The deterministic features in one file of a feature cache."""
+    from features.cache import read_entry
+
+    with target.watch.stage("features"):
+        features = read_entry(path)
+    _note_size(target, features)
+    return features
+
+
+def _note_size(target: TargetRun, features: "dict[str, np.ndarray]") -> None:
+    rows, residues = features["msa"].shape
+    target.facts |= {"residues": int(residues), "alignment_rows": int(rows)}
+    if rows == 1:
+        target.warnings.append("the alignment holds the query alone")
+        logger.warning("%s: the alignment holds the query alone; expect low confidence", target.name)
+
+
+def predict_target(
+    target: TargetRun,
+    features: "dict[str, np.ndarray]",
+    predictor: Predictor,
+    key: str,
+    settings: dict[str, Any],
+) -> None:
+    """Predict, rank, write done.json, and clear what was half-way.
+
+    Args:
+        target: the target on its way.
+        features: deterministic features.
+        predictor: networks and settings.
+        key: the target's fingerprint.
+        settings: what it was taken of.
+    """
+    partial = target.work / f"predict-{key[:16]}"
+    with target.watch.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
+        ranked = predictor.run(target.name, features, target.folder, partial, progress)
+    if predictor.untrained:
+        target.warnings.append(UNTRAINED)
+    done.Done(target.name, key, settings, ranked, target.watch.costs, target.warnings, target.facts).write(
+        target.folder
+    )
+    shutil.rmtree(target.work, ignore_errors=True)
+    best = ranked[0]
+    seconds = sum(cost.seconds for cost in target.watch.costs)
+    confidence = f"pLDDT {best.plddt:.1f}" + ("" if best.ptm is None else f", pTM {best.ptm:.3f}")
+    logger.info(
+        "%s: %d residues, %d alignment rows, %s (%s), %.1f s → %s",
+        target.name,
+        target.facts["residues"],
+        target.facts["alignment_rows"],
+        "UNTRAINED, no meaning" if predictor.untrained else confidence,
+        best.tag,
+        seconds,
+        target.folder,
+    )
+
+
+def parameter_identity(sources: list[ParameterSource]) -> list[dict[str, Any]]:
+    """What tells one set of parameters from another: names and the checksums a npz holds of its arrays."""
+    import zipfile
+
+    def checksums(path: Path | None) -> str:
+        if path is None:
+            return "demo"
+        with zipfile.ZipFile(path) as archive:
+            return fingerprint([[entry.filename, entry.CRC] for entry in archive.infolist()])
+
+    return [{**asdict(replace(source, file=None)), "arrays": checksums(source.file)} for source in sources]
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,228 @@
+"""Predict one target with every model and seed, rank, and write the files of each rank."""
+
+import json
+import platform
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from foldcli.logs import logger
+from foldcli.parameters import UNTRAINED, ParameterSource
+from foldcli.progress import Progress
+from foldcli.version import VERSION
+from msa.atomic import atomic_write
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from model.alphafold import AlphaFold
+    from model.recycling import Prediction
+
+# the files of one model, each named TARGET_<middle>RANK_TAG.<suffix>
+KINDS = (("unrelaxed_", ".pdb"), ("unrelaxed_", ".cif"), ("scores_", ".json"))
+
+
+@dataclass(frozen=True)
+class PredictSettings:
+    """What a prediction depends on, its input and parameters apart.
+
+    Args:
+        num_recycle: recycles after the first pass.
+        recycle_early_stop_tolerance: Å; recycling ends when the Cα distances change by less. 0: never.
+        num_seeds, random_seed: seeds random_seed … random_seed + num_seeds − 1.
+        max_seq, max_extra_seq: rows of the clustered and of the extra alignment.
+        rank: "auto" is plddt, as ColabFold ranks monomers.
+    """
+
+    num_recycle: int = 3
+    recycle_early_stop_tolerance: float = 0.0
+    num_seeds: int = 1
+    random_seed: int = 0
+    max_seq: int = 512
+    max_extra_seq: int = 5120
+    rank: Literal["auto", "plddt", "ptm"] = "auto"
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """What the ranking and done.json need of one prediction."""
+
+    tag: str
+    plddt: float
+    ptm: float | None
+    num_recycles: int
+    seconds: float
+
+
+class Predictor:
+    """The networks of one run; each is read when first used and kept.
+
+    Args:
+        sources: models in the order in which they run.
+        settings: see PredictSettings.
+        device: a torch device, such as "cpu" or "cuda:0".
+    """
+
+    def __init__(self, sources: list[ParameterSource], settings: PredictSettings, device: str) -> None:
+        self.sources, self.settings, self.device = sources, settings, device
+        self._networks: dict[ParameterSource, AlphaFold] = {}
+
+    @property
+    def untrained(self) -> bool:
+        return any(source.untrained for source in self.sources)
+
+    def network(self, source: ParameterSource) -> "AlphaFold":
+        """The network of a parameter file.
+
+        Raises:
+            ParametersError: the file lacks a key, has a strange one, or a shape is wrong.
+        """
+        if source not in self._networks:
+            self._networks[source] = _build(source, self.device)
+        return self._networks[source]
+
+    def run(
+        self, name: str, features: "dict[str, np.ndarray]", folder: Path, partial: Path, progress: Progress
+    ) -> list[ModelResult]:
+        """Predict a target with all models and seeds.
+
+        Args:
+            name: file-safe name.
+            features: deterministic features.
+            folder: where the ranked files go.
+            partial: holds finished models until all are; a later call takes them up from there.
+            progress: called with passes done and passes in all.
+
+        Returns:
+            Best first.
+        """
+        settings = self.settings
+        seeds = range(settings.random_seed, settings.random_seed + settings.num_seeds)
+        jobs = [(source, seed) for seed in seeds for source in self.sources]
+        passes = settings.num_recycle + 1
+        partial.mkdir(parents=True, exist_ok=True)
+        results = []
+        for i, (source, seed) in enumerate(jobs):
+            tag = f"{source.label}_seed_{seed:03d}"
+            result = _finished(partial, tag)
+            if result is None:
+                result = self._predict(
+                    name,
+                    tag,
+                    source,
+                    seed,
+                    features,
+                    partial,
+                    partial_progress(progress, i * passes, len(jobs) * passes),
+                )
+            results.append(result)
+        progress(len(jobs) * passes, len(jobs) * passes)
+        ranked = rank(results, settings.rank)
+        publish(name, ranked, folder, partial)
+        return ranked
+
+    def _predict(
+        self,
+        name: str,
+        tag: str,
+        source: ParameterSource,
+        seed: int,
+        features: "dict[str, np.ndarray]",
+        partial: Path,
+        progress: Progress,
+    ) -> ModelResult:
+        from features.sampling import SamplingSettings, sample_features
+        from model.output.scores import scores_json
+        from model.output.structure import Provenance, mmcif_text, pdb_text
+        from model.recycling import RecyclingSettings, predict
+
+        start = time.perf_counter()
+        settings = self.settings
+        network = self.network(source)
+        drawn = sample_features(
+            features,
+            SamplingSettings(max_seq=settings.max_seq, max_extra_seq=settings.max_extra_seq),
+            num_iterations=settings.num_recycle + 1,
+            seed=seed,
+        )
+        recycling = RecyclingSettings(settings.num_recycle, settings.recycle_early_stop_tolerance)
+        prediction: Prediction = predict(network, drawn, recycling, progress)
+        provenance = Provenance(
+            name=name,
+            program=f"foldcli {VERSION}",
+            network=f"{tag.replace('_seed_', ', seed ')}, {prediction.num_recycles} recycles",
+            warning=UNTRAINED if source.untrained else None,
+        )
+        extra = {"untrained": True, "warning": UNTRAINED} if source.untrained else None
+        texts = (
+            pdb_text(prediction, provenance),
+            mmcif_text(prediction, provenance),
+            scores_json(prediction, extra),
+        )
+        for (middle, suffix), text in zip(KINDS, texts, strict=True):
+            with atomic_write(partial / f"{middle}{tag}{suffix}") as stream:
+                stream.write(text)
+        result = ModelResult(
+            tag=tag,
+            plddt=float(prediction.plddt.mean()),
+            ptm=None if prediction.ptm is None else float(prediction.ptm),
+            num_recycles=prediction.num_recycles,
+            seconds=round(time.perf_counter() - start, 3),
+        )
+        with atomic_write(partial / f"{tag}.result.json") as stream:
+            json.dump(asdict(result), stream)
+        logger.debug("%s: %s pLDDT %.1f in %.1f s", name, tag, result.plddt, result.seconds)
+        return result
+
+
+def partial_progress(progress: Progress, before: int, total: int) -> Progress:
+    """A callback for one job of several: what it reports comes on top of `before`."""
+    return lambda done, _: progress(before + done, total)
+
+
+def rank(results: list[ModelResult], by: str) -> list[ModelResult]:
+    """Best first: by mean pLDDT, or by pTM where every model gives one; equal ones stay in order."""
+    if by == "ptm" and all(result.ptm is not None for result in results):
+        return sorted(results, key=lambda result: -(result.ptm or 0.0))
+    return sorted(results, key=lambda result: -result.plddt)
+
+
+def publish(name: str, ranked: list[ModelResult], folder: Path, partial: Path) -> None:
+    """Move the finished files to their ranked names, replacing those of an earlier run."""
+    for middle, suffix in KINDS:
+        for old in folder.glob(f"{name}_{middle}rank_*{suffix}"):
+            old.unlink()
+    for number, result in enumerate(ranked, 1):
+        for middle, suffix in KINDS:
+            final = folder / f"{name}_{middle}rank_{number:03d}_{result.tag}{suffix}"
+            (partial / f"{middle}{result.tag}{suffix}").replace(final)
+    shutil.rmtree(partial)
+
+
+def versions() -> dict[str, str]:
+    """The versions of what the numbers depend on."""
+    from importlib.metadata import version
+
+    names = ("torch", "numpy", "numba")
+    return {"foldcli": VERSION, "python": platform.python_version()} | {name: version(name) for name in names}
+
+
+def _finished(partial: Path, tag: str) -> ModelResult | None:
+    path = partial / f"{tag}.result.json"
+    return ModelResult(**json.loads(path.read_text())) if path.is_file() else None
+
+
+def _build(source: ParameterSource, device: str) -> "AlphaFold":
+    from model.alphafold import AlphaFold
+    from model.config import model_config
+    from model.parameters import load_npz, random_parameters
+
+    config = model_config(source.config_name)
+    if source.file is None:
+        logger.warning("%s --params demo, model %d", UNTRAINED, source.number)
+        arrays = random_parameters(config, seed=source.number)
+    else:
+        arrays = load_npz(source.file, config)
+    return AlphaFold.from_parameters(config, arrays, device=device)

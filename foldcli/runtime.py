@@ -1,0 +1,57 @@
+"""From command-line settings to the objects that do the work: threads, device, parameters."""
+
+from typing import Any
+
+from foldcli.parameters import find_parameters
+from foldcli.predictor import Predictor, PredictSettings
+
+
+def prepare(settings: dict[str, Any], threads: int) -> Predictor:
+    """The predictor for the options of `foldcli predict` and `fold`.
+
+    Raises:
+        MissingError: parameters or the GPU asked for are not there.
+    """
+    # parameters are looked for before torch is imported, so that the common mistake is answered at once
+    sources = find_parameters(settings["params"], settings["models"], settings["model_type"])
+    device = choose_device(settings["device"])
+    set_threads(threads)
+    chosen = PredictSettings(
+        num_recycle=settings["num_recycle"],
+        recycle_early_stop_tolerance=settings["recycle_early_stop_tolerance"],
+        num_seeds=settings["num_seeds"],
+        random_seed=settings["random_seed"],
+        max_seq=settings["max_seq"],
+        max_extra_seq=settings["max_extra_seq"],
+        rank=settings["rank"],
+    )
+    return Predictor(sources, chosen, device)
+
+
+def set_threads(threads: int) -> None:
+    """Give torch and numba the same number of threads; they take turns, never both at once."""
+    import numba
+    import torch
+
+    torch.set_num_threads(threads)
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+
+
+def choose_device(asked: str) -> str:
+    """The torch device for `--device`: "auto" is the first GPU if there is one, else the CPU.
+
+    Raises:
+        MissingError: a GPU was asked for and there is none.
+    """
+    import torch
+
+    from msa.errors import MissingError
+
+    if asked == "auto":
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    if asked.startswith("cuda") and not torch.cuda.is_available():
+        raise MissingError(
+            f"--device {asked}: torch finds no CUDA GPU",
+            "Check the driver with nvidia-smi, or use --device cpu.",
+        )
+    return asked

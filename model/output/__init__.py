@@ -1,0 +1,1 @@
+"""Structure files and confidence scores of one prediction."""

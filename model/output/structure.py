@@ -1,0 +1,149 @@
+"""A prediction as PDB and mmCIF, with pLDDT (0–100) as the B-factor."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import gemmi
+import numpy as np
+
+from model import residue_constants
+from model.recycling import Prediction
+
+CHAIN = "A"
+# columns of a PDB line that hold text after "REMARK nnn "
+REMARK_WIDTH = 68
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a structure file says about where it comes from.
+
+    Args:
+        name: the target.
+        program: such as "foldcli 0.1.0".
+        network: such as "alphafold2_ptm_model_3, seed 0, 3 recycles".
+        warning: a sentence that must not be missed, or None; it goes first.
+    """
+
+    name: str
+    program: str
+    network: str
+    warning: str | None = None
+
+
+def pdb_text(prediction: Prediction, provenance: Provenance) -> str:
+    """The prediction in PDB format.
+
+    Coordinates are in Å with three decimals; residues without atoms (unknown residue types) are left out, as
+    AlphaFold does; chain A; numbering starts at residue_index + 1.
+
+    Raises:
+        ValueError: a coordinate does not fit the format's eight columns.
+    """
+    present = prediction.atom_positions[prediction.atom_mask > 0.5]
+    if present.size and not (np.isfinite(present).all() and present.min() > -999 and present.max() < 9999):
+        raise ValueError("coordinates are not finite or too large for the PDB format; use the mmCIF file")
+    structure = _structure(prediction, provenance.name)
+    lines = [provenance.warning] if provenance.warning else []
+    lines += [f"{provenance.program}, {provenance.network}", "B-factor: predicted lDDT-CA, 0 to 100"]
+    structure.raw_remarks = [f"REMARK   1 {piece}" for line in lines for piece in _wrapped(line)]
+    options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=False)
+    return structure.make_pdb_string(options)
+
+
+def mmcif_text(prediction: Prediction, provenance: Provenance) -> str:
+    """The prediction as mmCIF, with per-residue and mean pLDDT in ModelCIF's `_ma_qa_metric` categories."""
+    structure = _structure(prediction, provenance.name)
+    groups = gemmi.MmcifOutputGroups(True)
+    groups.cell = groups.symmetry = groups.origx = False
+    document = structure.make_mmcif_document(groups)
+    block = document.sole_block()
+    title = f"Predicted structure of {provenance.name}"
+    quote = gemmi.cif.quote
+    block.set_pair("_struct.entry_id", quote(provenance.name))
+    block.set_pair("_struct.title", quote(f"{provenance.warning} {title}" if provenance.warning else title))
+    software = block.init_mmcif_loop("_software.", ["pdbx_ordinal", "name", "classification", "description"])
+    software.add_row(["1", quote(provenance.program), "'model building'", quote(provenance.network)])
+    _add_plddt(block, prediction, provenance.warning)
+    return document.as_string()
+
+
+def _add_plddt(block: gemmi.cif.Block, prediction: Prediction, warning: str | None) -> None:
+    quote = gemmi.cif.quote
+    note = f"Predicted lDDT-CA, 0 to 100. {warning}" if warning else "Predicted lDDT-CA, 0 to 100"
+    metrics = block.init_mmcif_loop("_ma_qa_metric.", ["id", "name", "type", "mode", "description"])
+    metrics.add_row(["1", "pLDDT", "pLDDT", "global", quote(note)])
+    metrics.add_row(["2", "pLDDT", "pLDDT", "local", quote(note)])
+    overall = block.init_mmcif_loop(
+        "_ma_qa_metric_global.", ["ordinal_id", "model_id", "metric_id", "metric_value"]
+    )
+    overall.add_row(["1", "1", "1", f"{float(np.mean(prediction.plddt)):.2f}"])
+    local = block.init_mmcif_loop(
+        "_ma_qa_metric_local.",
+        [
+            "ordinal_id",
+            "model_id",
+            "label_asym_id",
+            "label_seq_id",
+            "label_comp_id",
+            "metric_id",
+            "metric_value",
+        ],
+    )
+    for i, (name, plddt) in enumerate(zip(_residue_names(prediction), prediction.plddt, strict=True), 1):
+        local.add_row([str(i), "1", CHAIN, str(i), name, "2", f"{plddt:.2f}"])
+
+
+def _residue_names(prediction: Prediction) -> list[str]:
+    return [residue_constants.RESTYPE_NAMES[code] for code in prediction.aatype]
+
+
+def _structure(prediction: Prediction, name: str) -> gemmi.Structure:
+    names = _residue_names(prediction)
+    chain = gemmi.Chain(CHAIN)
+    for i, residue_name in enumerate(names):
+        residue = gemmi.Residue()
+        residue.name = residue_name
+        residue.seqid = gemmi.SeqId(int(prediction.residue_index[i]) + 1, " ")
+        residue.label_seq = i + 1
+        residue.subchain = CHAIN
+        residue.entity_type = gemmi.EntityType.Polymer
+        for j in np.flatnonzero(prediction.atom_mask[i] > 0.5):
+            atom = gemmi.Atom()
+            atom.name = residue_constants.ATOM_TYPES[j]
+            atom.element = gemmi.Element(atom.name[0])
+            # three decimals, so that PDB and mmCIF hold the same numbers
+            atom.pos = gemmi.Position(*(round(float(x), 3) for x in prediction.atom_positions[i, j]))
+            atom.b_iso = round(float(prediction.plddt[i]), 2)
+            atom.occ = 1.0
+            residue.add_atom(atom)
+        if len(residue):
+            chain.add_residue(residue)
+    model = gemmi.Model(1)
+    model.add_chain(chain)
+    structure = gemmi.Structure()
+    structure.name = name
+    structure.add_model(model)
+    structure.entities.append(_entity(names))
+    structure.assign_serial_numbers()
+    return structure
+
+
+def _entity(names: Sequence[str]) -> gemmi.Entity:
+    entity = gemmi.Entity("1")
+    entity.entity_type = gemmi.EntityType.Polymer
+    entity.polymer_type = gemmi.PolymerType.PeptideL
+    entity.full_sequence = list(names)
+    entity.subchains = [CHAIN]
+    return entity
+
+
+def _wrapped(text: str) -> list[str]:
+    pieces, line = [], ""
+    for word in text.split():
+        if line and len(line) + 1 + len(word) > REMARK_WIDTH:
+            pieces.append(line)
+            line = word
+        else:
+            line = f"{line} {word}".strip()
+    return [*pieces, line]

@@ -1,0 +1,41 @@
+"""Files that are never seen half-written."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a temporary file beside `path` that takes its name when the block ends without an exception.
+
+    Args:
+        path: final name; its folder is made when absent.
+        mode: "w" (UTF-8 text) or "wb".
+
+    Raises:
+        OSError: the folder or file cannot be written; nothing stays behind under either name.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files private; give the result what the user's umask would have given
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        error.filename = str(path)
+        raise
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,25 @@
+"""Where files go."""
+
+from pathlib import Path
+
+import pytest
+
+from foldcli.paths import cache_dir, make_writable_folder
+
+
+def test_cache_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_dir() == tmp_path / "own"
+    monkeypatch.delenv("FOLDCLI_CACHE")
+    assert cache_dir() == tmp_path / "xdg" / "foldcli"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / ".cache" / "foldcli"
+
+
+def test_a_folder_under_a_file_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError) as caught:
+        make_writable_folder(tmp_path / "file" / "out")
+    assert str(tmp_path / "file") in str(caught.value)

@@ -1,0 +1,105 @@
+"""PDB and mmCIF files are read back by gemmi and Biopython with every number in its place."""
+
+import dataclasses
+import io
+
+import gemmi
+import numpy as np
+import pytest
+from Bio.PDB import MMCIFParser, PDBParser
+
+from model import residue_constants
+from model.output.structure import Provenance, mmcif_text, pdb_text
+from model.recycling import Prediction
+
+NAMES = ("MET", "GLY", "TRP", "SER")
+PROVENANCE = Provenance("target_1", "foldcli 0.0", "alphafold2_ptm_model_3, seed 0, 3 recycles")
+
+
+def prediction_of(aatype: list[int], seed: int = 0) -> Prediction:
+    """A made-up prediction with the right atoms for each residue type."""
+    rng = np.random.default_rng(seed)
+    length = len(aatype)
+    mask = residue_constants.ATOM37_MASK[aatype].astype(np.float32)
+    values = {
+        "aatype": np.array(aatype),
+        "residue_index": np.arange(length),
+        "atom_positions": rng.uniform(-80, 80, (length, 37, 3)).astype(np.float32) * mask[..., None],
+        "atom_mask": mask,
+        "plddt": rng.uniform(0, 100, length).astype(np.float32),
+        "ptm": 0.5,
+        "pae": rng.uniform(0.25, 31.5, (length, length)).astype(np.float32),
+        "max_pae": 31.75,
+        "num_recycles": 3,
+    }
+    required = {
+        field.name for field in dataclasses.fields(Prediction) if field.default is dataclasses.MISSING
+    }
+    return Prediction(**{name: values[name] for name in values if name in required or name in values})
+
+
+@pytest.fixture
+def prediction() -> Prediction:
+    codes = [residue_constants.RESTYPE_NAMES.index(name) for name in NAMES]
+    return prediction_of(codes)
+
+
+def check_atoms(structure: gemmi.Structure, prediction: Prediction) -> None:
+    residues = list(structure[0]["A"])
+    assert [residue.name for residue in residues] == list(NAMES)
+    for i, residue in enumerate(residues):
+        assert residue.seqid.num == i + 1
+        present = np.flatnonzero(prediction.atom_mask[i])
+        assert [atom.name for atom in residue] == [residue_constants.ATOM_TYPES[j] for j in present]
+        for atom, j in zip(residue, present, strict=True):
+            assert atom.element.name == atom.name[0]
+            assert np.allclose(atom.pos.tolist(), prediction.atom_positions[i, j], atol=5.1e-4)
+            assert atom.b_iso == pytest.approx(prediction.plddt[i], abs=5.1e-3)
+
+
+def test_pdb_reads_back(prediction: Prediction) -> None:
+    text = pdb_text(prediction, PROVENANCE)
+    check_atoms(gemmi.read_pdb_string(text), prediction)
+    assert max(map(len, text.splitlines())) <= 80
+    chain = PDBParser(QUIET=True).get_structure("x", io.StringIO(text))[0]["A"]
+    assert [residue.get_resname() for residue in chain] == list(NAMES)
+
+
+def test_mmcif_reads_back_with_plddt_per_residue(prediction: Prediction) -> None:
+    text = mmcif_text(prediction, PROVENANCE)
+    block = gemmi.cif.read_string(text).sole_block()
+    check_atoms(gemmi.make_structure_from_block(block), prediction)
+    rows = block.find("_ma_qa_metric_local.", ["label_seq_id", "label_comp_id", "metric_value"])
+    assert [(int(row[0]), row[1]) for row in rows] == list(enumerate(NAMES, 1))
+    assert np.allclose([float(row[2]) for row in rows], prediction.plddt, atol=5.1e-3)
+    overall = block.find("_ma_qa_metric_global.", ["metric_value"])
+    assert float(overall[0][0]) == pytest.approx(prediction.plddt.mean(), abs=5.1e-3)
+    chain = MMCIFParser(QUIET=True).get_structure("x", io.StringIO(text))[0]["A"]
+    assert [residue.get_resname() for residue in chain] == list(NAMES)
+
+
+def test_an_unknown_residue_keeps_its_number_and_has_no_atoms() -> None:
+    met, unknown = residue_constants.RESTYPE_NAMES.index("MET"), 20
+    prediction = prediction_of([met, unknown, met])
+    assert [r.seqid.num for r in gemmi.read_pdb_string(pdb_text(prediction, PROVENANCE))[0]["A"]] == [1, 3]
+    block = gemmi.cif.read_string(mmcif_text(prediction, PROVENANCE)).sole_block()
+    assert [row[0] for row in block.find("_entity_poly_seq.", ["mon_id"])] == ["MET", "UNK", "MET"]
+    assert [r.label_seq for r in gemmi.make_structure_from_block(block)[0]["A"]] == [1, 3]
+
+
+def test_the_warning_comes_first(prediction: Prediction) -> None:
+    warned = dataclasses.replace(PROVENANCE, warning="UNTRAINED network. " + "Means nothing at all. " * 5)
+    assert pdb_text(prediction, warned).splitlines()[0].startswith("REMARK   1 UNTRAINED network.")
+    assert "UNTRAINED" in gemmi.cif.read_string(mmcif_text(prediction, warned)).sole_block().find_value(
+        "_struct.title"
+    )
+    assert "UNTRAINED" not in pdb_text(prediction, PROVENANCE)
+
+
+def test_coordinates_that_do_not_fit_are_refused(prediction: Prediction) -> None:
+    prediction.atom_positions[0, 1, 0] = 12345.0
+    with pytest.raises(ValueError, match="too large"):
+        pdb_text(prediction, PROVENANCE)
+    prediction.atom_positions[0, 1, 0] = np.nan
+    with pytest.raises(ValueError, match="finite"):
+        pdb_text(prediction, PROVENANCE)
