@@ -1,7 +1,9 @@
 """The way of one target through search, features and prediction, resumable after each."""
 
+import contextlib
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +42,13 @@ class TargetRun:
     @classmethod
     def begin(cls, name: str, out: Path) -> "TargetRun":
         return cls(name, out / name, Stopwatch(), {}, [])
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Measure the block as one stage of this target."""
+        logger.debug("%s: %s", self.name, name)
+        with self.watch.stage(name):
+            yield
 
     @property
     def work(self) -> Path:
@@ -86,7 +95,7 @@ class SearchStep:
             target.watch.costs.append(StageCost(**found["cost"]))
             target.facts["search"] = found
             return a3m
-        with target.watch.stage("search"), bar(f"{target.name}: search", "targets") as progress:
+        with target.stage("search"), bar(f"{target.name}: search", "targets") as progress:
             hits = search(query, self.database, self.settings, progress)
             with atomic_write(target.folder / f"{target.name}.m8") as stream:
                 write_m8(stream, query, hits, DEFAULT_COLUMNS)
@@ -113,7 +122,7 @@ def cached_features(target: TargetRun, alignments: "list[Alignment]", cache: Pat
     """The deterministic features of a target, from the cache or computed and put there."""
     from features.cache import FeatureCache
 
-    with target.watch.stage("features"):
+    with target.stage("features"):
         features, hit = FeatureCache(cache).load_or_make(alignments)
     target.facts["feature_cache_hit"] = hit
     _note_size(target, features)
@@ -124,7 +133,7 @@ def entry_features(target: TargetRun, path: Path) -> "dict[str, np.ndarray]":
     """The deterministic features in one file of a feature cache."""
     from features.cache import read_entry
 
-    with target.watch.stage("features"):
+    with target.stage("features"):
         features = read_entry(path)
     _note_size(target, features)
     return features
@@ -155,7 +164,7 @@ def predict_target(
         settings: what it was taken of.
     """
     partial = target.work / f"predict-{key[:16]}"
-    with target.watch.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
+    with target.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
         ranked = predictor.run(target.name, features, target.folder, partial, progress)
     if predictor.untrained:
         target.warnings.append(UNTRAINED)

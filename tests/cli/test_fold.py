@@ -1,0 +1,275 @@
+"""`foldcli fold` as a user runs it: real subprocesses, the bundled example, the demo network."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import gemmi
+import pytest
+
+FOLDCLI = [sys.executable, "-m", "foldcli"]
+QUICK = [
+    "--params",
+    "demo",
+    "--models",
+    "3,4",
+    "--num-recycle",
+    "1",
+    "--max-extra-seq",
+    "64",
+    "--threads",
+    "2",
+]
+GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A cache of its own for the module, so that nothing of the user's is read or written."""
+    return os.environ | {"FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache"))}
+
+
+def fold(*arguments: str | Path, env: dict[str, str], **kwargs: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*FOLDCLI, "fold", *map(str, arguments)], env=env, capture_output=True, text=True, **kwargs
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(root: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out")
+    result = fold(
+        root / "examples/gb1.fasta", "--db", root / "examples/demo.fasta", *QUICK, "-o", out, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    assert "UNTRAINED" in result.stderr
+    (folder,) = (path for path in out.iterdir() if path.is_dir())
+    return folder
+
+
+def test_every_promised_file_is_there(finished: Path) -> None:
+    name = finished.name
+    expected = {f"{name}.a3m", f"{name}.m8", f"{name}.done.json"}
+    ranks = json.loads((finished / f"{name}.done.json").read_text())["ranking"]
+    assert [entry["rank"] for entry in ranks] == [1, 2]
+    for entry in ranks:
+        stem = f"rank_{entry['rank']:03d}_{entry['tag']}"
+        expected |= {
+            f"{name}_unrelaxed_{stem}.pdb",
+            f"{name}_unrelaxed_{stem}.cif",
+            f"{name}_scores_{stem}.json",
+        }
+    assert {path.name for path in finished.iterdir()} == expected
+    assert {entry["tag"] for entry in ranks} == {f"alphafold2_ptm_model_{i}_seed_000" for i in (3, 4)}
+    assert ranks[0]["plddt"] >= ranks[1]["plddt"]
+
+
+def test_files_hold_the_query_and_say_untrained(finished: Path) -> None:
+    for path in finished.glob("*.pdb"):
+        assert "UNTRAINED" in path.read_text().splitlines()[0]
+    for path in finished.glob("*.cif"):
+        structure = gemmi.read_structure(str(path))
+        sequence = structure.entities[0].full_sequence
+        assert gemmi.one_letter_code(sequence) == GB1
+        assert len(structure[0]["A"]) == len(GB1)
+    for path in finished.glob("*_scores_*.json"):
+        scores = json.loads(path.read_text())
+        assert len(scores["plddt"]) == len(scores["pae"]) == len(GB1)
+        assert scores["untrained"] is True
+    a3m = (finished / f"{finished.name}.a3m").read_text().splitlines()
+    assert a3m[1] == GB1
+    rows = [line for line in a3m if not line.startswith(">")]
+    assert len(rows) >= 4, "GB1 finds its family in the demo database"
+    assert {sum(not c.islower() for c in row) for row in rows} == {len(GB1)}
+
+
+def test_done_json_says_what_each_stage_took(finished: Path) -> None:
+    done = json.loads((finished / f"{finished.name}.done.json").read_text())
+    assert [stage["stage"] for stage in done["stages"]] == ["search", "features", "predict"]
+    for stage in done["stages"]:
+        assert stage["seconds"] >= 0
+        assert stage["peak_memory_bytes"] > 10**7
+    assert done["facts"]["residues"] == len(GB1)
+    assert done["facts"]["alignment_rows"] >= 4
+    assert any("UNTRAINED" in warning for warning in done["warnings"])
+    assert set(done["versions"]) >= {"foldcli", "python", "torch", "numpy", "numba"}
+
+
+def test_a_finished_target_is_not_redone_and_changed_settings_redo_it(
+    root: Path, environment: dict[str, str], finished: Path
+) -> None:
+    def again(*more: str) -> tuple[str, dict[str, int], dict]:
+        result = fold(
+            root / "examples/gb1.fasta",
+            "--db",
+            root / "examples/demo.fasta",
+            *QUICK,
+            *more,
+            "-o",
+            finished.parent,
+            env=environment,
+        )
+        assert result.returncode == 0, result.stderr
+        times = {path.name: path.stat().st_mtime_ns for path in finished.iterdir()}
+        return result.stderr, times, json.loads((finished / f"{finished.name}.done.json").read_text())
+
+    bytes_before = {path.name: path.read_bytes() for path in finished.glob("*_*")}
+    before = {path.name: path.stat().st_mtime_ns for path in finished.iterdir()}
+    said, times, first = again()
+    assert "already done" in said
+    assert times == before
+
+    _, times, second = again("--num-recycle", "0")
+    assert second["fingerprint"] != first["fingerprint"]
+    assert times[f"{finished.name}.a3m"] == before[f"{finished.name}.a3m"], "the search need not be repeated"
+    assert second["ranking"][0]["num_recycles"] == 0
+
+    _, times, third = again("--overwrite")
+    assert third["fingerprint"] == first["fingerprint"]
+    assert times[f"{finished.name}.a3m"] != before[f"{finished.name}.a3m"]
+    assert {path.name: path.read_bytes() for path in finished.glob("*_*")} == bytes_before
+
+
+def test_one_failure_does_not_stop_the_others(
+    root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "three.fasta").write_text(f">a_short\nM\n>b_good\n{GB1}\n>c/odd|name\n{GB1[:40]}\n")
+    result = fold(
+        tmp_path / "three.fasta",
+        tmp_path / "absent.fasta",
+        "--db",
+        root / "examples/demo.fasta",
+        *QUICK,
+        "--models",
+        "3",
+        "-o",
+        tmp_path / "out",
+        env=environment,
+    )
+    assert result.returncode == 5, result.stderr
+    failures = [json.loads(line) for line in (tmp_path / "out/failures.jsonl").read_text().splitlines()]
+    assert [entry["target"] for entry in failures] == [str(tmp_path / "absent.fasta"), "a_short"]
+    assert all(entry["exit_code"] == 3 for entry in failures)
+    assert (tmp_path / "out/b_good/b_good.done.json").is_file()
+    assert (tmp_path / "out/c_odd_name/c_odd_name.done.json").is_file()
+    assert not list(tmp_path.glob("out/a_short/*.done.json"))
+    assert "Traceback" not in result.stderr
+
+
+def test_standard_input_and_shards(root: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    fasta = "".join(f">t{i}\n{GB1[:20]}\n" for i in range(3))
+    for shard, names in (("1/2", {"t0", "t2"}), ("2/2", {"t1"})):
+        out = tmp_path / shard.replace("/", "_")
+        arguments = ("-", "--db", root / "examples/demo.fasta", *QUICK, "--models", "3", "--num-recycle", "0")
+        result = fold(*arguments, "--shard", shard, "-o", out, env=environment, input=fasta)
+        assert result.returncode == 0, result.stderr
+        assert {path.name for path in out.iterdir()} == names
+
+
+@pytest.mark.parametrize("stage", ["search", "features", "predict"])
+def test_an_interrupt_leaves_nothing_that_looks_finished_and_the_next_run_continues(
+    root: Path, environment: dict[str, str], tmp_path: Path, stage: str
+) -> None:
+    command = [
+        *FOLDCLI,
+        "fold",
+        str(root / "examples/ubiquitin.fasta"),
+        "--db",
+        str(root / "examples/demo.fasta"),
+    ]
+    command += [*QUICK, "-v", "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.strip().endswith(f": {stage}"):
+            process.send_signal(signal.SIGINT)
+            break
+    rest = process.stderr.read()
+    assert process.wait() == 130, rest
+    assert "interrupted" in rest
+    assert "Traceback" not in rest
+    assert not list((tmp_path / "out").rglob("*.done.json"))
+    assert not list((tmp_path / "out").rglob("*_unrelaxed_rank_*"))
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert len(list((tmp_path / "out").rglob("*.done.json"))) == 1
+    if stage == "predict":
+        assert not any(line.endswith(": search") for line in result.stderr.splitlines()), (
+            "search was finished"
+        )
+
+
+def test_without_parameters_it_says_how_to_get_them(
+    root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    result = fold(
+        root / "examples/gb1.fasta", "--db", root / "examples/demo.fasta", "-o", tmp_path, env=environment
+    )
+    assert result.returncode == 4
+    assert "CC BY 4.0" in result.stderr
+    assert "alphafold_params_2022-12-06.tar" in result.stderr
+    assert "--params demo" in result.stderr
+
+
+BAD_QUERIES = {
+    "no header": (b"MKV\n", "1"),
+    "binary": (bytes(range(256)), ""),
+    "empty file": (b"", ""),
+    "empty sequence": (b">a\n>b\nMKV\n", "1"),
+    "digit": (b">a\nMKV\nMK7\n", "3:3"),
+    "one residue": (b">a\nM\n", ""),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_QUERIES)
+def test_bad_queries_get_one_line_and_exit_code_3(
+    root: Path, environment: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    content, place = BAD_QUERIES[kind]
+    path = tmp_path / "query.fasta"
+    path.write_bytes(content)
+    out = tmp_path / "out"
+    result = fold(path, "--db", root / "examples/demo.fasta", *QUICK, "-o", out, env=environment)
+    assert result.returncode == 3, result.stderr
+    errors = [line for line in result.stderr.splitlines() if line.startswith("foldcli: error: ")]
+    assert len(errors) == 1
+    assert place in errors[0]
+    assert "Traceback" not in result.stderr
+    assert not list(out.rglob("*.done.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["absent.fasta", "--db", "{db}", "-o", "{out}"], 3, "absent.fasta: no such file"),
+        (["{query}", "--db", "absent_db", "-o", "{out}"], 3, "absent_db"),
+        (["{query}", "--db", "{db}", "-o", "{file}/below"], 3, "not a directory"),
+        (["{query}", "--db", "{db}", "-o", "{out}", "--params", "{empty}"], 4, "params_model_3_ptm.npz"),
+        (["{query}", "--db", "{db}", "-o", "{out}", "--models", "6"], 2, "1 to 5"),
+        (["{query}", "--db", "{db}", "-o", "{out}", "--shard", "3/2"], 2, "1 ≤ I ≤ N"),
+        (["{query}", "--db", "{db}", "-o", "{out}", "--device", "tpu"], 2, "cuda:N"),
+    ],
+)
+def test_wrong_arguments(
+    root: Path, environment: dict[str, str], tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    places = {
+        "db": root / "examples/demo.fasta",
+        "query": root / "examples/gb1.fasta",
+        "out": tmp_path / "out",
+        "file": tmp_path / "file",
+        "empty": tmp_path / "empty",
+    }
+    filled = [argument.format(**places) for argument in arguments]
+    result = fold(*QUICK, *filled, env=environment, cwd=tmp_path)
+    assert result.returncode == code, result.stderr
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
