@@ -1,0 +1,236 @@
+"""The feature cache: one file per target, named by the content it was made from.
+
+An entry is a safetensors file at `CACHE/ab/abcdef….safetensors`. Large tensors are zstd frames inside it; the
+header's metadata says how each is stored, what the entry was made from, and a SHA-256 over all of that. An
+entry is written under a temporary name, fsynced and renamed, so that readers on any file system see it whole
+or not at all, and any number of writers may race: they all write the same tensors.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+import zstandard
+
+from features.deterministic import make_features
+from features.schema import CACHED, SCHEMA_VERSION
+from msa.alignments import Alignment
+from msa.atomic import atomic_write
+from msa.errors import InputError
+
+# docs/features.md has the measurements behind these three
+_ZSTD_LEVEL = 9
+_ZSTD_FROM = 1024  # bytes
+_ZSTD_WORTH = 0.9  # of the raw size
+
+_SUFFIX = ".safetensors"
+_FORMAT = "foldcli features"
+
+
+class CorruptEntryError(InputError):
+    """A cache entry that is truncated, altered, foreign, or of another schema version."""
+
+
+def cache_key(alignments: Sequence[Alignment]) -> str:
+    """SHA-256 (hexadecimal) of the schema version and the canonical input.
+
+    Canonical input is, per alignment in order, the query's header, the aligned letters, and the position and
+    size of every deletion: not the file's format, compression, line lengths, or the headers of other rows.
+    """
+    digest = hashlib.sha256(f"{_FORMAT}\0{SCHEMA_VERSION}\0{len(alignments)}\0".encode())
+    for alignment in alignments:
+        header = alignment.names[0].encode()
+        rows, columns = alignment.letters.shape
+        places = np.flatnonzero(alignment.deletions)
+        digest.update(f"{rows}\0{columns}\0{len(places)}\0{len(header)}\0".encode())
+        digest.update(header)
+        digest.update(alignment.letters.tobytes())
+        digest.update(places.astype("<i8").tobytes())
+        digest.update(alignment.deletions.reshape(-1)[places].astype("<u4").tobytes())
+    return digest.hexdigest()
+
+
+class FeatureCache:
+    """Deterministic features by content.
+
+    Args:
+        root: the cache's folder; made when the first entry is stored.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+
+    def path(self, key: str) -> Path:
+        """Where the entry of a key lies, or would."""
+        return self.root / key[:2] / f"{key}{_SUFFIX}"
+
+    def store(self, key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None] = ()) -> Path:
+        """Write an entry, whole or not at all; one that is there is replaced.
+
+        Args:
+            key: from `cache_key`.
+            features: all of `features.schema.CACHED`.
+            sources: the files the features were made from, for people to read.
+
+        Raises:
+            OSError: the cache cannot be written.
+        """
+        path = self.path(key)
+        with atomic_write(path, "wb") as stream:
+            stream.write(_encode(key, features, sources))
+        return path
+
+    def load(self, key: str) -> dict[str, np.ndarray]:
+        """The features of an entry.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptEntryError: it is damaged, or not what its name says.
+        """
+        return read_entry(self.path(key), key)
+
+    def load_or_make(
+        self, alignments: Sequence[Alignment], overwrite: bool = False
+    ) -> tuple[dict[str, np.ndarray], bool]:
+        """The features of an input, and whether the cache had them; made and stored if not.
+
+        Args:
+            alignments: as for `make_features`.
+            overwrite: make and store them even when they are there.
+
+        Raises:
+            InputError: alignments of different queries.
+            CorruptEntryError: the entry is damaged; `overwrite` replaces it.
+            OSError: the cache cannot be written.
+        """
+        key = cache_key(alignments)
+        if not overwrite and self.path(key).exists():
+            return self.load(key), True
+        features = make_features(alignments)
+        self.store(key, features, [alignment.source for alignment in alignments])
+        return features, False
+
+    def keys(self) -> Iterator[str]:
+        """The keys of all entries, sorted."""
+        for path in sorted(self.root.glob(f"??/*{_SUFFIX}")):
+            yield path.stem
+
+
+def read_entry(path: str | os.PathLike[str], key: str | None = None) -> dict[str, np.ndarray]:
+    """The features in an entry's file, wherever it lies; every byte is checked.
+
+    Args:
+        path: the file.
+        key: the key it must have been stored under; None takes any.
+
+    Raises:
+        CorruptEntryError: truncated, altered, foreign, of another schema version, or of another key.
+        OSError: it cannot be read.
+    """
+    data = Path(path).read_bytes()
+    try:
+        metadata = _metadata(data)
+        stored = safetensors.numpy.load(data)
+        _check(metadata, stored, key)
+        return {name: _decode(stored[name], how) for name, how in json.loads(metadata["encoding"]).items()}
+    except CorruptEntryError as error:
+        raise CorruptEntryError(error.reason, path) from None
+    except Exception as error:  # whatever a parser stumbles on, the entry is at fault
+        raise CorruptEntryError(f"damaged cache entry ({type(error).__name__}: {error})", path) from error
+
+
+def entry_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """What an entry says about itself: format, schema, key, sources, encoding, sha256; nothing is checked.
+
+    Raises:
+        CorruptEntryError: the header cannot be read.
+        OSError: the file cannot be read.
+    """
+    try:
+        return _metadata(Path(path).read_bytes())
+    except (ValueError, KeyError) as error:
+        raise CorruptEntryError(f"damaged cache entry ({error})", path) from error
+
+
+def _encode(key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None]) -> bytes:
+    if missing := CACHED.keys() ^ features.keys():
+        raise ValueError(f"features do not match the schema: {', '.join(sorted(missing))}")
+    compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+    stored, encoding = {}, {}
+    for name in sorted(features):
+        value = np.asarray(features[name], order="C")
+        raw = value.tobytes()
+        how = {"dtype": value.dtype.str, "shape": list(value.shape), "as": "raw"}
+        if len(raw) >= _ZSTD_FROM:
+            packed = compressor.compress(raw)
+            if len(packed) < _ZSTD_WORTH * len(raw):
+                raw, how["as"] = packed, "zstd"
+        # what is stored raw keeps its own type and shape, so that any safetensors reader can use it
+        plain = how["as"] == "raw" and value.dtype.kind != "S"
+        stored[name] = value if plain else np.frombuffer(raw, np.uint8)
+        encoding[name] = how
+    metadata = {
+        "format": _FORMAT,
+        "schema": str(SCHEMA_VERSION),
+        "key": key,
+        "sources": json.dumps([_place(source) for source in sources]),
+        "encoding": json.dumps(encoding, sort_keys=True),
+    }
+    metadata["sha256"] = _digest(metadata, stored)
+    return safetensors.numpy.save(stored, metadata)
+
+
+def _place(source: str | None) -> str | None:
+    """A source's full path; standard input and input that was never a file have none."""
+    return source if source in (None, "-") else str(Path(source).absolute())
+
+
+def _decode(stored: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
+    raw = stored.tobytes()
+    value = np.empty(how["shape"], how["dtype"])
+    if how["as"] == "zstd":
+        raw = zstandard.ZstdDecompressor().decompress(raw, max_output_size=value.nbytes)
+    if len(raw) != value.nbytes:
+        raise CorruptEntryError("damaged cache entry (a tensor's size does not match its shape)")
+    value.reshape(-1).view(np.uint8)[:] = np.frombuffer(raw, np.uint8)
+    return value
+
+
+def _digest(metadata: Mapping[str, str], stored: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 over everything an entry says and holds, but for the digest itself."""
+    digest = hashlib.sha256()
+    said = {name: value for name, value in metadata.items() if name != "sha256"}
+    digest.update(json.dumps(said, sort_keys=True).encode())
+    for name in sorted(stored):
+        value = stored[name]
+        digest.update(f"\0{name}\0{value.dtype.str}\0{value.shape}\0".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """The metadata of a safetensors file: eight bytes of header length, then JSON."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise CorruptEntryError("damaged cache entry (truncated)")
+    header = json.loads(data[8 : 8 + length])
+    metadata = header.get("__metadata__", {})
+    if metadata.get("format") != _FORMAT:
+        raise CorruptEntryError("not an entry of the feature cache")
+    return metadata
+
+
+def _check(metadata: Mapping[str, str], stored: Mapping[str, np.ndarray], key: str | None) -> None:
+    if metadata["schema"] != str(SCHEMA_VERSION):
+        raise CorruptEntryError(
+            f"cache entry of schema version {metadata['schema']}; this program reads {SCHEMA_VERSION}"
+        )
+    if metadata["sha256"] != _digest(metadata, stored):
+        raise CorruptEntryError("damaged cache entry (checksum does not match)")
+    if key is not None and metadata["key"] != key:
+        raise CorruptEntryError(f"cache entry holds another key, {metadata['key']}")

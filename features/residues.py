@@ -1,0 +1,90 @@
+"""Residue and atom tables behind the features: AlphaFold2's orders, and which heavy atoms a residue has."""
+
+import numpy as np
+
+RESTYPES = "ARNDCQEGHILKMFPSTWYV"
+X, GAP, MASK = 20, 21, 22
+GLYCINE = RESTYPES.index("G")
+
+# What an alignment's letter becomes. Ambiguous ones follow HHblits: B → D, Z → E, U → C, J and O → X.
+_MSA_CODE = np.full(256, X, np.int8)
+_AATYPE = np.full(256, X, np.int32)
+for _code, _letter in enumerate(RESTYPES):
+    _MSA_CODE[ord(_letter)] = _AATYPE[ord(_letter)] = _code
+for _letter, _stands_for in {"B": "D", "Z": "E", "U": "C"}.items():
+    _MSA_CODE[ord(_letter)] = RESTYPES.index(_stands_for)
+_MSA_CODE[ord("-")] = GAP
+
+_ATOM37 = (
+    "N CA C CB O CG CG1 CG2 OG OG1 SG CD CD1 CD2 ND1 ND2 OD1 OD2 SD CE CE1 CE2 CE3 NE NE1 NE2 "
+    "OE1 OE2 CH2 NH1 NH2 OH CZ CZ2 CZ3 NZ OXT"
+)
+ATOM37 = _ATOM37.split()
+CA, CB = ATOM37.index("CA"), ATOM37.index("CB")
+
+# heavy atoms after N, CA, C, O, in the order of the 14-slot representation
+_SIDE_CHAINS = {
+    "A": "CB",
+    "R": "CB CG CD NE CZ NH1 NH2",
+    "N": "CB CG OD1 ND2",
+    "D": "CB CG OD1 OD2",
+    "C": "CB SG",
+    "Q": "CB CG CD OE1 NE2",
+    "E": "CB CG CD OE1 OE2",
+    "G": "",
+    "H": "CB CG ND1 CD2 CE1 NE2",
+    "I": "CB CG1 CG2 CD1",
+    "L": "CB CG CD1 CD2",
+    "K": "CB CG CD CE NZ",
+    "M": "CB CG SD CE",
+    "F": "CB CG CD1 CD2 CE1 CE2 CZ",
+    "P": "CB CG CD",
+    "S": "CB OG",
+    "T": "CB OG1 CG2",
+    "W": "CB CG CD1 CD2 NE1 CE2 CE3 CZ2 CZ3 CH2",
+    "Y": "CB CG CD1 CD2 CE1 CE2 CZ OH",
+    "V": "CB CG1 CG2",
+}
+
+
+def msa_codes(letters: np.ndarray) -> np.ndarray:
+    """Letters of aligned rows (uint8 ASCII, upper case or `-`, any shape) to int8 codes 0–21."""
+    return _MSA_CODE[letters]
+
+
+def aatypes(sequence: str) -> np.ndarray:
+    """Residues of the query to int32 [R]; whatever is not one of the twenty is X, ambiguous letters too."""
+    return _AATYPE[np.frombuffer(sequence.encode("ascii"), np.uint8)]
+
+
+def _tables() -> dict[str, np.ndarray]:
+    """The four atom maps by residue type [21, …]; slots that a residue lacks point to atom 0."""
+    exists14, to37 = np.zeros((21, 14), np.float32), np.zeros((21, 14), np.int32)
+    exists37, to14 = np.zeros((21, 37), np.float32), np.zeros((21, 37), np.int32)
+    for code, letter in enumerate(RESTYPES):
+        for slot, name in enumerate(["N", "CA", "C", "O", *_SIDE_CHAINS[letter].split()]):
+            atom = ATOM37.index(name)
+            exists14[code, slot] = exists37[code, atom] = 1
+            to37[code, slot], to14[code, atom] = atom, slot
+    return {
+        "atom14_atom_exists": exists14,
+        "atom37_atom_exists": exists37,
+        "residx_atom14_to_atom37": to37,
+        "residx_atom37_to_atom14": to14,
+    }
+
+
+_TABLES = _tables()
+
+
+def atom_maps(aatype: np.ndarray) -> dict[str, np.ndarray]:
+    """Which atoms every residue has, in 14 slots and in 37, and the way between the two.
+
+    Args:
+        aatype: int32 [R], 0–20.
+
+    Returns:
+        `atom14_atom_exists` float32 [R, 14], `atom37_atom_exists` float32 [R, 37],
+        `residx_atom14_to_atom37` int32 [R, 14], `residx_atom37_to_atom14` int32 [R, 37].
+    """
+    return {name: table[aatype] for name, table in _TABLES.items()}

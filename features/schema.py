@@ -1,0 +1,73 @@
+"""Which features are computed once and cached, and which are drawn for every seed and iteration.
+
+The two lists are the contract between the cache and the sampler: a feature is in exactly one of them.
+Names and meanings are AlphaFold2's (Jumper et al. 2021, Supplementary Information 1.2.9, Table 1).
+"""
+
+# bumped when the meaning or the encoding of a cached feature changes; part of every cache key
+SCHEMA_VERSION = 1
+
+# functions of the alignment alone: name → dtype and shape (R residues, M deduplicated rows, T templates);
+# "uint*" is the narrowest of uint8, uint16, uint32 that holds the values
+CACHED = {
+    "aatype": ("int32", "R"),
+    "residue_index": ("int32", "R"),
+    "seq_length": ("int32", ""),
+    "between_segment_residues": ("int32", "R"),
+    "domain_name": ("bytes", "1"),
+    "sequence": ("bytes", "1"),
+    "msa": ("int8", "M R"),
+    "deletion_matrix": ("uint*", "M R"),
+    "num_alignments": ("int32", ""),
+    "hhblits_profile": ("float32", "R 22"),
+    "atom14_atom_exists": ("float32", "R 14"),
+    "atom37_atom_exists": ("float32", "R 37"),
+    "residx_atom14_to_atom37": ("int32", "R 14"),
+    "residx_atom37_to_atom14": ("int32", "R 37"),
+    "template_aatype": ("int32", "T R"),
+    "template_all_atom_positions": ("float32", "T R 37 3"),
+    "template_all_atom_masks": ("float32", "T R 37"),
+    "template_sum_probs": ("float32", "T 1"),
+    "template_pseudo_beta": ("float32", "T R 3"),
+    "template_pseudo_beta_mask": ("float32", "T R"),
+}
+
+# made per seed and iteration from the cached ones: name → dtype and shape without the leading axis of
+# iterations (S sampled rows, E extra rows, K template slots)
+DRAWN = {
+    "seq_mask": ("float32", "R"),
+    "is_distillation": ("float32", ""),
+    "target_feat": ("float32", "R 22"),
+    "msa_feat": ("float32", "S R 49"),
+    "msa_mask": ("float32", "S R"),
+    "msa_row_mask": ("float32", "S"),
+    "true_msa": ("int32", "S R"),
+    "bert_mask": ("float32", "S R"),
+    "extra_msa": ("int32", "E R"),
+    "extra_msa_mask": ("float32", "E R"),
+    "extra_msa_row_mask": ("float32", "E"),
+    "extra_has_deletion": ("float32", "E R"),
+    "extra_deletion_value": ("float32", "E R"),
+    "template_mask": ("float32", "K"),
+}
+
+# cached features that the network reads as they are, repeated for every iteration
+PASSED = (
+    "aatype",
+    "residue_index",
+    "seq_length",
+    "atom14_atom_exists",
+    "atom37_atom_exists",
+    "residx_atom14_to_atom37",
+    "residx_atom37_to_atom14",
+)
+
+# the same for networks with a template stack, padded to the template slots
+PASSED_TEMPLATES = (
+    "template_aatype",
+    "template_all_atom_positions",
+    "template_all_atom_masks",
+    "template_sum_probs",
+    "template_pseudo_beta",
+    "template_pseudo_beta_mask",
+)

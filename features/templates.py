@@ -1,0 +1,48 @@
+"""Template features: none for targets without template hits, or made from DeepMind's raw arrays."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from features.residues import CA, CB, GLYCINE
+
+# HHblits numbers residues by the alphabet of letters (A, C, D, …, Y), then X and gap; these are the network's
+HHBLITS_TO_AATYPE = np.array(
+    [0, 4, 3, 6, 13, 7, 8, 9, 11, 10, 12, 2, 14, 5, 1, 15, 16, 19, 17, 18, 20, 21], np.int32
+)
+
+
+def no_templates(length: int) -> dict[str, np.ndarray]:
+    """The template features of a target of `length` residues for which no template was found."""
+    return {
+        "template_aatype": np.zeros((0, length), np.int32),
+        "template_all_atom_positions": np.zeros((0, length, 37, 3), np.float32),
+        "template_all_atom_masks": np.zeros((0, length, 37), np.float32),
+        "template_sum_probs": np.zeros((0, 1), np.float32),
+        "template_pseudo_beta": np.zeros((0, length, 3), np.float32),
+        "template_pseudo_beta_mask": np.zeros((0, length), np.float32),
+    }
+
+
+def process_templates(raw: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Cached template features from the arrays of DeepMind's template search.
+
+    Args:
+        raw: `template_aatype` one-hot [T, R, 22] in HHblits's order, `template_all_atom_positions`
+            [T, R, 37, 3] in Å, `template_all_atom_masks` [T, R, 37], `template_sum_probs` [T, 1].
+
+    Returns:
+        The features of `no_templates`, with T templates; pseudo-β is Cβ, for glycine Cα.
+    """
+    aatype = HHBLITS_TO_AATYPE[np.argmax(raw["template_aatype"], axis=-1)]
+    positions = np.asarray(raw["template_all_atom_positions"], np.float32)
+    masks = np.asarray(raw["template_all_atom_masks"], np.float32)
+    glycine = aatype == GLYCINE
+    return {
+        "template_aatype": aatype,
+        "template_all_atom_positions": positions,
+        "template_all_atom_masks": masks,
+        "template_sum_probs": np.asarray(raw["template_sum_probs"], np.float32),
+        "template_pseudo_beta": np.where(glycine[..., None], positions[..., CA, :], positions[..., CB, :]),
+        "template_pseudo_beta_mask": np.where(glycine, masks[..., CA], masks[..., CB]),
+    }
