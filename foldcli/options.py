@@ -202,10 +202,10 @@ predict_options = together(
     ),
     click.option(
         "--max-seq",
-        type=click.IntRange(1),
+        type=click.IntRange(5),
         default=512,
         show_default=True,
-        help="Cluster centres, template rows included.",
+        help="Rows of the clustered alignment, four template rows included.",
     ),
     click.option(
         "--max-extra-seq",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foldcli import done
+from foldcli.feature_step import load_or_make
 from foldcli.fingerprint import fingerprint
 from foldcli.logs import logger
 from foldcli.measure import StageCost, Stopwatch
@@ -120,10 +121,8 @@ class SearchStep:
 
 def cached_features(target: TargetRun, alignments: "list[Alignment]", cache: Path) -> "dict[str, np.ndarray]":
     """The deterministic features of a target, from the cache or computed and put there."""
-    from features.cache import FeatureCache
-
     with target.stage("features"):
-        features, hit = FeatureCache(cache).load_or_make(alignments)
+        features, hit = load_or_make(target.name, alignments, cache)
     target.facts["feature_cache_hit"] = hit
     _note_size(target, features)
     return features

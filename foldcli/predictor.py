@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from model.alphafold import AlphaFold
     from model.recycling import Prediction
 
+# AlphaFold2 takes four; their rows come out of max_seq
+TEMPLATE_SLOTS = 4
 # the files of one model, each named TARGET_<middle>RANK_TAG.<suffix>
 KINDS = (("unrelaxed_", ".pdb"), ("unrelaxed_", ".cif"), ("scores_", ".json"))
 
@@ -143,7 +145,11 @@ class Predictor:
         network = self.network(source)
         drawn = sample_features(
             features,
-            SamplingSettings(max_seq=settings.max_seq, max_extra_seq=settings.max_extra_seq),
+            SamplingSettings(
+                settings.max_seq,
+                settings.max_extra_seq,
+                template_slots=TEMPLATE_SLOTS if network.config.template else 0,
+            ),
             num_iterations=settings.num_recycle + 1,
             seed=seed,
         )
@@ -221,7 +227,6 @@ def _build(source: ParameterSource, device: str) -> "AlphaFold":
 
     config = model_config(source.config_name)
     if source.file is None:
-        logger.warning("%s --params demo, model %d", UNTRAINED, source.number)
         arrays = random_parameters(config, seed=source.number)
     else:
         arrays = load_npz(source.file, config)

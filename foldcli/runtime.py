@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from foldcli.parameters import find_parameters
+from foldcli.logs import logger
+from foldcli.parameters import UNTRAINED, find_parameters
 from foldcli.predictor import Predictor, PredictSettings
 
 
@@ -16,6 +17,8 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
     sources = find_parameters(settings["params"], settings["models"], settings["model_type"])
     device = choose_device(settings["device"])
     set_threads(threads)
+    if any(source.untrained for source in sources):
+        logger.warning("%s", UNTRAINED)
     chosen = PredictSettings(
         num_recycle=settings["num_recycle"],
         recycle_early_stop_tolerance=settings["recycle_early_stop_tolerance"],

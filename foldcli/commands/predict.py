@@ -56,17 +56,19 @@ def command(
     predictor = prepare(settings, threads)
     parameters = parameter_identity(predictor.sources)
 
-    def predict(name: str, path: Path) -> None:
-        identity = {"input": file_sha256(path), "parameters": parameters, "predict": predictor.settings}
+    def predict(name: str, path: str) -> None:
+        # standard input can be read only once, and is never taken for a finished target's
+        content = None if path == "-" else file_sha256(Path(path))
+        identity = {"input": content, "parameters": parameters, "predict": predictor.settings}
         key = fingerprint(identity)
         target = TargetRun.begin(name, out)
-        if not overwrite and done.is_done(target.folder, name, key):
+        if content and not overwrite and done.is_done(target.folder, name, key):
             logger.info("%s: already done", name)
             return
-        if overwrite:
+        if overwrite or not content:
             target.clear()
-        if path.suffix == ".safetensors":
-            features = entry_features(target, path)
+        if path.endswith(".safetensors"):
+            features = entry_features(target, Path(path))
         else:
             features = cached_features(target, [read_alignment(path)], cache or cache_dir() / "features")
         predict_target(target, features, predictor, key, identity)

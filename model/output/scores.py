@@ -9,7 +9,7 @@ from model.recycling import Prediction
 
 
 def scores_json(prediction: Prediction, extra: dict[str, Any] | None = None) -> str:
-    """ColabFold's keys: plddt [N], and, from networks with a PAE head, max_pae, pae [N, N] (Å) and ptm.
+    """ColabFold's keys: plddt [N], and, from networks with a PAE head, pae [N, N] (Å), its maximum and ptm.
 
     Args:
         prediction: one network's prediction.
@@ -17,7 +17,7 @@ def scores_json(prediction: Prediction, extra: dict[str, Any] | None = None) -> 
     """
     scores: dict[str, Any] = {"plddt": _rounded(prediction.plddt)}
     if prediction.pae is not None:
-        scores["max_pae"] = float(prediction.max_pae)
+        scores["max_pae"] = float(prediction.pae.max())
         scores["pae"] = _rounded(prediction.pae)
     if prediction.ptm is not None:
         scores["ptm"] = round(float(prediction.ptm), 2)

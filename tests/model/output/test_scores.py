@@ -16,6 +16,7 @@ def test_values_and_rounding() -> None:
     scores = json.loads(scores_json(prediction))
     assert list(scores) == ["plddt", "max_pae", "pae", "ptm"]
     assert np.allclose(scores["plddt"], prediction.plddt, atol=5.1e-3)
+    assert scores["max_pae"] == prediction.pae.max()
     assert np.allclose(scores["pae"], prediction.pae, atol=5.1e-3)
     assert scores["plddt"] == [round(value, 2) for value in scores["plddt"]]
 

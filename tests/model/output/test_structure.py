@@ -20,22 +20,19 @@ def prediction_of(aatype: list[int], seed: int = 0) -> Prediction:
     """A made-up prediction with the right atoms for each residue type."""
     rng = np.random.default_rng(seed)
     length = len(aatype)
-    mask = residue_constants.ATOM37_MASK[aatype].astype(np.float32)
-    values = {
-        "aatype": np.array(aatype),
-        "residue_index": np.arange(length),
-        "atom_positions": rng.uniform(-80, 80, (length, 37, 3)).astype(np.float32) * mask[..., None],
-        "atom_mask": mask,
-        "plddt": rng.uniform(0, 100, length).astype(np.float32),
-        "ptm": 0.5,
-        "pae": rng.uniform(0.25, 31.5, (length, length)).astype(np.float32),
-        "max_pae": 31.75,
-        "num_recycles": 3,
-    }
-    required = {
-        field.name for field in dataclasses.fields(Prediction) if field.default is dataclasses.MISSING
-    }
-    return Prediction(**{name: values[name] for name in values if name in required or name in values})
+    mask = residue_constants.atom37_mask()[aatype].astype(np.float32)
+    return Prediction(
+        aatype=np.array(aatype),
+        residue_index=np.arange(length),
+        atom_positions=rng.uniform(-80, 80, (length, 37, 3)).astype(np.float32) * mask[..., None],
+        atom_mask=mask,
+        plddt=rng.uniform(0, 100, length),
+        ptm=0.5,
+        pae=rng.uniform(0.25, 31.5, (length, length)).astype(np.float32),
+        max_pae=31.75,
+        num_recycles=3,
+        tolerances=(3.0, 2.0, 1.0),
+    )
 
 
 @pytest.fixture
