@@ -1,0 +1,45 @@
+"""The transition in plain PyTorch, over a bounded number of rows at a time."""
+
+from typing import NamedTuple
+
+import torch
+
+from cuda.fused.chunking import row_slices
+from cuda.fused.layer_norm.reference import layer_norm
+
+
+class TransitionWeights(NamedTuple):
+    """Parameters of one layer: C channels, widened to W.
+
+    Args:
+        norm_scale, norm_offset: [C].
+        widen, widen_bias: [C, W] and [W].
+        narrow, narrow_bias: [W, C] and [C].
+    """
+
+    norm_scale: torch.Tensor
+    norm_offset: torch.Tensor
+    widen: torch.Tensor
+    widen_bias: torch.Tensor
+    narrow: torch.Tensor
+    narrow_bias: torch.Tensor
+
+
+def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
+    """The update W₂ relu(W₁ LN(x) + b₁) + b₂ of every position.
+
+    Args:
+        x: [..., C].
+        weights: the layer's parameters.
+        budget: elements of intermediates alive at once; the result does not depend on it.
+
+    Returns:
+        [..., C], the update.
+    """
+    flat = x.reshape(-1, x.shape[-1])  # [R, C]
+    result = torch.empty_like(flat)
+    for rows in row_slices(flat.shape[0], sum(weights.widen.shape), budget):
+        normed = layer_norm(flat[rows], weights.norm_scale, weights.norm_offset)
+        wide = torch.addmm(weights.widen_bias, normed, weights.widen).relu_()  # [r, W]
+        torch.addmm(weights.narrow_bias, wide, weights.narrow, out=result[rows])
+    return result.view(x.shape)

@@ -1,0 +1,214 @@
+"""The network: one pass from features and the previous pass to representations, structure and heads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from model.config import ModelConfig
+from model.embedders import ExtraMsaEmbedding, Features, InputEmbedding, Recycled, RecyclingEmbedding
+from model.evoformer import EvoformerBlock, Mask
+from model.heads import aligned_error_edges, distogram_edges, make_heads
+from model.kernels import Kernels, select_kernels
+from model.layers import Linear
+from model.naming import assign
+from model.structure_module import StructureModule
+from model.templates import TemplateEmbedding, TemplateRows, empty_template
+
+
+@dataclass(frozen=True)
+class Representations:
+    """What the trunk computes.
+
+    Args:
+        msa: [S, N, C], without template rows.
+        pair: [N, N, Z].
+        single: [N, C'].
+    """
+
+    msa: torch.Tensor
+    pair: torch.Tensor
+    single: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass through the network gives, before the heads.
+
+    Args:
+        representations: of the trunk.
+        structure_activations: [N, C'], the structure module's single representation.
+        positions: [N, 37, 3], Å.
+        atom_mask: [N, 37].
+    """
+
+    representations: Representations
+    structure_activations: torch.Tensor
+    positions: torch.Tensor
+    atom_mask: torch.Tensor
+
+    def recycled(self) -> Recycled:
+        """What the next pass takes from this one."""
+        return Recycled(self.representations.msa[0], self.representations.pair, self.positions)
+
+
+class Trunk(nn.Module):
+    """Algorithm 2 up to the structure module: embeddings, extra MSA stack, Evoformer."""
+
+    def __init__(self, config: ModelConfig, kernels: Kernels) -> None:
+        super().__init__()
+        channels = config.evoformer.pair.channels
+        self.input_embedding = InputEmbedding(config)
+        self.recycling_embedding = RecyclingEmbedding(config, kernels)
+        self.template_embedding: TemplateEmbedding | None = None
+        self.template_rows: TemplateRows | None = None
+        if config.template is not None:
+            self.template_embedding = TemplateEmbedding(config.template, channels, kernels)
+            self.template_rows = TemplateRows(config)
+        self.extra_msa_embedding = ExtraMsaEmbedding(config)
+        self.extra_msa_stack = nn.ModuleList(
+            EvoformerBlock(config.extra_msa, kernels) for _ in range(config.extra_msa.blocks)
+        )
+        self.evoformer_iteration = nn.ModuleList(
+            EvoformerBlock(config.evoformer, kernels) for _ in range(config.evoformer.blocks)
+        )
+        self.single_activations = Linear(config.evoformer.msa.channels, config.structure.channels)
+
+    def forward(self, features: Features, previous: Recycled) -> Representations:
+        """One pass; see `AlphaFold.forward` for the features."""
+        seq_mask = features["seq_mask"].float()
+        pair_mask = _none_if_full(seq_mask[:, None] * seq_mask[None])
+        msa, pair = self.input_embedding(features)  # [S, N, C], [N, N, Z]
+        sequences = msa.shape[0]
+        msa, pair = self.recycling_embedding(msa, pair, features["aatype"], previous)
+        msa_mask = features["msa_mask"].float()
+        if self.template_embedding is not None and self.template_rows is not None:
+            if "template_aatype" in features:
+                templates = {name: x for name, x in features.items() if name in TEMPLATE_FEATURES}
+                rows, rows_mask = self.template_rows(templates)
+                msa = torch.cat([msa, rows])
+                msa_mask = torch.cat([msa_mask, rows_mask.float()])
+            else:
+                # the torsion row of a template without atoms is masked and changes nothing
+                templates = empty_template(pair.shape[0], pair.device)
+            pair += self.template_embedding(pair, templates, pair_mask)
+        extra = self.extra_msa_embedding(features)  # [E, N, C'']
+        extra_mask = _none_if_full(features["extra_msa_mask"].float())
+        for block in self.extra_msa_stack:
+            extra, pair = block(extra, pair, extra_mask, pair_mask)
+        del extra
+        mask = _none_if_full(msa_mask)
+        for block in self.evoformer_iteration:
+            msa, pair = block(msa, pair, mask, pair_mask)
+        return Representations(msa[:sequences], pair, self.single_activations(msa[0]))
+
+
+TEMPLATE_FEATURES = frozenset(
+    {"template_aatype", "template_all_atom_positions", "template_all_atom_masks", "template_mask"}
+)
+
+
+class AlphaFold(nn.Module):
+    """AlphaFold2's monomer network (Jumper et al., Nature 596, 583, 2021).
+
+    Its parameters are uninitialised; `from_parameters` makes one that is ready.
+
+    Args:
+        config: the network's shape.
+        kernels: implementation of the heavy operations; see `model.kernels.select_kernels`.
+    """
+
+    def __init__(self, config: ModelConfig, kernels: str = "reference") -> None:
+        super().__init__()
+        chosen = select_kernels(kernels)
+        self.config = config
+        self.evoformer = Trunk(config, chosen)
+        self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, chosen)
+        self.heads = make_heads(config, chosen)
+
+    @classmethod
+    def from_parameters(
+        cls,
+        config: ModelConfig,
+        arrays: Mapping[str, np.ndarray],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        kernels: str = "reference",
+    ) -> "AlphaFold":
+        """A network with these parameters.
+
+        On the CPU in float32 the network shares the arrays' memory.
+
+        Args:
+            config: the network's shape.
+            arrays: parameters by DeepMind's names, checked, as `model.parameters.load_npz` returns them.
+            device: where the network runs.
+            dtype: of parameters and activations; float32 for parity.
+            kernels: implementation of the heavy operations.
+        """
+        with torch.device("meta"):
+            network = cls(config, kernels)
+        assign(network, arrays, torch.device(device), dtype)
+        return network.eval()
+
+    def run_pass(self, features: Features, previous: Recycled) -> Pass:
+        """Trunk and structure module; arguments as `forward`."""
+        representations = self.evoformer(features, previous)
+        activations, positions, atom_mask = self.structure_module(
+            representations.single,
+            representations.pair,
+            features["aatype"],
+            _none_if_full(features["seq_mask"].float()),
+        )
+        return Pass(representations, activations, positions, atom_mask)
+
+    def forward(self, features: Features, previous: Recycled | None = None) -> dict[str, torch.Tensor]:
+        """One pass with all heads.
+
+        Args:
+            features: those of one recycling iteration: target_feat [N, 22], msa_feat [S, N, 49], msa_mask
+                [S, N], aatype, residue_index and seq_mask [N], extra_msa, extra_has_deletion,
+                extra_deletion_value and extra_msa_mask [E, N], and for networks with templates, optionally,
+                template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in Å,
+                template_all_atom_masks [T, N, 37] and template_mask [T].
+            previous: the pass before, or None for zeros.
+
+        Returns:
+            Tensors by the names of DeepMind's results, joined by slashes.
+        """
+        if previous is None:
+            previous = self.first_recycled(features)
+        done = self.run_pass(features, previous)
+        representations = done.representations
+        results = {
+            "representations/msa": representations.msa,
+            "representations/msa_first_row": representations.msa[0],
+            "representations/pair": representations.pair,
+            "representations/single": representations.single,
+            "representations/structure_module": done.structure_activations,
+            "structure_module/final_atom_positions": done.positions,
+            "structure_module/final_atom_mask": done.atom_mask,
+            "predicted_lddt/logits": self.heads["predicted_lddt_head"](done.structure_activations),
+            "distogram/logits": self.heads["distogram_head"](representations.pair),
+            "distogram/bin_edges": distogram_edges(representations.pair.device),
+            "masked_msa/logits": self.heads["masked_msa_head"](representations.msa),
+            "experimentally_resolved/logits": self.heads["experimentally_resolved_head"](
+                representations.single
+            ),
+        }
+        if self.config.predicted_aligned_error:
+            head = self.heads["predicted_aligned_error_head"]
+            results["predicted_aligned_error/logits"] = head(representations.pair)
+            results["predicted_aligned_error/breaks"] = aligned_error_edges(representations.pair.device)
+        return results
+
+    def first_recycled(self, features: Features) -> Recycled:
+        """What the first pass starts from."""
+        length = features["aatype"].shape[0]
+        return Recycled.zeros(length, self.config, self.evoformer.single_activations.bias)
+
+
+def _none_if_full(mask: torch.Tensor) -> Mask:
+    return None if bool(mask.all()) else mask

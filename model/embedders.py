@@ -1,0 +1,145 @@
+"""Input, recycling and extra MSA embeddings (Algorithms 3 to 5 and 32 of the supplement)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from model import residue_constants
+from model.config import ModelConfig
+from model.kernels import Kernels
+from model.layers import LayerNorm, Linear, OneHotLinear
+
+# channels of the features, fixed by the published parameters
+TARGET_FEATURES = 22
+MSA_FEATURES = 49
+EXTRA_MSA_TYPES = 23  # 20 amino acids, unknown, gap, mask
+# residues further apart than this in sequence share a relative position
+MAX_RELATIVE_POSITION = 32
+# Å and number: bins of the previous pass's CB distances
+RECYCLED_BINS = (3.25, 20.75, 15)
+
+Features = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Recycled:
+    """What one pass through the network hands to the next.
+
+    Args:
+        msa_first_row: [N, 256].
+        pair: [N, N, 128].
+        positions: [N, 37, 3], Å.
+    """
+
+    msa_first_row: torch.Tensor
+    pair: torch.Tensor
+    positions: torch.Tensor
+
+    @classmethod
+    def zeros(cls, length: int, config: ModelConfig, like: torch.Tensor) -> "Recycled":
+        """What the first pass starts from, of the dtype and device of `like`."""
+        stack = config.evoformer
+        return cls(
+            like.new_zeros(length, stack.msa.channels),
+            like.new_zeros(length, length, stack.pair.channels),
+            torch.zeros(length, 37, 3, device=like.device),
+        )
+
+
+def pseudo_beta(aatype: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """CB of each residue, CA for glycine.
+
+    Args:
+        aatype: [...], residue codes.
+        positions: [..., 37, D]: coordinates, or with D = 1 a mask.
+
+    Returns:
+        [..., D].
+    """
+    is_glycine = (aatype == residue_constants.RESTYPES.index("G"))[..., None]
+    return torch.where(
+        is_glycine, positions[..., residue_constants.CA, :], positions[..., residue_constants.CB, :]
+    )
+
+
+def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) -> torch.Tensor:
+    """One-hot distances of all pairs of points; the last bin is open, pairs below the first have no bin.
+
+    Args:
+        points: [N, 3], Å.
+        first, last: lower edges of the first and the last bin, Å; edges are evenly spaced.
+        bins: number of bins.
+
+    Returns:
+        [N, N, bins] float32.
+    """
+    lower = torch.linspace(first, last, bins, device=points.device).square()
+    upper = torch.cat([lower[1:], lower.new_tensor([1e8])])
+    squared = (points[:, None] - points[None]).square().sum(dim=-1, keepdim=True)  # [N, N, 1]
+    return ((squared > lower) & (squared < upper)).to(points.dtype)
+
+
+class InputEmbedding(nn.Module):
+    """Algorithms 3 to 5: the sequence, the clustered MSA and relative positions."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        msa, pair = config.evoformer.msa.channels, config.evoformer.pair.channels
+        self.preprocess_1d = Linear(TARGET_FEATURES, msa)
+        self.preprocess_msa = Linear(MSA_FEATURES, msa)
+        self.left_single = Linear(TARGET_FEATURES, pair)
+        self.right_single = Linear(TARGET_FEATURES, pair)
+        # spelt as in the published parameters
+        self.pair_activiations = OneHotLinear(2 * MAX_RELATIVE_POSITION + 1, pair)
+
+    def forward(self, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
+        """Initial representations: msa [S, N, C] and pair [N, N, Z]."""
+        target = features["target_feat"].to(self.preprocess_1d.bias.dtype)  # [N, 22]
+        msa = self.preprocess_msa(features["msa_feat"].to(target.dtype))  # [S, N, C]
+        msa += self.preprocess_1d(target)
+        offset = features["residue_index"][:, None] - features["residue_index"][None]  # [N, N]
+        offset = offset.clip(-MAX_RELATIVE_POSITION, MAX_RELATIVE_POSITION) + MAX_RELATIVE_POSITION
+        pair = self.pair_activiations(offset.long())  # [N, N, Z]
+        pair += self.left_single(target)[:, None]
+        pair += self.right_single(target)[None]
+        return msa, pair
+
+
+class RecyclingEmbedding(nn.Module):
+    """Algorithm 32: the previous pass's first MSA row, pair representation and CB distances."""
+
+    def __init__(self, config: ModelConfig, kernels: Kernels) -> None:
+        super().__init__()
+        msa, pair = config.evoformer.msa.channels, config.evoformer.pair.channels
+        self.prev_pos_linear = Linear(RECYCLED_BINS[2], pair)
+        self.prev_msa_first_row_norm = LayerNorm(msa, kernels)
+        self.prev_pair_norm = LayerNorm(pair, kernels)
+
+    def forward(
+        self, msa: torch.Tensor, pair: torch.Tensor, aatype: torch.Tensor, previous: Recycled
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add to msa [S, N, C] and pair [N, N, Z] in place."""
+        bins = distance_bins(pseudo_beta(aatype, previous.positions), *RECYCLED_BINS)  # [N, N, 15]
+        pair += self.prev_pos_linear(bins.to(pair.dtype))
+        pair += self.prev_pair_norm(previous.pair)
+        msa[0] += self.prev_msa_first_row_norm(previous.msa_first_row)
+        return msa, pair
+
+
+class ExtraMsaEmbedding(nn.Module):
+    """Algorithm 2, lines 14 and 15: the sequences that no cluster centre stands for."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.extra_msa_activations = Linear(EXTRA_MSA_TYPES + 2, config.extra_msa.msa.channels)
+
+    def forward(self, features: Features) -> torch.Tensor:
+        """[E, N, C] of E extra sequences."""
+        dtype = self.extra_msa_activations.bias.dtype
+        types = F.one_hot(features["extra_msa"].long(), EXTRA_MSA_TYPES).to(dtype)  # [E, N, 23]
+        deletions = [features["extra_has_deletion"], features["extra_deletion_value"]]
+        extra = torch.cat([types, *(x[..., None].to(dtype) for x in deletions)], dim=-1)  # [E, N, 25]
+        return self.extra_msa_activations(extra)

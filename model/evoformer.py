@@ -1,0 +1,201 @@
+"""The Evoformer and extra MSA stacks (Algorithms 6 to 19 of the supplement)."""
+
+import torch
+from torch import nn
+
+from cuda.fused.outer_product_mean import OuterProductMeanWeights
+from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
+from model.config import MsaConfig, PairConfig, StackConfig
+from model.kernels import Kernels
+from model.layers import Attention, LayerNorm, Linear, Transition, parameter
+
+# Masks are float, 1 for what is real; None stands for all ones, which spares a pass over every logit.
+Mask = torch.Tensor | None
+
+
+def pair_bias(pair: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Logits that attention takes from the pair representation.
+
+    Args:
+        pair: [N, N, C], normalised.
+        weights: [C, H].
+
+    Returns:
+        [H, N, N], contiguous.
+    """
+    return (pair.reshape(-1, pair.shape[-1]) @ weights).T.contiguous().unflatten(1, pair.shape[:2])
+
+
+class MsaRowAttention(nn.Module):
+    """Algorithm 7: gated self-attention along each MSA row, biased by the pair representation."""
+
+    def __init__(self, msa: MsaConfig, pair: PairConfig, kernels: Kernels) -> None:
+        super().__init__()
+        self.kernels = kernels
+        self.query_norm = LayerNorm(msa.channels, kernels)
+        self.feat_2d_norm = LayerNorm(pair.channels, kernels)
+        self.feat_2d_weights = parameter(pair.channels, msa.attention_heads)
+        self.attention = Attention(msa.channels, msa.attention_heads, msa.attention_channels)
+
+    def forward(self, msa: torch.Tensor, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """msa [S, N, C], pair [N, N, Z] and mask [S, N] to the update [S, N, C]."""
+        bias = pair_bias(self.feat_2d_norm(pair), self.feat_2d_weights)  # [H, N, N]
+        return self.kernels.attention(self.query_norm(msa), self.attention.weights(), mask, bias)
+
+
+class MsaColumnAttention(nn.Module):
+    """Algorithm 8, or Algorithm 19 when global: gated self-attention along each MSA column."""
+
+    def __init__(self, msa: MsaConfig, kernels: Kernels) -> None:
+        super().__init__()
+        self.kernels = kernels
+        self.is_global = msa.global_column_attention
+        self.query_norm = LayerNorm(msa.channels, kernels)
+        self.attention = Attention(
+            msa.channels, msa.attention_heads, msa.attention_channels, shared_key=self.is_global
+        )
+
+    def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """msa [S, N, C] and mask [S, N] to the update [S, N, C]."""
+        columns = self.query_norm(msa).transpose(0, 1)  # [N, S, C]
+        weights = self.attention.weights()
+        if self.is_global:
+            mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
+            update = self.kernels.global_attention(columns, weights, mask.T)
+        else:
+            update = self.kernels.attention(columns, weights, None if mask is None else mask.T)
+        return update.transpose(0, 1)
+
+
+class OuterProductMean(nn.Module):
+    """Algorithm 10: the mean outer product of two projections of the MSA columns."""
+
+    def __init__(self, msa: MsaConfig, pair: PairConfig, kernels: Kernels) -> None:
+        super().__init__()
+        self.kernels = kernels
+        self.layer_norm_input = LayerNorm(msa.channels, kernels)
+        self.left_projection = Linear(msa.channels, msa.outer_channels)
+        self.right_projection = Linear(msa.channels, msa.outer_channels)
+        self.output_w = parameter(msa.outer_channels, msa.outer_channels, pair.channels)
+        self.output_b = parameter(pair.channels)
+
+    def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """msa [S, N, C] and mask [S, N] to the update of the pair representation [N, N, Z]."""
+        norm, left, right = self.layer_norm_input, self.left_projection, self.right_projection
+        weights = OuterProductMeanWeights(
+            norm.scale,
+            norm.offset,
+            left.weights,
+            left.bias,
+            right.weights,
+            right.bias,
+            self.output_w,
+            self.output_b,
+        )
+        mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
+        return self.kernels.outer_product_mean(msa, weights, mask)
+
+
+class TriangleMultiplication(nn.Module):
+    """Algorithms 11 (outgoing) and 12 (incoming): triangle multiplicative update."""
+
+    def __init__(self, config: PairConfig, kernels: Kernels, *, outgoing: bool) -> None:
+        super().__init__()
+        self.kernels = kernels
+        self.outgoing = outgoing
+        channels, inner = config.channels, config.multiplication_channels
+        self.layer_norm_input = LayerNorm(channels, kernels)
+        self.left_projection = Linear(channels, inner)
+        self.right_projection = Linear(channels, inner)
+        self.left_gate = Linear(channels, inner)
+        self.right_gate = Linear(channels, inner)
+        self.center_layer_norm = LayerNorm(inner, kernels)
+        self.output_projection = Linear(inner, channels)
+        self.gating_linear = Linear(channels, channels)
+
+    def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """pair [N, N, C] and mask [N, N] to the update [N, N, C]."""
+        weights = TriangleMultiplicationWeights(
+            norm_scale=self.layer_norm_input.scale,
+            norm_offset=self.layer_norm_input.offset,
+            left=self.left_projection.weights,
+            left_bias=self.left_projection.bias,
+            right=self.right_projection.weights,
+            right_bias=self.right_projection.bias,
+            left_gate=self.left_gate.weights,
+            left_gate_bias=self.left_gate.bias,
+            right_gate=self.right_gate.weights,
+            right_gate_bias=self.right_gate.bias,
+            center_scale=self.center_layer_norm.scale,
+            center_offset=self.center_layer_norm.offset,
+            output=self.output_projection.weights,
+            output_bias=self.output_projection.bias,
+            gating=self.gating_linear.weights,
+            gating_bias=self.gating_linear.bias,
+        )
+        return self.kernels.triangle_multiplication(pair, weights, mask, outgoing=self.outgoing)
+
+
+class TriangleAttention(nn.Module):
+    """Algorithms 13 (starting node) and 14 (ending node): triangle self-attention."""
+
+    def __init__(self, config: PairConfig, kernels: Kernels, *, starting: bool) -> None:
+        super().__init__()
+        self.kernels = kernels
+        self.starting = starting
+        self.query_norm = LayerNorm(config.channels, kernels)
+        self.feat_2d_weights = parameter(config.channels, config.attention_heads)
+        self.attention = Attention(config.channels, config.attention_heads, config.attention_channels)
+
+    def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """pair [N, N, C] and mask [N, N] to the update [N, N, C]."""
+        normed = self.query_norm(pair)  # [N, N, C]
+        if not self.starting:
+            normed, mask = normed.transpose(0, 1), None if mask is None else mask.T
+        bias = pair_bias(normed, self.feat_2d_weights)  # [H, N, N]
+        update = self.kernels.attention(normed, self.attention.weights(), mask, bias)
+        return update if self.starting else update.transpose(0, 1)
+
+
+class EvoformerBlock(nn.Module):
+    """Algorithm 6 (or one block of Algorithm 18): one exchange between MSA and pair representation."""
+
+    def __init__(self, config: StackConfig, kernels: Kernels) -> None:
+        super().__init__()
+        msa, pair = config.msa, config.pair
+        column = "msa_column_global_attention" if msa.global_column_attention else "msa_column_attention"
+        self.column_attention_name = column
+        self.msa_row_attention_with_pair_bias = MsaRowAttention(msa, pair, kernels)
+        self.add_module(column, MsaColumnAttention(msa, kernels))
+        self.msa_transition = Transition(msa.channels, msa.transition_factor, kernels)
+        self.outer_product_mean = OuterProductMean(msa, pair, kernels)
+        self.triangle_multiplication_outgoing = TriangleMultiplication(pair, kernels, outgoing=True)
+        self.triangle_multiplication_incoming = TriangleMultiplication(pair, kernels, outgoing=False)
+        self.triangle_attention_starting_node = TriangleAttention(pair, kernels, starting=True)
+        self.triangle_attention_ending_node = TriangleAttention(pair, kernels, starting=False)
+        self.pair_transition = Transition(pair.channels, pair.transition_factor, kernels)
+
+    def forward(
+        self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Update both representations in place.
+
+        Args:
+            msa: [S, N, C].
+            pair: [N, N, Z].
+            msa_mask: [S, N].
+            pair_mask: [N, N].
+
+        Returns:
+            The same two tensors.
+        """
+        msa += self.msa_row_attention_with_pair_bias(msa, pair, msa_mask)
+        msa += self.get_submodule(self.column_attention_name)(msa, msa_mask)
+        msa += self.msa_transition(msa)
+        pair += self.outer_product_mean(msa, msa_mask)
+        pair += self.triangle_multiplication_outgoing(pair, pair_mask)
+        pair += self.triangle_multiplication_incoming(pair, pair_mask)
+        pair += self.triangle_attention_starting_node(pair, pair_mask)
+        pair += self.triangle_attention_ending_node(pair, pair_mask)
+        pair += self.pair_transition(pair)
+        return msa, pair

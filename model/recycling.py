@@ -1,0 +1,164 @@
+"""Prediction: passes through the network until the structure settles, and the confidence in it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from model import residue_constants
+from model.alphafold import TEMPLATE_FEATURES, AlphaFold, Pass
+from model.confidence import aligned_error, plddt
+from model.embedders import Recycled
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class RecyclingSettings:
+    """How long to recycle.
+
+    Args:
+        num_recycles: passes after the first.
+        early_stop_tolerance: stop when CA distances changed by less than this since the pass before (root
+            mean square over all pairs, Å), as ColabFold does; 0 never stops.
+    """
+
+    num_recycles: int = 3
+    early_stop_tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A structure and the confidence in it: arrays on the CPU.
+
+    Args:
+        aatype: [N] int, codes into `residue_constants.RESTYPE_NAMES`.
+        residue_index: [N] int, 0-based.
+        atom_positions: [N, 37, 3] float32, Å.
+        atom_mask: [N, 37] float32, 1 for atoms that the residue type has.
+        plddt: [N] float64, 0 to 100.
+        ptm: 0 to 1, or None for networks without a PAE head.
+        pae: [N, N] float32, Å, or None.
+        max_pae: the largest value that PAE can have, Å, or None.
+        num_recycles: passes done after the first.
+        tolerances: change of the CA distances at each recycle, Å; empty when there was none.
+    """
+
+    aatype: np.ndarray
+    residue_index: np.ndarray
+    atom_positions: np.ndarray
+    atom_mask: np.ndarray
+    plddt: np.ndarray
+    ptm: float | None
+    pae: np.ndarray | None
+    max_pae: float | None
+    num_recycles: int
+    tolerances: tuple[float, ...]
+
+
+def distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor) -> float:
+    """Root mean square change of all CA distances, Å, as ColabFold defines its tolerance.
+
+    Args:
+        before, after: [N, 37, 3], Å.
+        mask: [N], residues that count.
+    """
+    points = (x[:, residue_constants.CA].double() for x in (before, after))
+    old, new = (torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") for x in points)
+    squared = (old - new).square() * (mask[:, None] * mask[None])  # [N, N]
+    return float((squared.sum() / mask.sum().double().square() + 1e-8).sqrt())
+
+
+USED = TEMPLATE_FEATURES | {
+    "aatype",
+    "residue_index",
+    "seq_mask",
+    "target_feat",
+    "msa_feat",
+    "msa_mask",
+    "extra_msa",
+    "extra_msa_mask",
+    "extra_has_deletion",
+    "extra_deletion_value",
+}
+
+
+def feature_tensors(
+    features: Mapping[str, np.ndarray], iteration: int, device: torch.device
+) -> dict[str, torch.Tensor]:
+    """The features of one iteration that the network uses, as int64 and float32 tensors.
+
+    Args:
+        features: with a leading axis of iterations.
+        iteration: 0-based.
+        device: where the network runs.
+    """
+    tensors = {}
+    for name in USED & features.keys():
+        array = features[name][iteration]
+        wide = np.int64 if array.dtype.kind in "iu" else np.float32
+        tensors[name] = torch.from_numpy(np.ascontiguousarray(array, wide)).to(device)
+    return tensors
+
+
+def predict(
+    network: AlphaFold,
+    features: Mapping[str, np.ndarray],
+    settings: RecyclingSettings | None = None,
+    progress: Progress | None = None,
+) -> Prediction:
+    """Predict a structure.
+
+    Args:
+        network: ready to run.
+        features: as `AlphaFold.forward` takes them, each with a leading axis of iterations, at least
+            num_recycles + 1 long.
+        settings: how long to recycle; default three recycles.
+        progress: called after each pass.
+
+    Raises:
+        ValueError: there are features for fewer iterations than asked for.
+    """
+    settings = settings or RecyclingSettings()
+    passes = settings.num_recycles + 1
+    if features["aatype"].shape[0] < passes:
+        raise ValueError(f"{passes} passes need as many draws of features, not {features['aatype'].shape[0]}")
+    device = network.evoformer.single_activations.bias.device
+    with torch.inference_mode():
+        previous: Recycled | None = None
+        tolerances: list[float] = []
+        for iteration in range(passes):
+            current = feature_tensors(features, iteration, device)
+            if previous is None:
+                previous = network.first_recycled(current)
+            done = network.run_pass(current, previous)
+            if progress is not None:
+                progress(iteration + 1, passes)
+            if iteration > 0:
+                change = distance_change(previous.positions, done.positions, current["seq_mask"])
+                tolerances.append(change)
+                if change < settings.early_stop_tolerance:
+                    break
+            previous = done.recycled()
+        return _prediction(network, current, done, tuple(tolerances))
+
+
+def _prediction(
+    network: AlphaFold, features: Mapping[str, torch.Tensor], done: Pass, tolerances: tuple[float, ...]
+) -> Prediction:
+    error = None
+    if network.config.predicted_aligned_error:
+        error = aligned_error(network.heads["predicted_aligned_error_head"](done.representations.pair))
+    return Prediction(
+        aatype=features["aatype"].cpu().numpy(),
+        residue_index=features["residue_index"].cpu().numpy(),
+        atom_positions=done.positions.float().cpu().numpy(),
+        atom_mask=done.atom_mask.float().cpu().numpy(),
+        plddt=plddt(network.heads["predicted_lddt_head"](done.structure_activations)),
+        ptm=None if error is None else error.ptm,
+        pae=None if error is None else error.pae,
+        max_pae=None if error is None else error.max_pae,
+        num_recycles=len(tolerances),
+        tolerances=tolerances,
+    )

@@ -1,0 +1,227 @@
+"""The structure module: point attention, backbone updates and torsion angles (Algorithms 20 to 24)."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from cuda.fused.chunking import row_slices
+from model.config import StructureConfig
+from model.evoformer import Mask
+from model.kernels import Kernels
+from model.layers import LayerNorm, Linear, parameter
+from model.rigid import Rigid, rotation_from_quaternion, update_quaternion
+from model.sidechains import atom14_positions, atom37_positions, group_frames
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Backbone frames as quaternions, so that they can be updated.
+
+    Args:
+        quaternion: [N, 4], unit, real part first.
+        translation: [N, 3], in units of `position_scale`.
+    """
+
+    quaternion: torch.Tensor
+    translation: torch.Tensor
+
+    @classmethod
+    def identity(cls, length: int, device: torch.device) -> "Backbone":
+        """All residues at the origin, unturned."""
+        quaternion = torch.tensor([1.0, 0.0, 0.0, 0.0], device=device).repeat(length, 1)
+        return cls(quaternion, torch.zeros(length, 3, device=device))
+
+    def rigid(self, scale: float = 1.0) -> Rigid:
+        """The frames, translations multiplied by `scale`."""
+        return Rigid(rotation_from_quaternion(self.quaternion), self.translation * scale)
+
+    def updated(self, update: torch.Tensor) -> "Backbone":
+        """Compose with local updates [N, 6]: a quaternion's vector part, a translation (Algorithm 23)."""
+        turn, shift = update.split(3, dim=-1)
+        return Backbone(update_quaternion(self.quaternion, turn), self.rigid().apply(shift))
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What one iteration places.
+
+    Args:
+        activations: [N, C], the single representation.
+        backbone: frames in units of `position_scale`.
+        sin_cos: [N, 7, 2], torsion angles.
+        unnormalised_sin_cos: [N, 7, 2], before they were made unit vectors.
+        frames: of shape [N, 8], Å.
+    """
+
+    activations: torch.Tensor
+    backbone: Backbone
+    sin_cos: torch.Tensor
+    unnormalised_sin_cos: torch.Tensor
+    frames: Rigid
+
+
+class InvariantPointAttention(nn.Module):
+    """Algorithm 22: attention that a rotation and translation of all frames does not change."""
+
+    def __init__(self, config: StructureConfig, pair_channels: int) -> None:
+        super().__init__()
+        self.config = config
+        heads, width = config.heads, config.scalar_channels
+        points = config.query_points + config.value_points
+        self.q_scalar = Linear(config.channels, heads * width)
+        self.kv_scalar = Linear(config.channels, heads * 2 * width)
+        self.q_point_local = Linear(config.channels, 3 * heads * config.query_points)
+        self.kv_point_local = Linear(config.channels, 3 * heads * points)
+        self.trainable_point_weights = parameter(heads)
+        self.attention_2d = Linear(pair_channels, heads)
+        outputs = heads * (width + 4 * config.value_points + pair_channels)
+        self.output_projection = Linear(outputs, config.channels)
+
+    def forward(
+        self, single: torch.Tensor, pair: torch.Tensor, frames: Rigid, mask: Mask, budget: int | None = None
+    ) -> torch.Tensor:
+        """Update of the single representation.
+
+        Args:
+            single: [N, C].
+            pair: [N, N, Z], normalised.
+            frames: of shape [N].
+            mask: [N], or None for all ones.
+            budget: elements of intermediates alive at once; the result does not depend on it.
+
+        Returns:
+            [N, C].
+        """
+        config, length = self.config, single.shape[0]
+        heads, width = config.heads, config.scalar_channels
+        query = self.q_scalar(single).unflatten(-1, (heads, width))  # [N, H, D]
+        key, value = self.kv_scalar(single).unflatten(-1, (heads, 2 * width)).split(width, dim=-1)
+        query_points = self._global(self.q_point_local(single), frames)  # [N, H, P, 3]
+        key_points, value_points = self._global(self.kv_point_local(single), frames).split(
+            [config.query_points, config.value_points], dim=2
+        )
+        # the three terms of a logit have equal variance at initialisation: 9/2 is that of a squared distance
+        scalar_weight = (3.0 * width) ** -0.5
+        point_weight = (3.0 * config.query_points * 4.5) ** -0.5 * F.softplus(self.trainable_point_weights)
+        key, value = key.permute(1, 2, 0), value.transpose(0, 1)  # [H, D, N], [H, N, D]
+        value_points = value_points.permute(1, 0, 2, 3).flatten(2)  # [H, N, P*3]
+
+        scalars, points, pairs = [], [], []
+        for rows in row_slices(length, length * heads * (3 * config.query_points + 4), budget):
+            logits = scalar_weight * (query[rows].transpose(0, 1) @ key)  # [H, n, N]
+            squared = (query_points[rows, None] - key_points[None]).square().sum(dim=(-1, -2))  # [n, N, H]
+            logits -= 0.5 * (point_weight * squared).permute(2, 0, 1)
+            logits += 3.0**-0.5 * self.attention_2d(pair[rows]).permute(2, 0, 1)
+            if mask is not None:
+                logits -= 1e5 * (1.0 - mask[rows, None] * mask)
+            weights = torch.softmax(logits, dim=-1)  # [H, n, N]
+            scalars.append((weights @ value).transpose(0, 1).flatten(1))  # [n, H*D]
+            points.append((weights @ value_points).transpose(0, 1))  # [n, H, P*3]
+            pairs.append((weights.transpose(0, 1) @ pair[rows]).flatten(1))  # [n, H*Z]
+        local = torch.cat(points).reshape(length, -1, 3)  # [N, H*P, 3]
+        local = frames.unsqueeze(1).invert_apply(local)
+        norms = torch.sqrt(local.square().sum(dim=-1) + 1e-8)  # [N, H*P]
+        outputs = [torch.cat(scalars), *local.unbind(dim=-1), norms, torch.cat(pairs)]
+        return self.output_projection(torch.cat(outputs, dim=-1))
+
+    def _global(self, flat: torch.Tensor, frames: Rigid) -> torch.Tensor:
+        """Local points [N, 3*H*P], all x before all y before all z, to global ones [N, H, P, 3]."""
+        local = flat.unflatten(-1, (3, -1)).transpose(1, 2)  # [N, H*P, 3]
+        return frames.unsqueeze(1).apply(local).unflatten(1, (self.config.heads, -1))
+
+
+class TorsionAngles(nn.Module):
+    """Algorithm 20, lines 11 to 14: torsion angles from the single representation, now and at the start."""
+
+    def __init__(self, config: StructureConfig) -> None:
+        super().__init__()
+        channels, inner = config.channels, config.sidechain_channels
+        self.input_projection = Linear(channels, inner)
+        self.input_projection_1 = Linear(channels, inner)
+        self.resblock1 = Linear(inner, inner)
+        self.resblock2 = Linear(inner, inner)
+        self.resblock1_1 = Linear(inner, inner)
+        self.resblock2_1 = Linear(inner, inner)
+        self.unnormalized_angles = Linear(inner, 14)
+
+    def forward(self, single: torch.Tensor, initial: torch.Tensor) -> torch.Tensor:
+        """Two [N, C] to sine and cosine [N, 7, 2], not normalised."""
+        act = self.input_projection(torch.relu(single)) + self.input_projection_1(torch.relu(initial))
+        act = act + self.resblock2(torch.relu(self.resblock1(torch.relu(act))))  # [N, C']
+        act = act + self.resblock2_1(torch.relu(self.resblock1_1(torch.relu(act))))
+        return self.unnormalized_angles(torch.relu(act)).unflatten(-1, (7, 2))
+
+
+class FoldIteration(nn.Module):
+    """One iteration of Algorithm 20; its weights are shared by all iterations."""
+
+    def __init__(self, config: StructureConfig, pair_channels: int, kernels: Kernels) -> None:
+        super().__init__()
+        self.config = config
+        channels = config.channels
+        self.invariant_point_attention = InvariantPointAttention(config, pair_channels)
+        self.attention_layer_norm = LayerNorm(channels, kernels)
+        self.transition = Linear(channels, channels)
+        self.transition_1 = Linear(channels, channels)
+        self.transition_2 = Linear(channels, channels)
+        self.transition_layer_norm = LayerNorm(channels, kernels)
+        self.affine_update = Linear(channels, 6)
+        self.rigid_sidechain = TorsionAngles(config)
+
+    def forward(
+        self,
+        single: torch.Tensor,
+        initial: torch.Tensor,
+        pair: torch.Tensor,
+        backbone: Backbone,
+        aatype: torch.Tensor,
+        mask: Mask,
+    ) -> Structure:
+        """single and initial [N, C], pair [N, N, Z], aatype [N] and mask [N] to the moved residues."""
+        single = single + self.invariant_point_attention(single, pair, backbone.rigid(), mask)
+        single = self.attention_layer_norm(single)
+        wide = torch.relu(self.transition_1(torch.relu(self.transition(single))))
+        single = self.transition_layer_norm(single + self.transition_2(wide))
+        backbone = backbone.updated(self.affine_update(single).float())
+        raw = self.rigid_sidechain(single, initial).float()
+        sin_cos = raw / torch.sqrt(raw.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
+        frames = group_frames(aatype, backbone.rigid(self.config.position_scale), sin_cos)
+        return Structure(single, backbone, sin_cos, raw, frames)
+
+
+class StructureModule(nn.Module):
+    """Algorithm 20: from the single and pair representations to atoms."""
+
+    def __init__(self, config: StructureConfig, pair_channels: int, kernels: Kernels) -> None:
+        super().__init__()
+        self.config = config
+        self.single_layer_norm = LayerNorm(config.channels, kernels)
+        self.initial_projection = Linear(config.channels, config.channels)
+        self.pair_layer_norm = LayerNorm(pair_channels, kernels)
+        self.fold_iteration = FoldIteration(config, pair_channels, kernels)
+
+    def forward(
+        self, single: torch.Tensor, pair: torch.Tensor, aatype: torch.Tensor, mask: Mask
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Fold.
+
+        Args:
+            single: [N, C].
+            pair: [N, N, Z].
+            aatype: [N], residue codes.
+            mask: [N], or None for all ones.
+
+        Returns:
+            The single representation [N, C], atom37 positions [N, 37, 3] in Å and their mask [N, 37].
+        """
+        initial = self.single_layer_norm(single)  # [N, C]
+        single = self.initial_projection(initial)
+        pair = self.pair_layer_norm(pair)  # [N, N, Z]
+        backbone = Backbone.identity(single.shape[0], single.device)
+        for _ in range(self.config.iterations):
+            structure = self.fold_iteration(single, initial, pair, backbone, aatype, mask)
+            single, backbone = structure.activations, structure.backbone
+        positions, atom_mask = atom37_positions(aatype, atom14_positions(aatype, structure.frames))
+        return single, positions, atom_mask

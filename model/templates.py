@@ -1,0 +1,222 @@
+"""Templates: their pair embedding (Algorithms 16 and 17) and MSA rows of their torsion angles (Algorithm
+2)."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from cuda.fused.chunking import row_slices
+from model import residue_constants
+from model.config import ModelConfig, PairConfig, TemplateConfig
+from model.embedders import Features, distance_bins, pseudo_beta
+from model.evoformer import Mask, TriangleAttention, TriangleMultiplication
+from model.kernels import Kernels
+from model.layers import LayerNorm, Linear, Transition, parameter
+from model.rigid import frame_from_points
+
+# Å and number: bins of the CB distances in a template
+TEMPLATE_BINS = (3.25, 50.75, 39)
+RESIDUE_TYPES = 22  # 20 amino acids, unknown, gap
+# distances, their mask, residue types of both ends, backbone direction, its mask
+PAIR_FEATURES = TEMPLATE_BINS[2] + 1 + 2 * RESIDUE_TYPES + 3 + 1
+# residue type, sine and cosine of 7 torsions, the same with the twin atoms swapped, and which torsions exist
+TORSION_FEATURES = RESIDUE_TYPES + 14 + 14 + 7
+PSI = 2
+
+
+def empty_template(length: int, device: torch.device) -> dict[str, torch.Tensor]:
+    """One template without atoms, which AlphaFold's and ColabFold's pipelines give when there is none."""
+    return {
+        "template_aatype": torch.zeros(1, length, dtype=torch.long, device=device),
+        "template_all_atom_positions": torch.zeros(1, length, 37, 3, device=device),
+        "template_all_atom_masks": torch.zeros(1, length, 37, device=device),
+        "template_mask": torch.ones(1, device=device),
+    }
+
+
+class TemplatePairBlock(nn.Module):
+    """One block of Algorithm 16: attention comes before multiplication here."""
+
+    def __init__(self, config: PairConfig, kernels: Kernels) -> None:
+        super().__init__()
+        self.triangle_attention_starting_node = TriangleAttention(config, kernels, starting=True)
+        self.triangle_attention_ending_node = TriangleAttention(config, kernels, starting=False)
+        self.triangle_multiplication_outgoing = TriangleMultiplication(config, kernels, outgoing=True)
+        self.triangle_multiplication_incoming = TriangleMultiplication(config, kernels, outgoing=False)
+        self.pair_transition = Transition(config.channels, config.transition_factor, kernels)
+
+    def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """Update pair [N, N, C] in place."""
+        pair += self.triangle_attention_starting_node(pair, mask)
+        pair += self.triangle_attention_ending_node(pair, mask)
+        pair += self.triangle_multiplication_outgoing(pair, mask)
+        pair += self.triangle_multiplication_incoming(pair, mask)
+        pair += self.pair_transition(pair)
+        return pair
+
+
+class SingleTemplateEmbedding(nn.Module):
+    """The pair representation of one template (Algorithm 2, lines 9 to 11)."""
+
+    def __init__(self, config: TemplateConfig, kernels: Kernels) -> None:
+        super().__init__()
+        self.embedding2d = Linear(PAIR_FEATURES, config.pair.channels)
+        self.template_pair_stack = nn.ModuleList(
+            TemplatePairBlock(config.pair, kernels) for _ in range(config.blocks)
+        )
+        self.output_layer_norm = LayerNorm(config.pair.channels, kernels)
+
+    def forward(self, template: Features, pair_mask: Mask) -> torch.Tensor:
+        """One template's features (no template axis) to [N, N, C]."""
+        pair = self.embedding2d(_pair_features(template).to(self.embedding2d.bias.dtype))  # [N, N, C]
+        for block in self.template_pair_stack:
+            pair = block(pair, pair_mask)
+        return self.output_layer_norm(pair)
+
+
+def _pair_features(template: Features) -> torch.Tensor:
+    """[N, N, 88], zero where either residue lacks a backbone atom."""
+    aatype, atoms = template["template_aatype"].long(), template["template_all_atom_masks"]
+    length = aatype.shape[0]
+    beta = pseudo_beta(aatype, template["template_all_atom_positions"])  # [N, 3]
+    beta_mask = pseudo_beta(aatype, atoms[..., None])  # [N, 1]
+    backbone = atoms[:, residue_constants.N] * atoms[:, residue_constants.CA] * atoms[:, residue_constants.C]
+    backbone_mask = (backbone[:, None] * backbone[None])[..., None]  # [N, N, 1]
+    types = F.one_hot(aatype, RESIDUE_TYPES).to(beta.dtype)  # [N, 22]
+    features = torch.cat(
+        [
+            distance_bins(beta, *TEMPLATE_BINS),
+            (beta_mask * beta_mask.T)[..., None],
+            types[None].expand(length, -1, -1),
+            types[:, None].expand(-1, length, -1),
+            # the published networks were trained without the direction of the other residue
+            beta.new_zeros(length, length, 3),
+            backbone_mask,
+        ],
+        dim=-1,
+    )
+    return features.mul_(backbone_mask)
+
+
+class PointwiseAttention(nn.Module):
+    """Algorithm 17: each pair attends over the templates."""
+
+    def __init__(self, config: TemplateConfig, channels: int) -> None:
+        super().__init__()
+        heads, width, inputs = config.attention_heads, config.attention_channels, config.pair.channels
+        self.query_w = parameter(channels, heads, width)
+        self.key_w = parameter(inputs, heads, width)
+        self.value_w = parameter(inputs, heads, width)
+        self.output_w = parameter(heads, width, channels)
+        self.output_b = parameter(channels)
+
+    def forward(self, pair: torch.Tensor, templates: torch.Tensor, budget: int | None = None) -> torch.Tensor:
+        """pair [N, N, Z] and templates [T, N, N, C] to the update [N, N, Z]."""
+        length, _, channels = pair.shape
+        heads, width = self.query_w.shape[1:]
+        result = torch.empty_like(pair)
+        per_row = length * heads * width * (2 * templates.shape[0] + 2)
+        for rows in row_slices(length, per_row, budget):
+            query = pair[rows].reshape(-1, channels) @ self.query_w.flatten(1)  # [P, H*D]
+            query = query.unflatten(-1, (heads, 1, width)) * width**-0.5  # [P, H, 1, D]
+            part = templates[:, rows].flatten(1, 2).transpose(0, 1)  # [P, T, C]
+            key = (part @ self.key_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)  # [P, H, T, D]
+            value = (part @ self.value_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
+            weights = torch.softmax((query * key).sum(dim=-1), dim=-1)  # [P, H, T]
+            attended = (weights[..., None] * value).sum(dim=-2).flatten(1)  # [P, H*D]
+            update = torch.addmm(self.output_b, attended, self.output_w.flatten(0, 1))  # [P, Z]
+            result[rows] = update.view(-1, length, channels)
+        return result
+
+
+class TemplateEmbedding(nn.Module):
+    """Algorithm 2, lines 9 to 13: what all templates together add to the pair representation."""
+
+    def __init__(self, config: TemplateConfig, channels: int, kernels: Kernels) -> None:
+        super().__init__()
+        self.single_template_embedding = SingleTemplateEmbedding(config, kernels)
+        self.attention = PointwiseAttention(config, channels)
+
+    def forward(self, pair: torch.Tensor, templates: Features, pair_mask: Mask) -> torch.Tensor:
+        """pair [N, N, Z] and features with a leading template axis to the update [N, N, Z]."""
+        # A template that is masked out gets no attention, so it need not be embedded.
+        present = torch.nonzero(templates["template_mask"]).flatten().tolist()
+        if not present:
+            return torch.zeros_like(pair)
+        embedded = [
+            self.single_template_embedding({name: x[index] for name, x in templates.items()}, pair_mask)
+            for index in present
+        ]
+        return self.attention(pair, torch.stack(embedded))
+
+
+class TemplateRows(nn.Module):
+    """Algorithm 2, lines 7 and 8: one MSA row of torsion angles for each template."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        channels = config.evoformer.msa.channels
+        self.template_single_embedding = Linear(TORSION_FEATURES, channels)
+        self.template_projection = Linear(channels, channels)
+
+    def forward(self, templates: Features) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features with a leading template axis to rows [T, N, C] and their mask [T, N]."""
+        aatype = templates["template_aatype"].long()
+        torsions = torsion_angles(
+            aatype, templates["template_all_atom_positions"], templates["template_all_atom_masks"]
+        )
+        features = torch.cat(
+            [
+                F.one_hot(aatype, RESIDUE_TYPES).to(torsions["mask"].dtype),
+                torsions["sin_cos"].flatten(-2),
+                torsions["alternative_sin_cos"].flatten(-2),
+                torsions["mask"],
+            ],
+            dim=-1,
+        )  # [T, N, 57]
+        rows = self.template_single_embedding(features.to(self.template_projection.bias.dtype))
+        return self.template_projection(torch.relu(rows)), torsions["mask"][..., PSI]
+
+
+def torsion_angles(
+    aatype: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
+) -> Mapping[str, torch.Tensor]:
+    """The seven torsion angles pre-omega, phi, psi and chi1 to chi4 of each residue.
+
+    Args:
+        aatype: [T, N], residue codes; gaps count as unknown.
+        positions: [T, N, 37, 3], Å.
+        mask: [T, N, 37].
+
+    Returns:
+        sin_cos [T, N, 7, 2]; alternative_sin_cos, the same with chi angles that have a twin turned by π; and
+        mask [T, N, 7], 1 where all four atoms are there. Angles without atoms hold rounding noise.
+    """
+    aatype = aatype.clip(max=residue_constants.UNKNOWN)
+
+    def table(values: object) -> torch.Tensor:
+        return torch.as_tensor(values, device=aatype.device)[aatype]
+
+    n, ca, c, o = residue_constants.N, residue_constants.CA, residue_constants.C, residue_constants.OXYGEN
+    # previous residue's atoms are numbered after this one's
+    both = torch.cat([positions, F.pad(positions, (0, 0, 0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74, 3]
+    both_mask = torch.cat([mask, F.pad(mask, (0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74]
+    backbone = torch.tensor(
+        [[37 + ca, 37 + c, n, ca], [37 + c, n, ca, c], [n, ca, c, o]], device=aatype.device
+    )
+    chi = table(residue_constants.chi_atoms())  # [T, N, 4, 4]
+    atoms = torch.cat([backbone.expand(*chi.shape[:2], -1, -1), chi], dim=2).flatten(2)  # [T, N, 28]
+    points = torch.gather(both, 2, atoms[..., None].expand(-1, -1, -1, 3)).unflatten(2, (7, 4))
+    exists = torch.gather(both_mask, 2, atoms).unflatten(2, (7, 4)).prod(dim=-1)  # [T, N, 7]
+    exists = exists * F.pad(table(residue_constants.chi_mask()), (3, 0), value=1.0)
+
+    first, second, third, fourth = points.unbind(dim=-2)  # each [T, N, 7, 3]
+    _, cosine, sine = frame_from_points(second, third, first).invert_apply(fourth).unbind(dim=-1)
+    sin_cos = torch.stack([sine, cosine], dim=-1)  # [T, N, 7, 2]
+    sin_cos = sin_cos / torch.sqrt(sin_cos.square().sum(dim=-1, keepdim=True) + 1e-8)
+    # psi is defined by the oxygen, which lies opposite the next nitrogen
+    sin_cos = sin_cos * sin_cos.new_tensor([1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0])[:, None]
+    turned = F.pad(1.0 - 2.0 * table(residue_constants.chi_pi_periodic()), (3, 0), value=1.0)  # [T, N, 7]
+    return {"sin_cos": sin_cos, "alternative_sin_cos": sin_cos * turned[..., None], "mask": exists}
