@@ -29,6 +29,18 @@ class SomeTargetsFailed(Exception):
     """Raised at the end of a run in which some targets failed and the others were finished."""
 
 
+class TargetFailed(Exception):
+    """Raised at the end of a run whose one target failed, which has been said already.
+
+    Args:
+        code: the exit code of the target's own error.
+    """
+
+    def __init__(self, code: ExitCode) -> None:
+        self.code = code
+        super().__init__(f"the target failed with exit code {int(code)}")
+
+
 def _is_named(error: BaseException, *names: str) -> bool:
     """Whether the error's class is one of `names`: by name, so that nothing heavy is imported to ask."""
     return any(f"{c.__module__}.{c.__qualname__}" in names for c in type(error).__mro__)
@@ -40,6 +52,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.INTERRUPTED
     if isinstance(error, SomeTargetsFailed):
         return ExitCode.SOME_FAILED
+    if isinstance(error, TargetFailed):
+        return error.code
     if isinstance(error, click.UsageError):
         return ExitCode.USAGE
     if _is_named(error, "msa.errors.MissingError", "model.errors.ParametersMissing"):
@@ -78,6 +92,8 @@ def run_with_exit_codes(command: click.Command) -> int:
         return ExitCode.DONE
     except click.exceptions.Exit as error:
         return error.exit_code
+    except TargetFailed as error:
+        return error.code
     except (Exception, KeyboardInterrupt) as error:
         code = exit_code_of(error)
         if code is ExitCode.UNEXPECTED and not isinstance(error, OSError):

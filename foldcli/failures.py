@@ -6,49 +6,55 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from foldcli.errors import ExitCode, SomeTargetsFailed, describe, exit_code_of
+from foldcli.errors import ExitCode, SomeTargetsFailed, TargetFailed, describe, exit_code_of
 from foldcli.logs import logger
+from foldcli.shard import Shard
 from msa.atomic import atomic_write
 
-FAILURES = "failures.jsonl"
 T = TypeVar("T")
 
 
 class Failures:
-    """The targets of one run that failed; written to OUT/failures.jsonl when the run ends.
+    """The targets of one run that failed; written to a file when the run ends.
 
     Args:
-        folder: where failures.jsonl goes.
+        folder: where it goes: failures.jsonl, or failures.I-of-N.jsonl for a shard, so that array jobs that
+            share the folder do not write over each other's.
+        shard: the run's part of the targets.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FAILURES
+    def __init__(self, folder: Path, shard: Shard) -> None:
+        part = f".{shard.index}-of-{shard.count}" if shard.count > 1 else ""
+        self._path = folder / f"failures{part}.jsonl"
         self._failed: list[tuple[str, BaseException]] = []
+        self._tried = 0
 
     def add(self, name: str, error: Exception) -> None:
-        """Take down that `name` failed, and say so."""
+        """Take down that `name`, which was not tried by `run`, failed, and say so."""
+        self._tried += 1
+        self._add(name, error)
+
+    def _add(self, name: str, error: Exception) -> None:
         if exit_code_of(error) is ExitCode.UNEXPECTED:
-            logger.debug("%s", "".join(traceback.format_exception(error)))
-        logger.error("%s: failed: %s", name, describe(error))
+            logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
+        logger.error("%s", _with_name(name, describe(error)))
         self._failed.append((name, error))
 
     def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], None]) -> None:
         """Call `work(name, item)` for each; an exception is taken down, an interrupt ends the run."""
         for name, item in items:
+            self._tried += 1
             try:
                 work(name, item)
             except Exception as error:
-                self.add(name, error)
+                self._add(name, error)
 
-    def finish(self, total: int) -> None:
-        """Write failures.jsonl, or remove an old one when all went well.
-
-        Args:
-            total: targets of this run.
+    def finish(self) -> None:
+        """Write the failures, or remove an earlier run's when all went well.
 
         Raises:
             SomeTargetsFailed: some of several failed.
-            Exception: the one target's own error, if there was only one.
+            TargetFailed: there was only one target; its exit code is that of its error.
         """
         if not self._failed:
             self._path.unlink(missing_ok=True)
@@ -62,6 +68,11 @@ class Failures:
                     "exit_code": int(exit_code_of(error)),
                 }
                 stream.write(json.dumps(entry) + "\n")
-        if total == 1:
-            raise self._failed[0][1]
-        raise SomeTargetsFailed(f"{len(self._failed)} of {total} targets failed; see {self._path}")
+        if self._tried == 1:
+            raise TargetFailed(exit_code_of(self._failed[0][1]))
+        raise SomeTargetsFailed(f"{len(self._failed)} of {self._tried} targets failed; see {self._path}")
+
+
+def _with_name(name: str, reason: str) -> str:
+    # an error about a file begins with the file's name, which for a target given as a file is the target's
+    return reason if reason.startswith(name) else f"{name}: {reason}"

@@ -22,6 +22,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry | getattr(record, "fields", {}))
 
 
+class TextFormatter(logging.Formatter):
+    """The message; warnings and errors say that they are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        mark = f"foldcli: {record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return mark + record.getMessage()
+
+
 class StderrHandler(logging.Handler):
     """Writes to stderr without tearing a progress bar that is being drawn there."""
 
@@ -38,7 +46,7 @@ def configure(quiet: bool = False, verbose: bool = False, log_json: bool = False
         log_json: JSON lines instead of text.
     """
     handler = StderrHandler()
-    handler.setFormatter(JsonFormatter() if log_json else logging.Formatter("%(message)s"))
+    handler.setFormatter(JsonFormatter() if log_json else TextFormatter())
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)

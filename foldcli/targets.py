@@ -3,10 +3,13 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from foldcli.failures import Failures
 from msa.errors import InputError
-from msa.fasta import FastaRecord, read_fasta
+
+if TYPE_CHECKING:
+    from msa.fasta import FastaRecord
 
 ALIGNMENT_SUFFIXES = (".a3m", ".sto", ".stockholm", ".fasta", ".fa", ".afa", ".safetensors")
 FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")
@@ -53,7 +56,7 @@ def unique_names(named: Iterable[tuple[str, str]]) -> None:
         seen[name] = source
 
 
-def read_queries(inputs: Sequence[str], failures: Failures) -> list[tuple[str, FastaRecord]]:
+def read_queries(inputs: Sequence[str], failures: Failures) -> "list[tuple[str, FastaRecord]]":
     """(name, record) of every sequence in FASTA files, folders of them, or standard input.
 
     A file that cannot be read goes to `failures` under its own name, and the others are read.
@@ -61,7 +64,9 @@ def read_queries(inputs: Sequence[str], failures: Failures) -> list[tuple[str, F
     Raises:
         InputError: two records would have the same name.
     """
-    queries: list[tuple[str, FastaRecord]] = []
+    from msa.fasta import read_fasta
+
+    queries = []
     sources: list[tuple[str, str]] = []
     for path in files_in(inputs, FASTA_SUFFIXES):
         try:

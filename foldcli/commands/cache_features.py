@@ -37,7 +37,7 @@ def command(alignments: tuple[str, ...], cache: Path, shard: Shard, overwrite: b
     from msa.alignments import read_alignment
 
     make_writable_folder(cache)
-    failures = Failures(cache)
+    failures = Failures(cache, shard)
     selected = shard.select(alignment_targets(alignments))
     features_of = FeatureCache(cache).load_or_make
     hits: list[bool] = []
@@ -60,4 +60,4 @@ def command(alignments: tuple[str, ...], cache: Path, shard: Shard, overwrite: b
             progress(done, len(selected))
     made = len(hits) - sum(hits)
     logger.info("%d cached, %d already there, %d failed", made, sum(hits), len(selected) - len(hits))
-    failures.finish(len(selected))
+    failures.finish()

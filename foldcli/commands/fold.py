@@ -59,7 +59,7 @@ def command(
     from msa.fasta import FastaRecord
 
     make_writable_folder(out)
-    failures = Failures(out)
+    failures = Failures(out, shard)
     targets = read_queries(queries, failures)
     predictor = prepare(settings, threads)
     with bar("building the database", "B") as progress:
@@ -82,4 +82,4 @@ def command(
 
     selected = shard.select(targets)
     failures.run(selected, fold)
-    failures.finish(len(selected))
+    failures.finish()

@@ -51,7 +51,7 @@ def command(
     from msa.alignments import read_alignment
 
     make_writable_folder(out)
-    failures = Failures(out)
+    failures = Failures(out, shard)
     named = alignment_targets(targets)
     predictor = prepare(settings, threads)
     parameters = parameter_identity(predictor.sources)
@@ -75,4 +75,4 @@ def command(
 
     selected = shard.select(named)
     failures.run(selected, predict)
-    failures.finish(len(selected))
+    failures.finish()
