@@ -10,7 +10,7 @@ from model import residue_constants
 from model.recycling import Prediction
 
 CHAIN = "A"
-# columns of a PDB line that hold text after "REMARK nnn "
+# columns of a PDB line that hold text after "REMARK nnn "; 6 to 99 are for free text
 REMARK_WIDTH = 68
 
 
@@ -46,7 +46,7 @@ def pdb_text(prediction: Prediction, provenance: Provenance) -> str:
     structure = _structure(prediction, provenance.name)
     lines = [provenance.warning] if provenance.warning else []
     lines += [f"{provenance.program}, {provenance.network}", "B-factor: predicted lDDT-CA, 0 to 100"]
-    structure.raw_remarks = [f"REMARK   1 {piece}" for line in lines for piece in _wrapped(line)]
+    structure.raw_remarks = [f"REMARK   6 {piece}" for line in lines for piece in _wrapped(line)]
     options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=False)
     return structure.make_pdb_string(options)
 

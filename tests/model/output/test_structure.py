@@ -86,7 +86,7 @@ def test_an_unknown_residue_keeps_its_number_and_has_no_atoms() -> None:
 
 def test_the_warning_comes_first(prediction: Prediction) -> None:
     warned = dataclasses.replace(PROVENANCE, warning="UNTRAINED network. " + "Means nothing at all. " * 5)
-    assert pdb_text(prediction, warned).splitlines()[0].startswith("REMARK   1 UNTRAINED network.")
+    assert pdb_text(prediction, warned).splitlines()[0].startswith("REMARK   6 UNTRAINED network.")
     assert "UNTRAINED" in gemmi.cif.read_string(mmcif_text(prediction, warned)).sole_block().find_value(
         "_struct.title"
     )
