@@ -1,0 +1,125 @@
+"""The manifest of a target database: what the folder holds, and that it is whole."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from msa import alphabet
+from msa.errors import InputError
+
+FORMAT = "foldcli target database"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+RESIDUES, OFFSETS, LENGTHS = "residues.u8", "offsets.i64", "lengths.i32"
+HEADERS, HEADER_INDEX = "headers.bin", "headers.idx"
+PARTS = (RESIDUES, OFFSETS, LENGTHS, HEADERS, HEADER_INDEX)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a database.
+
+    Attributes:
+        bytes: its size.
+        sha256: its checksum, in hexadecimal.
+    """
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What manifest.json says.
+
+    Attributes:
+        sequences: how many there are.
+        residues: how many there are, padding not counted.
+        masked_residues: how many carry the soft-mask bit.
+        length_quantiles: residues, by quantile ("0", "0.05", "0.25", "0.5", "0.75", "0.95", "1").
+        duplicate_ids: sequences whose id an earlier one has; they are kept.
+        oddities: what was odd in the input and how often, by the names of msa.records.ODDITIES.
+        masking: the masking method's parameters by name; None when nothing was masked.
+        inputs: name (without its folder) and decompressed size in bytes of each input, in order.
+        built_by: versions of the programs that matter.
+        parts: size and checksum of each file.
+    """
+
+    sequences: int
+    residues: int
+    masked_residues: int
+    length_quantiles: dict[str, int]
+    duplicate_ids: int
+    oddities: dict[str, int]
+    masking: dict[str, Any] | None
+    inputs: list[dict[str, Any]]
+    built_by: dict[str, str]
+    parts: dict[str, Part]
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of each part: what tells one database's content from another's."""
+        return {name: part.sha256 for name, part in self.parts.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """The manifest as written to the file."""
+        layout = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "alphabet": alphabet.LETTERS,
+            "mask_bit": alphabet.MASK_BIT,
+            "pad_byte": alphabet.PAD,
+        }
+        return layout | asdict(self)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check the manifest of a database folder.
+
+    Raises:
+        InputError: not a database, made by a newer version, damaged, or inconsistent with itself.
+    """
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"not a target database: no {MANIFEST} in the folder", folder) from None
+    except ValueError as error:
+        raise InputError(f"damaged manifest: no JSON ({error})", path) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError("not the manifest of a target database", path)
+    version = content.get("format_version")
+    if not isinstance(version, int) or version < 1:
+        raise InputError(f"damaged manifest: format version {version!r}", path)
+    if version > FORMAT_VERSION:
+        raise InputError(
+            f"format version {version} is newer than this foldcli reads ({FORMAT_VERSION}): update foldcli", path
+        )
+    if (content.get("alphabet"), content.get("mask_bit")) != (alphabet.LETTERS, alphabet.MASK_BIT):
+        raise InputError("damaged manifest: unknown residue alphabet", path)
+    try:
+        values = {field.name: content[field.name] for field in fields(Manifest)}
+        values["parts"] = {name: Part(**values["parts"][name]) for name in PARTS}
+        manifest = Manifest(**values)
+        _check_sizes(manifest, path)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"damaged manifest: {error} is missing or malformed", path) from error
+    return manifest
+
+
+def _check_sizes(manifest: Manifest, path: Path) -> None:
+    sequences = manifest.sequences
+    expected = {OFFSETS: 8 * sequences, LENGTHS: 4 * sequences, HEADER_INDEX: 8 * (sequences + 1)}
+    for name, size in expected.items():
+        if manifest.parts[name].bytes != size:
+            raise InputError(
+                f"damaged manifest: {name} of {manifest.parts[name].bytes} bytes, {sequences} sequences "
+                f"need {size}",
+                path,
+            )
+    padded = manifest.parts[RESIDUES].bytes
+    if sequences < 1 or padded % 4 or not manifest.residues <= padded <= manifest.residues + 3 * sequences:
+        raise InputError(
+            f"damaged manifest: {sequences} sequences, {manifest.residues} residues, {padded} bytes of them", path
+        )
