@@ -10,7 +10,6 @@ of the database.
 import hashlib
 import mmap
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +35,7 @@ class LengthSorter:
 
     def __init__(self, folder: Path, ids_at_once: int = _IDS_AT_ONCE) -> None:
         self._folder, self._ids_at_once = folder, ids_at_once
-        self._files = [_open_spool(folder / name) for name in _SPOOLS]
+        self._files = [_Spool(folder / name) for name in _SPOOLS]
         self._blocks: list[tuple[int, int, int]] = []  # sequences, residues, header bytes
         self._counts = np.zeros(1, np.int64)  # sequences, by length
         self._header_bytes = np.zeros(1, np.int64)
@@ -96,11 +95,8 @@ class LengthSorter:
             duplicates += int(np.count_nonzero(together[1:] == together[:-1]))
         return duplicates
 
-    def write(self, progress: Callable[[int], None]) -> None:
+    def write(self) -> None:
         """Write residues, offsets, lengths, headers and header index in order of length, and drop the spool.
-
-        Args:
-            progress: called with the residues written so far.
 
         Raises:
             OSError: the disk is full; the error names the part.
@@ -127,7 +123,7 @@ class LengthSorter:
         cursors = rank[:-1].copy(), residue_at[:-1].copy(), header_at[:-1].copy()
         for file in self._files:
             file.rewind()
-        done = written = 0
+        written = 0
         for in_block, residues_in_block, header_bytes in self._blocks:
             _lay_down(
                 np.frombuffer(self._files[0].read(residues_in_block), np.uint8),
@@ -142,19 +138,13 @@ class LengthSorter:
                 parts[HEADERS].array,
                 header_index,
             )
-            done += residues_in_block
             written += residues_in_block + header_bytes
             if written >= _LET_GO_EVERY:
                 for part in parts.values():
                     part.let_go()
                 written = 0
-            progress(done)
-        self.close()
         for part in parts.values():
             part.close()
-
-    def close(self) -> None:
-        """Drop the spool files."""
         for file in self._files:
             file.drop()
 
@@ -188,10 +178,6 @@ class _Spool:
     def drop(self) -> None:
         self._stream.close()
         self._path.unlink(missing_ok=True)
-
-
-def _open_spool(path: Path) -> _Spool:
-    return _Spool(path)
 
 
 class _Mapped:

@@ -15,8 +15,8 @@ from msa.errors import InputError
 from msa.fasta import UTF8_MARK, bad_character, text_before_header
 from msa.jit import kernel
 
-# the longest known proteins (titins, some 40,000 residues) are four hundred times shorter
-LONGEST_RECORD = 16 << 20
+# the longest known proteins (titins, some 40,000 residues) are a hundred times shorter
+LONGEST_RECORD = 4 << 20
 
 _LOWER, _BLANK, _GAP, _STOP, _INVALID = 32, 64, 65, 66, 255
 _CLASS = np.full(256, _INVALID, np.uint8)

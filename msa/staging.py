@@ -23,7 +23,10 @@ def staged_folder(final: Path) -> Iterator[Path]:
     Raises:
         OSError: the folder cannot be made; the error names it.
     """
-    final.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # mkdir says so of a file in the way
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
     prefix = f".{final.name}."
     for left in final.parent.glob(f"{_escaped(prefix)}*{_SUFFIX}"):
         _remove_if_abandoned(left)
