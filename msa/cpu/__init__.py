@@ -1,0 +1,1 @@
+"""The CPU engine: gapless filter and gapped alignment, vectorised with numba, threaded over targets."""

@@ -1,0 +1,124 @@
+"""Vectors inside numba functions: the few LLVM operations that the alignment kernels are made of.
+
+numba has no vector type, and the loops here are not ones that a compiler vectorises by itself. So a kernel's
+inner loop is written in LLVM's own vectors inside an `@intrinsic`; LLVM turns them into whatever the machine
+has (AVX-512, AVX2, SSE, NEON) and splits vectors that are wider than its registers.
+"""
+
+import functools
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils, config
+from numba.core.base import BaseContext
+
+I64 = ir.IntType(64)
+
+
+@functools.cache
+def _features() -> frozenset[str]:
+    """CPU features that numba compiles for."""
+    text: str | None = getattr(config, "CPU_FEATURES", None)
+    if text is None:
+        return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
+    return frozenset(part[1:] for part in text.split(",") if part.startswith("+"))
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """Width of the registers for bytes and 16-bit words: 64 with AVX-512BW, 32 with AVX2, else 16."""
+    features = _features()
+    return 64 if "avx512bw" in features else 32 if "avx2" in features else 16
+
+
+@functools.cache
+def vector_registers() -> int:
+    """How many such registers there are."""
+    return 32 if vector_bytes() == 64 else 16
+
+
+def array_address(
+    context: BaseContext, builder: ir.IRBuilder, kind: types.Array, array: ir.Value
+) -> ir.Value:
+    """Where an array argument's data begins, as an integer."""
+    return builder.ptrtoint(context.make_array(kind)(context, builder, array).data, I64)
+
+
+class Vectors:
+    """Operations on vectors of `count` signed integers of `bits` bits, emitted into a function being built.
+
+    Addition and subtraction saturate: at −2^(bits−1) and 2^(bits−1) − 1 they stay.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, bits: int, count: int) -> None:
+        self._builder = builder
+        self.bits, self.count = bits, count
+        self.element = ir.IntType(bits)
+        self.type = ir.VectorType(self.element, count)
+        self.bytes = count * bits // 8
+        self.lowest = -(1 << (bits - 1))
+
+    def constant(self, value: int) -> ir.Constant:
+        """All lanes equal to a number known now."""
+        return ir.Constant(self.type, [ir.Constant(self.element, value)] * self.count)
+
+    def splat(self, value: ir.Value) -> ir.Value:
+        """All lanes equal to an element computed at run time."""
+        first = self._builder.insert_element(self.constant(0), value, ir.Constant(ir.IntType(32), 0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.count), [0] * self.count)
+        return self._builder.shuffle_vector(first, first, zeros)
+
+    def variable(self, initial: ir.Value) -> ir.Value:
+        """A local variable; LLVM keeps it in a register."""
+        slot = cgutils.alloca_once(self._builder, self.type)
+        self._builder.store(initial, slot)
+        return slot
+
+    def load(self, address: ir.Value, offset: int = 0) -> ir.Value:
+        """Read from an integer address, of any alignment, plus a constant number of bytes."""
+        return self._builder.load(self._pointer(address, offset), align=1)
+
+    def store(self, value: ir.Value, address: ir.Value) -> None:
+        """Write to an integer address of any alignment."""
+        self._builder.store(value, self._pointer(address, 0), align=1)
+
+    def add(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        return self._call("sadd.sat", x, y)
+
+    def subtract(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        return self._call("ssub.sat", x, y)
+
+    def maximum(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        return self._call("smax", x, y)
+
+    def largest(self, x: ir.Value) -> ir.Value:
+        """The largest element."""
+        return self._reduce("smax", x)
+
+    def any_positive(self, x: ir.Value) -> ir.Value:
+        """Whether an element is greater than 0, as one bit."""
+        mask = self._builder.icmp_signed(">", x, self.constant(0))
+        word = self._builder.bitcast(mask, ir.IntType(self.count))
+        return self._builder.icmp_unsigned("!=", word, ir.Constant(ir.IntType(self.count), 0))
+
+    def shift_up(self, x: ir.Value, lanes: int, fill: int) -> ir.Value:
+        """Lane l takes what lane l − `lanes` held; the first `lanes` take `fill`."""
+        # indices from `count` on name the second operand
+        order = [self.count if lane < lanes else lane - lanes for lane in range(self.count)]
+        indices = ir.Constant(ir.VectorType(ir.IntType(32), self.count), order)
+        return self._builder.shuffle_vector(x, self.constant(fill), indices)
+
+    def _pointer(self, address: ir.Value, offset: int) -> ir.Value:
+        if offset:
+            address = self._builder.add(address, ir.Constant(I64, offset))
+        return self._builder.inttoptr(address, self.type.as_pointer())
+
+    def _call(self, name: str, x: ir.Value, y: ir.Value) -> ir.Value:
+        kind = ir.FunctionType(self.type, [self.type, self.type])
+        symbol = f"llvm.{name}.v{self.count}i{self.bits}"
+        return self._builder.call(cgutils.get_or_insert_function(self._builder.module, kind, symbol), [x, y])
+
+    def _reduce(self, name: str, x: ir.Value) -> ir.Value:
+        kind = ir.FunctionType(self.element, [self.type])
+        symbol = f"llvm.vector.reduce.{name}.v{self.count}i{self.bits}"
+        return self._builder.call(cgutils.get_or_insert_function(self._builder.module, kind, symbol), [x])
