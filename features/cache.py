@@ -9,7 +9,7 @@ or not at all, and any number of writers may race: they all write the same tenso
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ _ZSTD_FROM = 1024  # bytes
 _ZSTD_WORTH = 0.9  # of the raw size
 
 _SUFFIX = ".safetensors"
-_FORMAT = "foldcli features"
+# names the metadata that makes a safetensors file an entry
+_FORMAT = "foldcli.features"
 
 
 class CorruptEntryError(InputError):
@@ -95,22 +96,33 @@ class FeatureCache:
         return read_entry(self.path(key), key)
 
     def load_or_make(
-        self, alignments: Sequence[Alignment], overwrite: bool = False
+        self,
+        alignments: Sequence[Alignment],
+        overwrite: bool = False,
+        report: Callable[[CorruptEntryError], None] | None = None,
     ) -> tuple[dict[str, np.ndarray], bool]:
         """The features of an input, and whether the cache had them; made and stored if not.
 
         Args:
             alignments: as for `make_features`.
             overwrite: make and store them even when they are there.
+            report: told of a damaged entry, which is then made anew; without it the error is raised.
 
         Raises:
             InputError: alignments of different queries.
-            CorruptEntryError: the entry is damaged; `overwrite` replaces it.
-            OSError: the cache cannot be written.
+            CorruptEntryError: the entry is damaged and nobody wants to be told.
+            OSError: the cache cannot be read or written.
         """
         key = cache_key(alignments)
-        if not overwrite and self.path(key).exists():
-            return self.load(key), True
+        if not overwrite:
+            try:
+                return self.load(key), True
+            except FileNotFoundError:
+                pass
+            except CorruptEntryError as error:
+                if report is None:
+                    raise
+                report(error)
         features = make_features(alignments)
         self.store(key, features, [alignment.source for alignment in alignments])
         return features, False
@@ -134,26 +146,28 @@ def read_entry(path: str | os.PathLike[str], key: str | None = None) -> dict[str
     """
     data = Path(path).read_bytes()
     try:
-        metadata = _metadata(data)
+        said = _read_header(data)
         stored = safetensors.numpy.load(data)
-        _check(metadata, stored, key)
-        return {name: _decode(stored[name], how) for name, how in json.loads(metadata["encoding"]).items()}
+        _check(said, stored, key)
+        return {name: _decode(stored[name], how) for name, how in said["encoding"].items()}
     except CorruptEntryError as error:
         raise CorruptEntryError(error.reason, path) from None
     except Exception as error:  # whatever a parser stumbles on, the entry is at fault
         raise CorruptEntryError(f"damaged cache entry ({type(error).__name__}: {error})", path) from error
 
 
-def entry_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """What an entry says about itself: format, schema, key, sources, encoding, sha256; nothing is checked.
+def entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What an entry says about itself: schema, key, sources, encoding, sha256; the checksum is not checked.
 
     Raises:
         CorruptEntryError: the header cannot be read.
         OSError: the file cannot be read.
     """
     try:
-        return _metadata(Path(path).read_bytes())
-    except (ValueError, KeyError) as error:
+        return _read_header(Path(path).read_bytes())
+    except CorruptEntryError as error:
+        raise CorruptEntryError(error.reason, path) from None
+    except ValueError as error:
         raise CorruptEntryError(f"damaged cache entry ({error})", path) from error
 
 
@@ -174,15 +188,15 @@ def _encode(key: str, features: Mapping[str, np.ndarray], sources: Sequence[str 
         plain = how["as"] == "raw" and value.dtype.kind != "S"
         stored[name] = value if plain else np.frombuffer(raw, np.uint8)
         encoding[name] = how
-    metadata = {
-        "format": _FORMAT,
-        "schema": str(SCHEMA_VERSION),
+    said: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
         "key": key,
-        "sources": json.dumps([_place(source) for source in sources]),
-        "encoding": json.dumps(encoding, sort_keys=True),
+        "sources": [_place(source) for source in sources],
+        "encoding": encoding,
     }
-    metadata["sha256"] = _digest(metadata, stored)
-    return safetensors.numpy.save(stored, metadata)
+    said["sha256"] = _digest(said, stored)
+    # one value for all: safetensors writes several in an order that differs from run to run
+    return safetensors.numpy.save(stored, {_FORMAT: json.dumps(said, sort_keys=True)})
 
 
 def _place(source: str | None) -> str | None:
@@ -201,11 +215,11 @@ def _decode(stored: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
     return value
 
 
-def _digest(metadata: Mapping[str, str], stored: Mapping[str, np.ndarray]) -> str:
+def _digest(said: Mapping[str, Any], stored: Mapping[str, np.ndarray]) -> str:
     """SHA-256 over everything an entry says and holds, but for the digest itself."""
     digest = hashlib.sha256()
-    said = {name: value for name, value in metadata.items() if name != "sha256"}
-    digest.update(json.dumps(said, sort_keys=True).encode())
+    rest = {name: value for name, value in said.items() if name != "sha256"}
+    digest.update(json.dumps(rest, sort_keys=True).encode())
     for name in sorted(stored):
         value = stored[name]
         digest.update(f"\0{name}\0{value.dtype.str}\0{value.shape}\0".encode())
@@ -213,24 +227,24 @@ def _digest(metadata: Mapping[str, str], stored: Mapping[str, np.ndarray]) -> st
     return digest.hexdigest()
 
 
-def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file: eight bytes of header length, then JSON."""
+def _read_header(data: bytes) -> dict[str, Any]:
+    """What an entry says about itself, from a safetensors file: eight bytes of header length, then JSON."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise CorruptEntryError("damaged cache entry (truncated)")
-    header = json.loads(data[8 : 8 + length])
-    metadata = header.get("__metadata__", {})
-    if metadata.get("format") != _FORMAT:
+    metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    if _FORMAT not in metadata:
         raise CorruptEntryError("not an entry of the feature cache")
-    return metadata
+    said: dict[str, Any] = json.loads(metadata[_FORMAT])
+    return said
 
 
-def _check(metadata: Mapping[str, str], stored: Mapping[str, np.ndarray], key: str | None) -> None:
-    if metadata["schema"] != str(SCHEMA_VERSION):
+def _check(said: Mapping[str, Any], stored: Mapping[str, np.ndarray], key: str | None) -> None:
+    if said["schema"] != SCHEMA_VERSION:
         raise CorruptEntryError(
-            f"cache entry of schema version {metadata['schema']}; this program reads {SCHEMA_VERSION}"
+            f"cache entry of schema version {said['schema']}; this program reads {SCHEMA_VERSION}"
         )
-    if metadata["sha256"] != _digest(metadata, stored):
+    if said["sha256"] != _digest(said, stored):
         raise CorruptEntryError("damaged cache entry (checksum does not match)")
-    if key is not None and metadata["key"] != key:
-        raise CorruptEntryError(f"cache entry holds another key, {metadata['key']}")
+    if key is not None and said["key"] != key:
+        raise CorruptEntryError(f"cache entry holds another key, {said['key']}")

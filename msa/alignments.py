@@ -41,6 +41,7 @@ def _classes(lower: int, dot: int) -> np.ndarray:
 # in A3M a dot only pads insertions to equal length; in aligned FASTA it is one more way to write a gap
 _A3M_CLASSES = _classes(lower=_INSERT, dot=_SKIP)
 _ALIGNED_CLASSES = _classes(lower=_MATCH, dot=_MATCH)
+_UPPER_CASE_ALIGNED_CLASSES = _classes(lower=_INVALID, dot=_MATCH)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +182,9 @@ class _Records:
         found = table[self.bytes[base:end]]
         for a, b in zip(self.starts[first:last].tolist(), self.body_starts[first:last].tolist(), strict=True):
             found[a - base : b - base] = _SKIP
-        for line in self.comments:
-            if base <= self.line_starts[line] < end:
-                found[self.line_starts[line] - base : self.line_ends[line] - base] = _SKIP
+        for comment in self.comments.tolist():
+            if base <= self.line_starts[comment] < end:
+                found[self.line_starts[comment] - base : self.line_ends[comment] - base] = _SKIP
         invalid = found == _INVALID
         if invalid.any():
             offset = base + int(invalid.argmax())
@@ -209,9 +210,13 @@ def _parse_fasta_like(data: bytes, source: str | None) -> Alignment:
     try:
         letters, deletions = _fill(records, _A3M_CLASSES)
     except _RaggedError as as_a3m:
+        # lower case beside a query in upper case means insertions, so that only A3M can be meant
+        lower_case = as_a3m.row == 0
         try:
-            letters, deletions = _fill(records, _ALIGNED_CLASSES)
-        except _RaggedError:
+            letters, deletions = _fill(
+                records, _ALIGNED_CLASSES if lower_case else _UPPER_CASE_ALIGNED_CLASSES
+            )
+        except (_RaggedError, InputError):
             raise _ragged_input(as_a3m, names, records) from None
     letters, deletions = _restrict_to_query(letters, deletions, source)
     if declared is not None and declared != letters.shape[1]:

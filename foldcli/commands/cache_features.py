@@ -28,7 +28,7 @@ def command(alignments: tuple[str, ...], cache: Path, shard: Shard, overwrite: b
     and left alone. One target's failure does not stop the others: exit code 5, and CACHE/failures.jsonl names
     them.
     """
-    from features.cache import CorruptEntryError, FeatureCache
+    from features.cache import FeatureCache
     from foldcli.failures import Failures
     from foldcli.logs import logger
     from foldcli.paths import make_writable_folder
@@ -43,12 +43,11 @@ def command(alignments: tuple[str, ...], cache: Path, shard: Shard, overwrite: b
     hits: list[bool] = []
 
     def cache_one(name: str, path: str) -> None:
-        alignment = read_alignment(path)
-        try:
-            features, hit = features_of([alignment], overwrite)
-        except CorruptEntryError as error:
-            logger.warning("%s: %s; made anew", name, error)
-            features, hit = features_of([alignment], overwrite=True)
+        features, hit = features_of(
+            [read_alignment(path)],
+            overwrite,
+            report=lambda error: logger.warning("%s: %s; making it anew", name, error),
+        )
         hits.append(hit)
         rows, residues = features["msa"].shape
         state = "already cached" if hit else "cached"

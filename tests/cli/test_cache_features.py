@@ -1,0 +1,140 @@
+"""`foldcli cache-features` as a user runs it."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+A3M = ">q\nMKVLGA\n>a\nMK-aaLGA\n"
+STO = "# STOCKHOLM 1.0\nq MK-VLG\na MKAVLG\n//\n"
+
+
+def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "foldcli", "cache-features", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        timeout=120,
+    )
+
+
+def entries(cache: Path) -> dict[str, int]:
+    """Names and inodes of a cache's entries."""
+    return {path.name: path.stat().st_ino for path in cache.glob("??/*.safetensors")}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three alignments in three formats, and a file that is none."""
+    made = tmp_path / "msas"
+    made.mkdir()
+    (made / "one.a3m").write_text(A3M)
+    (made / "two.sto").write_text(STO)
+    (made / "three.fasta.gz").write_bytes(gzip.compress(b">q\nMKWW\n>a\nMK-W\n"))
+    (made / "notes.txt").write_text("not for you")
+    return made
+
+
+def test_folder_is_cached_once(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = run(folder, "-c", cache)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == ""
+    assert "one: cached, 6 residues, 2 rows" in first.stderr
+    assert "3 cached, 0 already there, 0 failed" in first.stderr
+    before = entries(cache)
+    assert len(before) == 3
+
+    second = run(folder, "-c", cache)
+    assert second.returncode == 0
+    assert "0 cached, 3 already there, 0 failed" in second.stderr
+    assert entries(cache) == before
+
+    third = run(folder / "one.a3m", "-c", cache, "--overwrite", "-q")
+    assert (third.returncode, third.stderr) == (0, "")
+    after = entries(cache)
+    assert after.keys() == before.keys()
+    assert sum(after[name] != before[name] for name in before) == 1
+
+
+def test_standard_input_makes_the_same_entry_as_the_file(folder: Path, tmp_path: Path) -> None:
+    assert run(folder / "one.a3m", "-c", tmp_path / "a").returncode == 0
+    assert run("-", "-c", tmp_path / "b", stdin=A3M).returncode == 0
+    assert entries(tmp_path / "a").keys() == entries(tmp_path / "b").keys()
+
+
+def test_shards_share_the_targets_without_overlap(folder: Path, tmp_path: Path) -> None:
+    whole, shards = tmp_path / "whole", [tmp_path / "1", tmp_path / "2"]
+    assert run(folder, "-c", whole).returncode == 0
+    for i, cache in enumerate(shards, start=1):
+        assert run(folder, "-c", cache, "--shard", f"{i}/2").returncode == 0
+    one, two = (entries(cache).keys() for cache in shards)
+    assert not one & two
+    assert one | two == entries(whole).keys()
+    assert len(one) == 2
+
+
+def test_a_bad_target_stops_no_other_and_is_listed(folder: Path, tmp_path: Path) -> None:
+    (folder / "bad.a3m").write_text(">q\nMK\n>short\nM\n")
+    cache = tmp_path / "cache"
+    result = run(folder, "-c", cache)
+    assert result.returncode == 5
+    assert "Traceback" not in result.stderr
+    assert len(entries(cache)) == 3
+    lines = (cache / "failures.jsonl").read_text().splitlines()
+    failure = json.loads(lines[0])
+    assert len(lines) == 1
+    assert failure["target"] == "bad"
+    assert f"{folder / 'bad.a3m'}:3: row 2 (short) has 1 columns, the query has 2" in failure["error"]
+
+    (folder / "bad.a3m").write_text(">q\nMK\n>short\nM-\n")
+    assert run(folder, "-c", cache).returncode == 0
+    assert not (cache / "failures.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x7fELF\x02\x01\x00", "not an alignment"),
+        (b"#5,4\t1,1\n>q\nMKVLAMKVL\n", "complex"),
+        (b">q\nMK1\n", "bad.a3m:2:3: '1' is no residue letter"),
+        (b"\x1f\x8b\x08\x00", "bad.a3m: truncated gzip file"),
+        (b"", "empty file"),
+    ],
+)
+def test_one_bad_file_is_bad_input(content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.a3m").write_bytes(content)
+    result = run(tmp_path / "bad.a3m", "-c", tmp_path / "cache")
+    assert result.returncode == 3
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+    assert entries(tmp_path / "cache") == {}
+
+
+def test_missing_file_and_empty_folder_are_bad_input(tmp_path: Path) -> None:
+    assert run(tmp_path / "none.a3m", "-c", tmp_path / "cache").returncode == 3
+    (tmp_path / "empty").mkdir()
+    assert run(tmp_path / "empty", "-c", tmp_path / "cache").returncode == 3
+
+
+def test_a_damaged_entry_is_named_and_made_anew(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert run(folder / "one.a3m", "-c", cache).returncode == 0
+    (path,) = cache.glob("??/*.safetensors")
+    good = path.read_bytes()
+    path.write_bytes(good[:-3] + b"???")
+    result = run(folder / "one.a3m", "-c", cache)
+    assert result.returncode == 0
+    assert f"{path}: damaged cache entry" in result.stderr
+    assert path.read_bytes() == good
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = run(folder / "one.a3m", "-c", tmp_path / "file" / "cache")
+    assert result.returncode == 3
+    assert "Traceback" not in result.stderr

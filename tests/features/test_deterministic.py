@@ -1,0 +1,90 @@
+"""Deterministic features: duplicates, profile, atoms, and what cannot be merged."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.deterministic import make_features
+from features.residues import ATOM37, RESTYPES, atom_maps
+from features.schema import CACHED
+from msa.alignments import Alignment, parse_alignment, single_sequence
+from msa.errors import InputError
+
+ROWS = st.lists(st.text("ARNDX-", min_size=4, max_size=4), max_size=12)
+
+
+def alignment(rows: list[str], deletions: np.ndarray | None = None) -> Alignment:
+    letters = np.array([list(row.encode()) for row in rows], np.uint8)
+    counts = np.zeros(letters.shape, np.uint8) if deletions is None else deletions
+    return Alignment(tuple(f"s{i}" for i in range(len(rows))), letters, counts)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=3), st.randoms(use_true_random=False))
+def test_first_of_equal_rows_is_kept_with_its_deletions(groups: list[list[str]], random) -> None:
+    groups = [["ARND", *rows] for rows in groups]
+    counts = [
+        np.array([[random.randrange(300) for _ in range(4)] for _ in rows], np.uint16) for rows in groups
+    ]
+    features = make_features([alignment(*pair) for pair in zip(groups, counts, strict=True)])
+    first: dict[str, list[int]] = {}
+    for rows, count in zip(groups, counts, strict=True):
+        for row, numbers in zip(rows, count.tolist(), strict=True):
+            first.setdefault(row, numbers)
+    order = RESTYPES + "X-"
+    assert features["msa"].tolist() == [[order.index(letter) for letter in row] for row in first]
+    assert features["deletion_matrix"].tolist() == list(first.values())
+    assert features["num_alignments"] == len(first)
+    largest = max(map(max, first.values()))
+    assert features["deletion_matrix"].dtype == (np.uint8 if largest < 256 else np.uint16)
+    one_hot = np.eye(22)[features["msa"]]
+    np.testing.assert_allclose(features["hhblits_profile"], one_hot.mean(axis=0), atol=1e-6)
+
+
+def test_dtypes_and_shapes_are_those_of_the_schema() -> None:
+    sizes = {"R": 5, "M": 2, "T": 0}
+    features = make_features([parse_alignment(b">q\nMKVLG\n>a\nMK-LG\n")])
+    assert features.keys() == CACHED.keys()
+    for name, (dtype, shape) in CACHED.items():
+        kind = {"bytes": "S", "uint*": "u"}.get(dtype)
+        assert features[name].dtype.kind == kind if kind else features[name].dtype == dtype, name
+        assert features[name].shape == tuple(
+            sizes.get(axis) or int(axis.replace("T", "0")) for axis in shape.split()
+        ), name
+
+
+def test_rare_letters_of_the_query_are_x_and_of_the_msa_what_hhblits_takes_them_for() -> None:
+    features = make_features([single_sequence("rare", "BZUOJX")])
+    assert features["aatype"].tolist() == [20] * 6
+    assert features["msa"].tolist() == [[RESTYPES.index(letter) for letter in "DEC"] + [20] * 3]
+    assert features["sequence"] == b"BZUOJX"
+    assert features["domain_name"] == b"rare"
+
+
+def test_atom_maps_lead_there_and_back() -> None:
+    maps = atom_maps(np.arange(21))
+    for code, letter in enumerate(RESTYPES):
+        atoms = np.flatnonzero(maps["atom37_atom_exists"][code])
+        slots = maps["residx_atom37_to_atom14"][code, atoms]
+        assert sorted(slots) == list(range(len(atoms))), letter
+        np.testing.assert_array_equal(maps["residx_atom14_to_atom37"][code, slots], atoms)
+        assert maps["atom14_atom_exists"][code].sum() == len(atoms)
+        assert (ATOM37.index("CB") in atoms) == (letter != "G")
+    # heavy atoms of a residue within a chain, from their formulas
+    expected = dict(
+        zip(
+            "ARNDCQEGHILKMFPSTWYV",
+            [5, 11, 8, 8, 6, 9, 9, 4, 10, 8, 8, 9, 8, 11, 7, 6, 7, 14, 12, 7],
+            strict=True,
+        )
+    )
+    counts = maps["atom37_atom_exists"].sum(axis=1)
+    assert {letter: counts[code] for code, letter in enumerate(RESTYPES)} == expected
+    assert counts[20] == 0
+
+
+def test_alignments_of_different_queries_are_refused() -> None:
+    with pytest.raises(InputError, match=r"b\.a3m: its query differs from that of a\.a3m"):
+        make_features([parse_alignment(b">q\nMK\n", "a.a3m"), parse_alignment(b">q\nMV\n", "b.a3m")])
+    with pytest.raises(InputError, match="no alignment"):
+        make_features([])
