@@ -56,7 +56,7 @@ def aligned_error(logits: torch.Tensor, budget: int | None = None) -> AlignedErr
     values = torch.stack([centers, 1.0 / (1.0 + (centers / d0).square())], dim=1)  # [64, 2]
     pae = np.empty((length, length), np.float32)
     per_residue = np.empty(length)
-    for rows in row_slices(length, 4 * length * logits.shape[-1], budget):
+    for rows in row_slices(logits, 4 * length * logits.shape[-1], budget):
         expected = torch.softmax(logits[rows].double(), dim=-1) @ values  # [n, N, 2]
         pae[rows] = expected[..., 0].cpu().numpy()
         per_residue[rows] = expected[..., 1].mean(dim=-1).cpu().numpy()

@@ -11,7 +11,7 @@ import torch
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
-from model.errors import ParametersError
+from model.errors import ParametersError, ParametersMissing
 from model.naming import shapes_of
 
 # how many keys an error names before it only counts them
@@ -35,7 +35,7 @@ def load_npz(path: str | os.PathLike[str], config: ModelConfig) -> dict[str, np.
         float32 arrays by key.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        ParametersMissing: there is no such file.
         ParametersError: it is no npz file, is truncated or corrupt, or a key is missing, unknown, or has an
             array of the wrong shape or type.
     """
@@ -47,6 +47,9 @@ def load_npz(path: str | os.PathLike[str], config: ModelConfig) -> dict[str, np.
             # keys first: an error about them should not take the minutes of reading the arrays
             check_keys(archive.files, config, path)
             arrays = {key: archive[key] for key in archive.files}
+    except FileNotFoundError as error:
+        remedy = f"put DeepMind's params_{config.name}.npz there, or name the folder that has it"
+        raise ParametersMissing(f"{path}: no such file", remedy) from error
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ParametersError(f"truncated or corrupt ({error})", path) from error
     except ParametersError:

@@ -109,7 +109,7 @@ class InvariantPointAttention(nn.Module):
         value_points = value_points.permute(1, 0, 2, 3).flatten(2)  # [H, N, P*3]
 
         scalars, points, pairs = [], [], []
-        for rows in row_slices(length, length * heads * (3 * config.query_points + 4), budget):
+        for rows in row_slices(single, length * heads * (3 * config.query_points + 4), budget):
             logits = scalar_weight * (query[rows].transpose(0, 1) @ key)  # [H, n, N]
             squared = (query_points[rows, None] - key_points[None]).square().sum(dim=(-1, -2))  # [n, N, H]
             logits -= 0.5 * (point_weight * squared).permute(2, 0, 1)

@@ -118,7 +118,7 @@ class PointwiseAttention(nn.Module):
         heads, width = self.query_w.shape[1:]
         result = torch.empty_like(pair)
         per_row = length * heads * width * (2 * templates.shape[0] + 2)
-        for rows in row_slices(length, per_row, budget):
+        for rows in row_slices(pair, per_row, budget):
             query = pair[rows].reshape(-1, channels) @ self.query_w.flatten(1)  # [P, H*D]
             query = query.unflatten(-1, (heads, 1, width)) * width**-0.5  # [P, H, 1, D]
             part = templates[:, rows].flatten(1, 2).transpose(0, 1)  # [P, T, C]

@@ -1,19 +1,25 @@
-"""How many rows of a batch to work on at once, so that memory stays bounded whatever the protein's length."""
+"""How many rows of a tensor to work on at once, so that memory stays bounded for long proteins."""
 
 from collections.abc import Iterator
 
-# float32 elements of intermediates alive at once: 64 MiB, large enough that no matrix product is small
-ELEMENT_BUDGET = 2**24
+import torch
+
+# Elements of intermediates alive at once. On the CPU 8 MiB of float32 stay near the caches and no matrix
+# product is small yet; elsewhere a launch must be worth its while.
+CPU_BUDGET = 2**21 DEVICE_BUDGET = 2**26
 
 
-def row_slices(rows: int, elements_per_row: int, budget: int | None = None) -> Iterator[slice]:
-    """Slices that cover `range(rows)` in order.
+def row_slices(x: torch.Tensor, elements_per_row: int, budget: int | None = None) -> Iterator[slice]:
+    """Slices that cover the first axis of a tensor in order.
 
     Args:
-        rows: number of rows.
+        x: the tensor.
         elements_per_row: elements of intermediates that one row needs.
-        budget: elements that may be alive at once; a slice has at least one row. Default: ELEMENT_BUDGET.
+        budget: elements that may be alive at once; a slice has at least one row. Default: CPU_BUDGET or, on
+            other devices, DEVICE_BUDGET.
     """
-    size = max(1, (ELEMENT_BUDGET if budget is None else budget) // max(1, elements_per_row))
-    for start in range(0, rows, size):
-        yield slice(start, min(start + size, rows))
+    if budget is None:
+        budget = CPU_BUDGET if x.device.type == "cpu" else DEVICE_BUDGET
+    size = max(1, budget // max(1, elements_per_row))
+    for start in range(0, x.shape[0], size):
+        yield slice(start, min(start + size, x.shape[0]))

@@ -62,7 +62,7 @@ def attention(
     output = weights.output.reshape(inner, -1)  # [H*D, O]
     result = x.new_empty(batch, length, output.shape[-1])
     per_row = 5 * length * inner + (0 if mask is None else heads * length * length)
-    for rows in row_slices(batch, per_row, budget):
+    for rows in row_slices(x, per_row, budget):
         projected = x[rows] @ projection  # [b, L, 4*H*D]
         query, key, value, gate = projected.split(inner, dim=-1)  # each [b, L, H*D]
         attended = F.scaled_dot_product_attention(
@@ -113,7 +113,7 @@ def global_attention(
     gating_bias = weights.gating_bias.reshape(inner)
     output = weights.output.reshape(inner, -1)  # [H*D, O]
     result = x.new_empty(batch, length, output.shape[-1])
-    for rows in row_slices(batch, length * (channels + 3 * inner), budget):
+    for rows in row_slices(x, length * (channels + 3 * inner), budget):
         part = x[rows]  # [b, L, C]
         present = mask[rows].to(x.dtype)  # [b, L]
         mean = (present[:, None] @ part).squeeze(1) / (present.sum(dim=1, keepdim=True) + 1e-10)  # [b, C]

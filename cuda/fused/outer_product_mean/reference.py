@@ -56,7 +56,7 @@ def outer_product_mean(
     bias = torch.cat([weights.left_bias, weights.right_bias])
     left = msa.new_empty(length, inner, sequences)
     right = msa.new_empty(sequences, length, inner)
-    for rows in row_slices(sequences, length * (channels + 3 * inner), budget):
+    for rows in row_slices(msa, length * (channels + 3 * inner), budget):
         normed = layer_norm(msa[rows], weights.norm_scale, weights.norm_offset).flatten(0, 1)  # [s*N, C]
         projected = torch.addmm(bias, normed, projection) * mask[rows].reshape(-1, 1)  # [s*N, 2*E]
         projected = projected.view(-1, length, 2 * inner)
@@ -66,7 +66,7 @@ def outer_product_mean(
     output = weights.output.reshape(inner * inner, -1)  # [E*E, Z]
     count = mask.T @ mask + EPSILON  # [N, N]
     result = msa.new_empty(length, length, output.shape[-1])
-    for rows in row_slices(length, 2 * inner * inner * length, budget):
+    for rows in row_slices(left, 2 * inner * inner * length, budget):
         outer = left[rows].flatten(0, 1) @ right  # [n*E, N*E]
         outer = outer.view(-1, inner, length, inner).transpose(1, 2)  # [n, N, E, E]
         update = torch.addmm(weights.output_bias, outer.reshape(-1, inner * inner), output)  # [n*N, Z]

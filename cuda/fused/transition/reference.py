@@ -38,7 +38,7 @@ def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None =
     """
     flat = x.reshape(-1, x.shape[-1])  # [R, C]
     result = torch.empty_like(flat)
-    for rows in row_slices(flat.shape[0], sum(weights.widen.shape), budget):
+    for rows in row_slices(flat, sum(weights.widen.shape), budget):
         normed = layer_norm(flat[rows], weights.norm_scale, weights.norm_offset)
         wide = torch.addmm(weights.widen_bias, normed, weights.widen).relu_()  # [r, W]
         torch.addmm(weights.narrow_bias, wide, weights.narrow, out=result[rows])

@@ -66,20 +66,21 @@ def triangle_multiplication(
     projection = torch.cat([weights.left, weights.right, weights.left_gate, weights.right_gate], dim=1)
     bias = torch.cat([weights.left_bias, weights.right_bias, weights.left_gate_bias, weights.right_gate_bias])
     factors = pair.new_empty(2 * inner, length, length)
-    for rows in row_slices(length, length * (channels + 6 * inner), budget):
-        normed = layer_norm(pair[rows], weights.norm_scale, weights.norm_offset)  # [n, N, C]
-        projected = torch.addmm(bias, normed.flatten(0, 1), projection)  # [n*N, 4*M]
-        values, gates = projected.split(2 * inner, dim=-1)  # each [n*N, 2*M]: left, right
-        values = values * torch.sigmoid(gates)
+    for rows in row_slices(pair, length * (channels + 6 * inner), budget):
+        normed = layer_norm(pair[rows], weights.norm_scale, weights.norm_offset).flatten(0, 1)  # [n*N, C]
+        # channels first, as the product below needs them
+        projected = torch.addmm(bias[:, None], projection.T, normed.T)  # [4*M, n*N]
+        values, gates = projected.split(2 * inner)  # each [2*M, n*N]: left, right
+        values *= gates.sigmoid_()
         if mask is not None:
-            values *= mask[rows].reshape(-1, 1)
-        factors[:, rows] = values.T.unflatten(1, (-1, length))  # [2*M, n, N]
+            values *= mask[rows].reshape(-1)
+        factors[:, rows] = values.unflatten(1, (-1, length))  # [2*M, n, N]
     left, right = factors.split(inner)  # each [M, N, N]
     # outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j]
     product = torch.bmm(left, right.transpose(1, 2)) if outgoing else torch.bmm(right.transpose(1, 2), left)
     del factors, left, right
     result = torch.empty_like(pair)
-    for rows in row_slices(length, length * (2 * inner + 3 * channels), budget):
+    for rows in row_slices(pair, length * (2 * inner + 3 * channels), budget):
         centered = product[:, rows].permute(1, 2, 0)  # [n, N, M]
         centered = layer_norm(centered, weights.center_scale, weights.center_offset)
         update = torch.addmm(weights.output_bias, centered.flatten(0, 1), weights.output)  # [n*N, C]

@@ -1,0 +1,64 @@
+"""Seconds and peak memory of one pass through a network with random parameters, on the CPU.
+
+usage: python benchmarks/network_pass.py [MODEL [RESIDUES [MSA_ROWS [EXTRA_ROWS [THREADS]]]]]
+       (default: demo 300 80 64 1)
+
+Peers: with jax and alphafold-colabfold installed, the same shapes through DeepMind's `model.RunModel` on the CPU.
+"""
+
+import resource
+import sys
+import time
+
+import numpy as np
+import torch
+
+from model.alphafold import AlphaFold
+from model.config import model_config
+from model.parameters import random_parameters
+from model.recycling import feature_tensors
+
+
+def random_features(residues: int, msa_rows: int, extra_rows: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Features of one iteration, all masks full."""
+    random = np.random.default_rng(seed)
+    aatype = random.integers(0, 20, residues)
+    return {
+        "aatype": aatype[None],
+        "residue_index": np.arange(residues)[None],
+        "seq_mask": np.ones((1, residues), np.float32),
+        "target_feat": np.eye(22, dtype=np.float32)[aatype + 1][None],
+        "msa_feat": random.random((1, msa_rows, residues, 49), np.float32),
+        "msa_mask": np.ones((1, msa_rows, residues), np.float32),
+        "extra_msa": random.integers(0, 22, (1, extra_rows, residues)),
+        "extra_msa_mask": np.ones((1, extra_rows, residues), np.float32),
+        "extra_has_deletion": np.zeros((1, extra_rows, residues), np.float32),
+        "extra_deletion_value": np.zeros((1, extra_rows, residues), np.float32),
+    }
+
+
+def main() -> None:
+    """Time three passes and print the fastest."""
+    name, *numbers = sys.argv[1:] or ["demo"]
+    defaults = [300, 80, 64, 1]
+    residues, msa_rows, extra_rows, threads = [int(n) for n in numbers] + defaults[len(numbers) :]
+    torch.set_num_threads(threads)
+    config = model_config(name)
+    network = AlphaFold.from_parameters(config, random_parameters(config))
+    features = feature_tensors(random_features(residues, msa_rows, extra_rows), 0, torch.device("cpu"))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        with torch.inference_mode():
+            network.run_pass(features, network.first_recycled(features))
+        seconds.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(
+        f"{name}, {residues} residues, {msa_rows} + {extra_rows} rows, {threads} threads: {min(seconds):.2f} s a "
+        f"pass; peak {peak / 2**20:.2f} GiB, {before / 2**20:.2f} GiB before the first pass"
+    )
+
+
+if __name__ == "__main__":
+    main()
