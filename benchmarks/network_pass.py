@@ -3,7 +3,7 @@
 usage: python benchmarks/network_pass.py [MODEL [RESIDUES [MSA_ROWS [EXTRA_ROWS [THREADS]]]]]
        (default: demo 300 80 64 1)
 
-Peers: with jax and alphafold-colabfold installed, the same shapes through DeepMind's `model.RunModel` on the CPU.
+Peer: with jax and alphafold-colabfold installed, DeepMind's `model.RunModel` on the same shapes.
 """
 
 import resource
@@ -55,8 +55,8 @@ def main() -> None:
         seconds.append(time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
-        f"{name}, {residues} residues, {msa_rows} + {extra_rows} rows, {threads} threads: {min(seconds):.2f} s a "
-        f"pass; peak {peak / 2**20:.2f} GiB, {before / 2**20:.2f} GiB before the first pass"
+        f"{name}, {residues} residues, {msa_rows} + {extra_rows} rows, {threads} threads: "
+        f"{min(seconds):.2f} s a pass; peak {peak / 2**20:.2f} GiB, {before / 2**20:.2f} GiB before the first pass"
     )
 
 

@@ -6,7 +6,8 @@ import torch
 
 # Elements of intermediates alive at once. On the CPU 8 MiB of float32 stay near the caches and no matrix
 # product is small yet; elsewhere a launch must be worth its while.
-CPU_BUDGET = 2**21 DEVICE_BUDGET = 2**26
+CPU_BUDGET = 2**21
+DEVICE_BUDGET = 2**26
 
 
 def row_slices(x: torch.Tensor, elements_per_row: int, budget: int | None = None) -> Iterator[slice]:
