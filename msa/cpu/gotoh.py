@@ -23,7 +23,6 @@ H is kept for one block of rows; of the others, one row in each block is, from w
 again if the path leads there: memory grows with the square root of the target's length.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,9 +38,7 @@ from msa.cpu.simd import I64, Vectors, array_address, vector_bytes
 from msa.cpu.targets import Targets
 from msa.cpu.workers import Progress, pieces_of_equal_work, run_pieces
 from msa.jit import kernel
-
-OPERATIONS = "MID"
-"""Path operations by their code in a run: pair, query residue against a gap, target residue against a gap."""
+from msa.local_alignment import NO_ALIGNMENT, LocalAlignment
 
 _BLOCK_BYTES = 2**20
 _PIECE = 2**23
@@ -254,38 +251,6 @@ def _align_piece(  # type: ignore[no-untyped-def]
         start += len(query) + length
 
 
-@dataclass(frozen=True)
-class LocalAlignment:
-    """The best local alignment of the query and one target.
-
-    Args:
-        score: half-bits, ≥ 0; at 0 all else is 0 or empty.
-        query_start, query_end, target_start, target_end: positions from 1, inclusive.
-        identities: aligned pairs of equal residues, X apart.
-        columns: aligned pairs and gap residues.
-        runs: int32 [runs], first to last: length · 4 + index in OPERATIONS.
-    """
-
-    score: int
-    query_start: int
-    query_end: int
-    target_start: int
-    target_end: int
-    identities: int
-    columns: int
-    runs: np.ndarray
-
-    @property
-    def operations(self) -> list[tuple[int, str]]:
-        """(length, one of OPERATIONS) of each run."""
-        return [(run >> 2, OPERATIONS[run & 3]) for run in self.runs.tolist()]
-
-    @property
-    def cigar(self) -> str:
-        """Such as 10M2D5M: M pairs, I query residues against a gap, D target residues against a gap."""
-        return "".join(f"{length}{operation}" for length, operation in self.operations)
-
-
 def _striped(profile: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
     """The profile in striped order, [letters, segments · lanes], and the number of lanes."""
     lanes = vector_bytes() * 8 // bits
@@ -327,7 +292,7 @@ def align(
     if not gap_open >= gap_extend >= 1:
         raise ValueError(f"gap open {gap_open} must be at least gap extend {gap_extend}, and that at least 1")
     chosen = np.asarray(chosen, np.int64)
-    results: list[LocalAlignment] = [_NONE] * len(chosen)
+    results: list[LocalAlignment] = [NO_ALIGNMENT] * len(chosen)
     too_large: list[int] = []
 
     def work(bits: int, places: np.ndarray) -> None:
@@ -368,6 +333,3 @@ def align(
     if too_large:
         work(32, np.array(sorted(too_large)))
     return results
-
-
-_NONE = LocalAlignment(0, 0, 0, 0, 0, 0, 0, np.empty(0, np.int32))
