@@ -1,0 +1,64 @@
+"""The records under examples/, and which family each of demo.fasta belongs to."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from msa.fasta import FastaRecord, read_fasta
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+# every id of demo.fasta matches one of these from its start, and only one
+FAMILIES = {
+    "ubiquitin": r"UBIQ_|RS27A_|RL40A?_|NEDD8_|RUB1_|ISG15_|SUMO\d_|SMT3_|\w+_UBL$|RS30_|ELOB_|UBL5_|URM1_"
+    r"|ATG8_|GBRAP_",
+    "globin": r"MYG_|HB[ABDE]1?_|HBG\d_|HBAZ_|NGB_|CYGB_|GLB[135]?_|LGB[2A]_|BAHG_",
+    "lysozyme": r"LYSC\d?_|LALBA_",
+    "cytochrome c": r"CYC\d?_|CY551_",
+    "thioredoxin": r"THIO\d?_|TRX[12]_|TRXH1_|TRXM_|DSBA_",
+    "glutaredoxin": r"GLRX\d?_",
+    "protein G": r"SPG[12]_STRSG$|SPG[12]_STRSG_[BC]\d$",
+    "GA module": r"SPG2_STRSG_GA3|PAB_",
+    "protein L": r"PROTL_",
+    "protein A": r"SPA_STAAU_",
+    "other": r"INS_|RNAS1_|BPT1_|CALM1_|SPTN1_|RNBR_|BARS_|CRAM_|FKB1A_|PPIA_|CSPA_|ENLYS_|NUC_|PLAS1_|GFP_",
+}
+
+
+@pytest.fixture(scope="session")
+def queries() -> dict[str, FastaRecord]:
+    """The four single-protein examples by file name."""
+    names = ("ubiquitin", "myoglobin", "lysozyme", "gb1")
+    found = {name: list(read_fasta(EXAMPLES / f"{name}.fasta")) for name in names}
+    assert all(len(records) == 1 for records in found.values())
+    return {name: records[0] for name, records in found.items()}
+
+
+@pytest.fixture(scope="session")
+def records() -> list[FastaRecord]:
+    """demo.fasta in its order."""
+    return list(read_fasta(EXAMPLES / "demo.fasta"))
+
+
+@pytest.fixture(scope="session")
+def demo(records) -> dict[str, str]:
+    """Sequences of demo.fasta by id."""
+    return {record.id: record.sequence for record in records}
+
+
+@pytest.fixture(scope="session")
+def families(demo) -> dict[str, dict[str, str]]:
+    """Sequences of demo.fasta by family and id."""
+    found: dict[str, dict[str, str]] = {family: {} for family in FAMILIES}
+    for name, sequence in demo.items():
+        matching = [family for family, pattern in FAMILIES.items() if re.match(pattern, name)]
+        assert len(matching) == 1, f"{name} belongs to {matching}"
+        found[matching[0]][name] = sequence
+    return found
+
+
+@pytest.fixture(scope="session")
+def examples_dir() -> Path:
+    """The folder examples/."""
+    return EXAMPLES
