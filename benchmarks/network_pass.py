@@ -56,7 +56,8 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
         f"{name}, {residues} residues, {msa_rows} + {extra_rows} rows, {threads} threads: "
-        f"{min(seconds):.2f} s a pass; peak {peak / 2**20:.2f} GiB, {before / 2**20:.2f} GiB before the first pass"
+        f"{min(seconds):.2f} s a pass; peak {peak / 2**20:.2f} GiB, "
+        f"{before / 2**20:.2f} GiB before the first pass"
     )
 
 

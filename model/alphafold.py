@@ -15,7 +15,7 @@ from model.kernels import Kernels, select_kernels
 from model.layers import Linear
 from model.naming import assign
 from model.structure_module import StructureModule
-from model.templates import TemplateEmbedding, TemplateRows, empty_template
+from model.templates import TemplateEmbedding, TemplateRows, templates_of
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,12 @@ class Trunk(nn.Module):
         sequences = msa.shape[0]
         msa, pair = self.recycling_embedding(msa, pair, features["aatype"], previous)
         msa_mask = features["msa_mask"].float()
-        if self.template_embedding is not None and self.template_rows is not None:
-            if "template_aatype" in features:
-                templates = {name: x for name, x in features.items() if name in TEMPLATE_FEATURES}
-                rows, rows_mask = self.template_rows(templates)
-                msa = torch.cat([msa, rows])
-                msa_mask = torch.cat([msa_mask, rows_mask.float()])
-            else:
-                # the torsion row of a template without atoms is masked and changes nothing
-                templates = empty_template(pair.shape[0], pair.device)
+        templates = templates_of(features)
+        if self.template_embedding is not None and self.template_rows is not None and templates is not None:
             pair += self.template_embedding(pair, templates, pair_mask)
+            rows, rows_mask = self.template_rows(templates)  # [T, N, C], [T, N]
+            msa = torch.cat([msa, rows])
+            msa_mask = torch.cat([msa_mask, rows_mask])
         extra = self.extra_msa_embedding(features)  # [E, N, C'']
         extra_mask = _none_if_full(features["extra_msa_mask"].float())
         for block in self.extra_msa_stack:
@@ -103,11 +99,6 @@ class Trunk(nn.Module):
         for block in self.evoformer_iteration:
             msa, pair = block(msa, pair, mask, pair_mask)
         return Representations(msa[:sequences], pair, self.single_activations(msa[0]))
-
-
-TEMPLATE_FEATURES = frozenset(
-    {"template_aatype", "template_all_atom_positions", "template_all_atom_masks", "template_mask"}
-)
 
 
 class AlphaFold(nn.Module):

@@ -3,7 +3,7 @@
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,16 +37,16 @@ def load_npz(path: str | os.PathLike[str], config: ModelConfig) -> dict[str, np.
     Raises:
         ParametersMissing: there is no such file.
         ParametersError: it is no npz file, is truncated or corrupt, or a key is missing, unknown, or has an
-            array of the wrong shape or type.
+            array of the wrong shape or type, or one that holds infinities or NaN.
     """
-    path = Path(path)
+    path, expected = Path(path), expected_shapes(config)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ParametersError("is a single array; an npz file of named arrays is needed", path)
-            # keys first: an error about them should not take the minutes of reading the arrays
-            check_keys(archive.files, config, path)
-            arrays = {key: archive[key] for key in archive.files}
+            # keys first: an error about them should not wait for all arrays to be read
+            _check_keys(archive.files, expected, config, path)
+            arrays = {key: archive[key] for key in expected}
     except FileNotFoundError as error:
         remedy = f"put DeepMind's params_{config.name}.npz there, or name the folder that has it"
         raise ParametersMissing(f"{path}: no such file", remedy) from error
@@ -57,35 +57,23 @@ def load_npz(path: str | os.PathLike[str], config: ModelConfig) -> dict[str, np.
     except ValueError as error:
         # what numpy says of files that are no npz and of pickled arrays
         raise ParametersError("is no npz file of plain arrays", path) from error
-    return check_arrays(arrays, config, path)
+    _check_arrays(arrays, expected, config, path)
+    return {key: np.asarray(array, np.float32) for key, array in arrays.items()}
 
 
-def check_keys(keys: list[str], config: ModelConfig, path: Path | None = None) -> None:
-    """Compare a file's keys with those expected.
-
-    Raises:
-        ParametersError: naming the first keys that are missing or unknown.
-    """
-    expected, found = expected_shapes(config), set(keys)
+def _check_keys(
+    found: Sequence[str], expected: Mapping[str, tuple[int, ...]], config: ModelConfig, path: Path
+) -> None:
     missing = [key for key in expected if key not in found]
-    extra = sorted(found - expected.keys())
-    problems = [_listed("missing", missing), _listed("unknown", extra)]
-    if missing or extra:
-        reason = "; ".join(problem for problem in problems if problem)
-        raise ParametersError(f"does not hold the parameters of {config.name}: {reason}", path)
+    unknown = [key for key in found if key not in expected]
+    if missing or unknown:
+        problems = "; ".join(filter(None, [_listed("missing", missing), _listed("unknown", unknown)]))
+        raise ParametersError(f"does not hold the parameters of {config.name}: {problems}", path)
 
 
-def check_arrays(
-    arrays: Mapping[str, np.ndarray], config: ModelConfig, path: Path | None = None
-) -> dict[str, np.ndarray]:
-    """Compare arrays with what is expected and make them float32.
-
-    Raises:
-        ParametersError: naming the first keys that are missing, unknown or misshapen, or hold no finite
-            floating point numbers.
-    """
-    check_keys(list(arrays), config, path)
-    expected = expected_shapes(config)
+def _check_arrays(
+    arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], config: ModelConfig, path: Path
+) -> None:
     misshapen = [
         f"{key} is {arrays[key].shape} instead of {shape}"
         for key, shape in expected.items()
@@ -93,13 +81,12 @@ def check_arrays(
     ]
     if misshapen:
         raise ParametersError(f"does not fit {config.name}: {_listed('wrong shape', misshapen)}", path)
-    mistyped = [f"{key} ({arrays[key].dtype})" for key in expected if arrays[key].dtype.kind != "f"]
+    mistyped = [f"{key} ({array.dtype})" for key, array in arrays.items() if array.dtype.kind != "f"]
     if mistyped:
         raise ParametersError(_listed("not floating point", mistyped), path)
-    infinite = [key for key in expected if not np.isfinite(arrays[key]).all()]
+    infinite = [key for key, array in arrays.items() if not np.isfinite(array).all()]
     if infinite:
         raise ParametersError(_listed("not finite", infinite), path)
-    return {key: np.asarray(arrays[key], np.float32) for key in expected}
 
 
 def _listed(what: str, keys: list[str]) -> str:

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from model import residue_constants
-from model.alphafold import TEMPLATE_FEATURES, AlphaFold, Pass
+from model.alphafold import AlphaFold, Pass
 from model.confidence import aligned_error, plddt
 from model.embedders import Recycled
+from model.templates import TEMPLATE_FEATURES
 
 Progress = Callable[[int, int | None], None]
 

@@ -24,16 +24,16 @@ PAIR_FEATURES = TEMPLATE_BINS[2] + 1 + 2 * RESIDUE_TYPES + 3 + 1
 # residue type, sine and cosine of 7 torsions, the same with the twin atoms swapped, and which torsions exist
 TORSION_FEATURES = RESIDUE_TYPES + 14 + 14 + 7
 PSI = 2
+TEMPLATE_FEATURES = frozenset(
+    {"template_aatype", "template_all_atom_positions", "template_all_atom_masks", "template_mask"}
+)
 
 
-def empty_template(length: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """One template without atoms, which AlphaFold's and ColabFold's pipelines give when there is none."""
-    return {
-        "template_aatype": torch.zeros(1, length, dtype=torch.long, device=device),
-        "template_all_atom_positions": torch.zeros(1, length, 37, 3, device=device),
-        "template_all_atom_masks": torch.zeros(1, length, 37, device=device),
-        "template_mask": torch.ones(1, device=device),
-    }
+def templates_of(features: Features) -> Features | None:
+    """The template features, or None if there is no template: masked ones change nothing."""
+    if "template_mask" not in features or not bool(features["template_mask"].any()):
+        return None
+    return {name: features[name] for name in TEMPLATE_FEATURES}
 
 
 class TemplatePairBlock(nn.Module):
@@ -141,10 +141,8 @@ class TemplateEmbedding(nn.Module):
 
     def forward(self, pair: torch.Tensor, templates: Features, pair_mask: Mask) -> torch.Tensor:
         """pair [N, N, Z] and features with a leading template axis to the update [N, N, Z]."""
-        # A template that is masked out gets no attention, so it need not be embedded.
+        # a template that is masked out gets no attention, so it need not be embedded
         present = torch.nonzero(templates["template_mask"]).flatten().tolist()
-        if not present:
-            return torch.zeros_like(pair)
         embedded = [
             self.single_template_embedding({name: x[index] for name, x in templates.items()}, pair_mask)
             for index in present
