@@ -40,7 +40,9 @@ from msa.cpu.workers import Progress, pieces_of_equal_work, run_pieces
 from msa.jit import kernel
 from msa.local_alignment import NO_ALIGNMENT, LocalAlignment
 
+# H is kept for as many rows as fit in this, and for no fewer than the square root of twice their number
 _BLOCK_BYTES = 2**20
+# cells per piece of work: a few milliseconds
 _PIECE = 2**23
 
 
@@ -144,6 +146,13 @@ def _fill_block(profile, codes, first, rows, deletions, segments, gap_open, gap_
 
 
 @kernel
+def _copy(source, target):  # type: ignore[no-untyped-def]
+    # numba takes seconds to compile an assignment of slices, for the text of its error message
+    for k in range(len(source)):
+        target[k] = source[k]
+
+
+@kernel
 def _align_one(profile, query, codes, gap_open, gap_extend, lanes, block, ceiling, runs, found):  # type: ignore[no-untyped-def]
     """Align the query to one target.
 
@@ -156,7 +165,7 @@ def _align_one(profile, query, codes, gap_open, gap_extend, lanes, block, ceilin
         block: rows kept at a time.
         ceiling: the largest number of this width; a score that reaches it cannot be told from a larger one.
         runs: int32, room for the path, last run first: length · 4 + operation.
-        found: int32 [8] to be filled: score, first and last query position, first and last target position
+        found: int32 [8], zeros, to be filled: score, first and last query position, first and last target position
             (from 0, inclusive), aligned identical residues, columns, runs. A score of −1 is one too large.
     """
     width = profile.shape[1]
@@ -169,12 +178,12 @@ def _align_one(profile, query, codes, gap_open, gap_extend, lanes, block, ceilin
     for b in range(blocks):
         if blocks > 1:
             if b:
-                rows[0] = rows[block]
-            kept[b, 0], kept[b, 1] = rows[0], deletions
+                _copy(rows[block], rows[0])
+            _copy(rows[0], kept[b, 0])
+            _copy(deletions, kept[b, 1])
         score, row = _fill_block(profile, codes, b * block, rows, deletions, segments, gap_open, gap_extend)
         if score > best:
             best, j = score, b * block + row
-    found[:] = 0
     if best == 0 or best >= ceiling:
         found[0] = -1 if best else 0
         return
@@ -185,7 +194,8 @@ def _align_one(profile, query, codes, gap_open, gap_extend, lanes, block, ceilin
     while h > 0:
         if (j - 1) // block != current:
             current = (j - 1) // block
-            rows[0], deletions[:] = kept[current, 0], kept[current, 1]
+            _copy(kept[current, 0], rows[0])
+            _copy(kept[current, 1], deletions)
             _fill_block(profile, codes, current * block, rows, deletions, segments, gap_open, gap_extend)
         at = j - current * block
         if i < 0:
@@ -216,7 +226,8 @@ def _align_one(profile, query, codes, gap_open, gap_extend, lanes, block, ceilin
                     j -= 1
                     if j < current * block:
                         current -= 1
-                        rows[0], deletions[:] = kept[current, 0], kept[current, 1]
+                        _copy(kept[current, 0], rows[0])
+                        _copy(kept[current, 1], deletions)
                         _fill_block(
                             profile, codes, current * block, rows, deletions, segments, gap_open, gap_extend
                         )
@@ -235,7 +246,19 @@ def _align_one(profile, query, codes, gap_open, gap_extend, lanes, block, ceilin
 
 @kernel
 def _align_piece(  # type: ignore[no-untyped-def]
-    profile, query, residues, offsets, lengths, targets, gap_open, gap_extend, lanes, ceiling, runs, found
+    profile,
+    query,
+    residues,
+    offsets,
+    lengths,
+    targets,
+    gap_open,
+    gap_extend,
+    lanes,
+    ceiling,
+    block_bytes,
+    runs,
+    found,
 ):
     """Align the query to several targets; the runs of each begin where those of the one before could end."""
     start = 0
@@ -243,7 +266,7 @@ def _align_piece(  # type: ignore[no-untyped-def]
         t = targets[k]
         length = lengths[t]
         if length:
-            block = max(_BLOCK_BYTES // (profile.shape[1] * profile.itemsize), int(np.sqrt(2.0 * length)), 1)
+            block = max(block_bytes // (profile.shape[1] * profile.itemsize), int(np.sqrt(2.0 * length)), 1)
             _align_one(
                 profile, query, residues[offsets[t] : offsets[t] + length], gap_open, gap_extend, lanes,
                 min(block, length), ceiling, runs[start:], found[k],
@@ -307,7 +330,7 @@ def align(
             found: np.ndarray = np.zeros((len(here), 8), np.int32)
             _align_piece(
                 striped, query, targets.residues, targets.offsets, targets.lengths, indices,
-                gap_open, gap_extend, lanes, ceiling, runs, found,
+                gap_open, gap_extend, lanes, ceiling, _BLOCK_BYTES, runs, found,
             )  # fmt: skip
             starts = np.cumsum(rooms) - rooms
             for place, start, row in zip(here.tolist(), starts.tolist(), found.tolist(), strict=True):
