@@ -11,12 +11,12 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 # every id of demo.fasta matches one of these from its start, and only one
 FAMILIES = {
-    "ubiquitin": r"UBIQ_|RS27A_|RL40A?_|NEDD8_|RUB1_|ISG15_|SUMO\d_|SMT3_|\w+_UBL$|RS30_|ELOB_|UBL5_|URM1_"
+    "ubiquitin": r"UBIQ_|RS27A_|RL40A?_|NEDD8_|RUB1_|ISG15_|SUMO\d_|SMT3_|\w+_UBL$|RS30_|ELOB_|URM1_"
     r"|ATG8_|GBRAP_",
-    "globin": r"MYG_|HB[ABDE]1?_|HBG\d_|HBAZ_|NGB_|CYGB_|GLB[135]?_|LGB[2A]_|BAHG_",
+    "globin": r"MYG_|HB[ABDE]1?_|HBG\d_|HBAZ_|NGB_|GLB[135]?_|LGB[2A]_|BAHG_",
     "lysozyme": r"LYSC\d?_|LALBA_",
     "cytochrome c": r"CYC\d?_|CY551_",
-    "thioredoxin": r"THIO\d?_|TRX[12]_|TRXH1_|TRXM_|DSBA_",
+    "thioredoxin": r"THIO\d?_|TRX2_|TRXM_|DSBA_",
     "glutaredoxin": r"GLRX\d?_",
     "protein G": r"SPG[12]_STRSG$|SPG[12]_STRSG_[BC]\d$",
     "GA module": r"SPG2_STRSG_GA3|PAB_",
