@@ -1,4 +1,4 @@
-"""Building a target database from FASTA: parsed and masked in threads, sorted by length, named when complete."""
+"""Building a target database from FASTA: parsed and masked in threads, sorted, whole or not at all."""
 
 import contextlib
 import hashlib
@@ -7,9 +7,9 @@ import json
 import os
 import platform
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from msa.compression import open_counted
 from msa.database import TargetDatabase
 from msa.errors import InputError
 from msa.manifest import FORMAT_VERSION, MANIFEST, PARTS, Manifest, Part
+from msa.masking import MaskSettings, mask
 from msa.records import ODDITIES, Block, Records, parse_block, read_blocks
 from msa.staging import publish, staged_folder
 
@@ -57,8 +58,8 @@ def build_database(
 ) -> Manifest:
     """Build a target database.
 
-    Memory stays below 2 GiB whatever the size of the inputs; beside the output, disk space for one more copy of the
-    residues and headers is needed while building.
+    Memory stays below 2 GiB whatever the size of the inputs; beside the output, disk space for one more copy
+    of the residues and headers is needed while building.
 
     Args:
         inputs: FASTA files, compressed or not, read in this order; `-` is standard input.
@@ -112,18 +113,16 @@ def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress:
                 progress(source.bytes_read, source.bytes_total)
     if sorter.sequences == 0:
         raise InputError("no sequence that is not empty", names[0] if len(names) == 1 else None)
-    facts = {
-        "sequences": sorter.sequences,
-        "residues": sorter.residues,
-        "masked_residues": masked,
-        "length_quantiles": {f"{fraction:g}": sorter.quantile(fraction) for fraction in _QUANTILES},
-        "duplicate_ids": sorter.duplicate_ids(),
-        "oddities": dict(zip(ODDITIES, oddities.tolist(), strict=True)),
-    }
+    duplicate_ids = sorter.duplicate_ids()
     sorter.write()
     manifest = Manifest(
-        **facts,
-        masking=None,
+        sequences=sorter.sequences,
+        residues=sorter.residues,
+        masked_residues=masked,
+        length_quantiles={f"{fraction:g}": sorter.quantile(fraction) for fraction in _QUANTILES},
+        duplicate_ids=duplicate_ids,
+        oddities=dict(zip(ODDITIES, oddities.tolist(), strict=True)),
+        masking={"method": "tantan"} | asdict(MaskSettings()) if settings.mask else None,
         inputs=source.described,
         built_by=_versions(),
         parts=_parts(folder, settings.threads),
@@ -153,7 +152,7 @@ class _Source:
             self.described.append({"name": Path(name).name, "bytes": of_records})
 
 
-def _in_order(blocks: Iterator[Block], settings: BuildSettings) -> Iterator[tuple[Records, int]]:
+def _in_order(blocks: Iterator[Block], settings: BuildSettings) -> Generator[tuple[Records, int], None, None]:
     """Parse and mask blocks in threads; results come in the order of the blocks, few of them at a time."""
     pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="createdb")
     pending: deque[Future[tuple[Records, int]]] = deque()
@@ -170,14 +169,15 @@ def _in_order(blocks: Iterator[Block], settings: BuildSettings) -> Iterator[tupl
 
 def _parse_and_mask(block: Block, settings: BuildSettings) -> tuple[Records, int]:
     records = parse_block(block)
-    return records, 0
+    return records, mask(records.residues, records.lengths) if settings.mask else 0
 
 
 def _parts(folder: Path, threads: int) -> dict[str, Part]:
     with ThreadPoolExecutor(threads) as pool:
         digests = pool.map(sha256_of, [folder / name for name in PARTS])
         return {
-            name: Part((folder / name).stat().st_size, digest) for name, digest in zip(PARTS, digests, strict=True)
+            name: Part((folder / name).stat().st_size, digest)
+            for name, digest in zip(PARTS, digests, strict=True)
         }
 
 
@@ -194,9 +194,9 @@ def database_from(
 ) -> TargetDatabase:
     """Open a target database, or build one from a FASTA file the first time it is asked for.
 
-    What was built is kept in `cache_dir/databases/KEY` and opened from then on. KEY is taken of the file's bytes,
-    the settings and the format version, so an edited file is built anew. Processes that build at the same time
-    do not disturb each other: one takes the name, the others discard theirs.
+    What was built is kept in `cache_dir/databases/KEY` and opened from then on. KEY is taken of the file's
+    bytes, the settings and the format version, so an edited file is built anew. Processes that build at the
+    same time do not disturb each other: one takes the name, the others discard theirs.
 
     Args:
         path: database folder, or FASTA file, compressed or not.
@@ -229,5 +229,6 @@ def database_from(
 
 
 def _key(source: Path, settings: BuildSettings) -> str:
-    identity = [FORMAT_VERSION, settings.mask, sha256_of(source)]
+    masking = asdict(MaskSettings()) if settings.mask else None
+    identity = [FORMAT_VERSION, masking, sha256_of(source)]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()

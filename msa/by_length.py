@@ -1,10 +1,10 @@
 """Writing sequences in order of length when neither they nor their index fit in memory.
 
 A counting sort in two passes. The first spools sequences as they come and counts, per length, sequences and
-header bytes. From these counts the place of every sequence in the sorted files is known before it is written, so
-the second pass reads the spool from front to back and lays each record down at the next free place of its length.
-Only as many pages are being written to at a time as there are different lengths, some thousands, whatever the size
-of the database.
+header bytes. From these counts the place of every sequence in the sorted files is known before it is
+written, so the second pass reads the spool from front to back and lays each record down at the next free
+place of its length. Only as many pages are being written to at a time as there are different lengths, some
+thousands, whatever the size of the database.
 """
 
 import hashlib
@@ -157,7 +157,7 @@ class _Spool:
         self._stream = path.open("wb+", buffering=0)
 
     def write(self, array: np.ndarray) -> None:
-        left = memoryview(np.ascontiguousarray(array)).cast("B")
+        left = np.ascontiguousarray(array).view(np.uint8).data
         try:
             while left:
                 left = left[self._stream.write(left) :]

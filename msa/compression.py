@@ -1,4 +1,4 @@
-"""Opening input files: plain, gzip, bzip2, xz or zstd, told apart by their first bytes, never by their names."""
+"""Opening input: plain, gzip, bzip2, xz or zstd, told apart by the first bytes, never by the name."""
 
 import bz2
 import contextlib
@@ -8,12 +8,13 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from msa.errors import InputError
 
-# A piece is decompressed whole, so this bounds memory: the worst ratio (zstd, a block of one repeated byte) is
-# near 2^15, which makes 128 MiB of a piece.
+# A piece is decompressed whole, so this bounds memory: the worst ratio (zstd, a block of one repeated byte)
+# is near 2^15, which makes 128 MiB of a piece.
 _PIECE = 4096
 
 
@@ -81,7 +82,8 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         path: the file; `-` is standard input.
 
     Yields:
-        a buffered binary stream. Reading it raises InputError where a compressed file is truncated or damaged.
+        a buffered binary stream. Reading it raises InputError where a compressed file is truncated or
+        damaged.
 
     Raises:
         OSError: the file cannot be opened or read; the error names it.
@@ -95,26 +97,23 @@ def open_counted(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Calla
     """Like `open_input`, with a function that tells how many bytes of the file itself have been read."""
     name = os.fspath(path)
     with contextlib.ExitStack() as stack:
-        if name == "-":
-            raw = sys.stdin.buffer
-        else:
-            raw = stack.enter_context(open(name, "rb"))  # noqa: PTH123 (a Path would lose "-" and str names)
+        raw = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
         tally = _Tally(raw, name)
         source = stack.enter_context(io.BufferedReader(tally, 1 << 20))
         start = source.peek(_LONGEST_MAGIC)
         for magic, kind, make in _FORMATS:
             if start.startswith(magic):
                 content = _Decompressed(cast(BinaryIO, source), name, kind, make)
-                source = stack.enter_context(io.BufferedReader(content, 1 << 20))
-                break
-        yield cast(BinaryIO, source), lambda: tally.count
+                yield cast(BinaryIO, stack.enter_context(io.BufferedReader(content, 1 << 20))), tally.total
+                return
+        yield cast(BinaryIO, source), tally.total
 
 
 class _Tally(io.RawIOBase):
     """Counts what is read of a file and puts its name into the errors of reading it."""
 
     def __init__(self, raw: Any, name: str) -> None:
-        self._raw, self._name, self.count = raw, name, 0
+        self._raw, self._name, self._count = raw, name, 0
 
     def readable(self) -> bool:
         return True
@@ -125,8 +124,11 @@ class _Tally(io.RawIOBase):
         except OSError as error:
             error.filename = error.filename or self._name
             raise
-        self.count += got or 0
+        self._count += got or 0
         return int(got or 0)
+
+    def total(self) -> int:
+        return self._count
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

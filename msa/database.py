@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from msa.errors import InputError
 from msa.fasta import first_word
 from msa.manifest import HEADER_INDEX, HEADERS, LENGTHS, OFFSETS, PARTS, RESIDUES, Manifest, read_manifest
 
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     RESIDUES: np.dtype(np.uint8),
     OFFSETS: np.dtype("<i8"),
     LENGTHS: np.dtype("<i4"),
@@ -30,7 +31,8 @@ class TargetDatabase:
     Attributes:
         path: its folder.
         manifest: what it says of itself.
-        residues: uint8, all sequences; low five bits the letter, bit 5 the soft mask. Between sequences stands
+        residues: uint8, all sequences; low five bits the letter, bit 5 the soft mask. Between sequences
+        stands
             `alphabet.PAD` up to the next multiple of four bytes.
         offsets: int64 [sequences], first byte of each sequence in `residues`.
         lengths: int32 [sequences], its residues.
@@ -61,7 +63,9 @@ class TargetDatabase:
         residues, offsets, lengths, headers, header_index = (_map(folder, name, manifest) for name in PARTS)
         end = int(offsets[-1]) + (int(lengths[-1]) + 3) // 4 * 4
         if offsets[0] != 0 or end != len(residues):
-            raise InputError(f"the last sequence ends at byte {end} of {len(residues)} of {RESIDUES}", folder / OFFSETS)
+            raise InputError(
+                f"the last sequence ends at byte {end} of {len(residues)} of {RESIDUES}", folder / OFFSETS
+            )
         if header_index[0] != 0 or header_index[-1] != len(headers):
             raise InputError(
                 f"the last header ends at byte {header_index[-1]} of {len(headers)} of {HEADERS}",
@@ -118,7 +122,7 @@ class TargetDatabase:
 
 
 def _map(folder: Path, name: str, manifest: Manifest) -> np.ndarray:
-    path, expected = folder / name, manifest.parts[name].bytes
+    path, expected, dtype = folder / name, manifest.parts[name].bytes, _DTYPES[name]
     try:
         size = path.stat().st_size
     except FileNotFoundError:
@@ -127,6 +131,7 @@ def _map(folder: Path, name: str, manifest: Manifest) -> np.ndarray:
         what = "truncated" if size < expected else "too long"
         raise InputError(f"damaged database: {what}, {size} bytes of {expected}", path)
     if size == 0:  # every header may be empty, and an empty file cannot be mapped
-        return np.empty(0, _DTYPES[name])
-    # as a plain array: slices of np.memmap are ten times slower to make, and the mapping stays open through its base
-    return np.memmap(path, _DTYPES[name], mode="r").view(np.ndarray)
+        return np.empty(0, dtype)
+    # as a plain array: slices of np.memmap are ten times slower to make, and the mapping stays open through
+    # its base
+    return np.memmap(path, dtype, mode="r").view(np.ndarray)

@@ -45,7 +45,9 @@ def bad_character(byte: int) -> str:
         return f"{character!r} is a gap: a query must not be aligned"
     if character == "*":
         return "'*' inside a sequence: a stop codon may only end it"
-    return f"{character!r} is no residue letter" if 32 < byte < 127 else f"byte {byte:#04x} is no residue letter"
+    return (
+        f"{character!r} is no residue letter" if 32 < byte < 127 else f"byte {byte:#04x} is no residue letter"
+    )
 
 
 def text_before_header(line: bytes) -> str:

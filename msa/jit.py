@@ -1,22 +1,20 @@
-"""How the CPU kernels are compiled: without the GIL, and kept between runs where there is a place to keep them."""
+"""How the CPU kernels are compiled: without the GIL, and kept between runs where there is a place for it."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-
-def kernel(function: Kernel) -> Kernel:
+def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function with numba on first use: no GIL, machine code cached on disk.
 
-    The code is kept in `__pycache__` beside the source; where that cannot be written, in the user's cache folder;
-    `NUMBA_CACHE_DIR` overrides both. Where neither can be written (a read-only container without a home), numba
-    raises RuntimeError on decoration; the kernel is then compiled anew in each process, which only costs time.
+    The code is kept in `__pycache__` beside the source; where that cannot be written, in the user's cache
+    folder; `NUMBA_CACHE_DIR` overrides both. Where neither can be written (a read-only container without a
+    home), numba raises RuntimeError on decoration; the kernel is then compiled anew in each process, which
+    only costs time.
     """
     try:
-        compiled: Kernel = numba.njit(nogil=True, cache=True)(function)
+        return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:
-        compiled = numba.njit(nogil=True)(function)
-    return compiled
+        return numba.njit(nogil=True)(function)

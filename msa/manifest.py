@@ -94,7 +94,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise InputError(f"damaged manifest: format version {version!r}", path)
     if version > FORMAT_VERSION:
         raise InputError(
-            f"format version {version} is newer than this foldcli reads ({FORMAT_VERSION}): update foldcli", path
+            f"format version {version} is newer than this foldcli reads ({FORMAT_VERSION}): update foldcli",
+            path,
         )
     if (content.get("alphabet"), content.get("mask_bit")) != (alphabet.LETTERS, alphabet.MASK_BIT):
         raise InputError("damaged manifest: unknown residue alphabet", path)
@@ -121,5 +122,6 @@ def _check_sizes(manifest: Manifest, path: Path) -> None:
     padded = manifest.parts[RESIDUES].bytes
     if sequences < 1 or padded % 4 or not manifest.residues <= padded <= manifest.residues + 3 * sequences:
         raise InputError(
-            f"damaged manifest: {sequences} sequences, {manifest.residues} residues, {padded} bytes of them", path
+            f"damaged manifest: {sequences} sequences, {manifest.residues} residues, {padded} bytes of them",
+            path,
         )

@@ -17,8 +17,8 @@ _SUFFIX = ".building"
 def staged_folder(final: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `final`, removed with all it holds unless `publish` has renamed it.
 
-    What a killed build to the same `final` left there is removed first: the owner of a folder holds a lock on a
-    file inside, which the kernel drops when its process ends, however it ends.
+    What a killed build to the same `final` left there is removed first: the owner of a folder holds a lock
+    on a file inside, which the kernel drops when its process ends, however it ends.
 
     Raises:
         OSError: the folder cannot be made; the error names it.
@@ -63,7 +63,8 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
         replace: move what has the name out of the way first, and remove it afterwards.
 
     Raises:
-        OSError: FileExistsError where the name is taken; others if the disk is full or the folder not writable.
+        OSError: FileExistsError where the name is taken; others if the disk is full or the folder not
+        writable.
     """
     (folder / _LOCK).unlink()
     for path in folder.iterdir():
