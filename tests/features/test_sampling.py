@@ -99,6 +99,18 @@ def test_draws_are_the_same_on_every_machine() -> None:
     assert set(codes) == {1, 2, 4}
 
 
+class LowestDraws(PhiloxDraws):
+    """Draws whose uniform numbers are all 0, the smallest there is."""
+
+    def _uniform(self, stream: int, count: int) -> np.ndarray:
+        return np.zeros(count)
+
+
+def test_a_code_of_probability_zero_is_never_drawn() -> None:
+    chances = np.array([[0.0, 0.0, 0.25, 0.75], [1.0, 0.0, 0.0, 0.0]])
+    assert LowestDraws(0, 0).replacements(chances, np.ones((1, 2), bool)).tolist() == [2, 0]
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 257])
 def test_orders_are_permutations(count: int) -> None:
     draws = PhiloxDraws(0, 0)
