@@ -94,7 +94,7 @@ def _check_output(final: Path, overwrite: bool) -> None:
     if not os.path.lexists(final) or (final.is_dir() and not any(final.iterdir())):
         return
     if not overwrite:
-        raise InputError("already exists", final)
+        raise InputError("already exists, and overwriting was not asked for (--overwrite)", final)
     if not (final / MANIFEST).is_file():
         raise InputError("exists and is no target database, so it is not overwritten", final)
 

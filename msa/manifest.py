@@ -15,6 +15,14 @@ RESIDUES, OFFSETS, LENGTHS = "residues.u8", "offsets.i64", "lengths.i32"
 HEADERS, HEADER_INDEX = "headers.bin", "headers.idx"
 PARTS = (RESIDUES, OFFSETS, LENGTHS, HEADERS, HEADER_INDEX)
 
+_REMARKS = {
+    "empty_sequences": "records without a sequence, left out",
+    "gap_characters": "gap characters ('-' or '.'), removed",
+    "inner_stops": "stop codons ('*') inside sequences, replaced by X",
+    "end_stops": "stop codons ('*') at the end of sequences, removed",
+    "lower_case_letters": "lower-case letters, taken as upper case",
+}
+
 
 @dataclass(frozen=True)
 class Part:
@@ -61,6 +69,12 @@ class Manifest:
     def checksums(self) -> dict[str, str]:
         """SHA-256 of each part: what tells one database's content from another's."""
         return {name: part.sha256 for name, part in self.parts.items()}
+
+    def remarks(self) -> list[str]:
+        """What was odd in the input, what became of it, and how often; empty for clean input."""
+        told = [(self.oddities[name], told_as) for name, told_as in _REMARKS.items()]
+        told.append((self.duplicate_ids, "sequences with an id that an earlier one has, all kept"))
+        return [f"{told_as}: {count:,}" for count, told_as in told if count]
 
     def as_json(self) -> dict[str, Any]:
         """The manifest as written to the file."""

@@ -1,0 +1,134 @@
+"""`foldcli createdb`: build, describe and verify target databases."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from foldcli import options
+
+if TYPE_CHECKING:
+    from msa.manifest import Manifest
+
+
+@click.command("createdb")
+@click.argument("fasta", nargs=-1, metavar="[FASTA...]")
+@click.option(
+    "-o",
+    "--out",
+    "output",
+    type=click.Path(path_type=Path),
+    metavar="DB",
+    help="The database to make: a folder that appears when it is complete.",
+)
+@click.option("--no-mask", is_flag=True, help="Leave low complexity and short tandem repeats unmasked.")
+@click.option("--info", type=click.Path(path_type=Path), metavar="DB", help="Print what a database holds.")
+@click.option("--json", "as_json", is_flag=True, help="With --info: as JSON.")
+@click.option(
+    "--verify", type=click.Path(path_type=Path), metavar="DB", help="Compare a database with its checksums."
+)
+@options.threads_option
+@options.overwrite_option
+@options.logging_options
+def command(
+    fasta: tuple[str, ...],
+    output: Path | None,
+    no_mask: bool,
+    info: Path | None,
+    as_json: bool,
+    verify: Path | None,
+    threads: int,
+    overwrite: bool,
+) -> None:
+    """Build a target database from FASTA files.
+
+    FASTA files may be compressed; - is standard input. What was odd in them and
+    changed or left out is counted, reported, and noted in the database (--info).
+
+    \b
+      foldcli createdb uniref50.fasta.gz -o uniref50
+      foldcli createdb --info uniref50
+      foldcli createdb --verify uniref50
+    """
+    tasks = [bool(fasta) or output is not None, info is not None, verify is not None]
+    if sum(tasks) != 1:
+        raise click.UsageError("give either FASTA files with -o DB, or --info DB, or --verify DB")
+    if as_json and info is None:
+        raise click.UsageError("--json goes with --info")
+    if info is not None:
+        _print_info(info, as_json)
+    elif verify is not None:
+        _verify(verify)
+    elif not fasta:
+        raise click.UsageError("no FASTA file given")
+    elif output is None:
+        raise click.UsageError("no name given for the database: -o DB")
+    else:
+        _build(fasta, output, not no_mask, threads, overwrite)
+
+
+def _build(fasta: tuple[str, ...], output: Path, mask: bool, threads: int, overwrite: bool) -> None:
+    import time
+
+    from foldcli.logs import logger
+    from foldcli.progress import bar
+    from msa.build import BuildSettings, build_database
+
+    settings = BuildSettings(mask=mask, threads=threads, overwrite=overwrite)
+    start = time.perf_counter()
+    with bar("createdb", "B") as progress:
+        manifest = build_database(fasta, output, settings, progress)
+    for remark in manifest.remarks():
+        logger.warning("%s: %s", output, remark)
+    logger.info("%s: %s, %.1f s", output, _summary(manifest), time.perf_counter() - start)
+
+
+def _verify(path: Path) -> None:
+    from foldcli.logs import logger
+    from foldcli.progress import bar
+    from msa.database import TargetDatabase
+
+    database = TargetDatabase.open(path)
+    with bar("verify", "B") as progress:
+        database.verify(progress)
+    logger.info("%s: all checksums match; %s", path, _summary(database.manifest))
+
+
+def _print_info(path: Path, as_json: bool) -> None:
+    import json
+
+    from msa.database import TargetDatabase
+
+    manifest = TargetDatabase.open(path).manifest
+    if as_json:
+        click.echo(json.dumps(manifest.as_json(), indent=2))
+        return
+    content = manifest.as_json()
+    quantiles = ", ".join(f"{float(q):.0%} {length:,}" for q, length in manifest.length_quantiles.items())
+    masking = "none"
+    if manifest.masking is not None:
+        share = manifest.masked_residues / manifest.residues
+        parameters = ", ".join(f"{key} {value}" for key, value in manifest.masking.items() if key != "method")
+        method = manifest.masking["method"]
+        masking = f"{method} ({parameters}): {manifest.masked_residues:,} residues, {share:.2%}"
+    rows = [
+        ("database", str(path)),
+        ("format version", str(content["format_version"])),
+        ("sequences", f"{manifest.sequences:,}"),
+        ("residues", f"{manifest.residues:,}"),
+        ("length", f"mean {manifest.residues / manifest.sequences:.1f}; quantiles: {quantiles}"),
+        ("masking", masking),
+        ("bytes on disk", f"{sum(part.bytes for part in manifest.parts.values()):,}"),
+        *(("input", f"{source['name']}, {source['bytes']:,} bytes of FASTA") for source in manifest.inputs),
+        ("built by", ", ".join(f"{name} {version}" for name, version in manifest.built_by.items())),
+        *(("remark", remark) for remark in manifest.remarks()),
+        *(("sha256", f"{part.sha256}  {name}") for name, part in manifest.parts.items()),
+    ]
+    for key, value in rows:
+        click.echo(f"{key:15} {value}")
+
+
+def _summary(manifest: "Manifest") -> str:
+    masked = manifest.masked_residues / manifest.residues
+    how = "unmasked" if manifest.masking is None else f"{masked:.1%} masked"
+    return f"{manifest.sequences:,} sequences, {manifest.residues:,} residues ({how})"
