@@ -38,10 +38,8 @@ def network_of(set_name: str) -> AlphaFold:
     return AlphaFold.from_parameters(config, random_parameters(config, seed=0))
 
 
-def iterations(network: AlphaFold, folder: Path) -> list[dict[str, np.ndarray]]:
+def iterations(network: AlphaFold, features: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     """What the network gives in each iteration, taps and confidences included."""
-    with np.load(folder / "features.npz") as archive:
-        features = dict(archive)
     results = []
     previous: Recycled | None = None
     with torch.inference_mode(), recorded(network) as taps:
@@ -74,7 +72,9 @@ def rms(x: np.ndarray) -> float:
 def compare(folder: Path) -> tuple[float, float]:
     """Print the table of one set; the largest relative RMS and the largest RMS of coordinates (Å)."""
     start = time.perf_counter()
-    results = iterations(network_of(folder.name), folder)
+    with np.load(folder / "features.npz") as archive:
+        features = dict(archive)
+    results = iterations(network_of(folder.name), features)
     print(f"{folder.name}: {time.perf_counter() - start:.1f} s, {torch.get_num_threads()} threads")
     worst, worst_position = 0.0, 0.0
     for file in sorted(folder.glob("iter*.npz")):

@@ -136,7 +136,7 @@ class AlphaFold(nn.Module):
             config: the network's shape.
             arrays: parameters by DeepMind's names, checked, as `model.parameters.load_npz` returns them.
             device: where the network runs.
-            dtype: of parameters and activations; float32 for parity.
+            dtype: of the trunk's parameters and activations; the structure module and the heads are float32.
             kernels: implementation of the heavy operations.
         """
         with torch.device("meta"):
@@ -148,8 +148,8 @@ class AlphaFold(nn.Module):
         """Trunk and structure module; arguments as `forward`."""
         representations = self.evoformer(features, previous)
         activations, positions, atom_mask = self.structure_module(
-            representations.single,
-            representations.pair,
+            representations.single.float(),
+            representations.pair.float(),
             features["aatype"],
             _none_if_full(features["seq_mask"].float()),
         )
@@ -182,16 +182,16 @@ class AlphaFold(nn.Module):
             "structure_module/final_atom_positions": done.positions,
             "structure_module/final_atom_mask": done.atom_mask,
             "predicted_lddt/logits": self.heads["predicted_lddt_head"](done.structure_activations),
-            "distogram/logits": self.heads["distogram_head"](representations.pair),
+            "distogram/logits": self.heads["distogram_head"](representations.pair.float()),
             "distogram/bin_edges": distogram_edges(representations.pair.device),
-            "masked_msa/logits": self.heads["masked_msa_head"](representations.msa),
+            "masked_msa/logits": self.heads["masked_msa_head"](representations.msa.float()),
             "experimentally_resolved/logits": self.heads["experimentally_resolved_head"](
-                representations.single
+                representations.single.float()
             ),
         }
         if self.config.predicted_aligned_error:
             head = self.heads["predicted_aligned_error_head"]
-            results["predicted_aligned_error/logits"] = head(representations.pair)
+            results["predicted_aligned_error/logits"] = head(representations.pair.float())
             results["predicted_aligned_error/breaks"] = aligned_error_edges(representations.pair.device)
         return results
 

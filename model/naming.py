@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 ROOT = "alphafold/alphafold_iteration"
+TRUNK = f"{ROOT}/evoformer/"
 # modules that group layers here and are no scope there
 UNNAMED = frozenset(
     {"heads", "input_embedding", "recycling_embedding", "extra_msa_embedding", "template_rows"}
@@ -50,10 +51,13 @@ def assign(
         network: may be on the meta device.
         arrays: by key, of the shapes of `shapes_of`.
         device: to put the parameters on.
-        dtype: to convert them to; float32 on the CPU shares the arrays' memory.
+        dtype: to convert those of the trunk to, the others being float32; float32 on the CPU shares the
+            arrays' memory.
     """
-    stacks = {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in arrays.items()}
-    stacks = {key: stack.to(device=device, dtype=dtype) for key, stack in stacks.items()}
+    stacks = {}
+    for key, array in arrays.items():
+        wanted = dtype if key.startswith(TRUNK) else torch.float32
+        stacks[key] = torch.from_numpy(np.ascontiguousarray(array)).to(device=device, dtype=wanted)
     for tensor_name, _ in list(network.named_parameters()):
         key, block = key_of(tensor_name)
         module_name, _, name = tensor_name.rpartition(".")

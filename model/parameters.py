@@ -41,7 +41,8 @@ def load_npz(path: str | os.PathLike[str], config: ModelConfig) -> dict[str, np.
     """
     path, expected = Path(path), expected_shapes(config)
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ParametersError("is a single array; an npz file of named arrays is needed", path)
             # keys first: an error about them should not wait for all arrays to be read

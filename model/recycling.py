@@ -150,7 +150,8 @@ def _prediction(
 ) -> Prediction:
     error = None
     if network.config.predicted_aligned_error:
-        error = aligned_error(network.heads["predicted_aligned_error_head"](done.representations.pair))
+        head = network.heads["predicted_aligned_error_head"]
+        error = aligned_error(head(done.representations.pair.float()))
     return Prediction(
         aatype=features["aatype"].cpu().numpy(),
         residue_index=features["residue_index"].cpu().numpy(),

@@ -184,15 +184,15 @@ class FoldIteration(nn.Module):
         single = self.attention_layer_norm(single)
         wide = torch.relu(self.transition_1(torch.relu(self.transition(single))))
         single = self.transition_layer_norm(single + self.transition_2(wide))
-        backbone = backbone.updated(self.affine_update(single).float())
-        raw = self.rigid_sidechain(single, initial).float()
+        backbone = backbone.updated(self.affine_update(single))
+        raw = self.rigid_sidechain(single, initial)
         sin_cos = raw / torch.sqrt(raw.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
         frames = group_frames(aatype, backbone.rigid(self.config.position_scale), sin_cos)
         return Structure(single, backbone, sin_cos, raw, frames)
 
 
 class StructureModule(nn.Module):
-    """Algorithm 20: from the single and pair representations to atoms."""
+    """Algorithm 20: from the single and pair representations to atoms, in float32."""
 
     def __init__(self, config: StructureConfig, pair_channels: int, kernels: Kernels) -> None:
         super().__init__()

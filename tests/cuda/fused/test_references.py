@@ -1,0 +1,216 @@
+"""The reference operations against the plain formulas in float64, and the laws they obey."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from cuda.fused.attention import AttentionWeights, attention, global_attention
+from cuda.fused.chunking import row_slices
+from cuda.fused.layer_norm import layer_norm
+from cuda.fused.outer_product_mean import OuterProductMeanWeights, outer_product_mean
+from cuda.fused.transition import TransitionWeights, transition
+from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights, triangle_multiplication
+
+SHAPES = [(1, 1, 8), (5, 7, 8), (3, 23, 16), (13, 4, 24)]
+# rounding in float32 of sums of a few hundred terms
+RELATIVE = 2e-6
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(shape, generator=generator) / max(1, shape[0]) ** 0.5
+
+
+def double(weights: Any) -> Any:
+    return type(weights)(*(w.double() for w in weights))
+
+
+def error(ours: torch.Tensor, exact: torch.Tensor) -> float:
+    assert ours.shape == exact.shape
+    return float((ours - exact).norm() / exact.norm())
+
+
+def norm(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+    centered = x - x.mean(-1, keepdim=True)
+    return centered / (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt() * scale + offset
+
+
+def some_mask(*shape: int) -> torch.Tensor:
+    """About a third masked, but no row all masked."""
+    mask = (torch.rand(shape, generator=torch.Generator().manual_seed(sum(shape))) > 0.3).float()
+    mask[..., 0] = 1.0
+    return mask
+
+
+def attention_weights(channels: int, shared_key: bool = False) -> AttentionWeights:
+    heads, width = 3, 5
+    key = (channels, width) if shared_key else (channels, heads, width)
+    shapes = [(channels, heads, width), key, key, (channels, heads, width), (heads, width)]
+    return AttentionWeights(
+        *(drawn(*shape, seed=i) for i, shape in enumerate(shapes)),
+        output=drawn(heads, width, 7),
+        output_bias=drawn(7),
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_layer_norm(shape: tuple[int, ...]) -> None:
+    x, scale, offset = drawn(*shape) + 3, drawn(shape[-1]), drawn(shape[-1], seed=1)
+    exact = norm(x.double(), scale.double(), offset.double())
+    assert error(layer_norm(x, scale, offset), exact) < RELATIVE
+
+
+def exact_attention(
+    x: torch.Tensor, w: AttentionWeights, mask: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    query = torch.einsum("blc,chd->blhd", x, w.query) / w.query.shape[-1] ** 0.5
+    key, value = torch.einsum("blc,chd->blhd", x, w.key), torch.einsum("blc,chd->blhd", x, w.value)
+    logits = torch.einsum("blhd,bkhd->bhlk", query, key) + bias
+    logits = logits.masked_fill(mask[:, None, None] == 0, -torch.inf)
+    attended = torch.einsum("bhlk,bkhd->blhd", logits.softmax(-1), value)
+    gate = torch.sigmoid(torch.einsum("blc,chd->blhd", x, w.gating) + w.gating_bias)
+    return torch.einsum("blhd,hdo->blo", attended * gate, w.output) + w.output_bias
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention(shape: tuple[int, int, int], masked: bool, biased: bool) -> None:
+    x, weights = drawn(*shape), attention_weights(shape[-1])
+    mask = some_mask(*shape[:2]) if masked else torch.ones(shape[:2])
+    bias = 3 * drawn(3, shape[1], shape[1]) if biased else torch.zeros(3, shape[1], shape[1])
+    ours = attention(x, weights, mask if masked else None, bias if biased else None)
+    exact = exact_attention(x.double(), double(weights), mask.double(), bias.double())
+    assert error(ours, exact) < RELATIVE
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_global_attention(shape: tuple[int, int, int]) -> None:
+    x, w, mask = drawn(*shape), attention_weights(shape[-1], shared_key=True), some_mask(*shape[:2])
+    ours = global_attention(x, w, mask)
+    x, w = x.double(), double(w)
+    weight = mask.double() / mask.double().sum(1, keepdim=True)
+    query = torch.einsum("blc,bl,chd->bhd", x, weight, w.query) / w.query.shape[-1] ** 0.5
+    logits = torch.einsum("bhd,blc,cd->bhl", query, x, w.key)
+    logits = logits.masked_fill(mask[:, None] == 0, -torch.inf)
+    attended = torch.einsum("bhl,blc,cd->bhd", logits.softmax(-1), x, w.value)
+    gate = torch.sigmoid(torch.einsum("blc,chd->blhd", x, w.gating) + w.gating_bias)
+    exact = torch.einsum("blhd,hdo->blo", gate * attended[:, None], w.output) + w.output_bias
+    assert error(ours, exact) < RELATIVE
+
+
+def triangle_weights(channels: int) -> TriangleMultiplicationWeights:
+    inner = 6
+    shapes: list[tuple[int, ...]] = [(channels,), (channels,)]
+    shapes += [(channels, inner), (inner,)] * 4
+    shapes += [(inner,), (inner,), (inner, channels), (channels,), (channels, channels), (channels,)]
+    return TriangleMultiplicationWeights(*(drawn(*shape, seed=i) for i, shape in enumerate(shapes)))
+
+
+@pytest.mark.parametrize("length", [1, 5, 17])
+@pytest.mark.parametrize("outgoing", [True, False])
+@pytest.mark.parametrize("masked", [False, True])
+def test_triangle_multiplication(length: int, outgoing: bool, masked: bool) -> None:
+    pair, w = drawn(length, length, 8), triangle_weights(8)
+    mask = some_mask(length, length) if masked else torch.ones(length, length)
+    ours = triangle_multiplication(pair, w, mask if masked else None, outgoing=outgoing)
+    w, mask = double(w), mask.double()
+    normed = norm(pair.double(), w.norm_scale, w.norm_offset)
+    left = (normed @ w.left + w.left_bias) * torch.sigmoid(normed @ w.left_gate + w.left_gate_bias)
+    right = (normed @ w.right + w.right_bias) * torch.sigmoid(normed @ w.right_gate + w.right_gate_bias)
+    left, right = left * mask[..., None], right * mask[..., None]
+    # the incoming equation is that of the published parameters, its factors swapped against the paper
+    equation = "ikc,jkc->ijc" if outgoing else "kjc,kic->ijc"
+    product = norm(torch.einsum(equation, left, right), w.center_scale, w.center_offset)
+    exact = (product @ w.output + w.output_bias) * torch.sigmoid(normed @ w.gating + w.gating_bias)
+    # LN of a product that is near zero amplifies its rounding
+    assert error(ours, exact) < 5 * RELATIVE
+
+
+def transition_weights(channels: int) -> TransitionWeights:
+    wide = 3 * channels
+    shapes = [(channels,), (channels,), (channels, wide), (wide,), (wide, channels), (channels,)]
+    return TransitionWeights(*(drawn(*shape, seed=i) for i, shape in enumerate(shapes)))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_transition(shape: tuple[int, ...]) -> None:
+    x, w = drawn(*shape), transition_weights(shape[-1])
+    ours, w = transition(x, w), double(w)
+    normed = norm(x.double(), w.norm_scale, w.norm_offset)
+    exact = torch.relu(normed @ w.widen + w.widen_bias) @ w.narrow + w.narrow_bias
+    assert error(ours, exact) < RELATIVE
+
+
+def outer_weights(channels: int) -> OuterProductMeanWeights:
+    shapes = [(channels,), (channels,), (channels, 4), (4,), (channels, 4), (4,), (4, 4, 9), (9,)]
+    return OuterProductMeanWeights(*(drawn(*shape, seed=i) for i, shape in enumerate(shapes)))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_outer_product_mean(shape: tuple[int, int, int]) -> None:
+    msa, w, mask = drawn(*shape), outer_weights(shape[-1]), some_mask(*shape[:2])
+    ours = outer_product_mean(msa, w, mask)
+    w, mask = double(w), mask.double()
+    normed = norm(msa.double(), w.norm_scale, w.norm_offset)
+    left = (normed @ w.left + w.left_bias) * mask[..., None]
+    right = (normed @ w.right + w.right_bias) * mask[..., None]
+    outer = torch.einsum("sic,sje,cez->ijz", left, right, w.output) + w.output_bias
+    exact = outer / (1e-3 + torch.einsum("si,sj->ij", mask, mask))[..., None]
+    assert error(ours, exact) < RELATIVE
+
+
+CHUNKED: dict[str, Callable[[int | None], torch.Tensor]] = {
+    "attention": lambda budget: attention(
+        drawn(11, 7, 8), attention_weights(8), some_mask(11, 7), drawn(3, 7, 7), budget=budget
+    ),
+    "attention without mask": lambda budget: attention(drawn(11, 7, 8), attention_weights(8), budget=budget),
+    "attention of a transposed view": lambda budget: attention(
+        drawn(7, 11, 8).transpose(0, 1), attention_weights(8), some_mask(11, 7), budget=budget
+    ),
+    "global attention": lambda budget: global_attention(
+        drawn(11, 7, 8), attention_weights(8, shared_key=True), some_mask(11, 7), budget=budget
+    ),
+    "outgoing": lambda budget: triangle_multiplication(
+        drawn(11, 11, 8), triangle_weights(8), some_mask(11, 11), outgoing=True, budget=budget
+    ),
+    "incoming": lambda budget: triangle_multiplication(
+        drawn(11, 11, 8), triangle_weights(8), None, outgoing=False, budget=budget
+    ),
+    "transition": lambda budget: transition(drawn(11, 7, 8), transition_weights(8), budget=budget),
+    "outer product mean": lambda budget: outer_product_mean(
+        drawn(5, 11, 8), outer_weights(8), some_mask(5, 11), budget=budget
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", CHUNKED)
+def test_pieces_give_what_the_whole_gives(operation: str) -> None:
+    whole = CHUNKED[operation](2**40)
+    for budget in (1, 2000, None):
+        assert error(CHUNKED[operation](budget), whole.double()) < 1e-6
+
+
+@pytest.mark.parametrize("operation", ["attention", "global", "outer"])
+def test_masked_positions_do_not_matter(operation: str) -> None:
+    x, mask = drawn(6, 9, 8), some_mask(6, 9)
+    changed = torch.where(mask[..., None] > 0, x, 5.0 + drawn(6, 9, 8, seed=1))
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        if operation == "attention":
+            return attention(x, attention_weights(8), mask) * mask[..., None]
+        if operation == "global":
+            return global_attention(x, attention_weights(8, shared_key=True), mask) * mask[..., None]
+        return outer_product_mean(x, outer_weights(8), mask)
+
+    assert not torch.equal(x, changed)
+    assert error(run(changed), run(x).double()) < 1e-6
+
+
+def test_slices_cover_all_rows_once() -> None:
+    for rows, per_row, budget in [(0, 3, 10), (1, 100, 10), (10, 3, 10), (10, 0, 4), (7, 1, 100)]:
+        slices = list(row_slices(torch.empty(rows), per_row, budget))
+        assert [i for s in slices for i in range(rows)[s]] == list(range(rows))
+        assert all(s.stop - s.start <= max(1, budget // max(1, per_row)) for s in slices)

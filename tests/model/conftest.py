@@ -1,0 +1,108 @@
+"""Small networks and features for the tests of the model."""
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from model.alphafold import AlphaFold
+from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig, TemplateConfig
+from model.parameters import random_parameters
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small tensors gain nothing from more threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def parity(root: Path) -> ModuleType:
+    """benchmarks/parity.py, whose comparison the tests share."""
+    return _module(root / "benchmarks" / "parity.py")
+
+
+@pytest.fixture(scope="session")
+def parity_data() -> ModuleType:
+    """The trimmed parity data and how it was trimmed."""
+    return _module(Path(__file__).parent / "parity_data.py")
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> ModelConfig:
+    """A network with every part, templates included, and few channels."""
+    pair = PairConfig(
+        channels=12, multiplication_channels=10, attention_heads=2, attention_channels=6, transition_factor=2
+    )
+    msa = MsaConfig(
+        channels=16, attention_heads=2, attention_channels=8, outer_channels=6, transition_factor=2
+    )
+    return ModelConfig(
+        "tiny",
+        evoformer=StackConfig(2, msa, pair),
+        extra_msa=StackConfig(1, replace(msa, channels=8, global_column_attention=True), pair),
+        template=TemplateConfig(1, replace(pair, channels=8), attention_heads=2, attention_channels=4),
+        structure=StructureConfig(
+            channels=20, iterations=3, heads=3, scalar_channels=4, query_points=2, value_points=3
+        ),
+        trained=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_config: ModelConfig) -> AlphaFold:
+    """The tiny network with random parameters."""
+    return AlphaFold.from_parameters(tiny_config, random_parameters(tiny_config))
+
+
+class FeatureMaker:
+    """Random features of a target, with a leading axis of iterations."""
+
+    def __call__(
+        self, residues: int = 9, rows: int = 4, extra: int = 5, templates: int = 0, iterations: int = 3
+    ) -> dict[str, np.ndarray]:
+        random = np.random.default_rng(residues)
+        aatype = random.integers(0, 20, residues)
+        features: dict[str, np.ndarray] = {
+            "aatype": np.tile(aatype, (iterations, 1)),
+            "residue_index": np.tile(np.arange(residues), (iterations, 1)),
+            "seq_mask": np.ones((iterations, residues), np.float32),
+            "target_feat": np.tile(np.eye(22, dtype=np.float32)[aatype + 1], (iterations, 1, 1)),
+            "msa_feat": random.standard_normal((iterations, rows, residues, 49)).astype(np.float32),
+            "msa_mask": np.ones((iterations, rows, residues), np.float32),
+            "extra_msa": random.integers(0, 23, (iterations, extra, residues)),
+            "extra_msa_mask": np.ones((iterations, extra, residues), np.float32),
+            "extra_has_deletion": random.integers(0, 2, (iterations, extra, residues)).astype(np.float32),
+            "extra_deletion_value": random.random((iterations, extra, residues), np.float32),
+        }
+        if templates:
+            shape = (iterations, templates, residues)
+            features |= {
+                "template_aatype": random.integers(0, 22, shape),
+                "template_all_atom_positions": 5 * random.standard_normal((*shape, 37, 3)).astype(np.float32),
+                "template_all_atom_masks": random.integers(0, 2, (*shape, 37)).astype(np.float32),
+                "template_mask": np.ones((iterations, templates), np.float32),
+            }
+        return features
+
+
+@pytest.fixture(scope="session")
+def make_features() -> FeatureMaker:
+    """Call it with the sizes wanted."""
+    return FeatureMaker()

@@ -1,0 +1,43 @@
+"""Make tests/model/data from a folder of parity sets: python tests/model/parity_data.py ../shared/parity
+
+Of each tensor at most about SAMPLE elements are kept, in rows (all axes but the last one flattened) drawn
+from its name, so that the test finds the same rows again.
+"""
+
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+DATA = Path(__file__).parent / "data"
+SAMPLE = 3072
+
+
+def sampled(name: str, tensor: np.ndarray) -> np.ndarray:
+    """The rows of a tensor that the trimmed data keeps: [rows, last axis]."""
+    rows = tensor.reshape(-1, tensor.shape[-1] if tensor.ndim > 1 else 1)
+    kept = max(1, SAMPLE // rows.shape[1])
+    if len(rows) <= kept:
+        return rows
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    return rows[np.sort(random.choice(len(rows), kept, replace=False))]
+
+
+def main() -> None:
+    """Write one file per set, and the features that sets share once."""
+    DATA.mkdir(exist_ok=True)
+    for folder in sorted(Path(sys.argv[1]).glob("*_blocks")):
+        model = folder.name.split("_ptm_")[0]
+        with np.load(folder / "features.npz") as archive:
+            np.savez_compressed(DATA / f"{model}_features.npz", **archive)
+        kept = {}
+        for file in sorted(folder.glob("iter*.npz")):
+            with np.load(file) as archive:
+                for name in archive.files:
+                    kept[f"{file.stem}/{name}"] = sampled(name, archive[name])
+        np.savez_compressed(DATA / f"{folder.name}.npz", **kept)
+
+
+if __name__ == "__main__":
+    main()

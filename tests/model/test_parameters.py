@@ -1,0 +1,191 @@
+"""Reading parameter files, and what is said of bad ones."""
+
+import ast
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.config import MODEL_NAMES, ModelConfig, model_config
+from model.errors import ParametersError, ParametersMissing
+from model.naming import key_of
+from model.parameters import expected_shapes, load_npz, random_parameters
+
+ROOT = "alphafold/alphafold_iteration"
+KEY = f"{ROOT}/evoformer/preprocess_msa//weights"
+
+Write = Callable[[dict[str, np.ndarray]], Path]
+
+
+@pytest.fixture(scope="module")
+def arrays(tiny_config: ModelConfig) -> dict[str, np.ndarray]:
+    return random_parameters(tiny_config)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(arrays: dict[str, np.ndarray]) -> Path:
+        np.savez(tmp_path / "params.npz", **arrays)  # type: ignore[arg-type]
+        return tmp_path / "params.npz"
+
+    return write
+
+
+def test_a_good_file_is_read(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
+    read = load_npz(write(arrays), tiny_config)
+    assert read.keys() == arrays.keys()
+    assert all(np.array_equal(read[key], arrays[key]) and read[key].dtype == np.float32 for key in arrays)
+
+
+def test_wider_numbers_are_narrowed(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
+    read = load_npz(write(arrays | {KEY: arrays[KEY].astype(np.float64)}), tiny_config)
+    assert read[KEY].dtype == np.float32 and np.array_equal(read[KEY], arrays[KEY])
+
+
+def complaint(path: Path, config: ModelConfig) -> str:
+    with pytest.raises(ParametersError) as caught:
+        load_npz(path, config)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ") and "\n" not in text
+    return text
+
+
+def test_missing_keys(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
+    fewer = {key: array for key, array in arrays.items() if key != KEY}
+    assert f"missing: {KEY}" in complaint(write(fewer), tiny_config)
+    text = complaint(write({KEY: arrays[KEY]}), tiny_config)
+    assert f"and {len(arrays) - 4} more" in text
+
+
+def test_unknown_keys(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
+    text = complaint(write(arrays | {"alphafold/other//weights": arrays[KEY]}), tiny_config)
+    assert "unknown: alphafold/other//weights" in text and "missing" not in text
+
+
+def test_the_file_of_another_network(tmp_path: Path, write: Write) -> None:
+    with_error = model_config("model_3_ptm").with_blocks(1, 1)
+    text = complaint(write(random_parameters(with_error)), model_config("model_3").with_blocks(1, 1))
+    assert "model_3:" in text and "unknown: " in text and "predicted_aligned_error_head" in text
+
+
+def test_misshapen(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
+    text = complaint(write(arrays | {KEY: arrays[KEY][:-1]}), tiny_config)
+    assert f"wrong shape: {KEY} is (48, 16) instead of (49, 16)" in text
+    deeper = random_parameters(tiny_config.with_blocks(3, 1))
+    assert "is (3, " in complaint(write(deeper), tiny_config)
+
+
+def test_wrong_type(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
+    text = complaint(write(arrays | {KEY: arrays[KEY].astype(np.int32)}), tiny_config)
+    assert f"not floating point: {KEY} (int32)" in text
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_not_finite(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write, value: float
+) -> None:
+    bad = arrays[KEY].copy()
+    bad[3, 2] = value
+    assert f"not finite: {KEY}" in complaint(write(arrays | {KEY: bad}), tiny_config)
+
+
+def test_pickles_are_not_loaded(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
+    path = write(arrays | {KEY: np.array([{"not": "numbers"}], dtype=object)})
+    assert "no npz file of plain arrays" in complaint(path, tiny_config)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.99])
+def test_truncated(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write, kept: float
+) -> None:
+    path = write(arrays)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    complaint(path, tiny_config)
+
+
+def test_corrupt(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
+    path = write(arrays)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 4] = b"\0\1\2\3"
+    path.write_bytes(content)
+    assert "corrupt" in complaint(path, tiny_config)
+
+
+def test_other_files(tiny_config: ModelConfig, tmp_path: Path) -> None:
+    path = tmp_path / "params.npz"
+    path.write_text("these are no parameters")
+    assert "no npz file" in complaint(path, tiny_config)
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    assert "single array" in complaint(path, tiny_config)
+
+
+def test_no_file(tiny_config: ModelConfig, tmp_path: Path) -> None:
+    with pytest.raises(ParametersMissing) as caught:
+        load_npz(tmp_path / "params.npz", tiny_config)
+    assert "params_tiny.npz" in caught.value.remedy and "no such file" in caught.value.reason
+
+
+def test_sizes_of_the_published_networks() -> None:
+    sizes = {name: expected_shapes(model_config(name)) for name in MODEL_NAMES}
+    counts = {name: (len(s), sum(int(np.prod(shape)) for shape in s.values())) for name, s in sizes.items()}
+    error_head = 128 * 64 + 64
+    for name, count in counts.items():
+        arrays, numbers = (338, 93237338) if name[6] in "12" else (267, 92907930)
+        has_error = name.endswith("_ptm")
+        assert count == ((arrays, numbers) if has_error else (arrays - 2, numbers - error_head)), name
+
+
+def test_names_of_the_published_networks(shared_dir: Path) -> None:
+    files = sorted((shared_dir / "parity" / "names").glob("params_model_*_ptm.txt"))
+    assert len(files) == 5
+    for file in files:
+        lines = [line.split("\t") for line in file.read_text().splitlines() if line and line[0] != "#"]
+        published = {key: ast.literal_eval(shape) for key, shape in lines}
+        assert expected_shapes(model_config(file.stem.removeprefix("params_"))) == published
+
+
+def test_names_of_tensors() -> None:
+    assert key_of("evoformer.input_embedding.preprocess_msa.weights") == (KEY, None)
+    stack = "template_pair_stack/__layer_stack_no_state/pair_transition/transition1"
+    name = "evoformer.template_embedding.single_template_embedding.template_pair_stack.1.pair_transition"
+    assert key_of(f"{name}.transition1.bias") == (
+        f"{ROOT}/evoformer/template_embedding/single_template_embedding/{stack}//bias",
+        1,
+    )
+    assert key_of("heads.distogram_head.half_logits.bias") == (
+        f"{ROOT}/distogram_head/half_logits//bias",
+        None,
+    )
+
+
+def test_random_parameters_depend_on_seed_and_key_alone(tiny_config: ModelConfig) -> None:
+    shallow = random_parameters(tiny_config.with_blocks(1, 1), seed=5)
+    deep = random_parameters(tiny_config.with_blocks(3, 1), seed=5)
+    assert shallow.keys() == deep.keys()
+    for key, array in shallow.items():
+        same = deep[key][:1] if "/evoformer_iteration/" in key else deep[key]
+        assert np.array_equal(array, same), key
+    other = random_parameters(tiny_config.with_blocks(1, 1), seed=6)
+    assert not any(np.array_equal(other[key], array) for key, array in shallow.items())
+
+
+def test_random_parameters_are_those_of_the_parity_sets(
+    shared_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, made = shared_dir / "parity", tmp_path / "made.npz"
+    names = str(folder / "names" / "params_model_1_ptm.txt")
+    blocks = ["--evoformer-blocks", "1", "--extra-blocks", "1"]
+    monkeypatch.setattr(sys, "argv", ["make_params.py", names, str(made), *blocks])
+    runpy.run_path(str(folder / "make_params.py"), run_name="__main__")
+    config = model_config("model_1_ptm").with_blocks(1, 1)
+    drawn, read = random_parameters(config), load_npz(made, config)
+    assert all(np.array_equal(drawn[key], array) for key, array in read.items())

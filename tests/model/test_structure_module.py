@@ -1,0 +1,94 @@
+"""What the structure module must not depend on."""
+
+import pytest
+import torch
+
+from model.alphafold import AlphaFold
+from model.config import ModelConfig
+from model.kernels import REFERENCE
+from model.parameters import random_parameters
+from model.rigid import Rigid, rotation_from_quaternion
+from model.structure_module import Backbone, InvariantPointAttention, StructureModule
+
+LENGTH = 11
+
+
+@pytest.fixture
+def attention(tiny: AlphaFold) -> InvariantPointAttention:
+    return tiny.structure_module.fold_iteration.invariant_point_attention
+
+
+def random_rigid(*shape: int, seed: int = 0) -> Rigid:
+    generator = torch.Generator().manual_seed(seed)
+    quaternion = torch.randn(*shape, 4, generator=generator)
+    translation = torch.randn(*shape, 3, generator=generator)
+    return Rigid(
+        rotation_from_quaternion(quaternion / quaternion.norm(dim=-1, keepdim=True)), 2 * translation
+    )
+
+
+@pytest.fixture
+def inputs(tiny_config: ModelConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    channels = tiny_config.structure.channels, tiny_config.evoformer.pair.channels
+    single = torch.randn(LENGTH, channels[0], generator=generator)
+    return single, torch.randn(LENGTH, LENGTH, channels[1], generator=generator)
+
+
+def test_turning_and_moving_all_frames_changes_nothing(
+    attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    frames, everywhere = random_rigid(LENGTH), random_rigid(1, seed=3)
+    before = attention(*inputs, frames, None)
+    after = attention(*inputs, everywhere.compose(frames), None)
+    assert torch.allclose(after, before, atol=1e-4)
+    # and it does depend on where residues are relative to each other
+    moved = Rigid(frames.rotation, frames.translation * torch.linspace(1, 2, LENGTH)[:, None])
+    assert not torch.allclose(attention(*inputs, moved, None), before, atol=1e-2)
+
+
+def test_pieces_give_what_the_whole_gives(
+    attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    frames, mask = random_rigid(LENGTH), torch.arange(LENGTH) < LENGTH - 2
+    whole = attention(*inputs, frames, mask.float(), budget=2**40)
+    for budget in (1, 700, None):
+        assert torch.allclose(attention(*inputs, frames, mask.float(), budget=budget), whole, atol=1e-5)
+
+
+def test_masked_residues_do_not_matter(
+    attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    single, pair = inputs
+    real = LENGTH - 4
+    mask = (torch.arange(LENGTH) < real).float()
+    frames = random_rigid(LENGTH)
+    padded = attention(single, pair, frames, mask)[:real]
+    alone = attention(single[:real], pair[:real, :real], frames[:real], None)
+    assert torch.allclose(padded, alone, atol=1e-5)
+
+
+def test_the_backbone_is_updated_in_its_own_frame() -> None:
+    start = Backbone(torch.tensor([[0.5, 0.5, 0.5, 0.5]]), torch.tensor([[1.0, 2.0, 3.0]]))
+    # this quaternion turns x to y, y to z, z to x
+    moved = start.updated(torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]))
+    assert torch.allclose(moved.translation, torch.tensor([[1.0, 3.0, 3.0]]))
+    assert torch.allclose(moved.quaternion, start.quaternion)
+
+
+def test_no_update_leaves_residues_at_the_origin(tiny_config: ModelConfig) -> None:
+    module = StructureModule(tiny_config.structure, tiny_config.evoformer.pair.channels, REFERENCE)
+    for parameter in module.parameters():
+        torch.nn.init.zeros_(parameter)
+    channels = tiny_config.structure.channels, tiny_config.evoformer.pair.channels
+    aatype = torch.arange(LENGTH)
+    _, positions, mask = module(
+        torch.zeros(LENGTH, channels[0]), torch.zeros(LENGTH, LENGTH, channels[1]), aatype, None
+    )
+    assert not positions[:, 1].any()  # CA
+    assert mask[:, 1].all()
+    assert torch.allclose(positions[:, 2].norm(dim=-1), torch.full((LENGTH,), 1.525), atol=0.02)  # C
+
+
+def test_parameters_of_tests_are_not_degenerate(tiny_config: ModelConfig) -> None:
+    assert all(array.std() > 0 for array in random_parameters(tiny_config).values() if array.size > 1)
