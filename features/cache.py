@@ -6,10 +6,11 @@ entry is written under a temporary name, fsynced and renamed, so that readers on
 or not at all, and any number of writers may race: they all write the same tensors.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,33 +97,23 @@ class FeatureCache:
         return read_entry(self.path(key), key)
 
     def load_or_make(
-        self,
-        alignments: Sequence[Alignment],
-        overwrite: bool = False,
-        report: Callable[[CorruptEntryError], None] | None = None,
+        self, alignments: Sequence[Alignment], overwrite: bool = False
     ) -> tuple[dict[str, np.ndarray], bool]:
         """The features of an input, and whether the cache had them; made and stored if not.
 
         Args:
             alignments: as for `make_features`.
             overwrite: make and store them even when they are there.
-            report: told of a damaged entry, which is then made anew; without it the error is raised.
 
         Raises:
             InputError: alignments of different queries.
-            CorruptEntryError: the entry is damaged and nobody wants to be told.
+            CorruptEntryError: the entry is damaged; `overwrite` replaces it.
             OSError: the cache cannot be read or written.
         """
         key = cache_key(alignments)
         if not overwrite:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 return self.load(key), True
-            except FileNotFoundError:
-                pass
-            except CorruptEntryError as error:
-                if report is None:
-                    raise
-                report(error)
         features = make_features(alignments)
         self.store(key, features, [alignment.source for alignment in alignments])
         return features, False

@@ -28,8 +28,8 @@ def command(alignments: tuple[str, ...], cache: Path, shard: Shard, overwrite: b
     and left alone. One target's failure does not stop the others: exit code 5, and CACHE/failures.jsonl names
     them.
     """
-    from features.cache import FeatureCache
     from foldcli.failures import Failures
+    from foldcli.feature_step import load_or_make
     from foldcli.logs import logger
     from foldcli.paths import make_writable_folder
     from foldcli.progress import bar
@@ -39,15 +39,10 @@ def command(alignments: tuple[str, ...], cache: Path, shard: Shard, overwrite: b
     make_writable_folder(cache)
     failures = Failures(cache, shard)
     selected = shard.select(alignment_targets(alignments))
-    features_of = FeatureCache(cache).load_or_make
     hits: list[bool] = []
 
     def cache_one(name: str, path: str) -> None:
-        features, hit = features_of(
-            [read_alignment(path)],
-            overwrite,
-            report=lambda error: logger.warning("%s: %s; making it anew", name, error),
-        )
+        features, hit = load_or_make(name, [read_alignment(path)], cache, overwrite)
         hits.append(hit)
         rows, residues = features["msa"].shape
         state = "already cached" if hit else "cached"
