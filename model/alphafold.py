@@ -51,7 +51,9 @@ class Pass:
 
     def recycled(self) -> Recycled:
         """What the next pass takes from this one."""
-        return Recycled(self.representations.msa[0], self.representations.pair, self.positions)
+        # a copy, so that the whole MSA representation is not kept for its first row
+        first_row = self.representations.msa[0].clone()
+        return Recycled(first_row, self.representations.pair, self.positions)
 
 
 class Trunk(nn.Module):

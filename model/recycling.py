@@ -9,7 +9,6 @@ import torch
 from model import residue_constants
 from model.alphafold import AlphaFold, Pass
 from model.confidence import aligned_error, plddt
-from model.embedders import Recycled
 from model.templates import TEMPLATE_FEATURES
 
 Progress = Callable[[int, int | None], None]
@@ -127,22 +126,25 @@ def predict(
         raise ValueError(f"{passes} passes need as many draws of features, not {features['aatype'].shape[0]}")
     device = network.evoformer.single_activations.bias.device
     with torch.inference_mode():
-        previous: Recycled | None = None
         tolerances: list[float] = []
-        for iteration in range(passes):
-            current = feature_tensors(features, iteration, device)
-            if previous is None:
-                previous = network.first_recycled(current)
-            done = network.run_pass(current, previous)
-            if progress is not None:
-                progress(iteration + 1, passes)
-            if iteration > 0:
-                change = distance_change(previous.positions, done.positions, current["seq_mask"])
-                tolerances.append(change)
-                if change < settings.early_stop_tolerance:
-                    break
+        current = feature_tensors(features, 0, device)
+        done = network.run_pass(current, network.first_recycled(current))
+        _report(progress, 1, passes)
+        for iteration in range(1, passes):
             previous = done.recycled()
+            del done  # its MSA representation need not outlive the next pass
+            current = feature_tensors(features, iteration, device)
+            done = network.run_pass(current, previous)
+            _report(progress, iteration + 1, passes)
+            tolerances.append(distance_change(previous.positions, done.positions, current["seq_mask"]))
+            if tolerances[-1] < settings.early_stop_tolerance:
+                break
         return _prediction(network, current, done, tuple(tolerances))
+
+
+def _report(progress: Progress | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(done, total)
 
 
 def _prediction(
