@@ -4,8 +4,6 @@ import os
 import tempfile
 from pathlib import Path
 
-from msa.atomic import atomic_write as atomic_write
-
 
 def cache_dir() -> Path:
     """`$FOLDCLI_CACHE`, else `$XDG_CACHE_HOME/foldcli`, else `~/.cache/foldcli`."""

@@ -103,7 +103,7 @@ def _search_to_table(
     overwrite: bool,
 ) -> None:
     """All hits of all queries into one table, whole or not at all."""
-    from foldcli.paths import atomic_write
+    from msa.atomic import atomic_write
     from msa.formats.m8 import write_m8
 
     if out != "-" and not overwrite and Path(out).exists():
@@ -139,9 +139,10 @@ def _search_to_folder(
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
-    from foldcli.paths import atomic_write, make_writable_folder
+    from foldcli.paths import make_writable_folder
     from foldcli.pipeline import SearchStep
     from foldcli.targets import read_queries
+    from msa.atomic import atomic_write
 
     make_writable_folder(folder)
     failures = Failures(folder, shard)
