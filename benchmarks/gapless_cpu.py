@@ -1,0 +1,104 @@
+"""Cell updates per second of the gapless filter beside MMseqs2's ungappedprefilter, on the CPU.
+
+Same machine, same threads, same queries, same database, taking turns. MMseqs2 also starts up, reads its
+database and writes results; so that this does not count against it, its time for a database of one sequence
+is taken off. Ours is the whole call for a query: profile, scores, choice of the best.
+
+    python benchmarks/gapless_cpu.py DATABASE.fasta QUERIES.fasta [--queries 20] [--threads 2] [--repeats 5]
+
+Needs `mmseqs` on the PATH (Debian: mmseqs2). Prints GCUPS (10⁹ cells, query residues × database residues, per
+second), best and median of the repeats, and the ratio of each turn's pair.
+"""
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from msa.alphabet import encode
+from msa.build import database_from
+from msa.cpu.gapless import gapless_scores
+from msa.cpu.targets import Targets
+from msa.fasta import FastaRecord, read_fasta
+from msa.profile import query_profile
+from msa.search import best_targets
+
+
+def mmseqs(*arguments: object) -> float:
+    """Run a quiet mmseqs; wall seconds."""
+    start = time.perf_counter()
+    subprocess.run(["mmseqs", *map(str, arguments), "-v", "1"], check=True)
+    return time.perf_counter() - start
+
+
+def write_fasta(path: Path, records: list[FastaRecord]) -> None:
+    path.write_text("".join(f">{r.header}\n{r.sequence}\n" for r in records))
+
+
+class Prefilter:
+    """MMseqs2 databases and a way to time ungappedprefilter on them."""
+
+    def __init__(self, folder: Path, records: list[FastaRecord], queries: list[FastaRecord]) -> None:
+        self._folder = folder
+        for name, content in (("targets", records), ("one", records[:1]), ("queries", queries)):
+            write_fasta(folder / f"{name}.fasta", content)
+            mmseqs("createdb", folder / f"{name}.fasta", folder / name)
+
+    def seconds(self, database: str, threads: int) -> float:
+        for old in self._folder.glob("result*"):
+            old.unlink()
+        return mmseqs(
+            "ungappedprefilter", self._folder / "queries", self._folder / database, self._folder / "result",
+            "--threads", threads,
+        )  # fmt: skip
+
+
+def our_seconds(targets: Targets, queries: list[FastaRecord], threads: int) -> float:
+    start = time.perf_counter()
+    for query in queries:
+        scores = gapless_scores(query_profile(encode(query.sequence)), targets, threads)
+        best_targets(scores, 300, 15)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("database")
+    parser.add_argument("queries")
+    parser.add_argument("--queries", dest="count", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    if shutil.which("mmseqs") is None:
+        parser.error("mmseqs is not on the PATH")
+    queries = list(read_fasta(options.queries))[: options.count]
+    records = list(read_fasta(options.database))
+    with tempfile.TemporaryDirectory() as name:
+        database = database_from(Path(options.database), Path(name) / "cache", None)
+        targets = Targets(database.residues, database.offsets, database.lengths)
+        residues = sum(len(q.sequence) for q in queries)
+        cells = residues * database.total_residues / 1e9
+        print(
+            f"{len(queries)} queries of {residues / len(queries):.0f} residues in the mean, {len(database)} targets, "
+            f"{database.total_residues} residues, {cells:.0f} G cells, {options.threads} threads"
+        )
+        peer = Prefilter(Path(name), records, queries)
+        our_seconds(targets, queries[:1], options.threads)  # compiles
+        ours, theirs = [], []
+        for _ in range(options.repeats):
+            theirs.append(peer.seconds("targets", options.threads) - peer.seconds("one", options.threads))
+            ours.append(our_seconds(targets, queries, options.threads))
+        for label, seconds in (("mmseqs ungappedprefilter", theirs), ("foldcli gapless filter", ours)):
+            best, median = cells / min(seconds), cells / statistics.median(seconds)
+            print(f"{label:26s} best {best:6.1f} GCUPS   median {median:6.1f} GCUPS")
+        ratios = np.array(theirs) / np.array(ours)
+        print(f"ratio, turn by turn         {', '.join(f'{r:.2f}' for r in ratios)}   median {np.median(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()
