@@ -97,7 +97,9 @@ def main() -> None:
             best, median = cells / min(seconds), cells / statistics.median(seconds)
             print(f"{label:26s} best {best:6.1f} GCUPS   median {median:6.1f} GCUPS")
         ratios = np.array(theirs) / np.array(ours)
-        print(f"ratio, turn by turn         {', '.join(f'{r:.2f}' for r in ratios)}   median {np.median(ratios):.2f}")
+        print(
+            f"ratio, turn by turn         {', '.join(f'{r:.2f}' for r in ratios)}   median {np.median(ratios):.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -133,15 +133,16 @@ def test_scores_around_the_limits_of_each_width(score: int) -> None:
     assert gapless_scores(profile, database([target, target[:1]])).tolist() == [score, min(score, step)]
 
 
-def test_a_high_score_does_not_leak_into_the_next_turn_of_its_lane() -> None:
-    # 254 at the query's end, then the query begins again on the same lane
-    rng = np.random.default_rng(2)
-    for length in (30, 62, 94, 20, 61):
-        profile = rng.integers(-3, 4, (length, 32)).astype(np.int16)
-        profile[-2:, 0] = 127
-        target = np.zeros(5 * length, np.uint8)
-        target[length:] = rng.integers(1, 20, 4 * length)
-        assert_equal_to(by_rows, profile, [target])
+@pytest.mark.parametrize("length", [29, 30, 31, 32, 61, 62, 63, 64])
+@pytest.mark.parametrize("gap", [1, 2, 3])
+def test_a_high_score_does_not_leak_into_the_next_turn_of_its_lane(length: int, gap: int) -> None:
+    # 140 at the query's end, and after `gap` residues, on the same lane, 140 more from its beginning: what is
+    # left over of the first would show in the sum
+    profile = np.full((length, 32), -1, np.int16)
+    profile[-2:, 0] = 70
+    profile[:20, 1] = 7
+    target = np.array([0, 0, *[2] * gap, *[1] * 20], np.uint8)
+    assert_equal_to(by_rows, profile, [target, np.concatenate([target[2:], target])])
 
 
 @pytest.mark.parametrize("extreme", [-128, -129, -32768, 127, 128, 32767])
