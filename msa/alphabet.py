@@ -11,8 +11,8 @@ LETTERS = STANDARD + "XBZUOJ"
 X = LETTERS.index("X")
 LETTER_BITS = 0b0001_1111
 MASK_BIT = 0b0010_0000
-# between sequences of a database: a masked X, which no scoring rewards, so that a kernel that reads four bytes
-# at a time past a sequence's end cannot raise its score
+# between sequences of a database: a masked X, which no scoring rewards, so that a kernel that reads on past a
+# sequence's end, four bytes at a time, cannot raise its score
 PAD = X | MASK_BIT
 INVALID = 0xFF
 

@@ -83,6 +83,11 @@ def test_blocks_are_the_content(content: bytes, size: int) -> None:
         line += block.data.count(b"\n")
 
 
+def test_a_header_where_two_pieces_meet_is_a_place_to_cut() -> None:
+    content = b">header\nMKVLAAG\n" * 100  # after the first line, every second piece of 8 bytes ends a record
+    assert [len(block.data) for block in read_blocks(io.BytesIO(content), "in", 8)] == [16] * 100
+
+
 @pytest.mark.parametrize("size", [1, 5, 1 << 20])
 @pytest.mark.parametrize(
     ("content", "place", "reason"),

@@ -1,0 +1,104 @@
+"""How fast `foldcli createdb` is and how much memory it takes, beside `mmseqs createdb` and `tantan -p`.
+
+    python benchmarks/createdb.py [FASTA] [--megabytes 500] [--threads 2] [--repeats 3]
+
+The FASTA (decompressed, as all three read it) is repeated until it has the size asked for; without one,
+random sequences with UniRef50's mean length take its place. Each program runs in a process of its own on the
+same cores; times are the best of the repeats, start-up included; memory is the largest resident set. mmseqs
+does not mask at this step, and tantan does nothing else, on one thread; either is left out where it is not
+installed.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from msa.alphabet import STANDARD
+from msa.compression import read_bytes
+from msa.matrices import background
+
+
+def synthetic(megabytes: float, seed: int = 0) -> bytes:
+    """Random FASTA: gamma-distributed lengths of mean 280, BLOSUM62's residue frequencies, lines of 60."""
+    random = np.random.default_rng(seed)
+    letters = np.frombuffer(STANDARD.encode(), np.uint8)
+    parts, size = [], 0
+    while size < megabytes * 1e6:
+        length = int(random.gamma(2, 140)) + 11
+        sequence = random.choice(letters, length, p=background()[: len(letters)]).tobytes()
+        lines = b"\n".join(sequence[i : i + 60] for i in range(0, length, 60))
+        parts.append(b">UniRef50_%d a random protein\n%s\n" % (len(parts), lines))
+        size += len(parts[-1])
+    return b"".join(parts)
+
+
+def measure(command: list[str], cores: set[int], folder: Path, discard: bool = False) -> tuple[float, int]:
+    """Wall seconds and peak resident bytes of one run, in an empty folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        sink = subprocess.DEVNULL if discard else None
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            cwd=work,
+            stdout=sink,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+    if status != 0:
+        raise SystemExit(f"failed: {' '.join(command)}")
+    return seconds, usage.ru_maxrss * 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("fasta", nargs="?", type=Path)
+    parser.add_argument("--megabytes", type=float, default=500)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=None, help="where to write; default: TMPDIR")
+    given = parser.parse_args()
+    cores = set(sorted(os.sched_getaffinity(0))[: given.threads])
+
+    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+        folder, path = Path(name), Path(name) / "input.fasta"
+        once = read_bytes(given.fasta) if given.fasta else synthetic(min(given.megabytes, 20))
+        copies = max(1, round(given.megabytes * 1e6 / len(once)))
+        with path.open("wb") as stream:
+            for _ in range(copies):
+                stream.write(once)
+        megabytes = path.stat().st_size / 1e6
+        print(f"{megabytes:.0f} MB of FASTA ({given.fasta or 'random'}, {copies} times), {len(cores)} cores")
+
+        foldcli = [sys.executable, "-m", "foldcli", "createdb", str(path), "-o", "db"]
+        foldcli += ["--threads", str(given.threads)]
+        commands = {"foldcli createdb": foldcli, "foldcli createdb --no-mask": [*foldcli, "--no-mask"]}
+        if mmseqs := shutil.which("mmseqs"):
+            commands["mmseqs createdb"] = [mmseqs, "createdb", str(path), "db", "-v", "1"]
+        if tantan := shutil.which("tantan"):
+            commands["tantan -p"] = [tantan, "-p", str(path)]
+
+        small = folder / "small.fasta"
+        small.write_text(">a\nMKV\n")
+        measure([*foldcli[:4], str(small), "-o", "db"], cores, folder)  # compiles, on a fresh machine
+        print(f"{'':28}{'seconds':>9}{'MB/s':>8}{'peak MiB':>10}")
+        for label, command in commands.items():
+            alone = label.startswith("tantan")
+            repeats = 1 if alone else given.repeats
+            runs = [measure(command, cores, folder, discard=alone) for _ in range(repeats)]
+            seconds, peak = min(run[0] for run in runs), max(run[1] for run in runs)
+            print(f"{label:28}{seconds:9.2f}{megabytes / seconds:8.1f}{peak / 2**20:10.0f}")
+
+
+if __name__ == "__main__":
+    main()
