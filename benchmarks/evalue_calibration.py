@@ -3,8 +3,8 @@
     python benchmarks/evalue_calibration.py DATABASE.fasta QUERIES.fasta [--queries 125] [--threads 2]
 
 Every sequence of the database is shuffled, so each hit is due to chance, and at E-value x there should be x
-of them a query. Printed with and without composition correction, and for the published parameters of 11/1 beside
-those of 10/1, which in NCBI's counting has our gap costs (a gap's first residue costs 11).
+of them a query. Printed with and without composition correction, and for the published parameters of 11/1
+beside those of 10/1, which in NCBI's counting has our gap costs (a gap's first residue costs 11).
 """
 
 import argparse

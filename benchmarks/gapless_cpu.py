@@ -84,7 +84,7 @@ def main() -> None:
         residues = sum(len(q.sequence) for q in queries)
         cells = residues * database.total_residues / 1e9
         print(
-            f"{len(queries)} queries of {residues / len(queries):.0f} residues in the mean, {len(database)} targets, "
+            f"{len(queries)} queries, mean {residues / len(queries):.0f} residues, {len(database)} targets, "
             f"{database.total_residues} residues, {cells:.0f} G cells, {options.threads} threads"
         )
         peer = Prefilter(Path(name), records, queries)
@@ -97,9 +97,8 @@ def main() -> None:
             best, median = cells / min(seconds), cells / statistics.median(seconds)
             print(f"{label:26s} best {best:6.1f} GCUPS   median {median:6.1f} GCUPS")
         ratios = np.array(theirs) / np.array(ours)
-        print(
-            f"ratio, turn by turn         {', '.join(f'{r:.2f}' for r in ratios)}   median {np.median(ratios):.2f}"
-        )
+        turns = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"ratio, turn by turn        {turns}   median {np.median(ratios):.2f}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 Two comparisons, each like with like. Plain: no composition correction, no masking, on any side. Default: each
 tool with its own corrections and masking. mmseqs runs its gapless prefilter and its alignment, as we do, so
-that its k-mer heuristics do not matter. Of several targets within half a bit of a tool's best any counts as its
-first hit. Scores and bits are compared on pairs of query and target that both tools report at E ≤ 1e-3.
+that its k-mer heuristics do not matter. Of several targets within half a bit of a tool's best any counts as
+its first hit. Scores and bits are compared on pairs of query and target that both tools report at E ≤ 1e-3.
 
 Gap costs named 11/1 are not the same everywhere: a gap's first residue costs 11 here and in mmseqs, and 12 in
 blastp. So blastp also runs with 10/1, where its raw scores are ours; its bits are then of other statistics.
@@ -106,8 +106,8 @@ def spread(ratios: list[float]) -> str:
     """Median of the differences, median of their sizes, and how many are small."""
     changes = [100 * (ratio - 1) for ratio in ratios]
     within = 100 * sum(abs(change) <= 2 for change in changes) / len(changes)
-    size = statistics.median(map(abs, changes))
-    return f"median {statistics.median(changes):+5.2f} %, of sizes {size:4.2f} %, {within:3.0f} % of pairs within 2 %"
+    middle, size = statistics.median(changes), statistics.median(map(abs, changes))
+    return f"median {middle:+5.2f} %, of sizes {size:4.2f} %, {within:3.0f} % of pairs within 2 %"
 
 
 def compare(peer: str, ours: Results, theirs: Results, queries: list[FastaRecord]) -> None:
@@ -122,9 +122,8 @@ def compare(peer: str, ours: Results, theirs: Results, queries: list[FastaRecord
             raw.append(a[target].raw / b[target].raw)
             bits.append(a[target].bits / b[target].bits)
     hits = [sum(map(len, results.values())) for results in (ours, theirs)]
-    print(
-        f"  {peer}: same first hit for {same} of {len(queries)} queries; not for: {', '.join(different) or '-'}"
-    )
+    others = ", ".join(different) or "-"
+    print(f"  {peer}: same first hit for {same} of {len(queries)} queries; not for: {others}")
     print(f"    hits: ours {hits[0]}, theirs {hits[1]}, both {len(raw)}")
     print(f"    raw scores, ours to theirs: {spread(raw)}")
     print(f"    bits, ours to theirs:       {spread(bits)}")
