@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msa import alphabet
 from msa.build import BuildSettings, build_database
 from msa.database import TargetDatabase
 from msa.errors import InputError
-from msa.manifest import PARTS
+from msa.manifest import MANIFEST, PARTS
+from msa.masking import MaskSettings, matrix_lambda
+from msa.records import LONGEST_RECORD
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +141,14 @@ def test_no_database_at_all(tmp_path: Path) -> None:
     (tmp_path / "file").write_text(">a\nMKV\n")
     with pytest.raises(InputError, match="file: not a target database"):
         TargetDatabase.open(tmp_path / "file")
+
+
+def test_the_documentation_says_what_the_code_does(root: Path) -> None:
+    text = (root / "docs" / "databases.md").read_text()
+    for name in [*PARTS, MANIFEST, f"`{alphabet.LETTERS}`", f"The pad byte is {alphabet.PAD}:"]:
+        assert name in text
+    model = MaskSettings()
+    for value in (model.start, model.end, model.periods, model.decay, model.threshold):
+        assert f"| {value} |" in text
+    assert f"λ = {matrix_lambda():.4f}" in text
+    assert f"{LONGEST_RECORD >> 20} MiB a record" in text
