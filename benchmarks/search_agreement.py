@@ -68,7 +68,8 @@ def mmseqs(folder: Path, threads: int, plain: bool) -> Results:
     queries, targets = folder / "mq", folder / "mt"
     for path in folder.glob("m[pa].*"):
         path.unlink()
-    run("mmseqs", "ungappedprefilter", queries, targets, folder / "mp.db", *bias, *quiet)
+    # without -e the prefilter drops what has no gapless E-value below 1e-3
+    run("mmseqs", "ungappedprefilter", queries, targets, folder / "mp.db", "-e", "1e9", *bias, *quiet)
     run(
         "mmseqs",
         "align",

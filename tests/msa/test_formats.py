@@ -1,6 +1,7 @@
 """The writers: text against expectations made by hand, and read back."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,3 +115,12 @@ def test_a3m_rows_keep_every_aligned_residue(
     assert row.replace("-", "").upper() == target[alignment.target_start - 1 : alignment.target_end]
     inserted = sum(n for n, operation in cigar if operation == "D")
     assert sum(letter.islower() for letter in row) == inserted
+
+
+def test_the_documentation_lists_every_column(root: Path) -> None:
+    text = (root / "docs/search.md").read_text()
+    table = text[text.index("### Columns of m8") : text.index("### A3M and Stockholm")]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")][2:]
+    assert [name.strip() for cell in cells for name in cell.split(",")] == [*DEFAULT_COLUMNS, *(
+        name for name in COLUMNS if name not in DEFAULT_COLUMNS
+    )]  # fmt: skip

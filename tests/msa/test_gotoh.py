@@ -215,6 +215,8 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     filler = rng.integers(0, 20, 150).astype(np.uint8)
     sequences = [np.concatenate([query[:45], filler, query[45:]])]
     sequences += [np.concatenate([relative(rng, query) for _ in range(3)]) for _ in range(20)]
+    # the best score in four blocks: the first counts
+    sequences += [np.concatenate([query] * 4)]
     profile = query_profile(query, comp_bias_corr=False)
     whole = align_all(profile, query, sequences)
     monkeypatch.setattr(gotoh, "_BLOCK_BYTES", 1)
