@@ -65,10 +65,17 @@ def exit_code_of(error: BaseException) -> ExitCode:
     return ExitCode.UNEXPECTED
 
 
+def is_bug(error: BaseException) -> bool:
+    """Whether the error is none of the user's or the machine's, so that its traceback is worth showing."""
+    return exit_code_of(error) is ExitCode.UNEXPECTED and not isinstance(error, OSError | MemoryError)
+
+
 def describe(error: BaseException) -> str:
     """One line for the user; never a traceback for a mistake of theirs."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return "interrupted; run the same command again to continue"
+    if isinstance(error, MemoryError):
+        return f"not enough memory{f': {error}' if str(error) else ''}"
     if isinstance(error, OSError):
         if error.errno == errno.ENOSPC:
             where = error.filename or "the output"
@@ -96,7 +103,7 @@ def run_with_exit_codes(command: click.Command) -> int:
         return error.code
     except (Exception, KeyboardInterrupt) as error:
         code = exit_code_of(error)
-        if code is ExitCode.UNEXPECTED and not isinstance(error, OSError):
+        if is_bug(error):
             traceback.print_exc()
         click.echo(f"foldcli: error: {describe(error)}", err=True)
         return code

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from foldcli.errors import ExitCode, SomeTargetsFailed, TargetFailed, describe, exit_code_of
+from foldcli.errors import SomeTargetsFailed, TargetFailed, describe, exit_code_of, is_bug
 from foldcli.logs import logger
 from foldcli.shard import Shard
 from msa.atomic import atomic_write
@@ -35,7 +35,7 @@ class Failures:
         self._add(name, error)
 
     def _add(self, name: str, error: Exception) -> None:
-        if exit_code_of(error) is ExitCode.UNEXPECTED:
+        if is_bug(error):
             logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
         logger.error("%s", _with_name(name, describe(error)))
         self._failed.append((name, error))

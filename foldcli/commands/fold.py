@@ -60,7 +60,10 @@ def command(
 
     make_writable_folder(out)
     failures = Failures(out, shard)
-    targets = read_queries(queries, failures)
+    selected = shard.select(read_queries(queries, failures))
+    if not selected:
+        failures.finish()
+        return
     predictor = prepare(settings, threads)
     with bar("building the database", "B") as progress:
         database = database_from(Path(db), cache_dir(), progress)
@@ -80,6 +83,5 @@ def command(
         features = cached_features(target, [read_alignment(a3m)], cache or cache_dir() / "features")
         predict_target(target, features, predictor, key, identity)
 
-    selected = shard.select(targets)
     failures.run(selected, fold)
     failures.finish()

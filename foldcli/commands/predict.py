@@ -52,7 +52,10 @@ def command(
 
     make_writable_folder(out)
     failures = Failures(out, shard)
-    named = alignment_targets(targets)
+    selected = shard.select(alignment_targets(targets))
+    if not selected:
+        failures.finish()
+        return
     predictor = prepare(settings, threads)
     parameters = parameter_identity(predictor.sources)
 
@@ -73,6 +76,5 @@ def command(
             features = cached_features(target, [read_alignment(path)], cache or cache_dir() / "features")
         predict_target(target, features, predictor, key, identity)
 
-    selected = shard.select(named)
     failures.run(selected, predict)
     failures.finish()

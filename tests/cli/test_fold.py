@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -117,7 +118,10 @@ def test_a_finished_target_is_not_redone_and_changed_settings_redo_it(
         times = {path.name: path.stat().st_mtime_ns for path in finished.iterdir()}
         return result.stderr, times, json.loads((finished / f"{finished.name}.done.json").read_text())
 
-    bytes_before = {path.name: path.read_bytes() for path in finished.glob("*_*")}
+    def results() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in finished.iterdir() if "done" not in path.name}
+
+    bytes_before = results()
     before = {path.name: path.stat().st_mtime_ns for path in finished.iterdir()}
     said, times, first = again()
     assert "already done" in said
@@ -131,7 +135,7 @@ def test_a_finished_target_is_not_redone_and_changed_settings_redo_it(
     _, times, third = again("--overwrite")
     assert third["fingerprint"] == first["fingerprint"]
     assert times[f"{finished.name}.a3m"] != before[f"{finished.name}.a3m"]
-    assert {path.name: path.read_bytes() for path in finished.glob("*_*")} == bytes_before
+    assert results() == bytes_before
 
 
 def test_one_failure_does_not_stop_the_others(
@@ -273,3 +277,28 @@ def test_wrong_arguments(
     assert result.returncode == code, result.stderr
     assert said in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_write_that_fails_leaves_nothing_half_written(
+    root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    def small_files_only() -> None:
+        # the alignment and the scores fit, a structure does not: as on a disk that fills up on the way
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    out = tmp_path / "out"
+    result = fold(
+        root / "examples/gb1.fasta",
+        "--db",
+        root / "examples/demo.fasta",
+        *QUICK,
+        "-o",
+        out,
+        env=environment,
+        preexec_fn=small_files_only,
+    )
+    assert result.returncode == 1
+    assert "file too large" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not [*out.rglob("*.pdb"), *out.rglob("*.tmp"), *out.rglob("*.done.json")]
+    assert json.loads((out / "failures.jsonl").read_text())["exit_code"] == 1
