@@ -15,8 +15,10 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
     """
     # parameters are looked for before torch is imported, so that the common mistake is answered at once
     sources = find_parameters(settings["params"], settings["models"], settings["model_type"])
+    import torch
+
+    torch.set_num_threads(threads)
     device = choose_device(settings["device"])
-    set_threads(threads)
     if any(source.untrained for source in sources):
         logger.warning("%s", UNTRAINED)
     chosen = PredictSettings(
@@ -29,15 +31,6 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
         rank=settings["rank"],
     )
     return Predictor(sources, chosen, device)
-
-
-def set_threads(threads: int) -> None:
-    """Give torch and numba the same number of threads; they take turns, never both at once."""
-    import numba
-    import torch
-
-    torch.set_num_threads(threads)
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
 
 
 def choose_device(asked: str) -> str:
