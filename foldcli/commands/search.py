@@ -156,6 +156,7 @@ def _search_to_folder(
         if not overwrite and result.is_file() and _fingerprint_in(record) == key:
             logger.info("%s: already done", name)
             return
+        # an interrupted run must not leave the old record beside a new result
         record.unlink(missing_ok=True)
         hits = _search(name, query, database, settings)
         with atomic_write(result) as stream:

@@ -78,7 +78,7 @@ def test_a3m() -> None:
 
 
 def test_stockholm() -> None:
-    other = make_hit([(2, "M"), (1, "D"), (8, "M")], 1, 1, "MKGTAYIAKQR", 10)
+    other = make_hit([(2, "M"), (1, "D"), (2, "M"), (1, "D"), (6, "M")], 1, 1, "MKGTAWYIAKQR", 10)
     stream = io.StringIO()
     write_stockholm(stream, QUERY, [HIT, HIT, other])
     assert stream.getvalue().splitlines() == [
@@ -86,12 +86,12 @@ def test_stockholm() -> None:
         "#=GS q1 DE my protein",
         "#=GS t1|x/3-9 DE desc\tand more",
         "#=GS t1|x/3-9_2 DE desc\tand more",
-        "#=GS t1|x/1-11 DE desc\tand more",
+        "#=GS t1|x/1-12 DE desc\tand more",
         "",
         "q1         MK-TA--YIAKQR",
         "t1|x/3-9   -K-TAGGY---Q-",
         "t1|x/3-9_2 -K-TAGGY---Q-",
-        "t1|x/1-11  MKGTA--YIAKQR",
+        "t1|x/1-12  MKGTAW-YIAKQR",
         "#=GC RF    xx.xx..xxxxxx",
         "//",
     ]

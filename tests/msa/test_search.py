@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msa.alphabet import encode
 from msa.build import BuildSettings, build_database
 from msa.database import TargetDatabase
 from msa.errors import InputError
 from msa.fasta import FastaRecord
+from msa.matrices import blosum62
+from msa.profile import query_profile
 from msa.search import SearchSettings, best_targets, search
 from msa.statistics import bit_score, evalue, gumbel_parameters
 
@@ -88,6 +91,15 @@ def test_thresholds(database: TargetDatabase) -> None:
     assert ids(max_seqs=2) == {"ubq", "polyubiquitin"}
     assert ids(min_ungapped_score=210) == family - {"half"}
     assert ids(evalue=0) == set()
+
+
+def test_the_composition_correction_can_be_left_out(database: TargetDatabase) -> None:
+    corrected, plain = (
+        search(QUERY, database, SearchSettings(comp_bias_corr=on))[0].score for on in (True, False)
+    )
+    codes = encode(UBIQUITIN)
+    assert plain == sum(int(blosum62()[code, code]) for code in codes)
+    assert corrected == query_profile(codes)[np.arange(76), codes].sum() != plain
 
 
 def test_masked_targets_are_found_by_what_is_not_masked(tmp_path: Path) -> None:
