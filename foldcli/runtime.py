@@ -1,5 +1,6 @@
 """From command-line settings to the objects that do the work: threads, device, parameters."""
 
+from dataclasses import fields
 from typing import Any
 
 from foldcli.logs import logger
@@ -21,15 +22,7 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
     device = choose_device(settings["device"])
     if any(source.untrained for source in sources):
         logger.warning("%s", UNTRAINED)
-    chosen = PredictSettings(
-        num_recycle=settings["num_recycle"],
-        recycle_early_stop_tolerance=settings["recycle_early_stop_tolerance"],
-        num_seeds=settings["num_seeds"],
-        random_seed=settings["random_seed"],
-        max_seq=settings["max_seq"],
-        max_extra_seq=settings["max_extra_seq"],
-        rank=settings["rank"],
-    )
+    chosen = PredictSettings(**{field.name: settings[field.name] for field in fields(PredictSettings)})
     return Predictor(sources, chosen, device)
 
 
