@@ -153,7 +153,9 @@ def _copy(source, target):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _align_one(profile, query, codes, gap_open, gap_extend, lanes, block, ceiling, runs, found):  # type: ignore[no-untyped-def]
+def _align_one(  # type: ignore[no-untyped-def]
+    profile, query, codes, gap_open, gap_extend, lanes, block, ceiling, runs, found
+):
     """Align the query to one target.
 
     Args:

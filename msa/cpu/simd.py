@@ -3,6 +3,8 @@
 numba has no vector type, and the loops here are not ones that a compiler vectorises by itself. So a kernel's
 inner loop is written in LLVM's own vectors inside an `@intrinsic`; LLVM turns them into whatever the machine
 has (AVX-512, AVX2, SSE, NEON) and splits vectors that are wider than its registers.
+
+numba's cache looks at a kernel's own file only: after a change here, remove the cached kernels.
 """
 
 import functools
