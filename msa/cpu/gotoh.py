@@ -168,7 +168,7 @@ def _align_one(  # type: ignore[no-untyped-def]
         ceiling: the largest number of this width; a score that reaches it cannot be told from a larger one.
         runs: int32, room for the path, last run first: length · 4 + operation.
         found: int32 [8], zeros, to be filled: score, first and last query position, first and last target
-            position (from 0, inclusive), aligned identical residues, columns, runs. A score of −1 is one too large.
+            position (from 0, inclusive), identical pairs, columns, runs. A score of −1 is one too large.
     """
     width = profile.shape[1]
     segments = width // lanes
