@@ -25,6 +25,10 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+# what the system says of a path that the user gave and that cannot be used
+_WRONG_PATH = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+
 class SomeTargetsFailed(Exception):
     """Raised at the end of a run in which some targets failed and the others were finished."""
 
@@ -60,7 +64,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.MISSING
     if _is_named(error, "msa.errors.InputError", "model.errors.ParametersError"):
         return ExitCode.BAD_INPUT
-    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
+    if isinstance(error, _WRONG_PATH):
         return ExitCode.BAD_INPUT
     return ExitCode.UNEXPECTED
 

@@ -228,21 +228,29 @@ predict_options = together(
 
 
 def search_settings(options: dict[str, Any], threads: int) -> "SearchSettings":
-    """The settings of a search from the values of `search_options`."""
+    """The settings of a search from the values of `search_options`.
+
+    Raises:
+        click.UsageError: there are no E-value statistics for the gap costs.
+    """
+    from msa.errors import InputError
     from msa.search import SearchSettings
 
-    return SearchSettings(
-        evalue=options["evalue"],
-        max_seqs=options["max_seqs"],
-        min_ungapped_score=options["min_ungapped_score"],
-        gap_open=options["gap_open"],
-        gap_extend=options["gap_extend"],
-        comp_bias_corr=bool(options["comp_bias_corr"]),
-        min_seq_id=options["min_seq_id"],
-        coverage=options["coverage"],
-        cov_mode=options["cov_mode"],
-        threads=threads,
-    )
+    try:
+        return SearchSettings(
+            evalue=options["evalue"],
+            max_seqs=options["max_seqs"],
+            min_ungapped_score=options["min_ungapped_score"],
+            gap_open=options["gap_open"],
+            gap_extend=options["gap_extend"],
+            comp_bias_corr=bool(options["comp_bias_corr"]),
+            min_seq_id=options["min_seq_id"],
+            coverage=options["coverage"],
+            cov_mode=options["cov_mode"],
+            threads=threads,
+        )
+    except InputError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def logging_options(function: Command) -> Command:

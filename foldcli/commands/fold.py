@@ -58,6 +58,7 @@ def command(
     from msa.build import database_from
     from msa.fasta import FastaRecord
 
+    chosen = options.search_settings(settings, threads)
     make_writable_folder(out)
     failures = Failures(out, shard)
     selected = shard.select(read_queries(queries, failures))
@@ -67,7 +68,7 @@ def command(
     predictor = prepare(settings, threads)
     with bar("building the database", "B") as progress:
         database = database_from(Path(db), cache_dir(), progress)
-    step = SearchStep(database, options.search_settings(settings, threads))
+    step = SearchStep(database, chosen)
     parameters = parameter_identity(predictor.sources)
 
     def fold(name: str, query: FastaRecord) -> None:

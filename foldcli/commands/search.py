@@ -70,7 +70,6 @@ def command(
     before with the same settings are skipped; one query's failure does not stop the others: exit code 5, and
     OUT/failures.jsonl names them.
     """
-    from msa.errors import InputError
     from msa.formats.m8 import DEFAULT_COLUMNS, parse_columns
 
     if len(queries) < 2:
@@ -80,11 +79,9 @@ def command(
         raise click.UsageError("--format-output is for --format m8 only.")
     try:
         columns = DEFAULT_COLUMNS if format_output is None else parse_columns(format_output)
-        chosen = options.search_settings(settings, threads)
-    except InputError as error:
-        raise click.UsageError(str(error)) from error
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
+    chosen = options.search_settings(settings, threads)
     if kind == "m8":
         _search_to_table(inputs, db, chosen, shard, out, columns, overwrite)
     elif out == "-":

@@ -256,6 +256,8 @@ def test_bad_queries_get_one_line_and_exit_code_3(
         (["{query}", "--db", "{db}", "-o", "{file}/below"], 3, "not a directory"),
         (["{query}", "--db", "{db}", "-o", "{out}", "--params", "{empty}"], 4, "params_model_3_ptm.npz"),
         (["{query}", "--db", "{db}", "-o", "{out}", "--models", "6"], 2, "1 to 5"),
+        (["{query}", "--db", "{db}", "-o", "{out}", "--gap-open", "3"], 2, "gap"),
+        (["{query}", "--db", "{db}", "-o", "{file}"], 2, "is a file"),
         (["{query}", "--db", "{db}", "-o", "{out}", "--shard", "3/2"], 2, "1 ≤ I ≤ N"),
         (["{query}", "--db", "{db}", "-o", "{out}", "--device", "tpu"], 2, "cuda:N"),
     ],

@@ -1,0 +1,57 @@
+"""Time the README's first command, installation apart, as a newcomer's machine runs it: with an empty cache.
+
+usage: python benchmarks/first_command.py [--runs N]
+
+Prints wall seconds and peak memory of each run, then the stages of the last from its done.json. The first
+run also compiles the CPU engine unless its compiled code lies beside the package already; --fresh-numba
+sends numba to an empty cache so that it does.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run_once(folder: Path, environment: dict[str, str]) -> tuple[float, float]:
+    """One run into `folder`: wall seconds, and peak memory of the process in MiB."""
+    command = [sys.executable, "-m", "foldcli", "fold", "examples/ubiquitin.fasta"]
+    command += ["--db", "examples/demo.fasta", "--params", "demo", "-o", str(folder / "out")]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    if os.waitstatus_to_exitcode(status) != 0:
+        raise SystemExit(f"the command failed: {' '.join(command)}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--fresh-numba", action="store_true", help="compile the CPU engine in the first run")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        shared = dict(os.environ)
+        if arguments.fresh_numba:
+            shared["NUMBA_CACHE_DIR"] = str(Path(temporary) / "numba")
+        for number in range(1, arguments.runs + 1):
+            folder = Path(temporary) / str(number)
+            seconds, peak = run_once(folder, shared | {"FOLDCLI_CACHE": str(folder / "cache")})
+            print(f"run {number}: {seconds:.1f} s, peak {peak:.0f} MiB")
+        (done,) = folder.rglob("*.done.json")
+        for stage in json.loads(done.read_text())["stages"]:
+            mebibytes = stage["peak_memory_bytes"] / 2**20
+            print(f"  {stage['stage']:<10} {stage['seconds']:7.2f} s {mebibytes:7.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
