@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from msa.by_length import LengthSorter, sha256_of
+from msa.by_length import LengthSorter
 from msa.compression import open_counted
 from msa.database import TargetDatabase
 from msa.errors import InputError
@@ -114,7 +114,7 @@ def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress:
     if sorter.sequences == 0:
         raise InputError("no sequence that is not empty", names[0] if len(names) == 1 else None)
     duplicate_ids = sorter.duplicate_ids()
-    sorter.write()
+    checksums = sorter.write(settings.threads)
     manifest = Manifest(
         sequences=sorter.sequences,
         residues=sorter.residues,
@@ -125,7 +125,7 @@ def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress:
         masking={"method": "tantan"} | asdict(MaskSettings()) if settings.mask else None,
         inputs=source.described,
         built_by=_versions(),
-        parts=_parts(folder, settings.threads),
+        parts={name: Part((folder / name).stat().st_size, checksums[name]) for name in PARTS},
     )
     (folder / MANIFEST).write_text(json.dumps(manifest.as_json(), indent=2) + "\n")
     return manifest
@@ -170,15 +170,6 @@ def _in_order(blocks: Iterator[Block], settings: BuildSettings) -> Generator[tup
 def _parse_and_mask(block: Block, settings: BuildSettings) -> tuple[Records, int]:
     records = parse_block(block)
     return records, mask(records.residues, records.lengths) if settings.mask else 0
-
-
-def _parts(folder: Path, threads: int) -> dict[str, Part]:
-    with ThreadPoolExecutor(threads) as pool:
-        digests = pool.map(sha256_of, [folder / name for name in PARTS])
-        return {
-            name: Part((folder / name).stat().st_size, digest)
-            for name, digest in zip(PARTS, digests, strict=True)
-        }
 
 
 def _versions() -> dict[str, str]:
@@ -230,5 +221,6 @@ def database_from(
 
 def _key(source: Path, settings: BuildSettings) -> str:
     masking = asdict(MaskSettings()) if settings.mask else None
-    identity = [FORMAT_VERSION, masking, sha256_of(source)]
+    with source.open("rb") as stream:
+        identity = [FORMAT_VERSION, masking, hashlib.file_digest(stream, "sha256").hexdigest()]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()

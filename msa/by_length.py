@@ -10,6 +10,8 @@ thousands, whatever the size of the database.
 import hashlib
 import mmap
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +21,11 @@ from msa.jit import kernel
 from msa.manifest import HEADER_INDEX, HEADERS, LENGTHS, OFFSETS, RESIDUES
 from msa.records import Records
 
-_SPOOLS = ("residues.spool", "lengths.spool", "headers.spool", "header_lengths.spool", "id_hashes.spool")
 # pages written through a mapping count as this process's memory until they are let go
 _LET_GO_EVERY = 64 << 20
 _IDS_AT_ONCE = 1 << 24
+_HASH_PIECE = 1 << 22
+_ALIGNMENT = 4
 
 
 class LengthSorter:
@@ -35,10 +38,15 @@ class LengthSorter:
 
     def __init__(self, folder: Path, ids_at_once: int = _IDS_AT_ONCE) -> None:
         self._folder, self._ids_at_once = folder, ids_at_once
-        self._files = [_Spool(folder / name) for name in _SPOOLS]
+        self._residues = _Spool(folder / "residues.spool")
+        self._lengths = _Spool(folder / "lengths.spool")
+        self._headers = _Spool(folder / "headers.spool")
+        self._header_lengths = _Spool(folder / "header_lengths.spool")
+        self._id_hashes = _Spool(folder / "id_hashes.spool")
         self._blocks: list[tuple[int, int, int]] = []  # sequences, residues, header bytes
         self._counts = np.zeros(1, np.int64)  # sequences, by length
         self._header_bytes = np.zeros(1, np.int64)
+        self._stopped = threading.Event()
 
     @property
     def sequences(self) -> int:
@@ -64,15 +72,11 @@ class LengthSorter:
         self._counts += np.bincount(records.lengths, minlength=size)
         per_length = np.bincount(records.lengths, weights=records.header_lengths, minlength=size)
         self._header_bytes += per_length.astype(np.int64)
-        parts = (
-            records.residues,
-            records.lengths,
-            records.headers,
-            records.header_lengths,
-            records.id_hashes,
-        )
-        for file, part in zip(self._files, parts, strict=True):
-            file.write(part)
+        self._residues.append(records.residues)
+        self._lengths.append(records.lengths)
+        self._headers.append(records.headers)
+        self._header_lengths.append(records.header_lengths)
+        self._id_hashes.append(records.id_hashes)
         self._blocks.append((len(records.lengths), len(records.residues), len(records.headers)))
 
     def quantile(self, fraction: float) -> int:
@@ -82,81 +86,122 @@ class LengthSorter:
 
     def duplicate_ids(self) -> int:
         """How many sequences have an id that an earlier one has (told by 64-bit hashes)."""
-        file = self._files[4]
         rounds = -(-self.sequences // self._ids_at_once)
         duplicates = 0
         for number in range(rounds):
-            file.rewind()
-            mine = []
+            mine, first = [], 0
             for sequences, _, _ in self._blocks:
-                hashes = np.frombuffer(file.read(8 * sequences), np.uint64)
+                hashes = self._id_hashes.read(first, sequences, np.uint64)
                 mine.append(hashes[hashes % np.uint64(rounds) == number] if rounds > 1 else hashes)
+                first += sequences
             together = np.sort(np.concatenate(mine))
             duplicates += int(np.count_nonzero(together[1:] == together[:-1]))
         return duplicates
 
-    def write(self) -> None:
+    def write(self, threads: int) -> dict[str, str]:
         """Write residues, offsets, lengths, headers and header index in order of length, and drop the spool.
+
+        Args:
+            threads: with more than one, sequences and headers are written at the same time.
+
+        Returns:
+            SHA-256 of each part, in hexadecimal.
 
         Raises:
             OSError: the disk is full; the error names the part.
         """
+        with ThreadPoolExecutor(min(threads, 2)) as pool:
+            try:
+                futures = [pool.submit(self._write_sequences), pool.submit(self._write_headers)]
+                checksums = futures[0].result() | futures[1].result()
+            except BaseException:
+                self._stopped.set()
+                raise
+        for spool in (self._residues, self._lengths, self._headers, self._header_lengths, self._id_hashes):
+            spool.drop()
+        return checksums
+
+    def _write_sequences(self) -> dict[str, str]:
         lengths = np.flatnonzero(self._counts)
         counts = self._counts[lengths]
-        padded = (lengths + 3) // 4 * 4
+        with _Mapped(self._folder / LENGTHS, 4 * self.sequences) as part:
+            out, first = part.array.view(np.int32), 0
+            for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
+                out[first : first + count] = length
+                first += count
+                part.wrote(4 * count)
+        per_length = counts * (-(-lengths // _ALIGNMENT) * _ALIGNMENT)
+        with (
+            _Mapped(self._folder / RESIDUES, int(per_length.sum())) as part,
+            _Mapped(self._folder / OFFSETS, 8 * self.sequences) as places,
+        ):
+            sizes = [residues for _, residues, _ in self._blocks]
+            self._lay_down(self._residues, sizes, self._lengths, per_length, _ALIGNMENT, part, places)
+        return {name: self._checksum(name) for name in (LENGTHS, RESIDUES, OFFSETS)}
+
+    def _write_headers(self) -> dict[str, str]:
+        per_length = self._header_bytes[np.flatnonzero(self._counts)]
+        total = int(per_length.sum())
+        with (
+            _Mapped(self._folder / HEADERS, total) as part,
+            _Mapped(self._folder / HEADER_INDEX, 8 * (self.sequences + 1)) as places,
+        ):
+            sizes = [header_bytes for _, _, header_bytes in self._blocks]
+            self._lay_down(self._headers, sizes, self._header_lengths, per_length, 1, part, places)
+            places.array.view(np.int64)[-1] = total
+        return {name: self._checksum(name) for name in (HEADERS, HEADER_INDEX)}
+
+    def _lay_down(
+        self,
+        items: "_Spool",
+        block_bytes: list[int],
+        item_sizes: "_Spool",
+        bytes_per_length: np.ndarray,
+        alignment: int,
+        part: "_Mapped",
+        places: "_Mapped",
+    ) -> None:
+        """Copy spooled items to `part` by their sequences' lengths, and where they begin to `places`."""
+        lengths = np.flatnonzero(self._counts)
         slot_of_length = np.zeros(len(self._counts), np.int32)
         slot_of_length[lengths] = np.arange(len(lengths))
-        rank = np.append(0, np.cumsum(counts))
-        residue_at = np.append(0, np.cumsum(counts * padded))
-        header_at = np.append(0, np.cumsum(self._header_bytes[lengths]))
-        sequences = int(rank[-1])
-        sizes = {
-            RESIDUES: int(residue_at[-1]),
-            OFFSETS: 8 * sequences,
-            LENGTHS: 4 * sequences,
-            HEADERS: int(header_at[-1]),
-            HEADER_INDEX: 8 * (sequences + 1),
-        }
-        parts = {name: _Mapped(self._folder / name, size) for name, size in sizes.items()}
-        header_index = parts[HEADER_INDEX].array.view(np.int64)
-        header_index[-1] = header_at[-1]
-        cursors = rank[:-1].copy(), residue_at[:-1].copy(), header_at[:-1].copy()
-        for file in self._files:
-            file.rewind()
-        written = 0
-        for in_block, residues_in_block, header_bytes in self._blocks:
-            _lay_down(
-                np.frombuffer(self._files[0].read(residues_in_block), np.uint8),
-                np.frombuffer(self._files[1].read(4 * in_block), np.int32),
-                np.frombuffer(self._files[2].read(header_bytes), np.uint8),
-                np.frombuffer(self._files[3].read(4 * in_block), np.int32),
-                slot_of_length,
-                *cursors,
-                parts[RESIDUES].array,
-                parts[OFFSETS].array.view(np.int64),
-                parts[LENGTHS].array.view(np.int32),
-                parts[HEADERS].array,
-                header_index,
+        next_rank = np.cumsum(self._counts[lengths]) - self._counts[lengths]
+        next_place = np.cumsum(bytes_per_length) - bytes_per_length
+        sequence = position = 0
+        for (in_block, _, _), size in zip(self._blocks, block_bytes, strict=True):
+            if self._stopped.is_set():
+                return
+            _copy_items(
+                items.read(position, size, np.uint8),
+                item_sizes.read(sequence, in_block, np.int32),
+                slot_of_length[self._lengths.read(sequence, in_block, np.int32)],
+                next_rank,
+                next_place,
+                alignment,
+                part.array,
+                places.array.view(np.int64),
             )
-            written += residues_in_block + header_bytes
-            if written >= _LET_GO_EVERY:
-                for part in parts.values():
-                    part.let_go()
-                written = 0
-        for part in parts.values():
-            part.close()
-        for file in self._files:
-            file.drop()
+            position += size
+            sequence += in_block
+            part.wrote(size)
+            places.wrote(8 * in_block)
+
+    def _checksum(self, name: str) -> str:
+        digest = hashlib.sha256()
+        with (self._folder / name).open("rb") as stream:
+            while (piece := stream.read(_HASH_PIECE)) and not self._stopped.is_set():
+                digest.update(piece)
+        return digest.hexdigest()
 
 
 class _Spool:
-    """A temporary file written once and read from front to back."""
+    """A temporary file, written from front to back and read from anywhere, by several threads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stream = path.open("wb+", buffering=0)
 
-    def write(self, array: np.ndarray) -> None:
+    def append(self, array: np.ndarray) -> None:
         left = np.ascontiguousarray(array).view(np.uint8).data
         try:
             while left:
@@ -165,14 +210,12 @@ class _Spool:
             error.filename = str(self._path)
             raise
 
-    def rewind(self) -> None:
-        self._stream.seek(0)
-
-    def read(self, size: int) -> bytearray:
-        data = bytearray(size)
-        left = memoryview(data)
-        while left and (got := self._stream.readinto(left)):
-            left = left[got:]
+    def read(self, first: int, count: int, dtype: type) -> np.ndarray:
+        """`count` items from item `first` on."""
+        data: np.ndarray = np.empty(count, dtype)
+        left, position = data.view(np.uint8).data, first * data.itemsize
+        while left and (got := os.preadv(self._stream.fileno(), [left], position)):
+            left, position = left[got:], position + got
         return data
 
     def drop(self) -> None:
@@ -189,6 +232,7 @@ class _Mapped:
     def __init__(self, path: Path, size: int) -> None:
         self.array = np.empty(0, np.uint8)
         self._map: mmap.mmap | None = None
+        self._written = 0
         with path.open("wb+") as stream:
             if size == 0:
                 return
@@ -200,22 +244,25 @@ class _Mapped:
             self._map = mmap.mmap(stream.fileno(), size)
         self.array = np.frombuffer(self._map, np.uint8)
 
-    def let_go(self) -> None:
-        """Give the pages back to the kernel, which writes them to the file in its own time."""
-        if self._map is not None:
-            self._map.madvise(mmap.MADV_DONTNEED)
+    def __enter__(self) -> "_Mapped":
+        return self
 
-    def close(self) -> None:
-        """Let go of the file; the mapping itself ends when the last array on it does."""
-        self.let_go()
+    def __exit__(self, *exception: object) -> None:
+        # the mapping itself ends when the last array on it does
+        self._let_go()
         self.array = np.empty(0, np.uint8)
         self._map = None
 
+    def wrote(self, count: int) -> None:
+        """Take note of bytes written; now and then their pages go back to the system, which stores them."""
+        self._written += count
+        if self._written >= _LET_GO_EVERY:
+            self._let_go()
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    def _let_go(self) -> None:
+        self._written = 0
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
 
 
 def _grown(counts: np.ndarray, size: int) -> np.ndarray:
@@ -223,41 +270,22 @@ def _grown(counts: np.ndarray, size: int) -> np.ndarray:
 
 
 @kernel
-def _lay_down(  # type: ignore[no-untyped-def]
-    residues,
-    lengths,
-    headers,
-    header_lengths,
-    slot_of_length,
-    next_rank,
-    next_residue,
-    next_header,
-    out_residues,
-    out_offsets,
-    out_lengths,
-    out_headers,
-    out_header_index,
+def _copy_items(  # type: ignore[no-untyped-def]
+    items, sizes, slots, next_rank, next_place, alignment, out, out_places
 ):
-    """Copy each record of a block to the next free place of its length."""
-    residue = header = 0
-    for sequence in range(len(lengths)):
-        length = lengths[sequence]
-        slot = slot_of_length[length]
-        rank = next_rank[slot]
+    """Copy each item of a block to the next free place of its slot, padded to the alignment."""
+    position = np.int64(0)
+    for item in range(len(sizes)):
+        slot, size = slots[item], np.int64(sizes[item])
+        start = next_place[slot]
+        padded = (size + alignment - 1) // alignment * alignment
+        next_place[slot] += padded
+        # indices into slices of their own cannot be negative, which lets the loop be vectorised
+        source, target = items[position : position + size], out[start : start + padded]
+        for place in range(size):
+            target[place] = source[place]
+        for place in range(size, padded):
+            target[place] = alphabet.PAD
+        position += size
+        out_places[next_rank[slot]] = start
         next_rank[slot] += 1
-
-        start = next_residue[slot]
-        padded = (length + 3) // 4 * 4
-        next_residue[slot] += padded
-        out_residues[start : start + length] = residues[residue : residue + length]
-        out_residues[start + length : start + padded] = alphabet.PAD
-        residue += length
-        out_offsets[rank] = start
-        out_lengths[rank] = length
-
-        size = header_lengths[sequence]
-        start = next_header[slot]
-        next_header[slot] += size
-        out_headers[start : start + size] = headers[header : header + size]
-        header += size
-        out_header_index[rank] = start

@@ -192,11 +192,11 @@ def _parse(  # type: ignore[no-untyped-def]
             byte = data[position]
             found = classes[byte]
             if found < 64:
-                if stops > 0:
-                    residues[residue_end : residue_end + stops] = alphabet.X
-                    residue_end += stops
-                    oddities[_INNER_STOPS] += stops
-                    stops = 0
+                oddities[_INNER_STOPS] += stops
+                while stops > 0:
+                    residues[residue_end] = alphabet.X
+                    residue_end += 1
+                    stops -= 1
                 residues[residue_end] = found & 31
                 residue_end += 1
                 oddities[_LOWER_CASE] += found >> 5
@@ -219,8 +219,10 @@ def _parse(  # type: ignore[no-untyped-def]
         while word_stop < header_stop and not _is_blank(data[word_stop]):
             word_stop += 1
         id_hashes[sequences] = _hash(data, header_start, word_stop)
-        headers[header_end : header_end + header_stop - header_start] = data[header_start:header_stop]
-        header_end += header_stop - header_start
+        source, target = data[header_start:header_stop], headers[header_end:]
+        for place in range(len(source)):
+            target[place] = source[place]
+        header_end += len(source)
         header_lengths[sequences] = header_stop - header_start
         lengths[sequences] = residue_end - first
         sequences += 1

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_LOCK = ".lock"
+_LOCK, _UNLOCKED = ".lock", ".unlocked"
 _SUFFIX = ".building"
 
 
@@ -32,10 +32,12 @@ def staged_folder(final: Path) -> Iterator[Path]:
         _remove_if_abandoned(left)
     folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=final.parent))
     try:
-        with (folder / _LOCK).open("wb") as lock:
-            # some network file systems have no locks; then nothing is ever taken for abandoned
+        with (folder / _UNLOCKED).open("wb") as lock:
+            # a lock goes by its name once it is held: before that, another build would take it for abandoned.
+            # Some network file systems have no locks; there nothing ever gets the name and is removed.
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                (folder / _UNLOCKED).rename(folder / _LOCK)
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -66,7 +68,8 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
         OSError: FileExistsError where the name is taken; others if the disk is full or the folder not
         writable.
     """
-    (folder / _LOCK).unlink()
+    for lock in (_UNLOCKED, _LOCK):
+        (folder / lock).unlink(missing_ok=True)
     for path in folder.iterdir():
         _sync(path)
     _sync(folder)
