@@ -39,8 +39,10 @@ def synthetic(megabytes: float, seed: int = 0) -> bytes:
     return b"".join(parts)
 
 
-def measure(command: list[str], cores: set[int], folder: Path, discard: bool = False) -> tuple[float, int]:
-    """Wall seconds and peak resident bytes of one run, in an empty folder that is removed afterwards."""
+def measure(
+    command: list[str], cores: set[int], folder: Path, discard: bool = False
+) -> tuple[float, float, int]:
+    """Wall and CPU seconds and peak resident bytes of one run, in an empty folder removed afterwards."""
     with tempfile.TemporaryDirectory(dir=folder) as work:
         sink = subprocess.DEVNULL if discard else None
         start = time.perf_counter()
@@ -55,7 +57,7 @@ def measure(command: list[str], cores: set[int], folder: Path, discard: bool = F
         seconds = time.perf_counter() - start
     if status != 0:
         raise SystemExit(f"failed: {' '.join(command)}")
-    return seconds, usage.ru_maxrss * 1024
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 def main() -> None:
@@ -91,13 +93,13 @@ def main() -> None:
         small = folder / "small.fasta"
         small.write_text(">a\nMKV\n")
         measure([*foldcli[:4], str(small), "-o", "db"], cores, folder)  # compiles, on a fresh machine
-        print(f"{'':28}{'seconds':>9}{'MB/s':>8}{'peak MiB':>10}")
+        print(f"{'':28}{'seconds':>9}{'CPU s':>8}{'MB/s':>8}{'peak MiB':>10}")
         for label, command in commands.items():
             alone = label.startswith("tantan")
             repeats = 1 if alone else given.repeats
             runs = [measure(command, cores, folder, discard=alone) for _ in range(repeats)]
-            seconds, peak = min(run[0] for run in runs), max(run[1] for run in runs)
-            print(f"{label:28}{seconds:9.2f}{megabytes / seconds:8.1f}{peak / 2**20:10.0f}")
+            (seconds, busy, _), peak = min(runs), max(run[2] for run in runs)
+            print(f"{label:28}{seconds:9.2f}{busy:8.2f}{megabytes / seconds:8.1f}{peak / 2**20:10.0f}")
 
 
 if __name__ == "__main__":
