@@ -65,6 +65,27 @@ def find_parameters(
     return [_find(folder, number, suffixes) for number in numbers]
 
 
+def check_parameters(sources: list[ParameterSource]) -> list[dict[str, str]]:
+    """Check every file before a run begins, by its keys and shapes.
+
+    Returns:
+        Per source, what tells its parameters from others: part of a target's fingerprint.
+
+    Raises:
+        ParametersError: a file that cannot be used; names it and what is wrong.
+    """
+    from model.config import model_config
+    from model.parameters import check_npz
+
+    def content(source: ParameterSource) -> str:
+        return DEMO if source.file is None else check_npz(source.file, model_config(source.config_name))
+
+    return [
+        {"label": source.label, "network": source.config_name, "content": content(source)}
+        for source in sources
+    ]
+
+
 def _find(folder: Path, number: int, suffixes: tuple[str, ...]) -> ParameterSource:
     names = [f"model_{number}{suffix}" for suffix in suffixes]
     for name in names:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from foldcli.feature_step import load_or_make
 from foldcli.fingerprint import fingerprint
 from foldcli.logs import logger
 from foldcli.measure import StageCost, Stopwatch
-from foldcli.parameters import UNTRAINED, ParameterSource
+from foldcli.parameters import UNTRAINED
 from foldcli.predictor import Predictor
 from foldcli.progress import bar
 from msa.atomic import atomic_write
@@ -184,19 +184,6 @@ def predict_target(
         seconds,
         target.folder,
     )
-
-
-def parameter_identity(sources: list[ParameterSource]) -> list[dict[str, Any]]:
-    """What tells one set of parameters from another: names and the checksums a npz holds of its arrays."""
-    import zipfile
-
-    def checksums(path: Path | None) -> str:
-        if path is None:
-            return "demo"
-        with zipfile.ZipFile(path) as archive:
-            return fingerprint([[entry.filename, entry.CRC] for entry in archive.infolist()])
-
-    return [{**asdict(replace(source, file=None)), "arrays": checksums(source.file)} for source in sources]
 
 
 def _read_json(path: Path) -> Any:

@@ -1,10 +1,13 @@
 """DeepMind's parameter files, with every key and shape checked, and random parameters in their place."""
 
+import contextlib
+import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -24,6 +27,30 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         return shapes_of(AlphaFold(config))
 
 
+def check_npz(path: str | os.PathLike[str], config: ModelConfig) -> str:
+    """Check the keys, shapes and types of `params_model_*.npz` by the arrays' headers alone.
+
+    Args:
+        path: the file.
+        config: the network that the parameters are for.
+
+    Returns:
+        What tells the content from another's: SHA-256 (hex) of the names and checksums that the file lists.
+
+    Raises:
+        ParametersMissing: there is no such file.
+        ParametersError: as for `load_npz`, but for what only reading the arrays shows.
+    """
+    path, kinds, digest = Path(path), {}, hashlib.sha256()
+    with _told_of(path, config), zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            digest.update(f"{entry.filename}\0{entry.CRC}\0".encode())
+            with archive.open(entry) as stream:
+                kinds[entry.filename.removesuffix(".npy")] = _header(stream)
+        _check(kinds, config, path)
+    return digest.hexdigest()
+
+
 def load_npz(path: str | os.PathLike[str], config: ModelConfig) -> dict[str, np.ndarray]:
     """Read `params_model_*.npz`.
 
@@ -39,55 +66,53 @@ def load_npz(path: str | os.PathLike[str], config: ModelConfig) -> dict[str, np.
         ParametersError: it is no npz file, is truncated or corrupt, or a key is missing, unknown, or has an
             array of the wrong shape or type, or one that holds infinities or NaN.
     """
-    path, expected = Path(path), expected_shapes(config)
+    check_npz(path, config)
+    path = Path(path)
+    with _told_of(path, config), np.load(path, allow_pickle=False) as archive:
+        arrays = {key: np.asarray(archive[key], np.float32) for key in archive.files}
+    if infinite := [key for key, array in arrays.items() if not np.isfinite(array).all()]:
+        raise ParametersError(_listed("not finite", infinite), path)
+    return arrays
+
+
+@contextlib.contextmanager
+def _told_of(path: Path, config: ModelConfig) -> Iterator[None]:
+    """What zipfile and numpy say of an unusable file, as errors that name it."""
     try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ParametersError("is a single array; an npz file of named arrays is needed", path)
-            # keys first: an error about them should not wait for all arrays to be read
-            _check_keys(archive.files, expected, config, path)
-            arrays = {key: archive[key] for key in expected}
+        yield
     except FileNotFoundError as error:
         remedy = f"put DeepMind's params_{config.name}.npz there, or name the folder that has it"
         raise ParametersMissing(f"{path}: no such file", remedy) from error
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise ParametersError(f"truncated or corrupt ({error})", path) from error
     except ParametersError:
         raise
-    except ValueError as error:
-        # what numpy says of files that are no npz and of pickled arrays
-        raise ParametersError("is no npz file of plain arrays", path) from error
-    _check_arrays(arrays, expected, config, path)
-    return {key: np.asarray(array, np.float32) for key, array in arrays.items()}
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise ParametersError(f"no npz file of plain arrays, or a damaged one ({error})", path) from error
 
 
-def _check_keys(
-    found: Sequence[str], expected: Mapping[str, tuple[int, ...]], config: ModelConfig, path: Path
-) -> None:
-    missing = [key for key in expected if key not in found]
-    unknown = [key for key in found if key not in expected]
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of a npy file."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    return shape, dtype
+
+
+def _check(kinds: Mapping[str, tuple[tuple[int, ...], np.dtype]], config: ModelConfig, path: Path) -> None:
+    expected = expected_shapes(config)
+    missing = [key for key in expected if key not in kinds]
+    unknown = [key for key in kinds if key not in expected]
     if missing or unknown:
         problems = "; ".join(filter(None, [_listed("missing", missing), _listed("unknown", unknown)]))
         raise ParametersError(f"does not hold the parameters of {config.name}: {problems}", path)
-
-
-def _check_arrays(
-    arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]], config: ModelConfig, path: Path
-) -> None:
+    if mistyped := [f"{key} ({dtype})" for key, (_, dtype) in kinds.items() if dtype.kind != "f"]:
+        raise ParametersError(_listed("not floating point", mistyped), path)
     misshapen = [
-        f"{key} is {arrays[key].shape} instead of {shape}"
+        f"{key} is {kinds[key][0]} instead of {shape}"
         for key, shape in expected.items()
-        if arrays[key].shape != shape
+        if kinds[key][0] != shape
     ]
     if misshapen:
         raise ParametersError(f"does not fit {config.name}: {_listed('wrong shape', misshapen)}", path)
-    mistyped = [f"{key} ({array.dtype})" for key, array in arrays.items() if array.dtype.kind != "f"]
-    if mistyped:
-        raise ParametersError(_listed("not floating point", mistyped), path)
-    infinite = [key for key, array in arrays.items() if not np.isfinite(array).all()]
-    if infinite:
-        raise ParametersError(_listed("not finite", infinite), path)
 
 
 def _listed(what: str, keys: list[str]) -> str:

@@ -49,8 +49,9 @@ def command(
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
+    from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline import SearchStep, TargetRun, cached_features, parameter_identity, predict_target
+    from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target
     from foldcli.progress import bar
     from foldcli.runtime import prepare
     from foldcli.targets import read_queries
@@ -69,7 +70,7 @@ def command(
     with bar("building the database", "B") as progress:
         database = database_from(Path(db), cache_dir(), progress)
     step = SearchStep(database, chosen)
-    parameters = parameter_identity(predictor.sources)
+    parameters = check_parameters(predictor.sources)
 
     def fold(name: str, query: FastaRecord) -> None:
         identity = step.identity(query) | {"parameters": parameters, "predict": predictor.settings}

@@ -38,12 +38,12 @@ def command(
     from foldcli.failures import Failures
     from foldcli.fingerprint import file_sha256, fingerprint
     from foldcli.logs import logger
+    from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline import (
         TargetRun,
         cached_features,
         entry_features,
-        parameter_identity,
         predict_target,
     )
     from foldcli.runtime import prepare
@@ -57,7 +57,7 @@ def command(
         failures.finish()
         return
     predictor = prepare(settings, threads)
-    parameters = parameter_identity(predictor.sources)
+    parameters = check_parameters(predictor.sources)
 
     def predict(name: str, path: str) -> None:
         # standard input can be read only once, and is never taken for a finished target's

@@ -12,7 +12,7 @@ import pytest
 from model.config import MODEL_NAMES, ModelConfig, model_config
 from model.errors import ParametersError, ParametersMissing
 from model.naming import key_of
-from model.parameters import expected_shapes, load_npz, random_parameters
+from model.parameters import check_npz, expected_shapes, load_npz, random_parameters
 
 ROOT = "alphafold/alphafold_iteration"
 KEY = f"{ROOT}/evoformer/preprocess_msa//weights"
@@ -98,7 +98,7 @@ def test_pickles_are_not_loaded(
     arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
 ) -> None:
     path = write(arrays | {KEY: np.array([{"not": "numbers"}], dtype=object)})
-    assert "no npz file of plain arrays" in complaint(path, tiny_config)
+    assert "not floating point" in complaint(path, tiny_config)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.99])
@@ -116,7 +116,7 @@ def test_corrupt(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write:
     content = bytearray(path.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 4] = b"\0\1\2\3"
     path.write_bytes(content)
-    assert "corrupt" in complaint(path, tiny_config)
+    assert "damaged" in complaint(path, tiny_config)
 
 
 def test_other_files(tiny_config: ModelConfig, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_other_files(tiny_config: ModelConfig, tmp_path: Path) -> None:
     assert "no npz file" in complaint(path, tiny_config)
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
-    assert "single array" in complaint(path, tiny_config)
+    assert "no npz file" in complaint(path, tiny_config)
 
 
 def test_no_file(tiny_config: ModelConfig, tmp_path: Path) -> None:
@@ -189,3 +189,13 @@ def test_random_parameters_are_those_of_the_parity_sets(
     config = model_config("model_1_ptm").with_blocks(1, 1)
     drawn, read = random_parameters(config), load_npz(made, config)
     assert all(np.array_equal(drawn[key], array) for key, array in read.items())
+
+
+def test_headers_alone_tell_what_is_wrong_and_one_content_from_another(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
+    first = check_npz(write(arrays), tiny_config)
+    assert check_npz(write(arrays), tiny_config) == first
+    assert check_npz(write(arrays | {KEY: arrays[KEY] + 1}), tiny_config) != first
+    with pytest.raises(ParametersError, match="wrong shape"):
+        check_npz(write(arrays | {KEY: arrays[KEY][:-1]}), tiny_config)
