@@ -1,0 +1,131 @@
+"""`foldcli predict` as a user runs it: every kind of target, and parameters that cannot be used."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.config import model_config
+from model.parameters import expected_shapes
+
+FOLDCLI = [sys.executable, "-m", "foldcli"]
+QUICK = ["--params", "demo", "--models", "3", "--num-recycle", "0", "--threads", "1"]
+A3M = ">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n>hit 2\n--VLSAGIV\n"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
+
+
+def foldcli(
+    *arguments: str | Path, env: dict[str, str], stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [*FOLDCLI, *map(str, arguments)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, input=stdin)
+
+
+def scores_of(folder: Path) -> dict:
+    (path,) = folder.glob("*_scores_rank_001_*.json")
+    return json.loads(path.read_text())
+
+
+def test_one_alignment_by_any_way_gives_one_prediction(environment: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "alignments"
+    folder.mkdir()
+    (folder / "plain.a3m").write_text(A3M)
+    (folder / "stockholm.sto").write_text(
+        "# STOCKHOLM 1.0\nquery MKVLAAG-IV\nhit1  MKV-AAGIIV\nhit2  --VLSAG-IV\n//\n"
+    )
+    cached = foldcli("cache-features", folder / "plain.a3m", "-c", tmp_path / "features", env=environment)
+    assert cached.returncode == 0, cached.stderr
+    (entry,) = (tmp_path / "features").rglob("*.safetensors")
+
+    out = tmp_path / "out"
+    result = foldcli("predict", folder, entry, *QUICK, "-o", out, env=environment)
+    assert result.returncode == 0, result.stderr
+    piped = foldcli("predict", "-", *QUICK, "-o", out, env=environment, stdin=A3M)
+    assert piped.returncode == 0, piped.stderr
+    names = {path.name for path in out.iterdir()}
+    assert names == {"plain", "stockholm", entry.stem, "stdin"}
+    first = scores_of(out / "plain")
+    assert len(first["plddt"]) == 9
+    assert all(scores_of(out / name) == first for name in names)
+
+
+def test_the_seed_decides_the_draws(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "t.a3m").write_text(A3M)
+    seeds = ["--random-seed", "7", "--num-seeds", "2"]
+    result = foldcli("predict", tmp_path / "t.a3m", *QUICK, *seeds, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 0, result.stderr
+    done = json.loads((tmp_path / "out/t/t.done.json").read_text())
+    assert {entry["tag"][-8:] for entry in done["ranking"]} == {"seed_007", "seed_008"}
+    assert done["ranking"][0]["plddt"] != done["ranking"][1]["plddt"]
+
+
+def test_a_damaged_cache_entry_is_named(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "t.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{}")
+    result = foldcli("predict", tmp_path / "t.safetensors", *QUICK, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 3
+    assert "t.safetensors: damaged cache entry" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (">q\nMKVLA\n>hit_7\nMKV\n", "t.a3m:3: row 2 (hit_7)"),
+        ("", "empty file"),
+        ("HELLO\n", "not an alignment"),
+        (">q\nMK7LA\n", "2:3"),
+        ("#3,2\t1,1\n>101\nMKV\n", "complex"),
+    ],
+)
+def test_bad_alignments_get_one_line(
+    environment: dict[str, str], tmp_path: Path, content: str, said: str
+) -> None:
+    (tmp_path / "t.a3m").write_text(content)
+    result = foldcli("predict", tmp_path / "t.a3m", *QUICK, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 3, result.stderr
+    (error,) = (line for line in result.stderr.splitlines() if line.startswith("foldcli: error: "))
+    assert "t.a3m" in error and said in error
+    assert not list((tmp_path / "out").rglob("*.done.json"))
+
+
+def write_parameters(folder: Path, kind: str) -> None:
+    shapes = expected_shapes(model_config("model_3_ptm"))
+    path = folder / "params_model_3_ptm.npz"
+    if kind == "junk":
+        path.write_bytes(b"no npz")
+    elif kind == "missing key":
+        np.savez(path, **{next(iter(shapes)): np.zeros(1, np.float32)})
+    elif kind == "wrong shape":
+        np.savez(path, **{key: np.zeros(1, np.float32) for key in shapes})
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        ("none", 4, "has no params_model_3_ptm.npz"),
+        ("junk", 3, "no npz file"),
+        ("missing key", 3, "missing: alphafold/alphafold_iteration/"),
+        ("wrong shape", 3, "is (1,) instead of"),
+    ],
+)
+def test_unusable_parameters_are_told_before_anything_is_done(
+    environment: dict[str, str], tmp_path: Path, kind: str, code: int, said: str
+) -> None:
+    (tmp_path / "t.a3m").write_text(A3M)
+    params = tmp_path / "params"
+    params.mkdir()
+    write_parameters(params, kind)
+    arguments = [tmp_path / "t.a3m", "--models", "3", "--params", params, "-o", tmp_path / "out"]
+    result = foldcli("predict", *arguments, env=environment)
+    assert result.returncode == code, result.stderr
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out" / "t").exists()
