@@ -84,7 +84,7 @@ def test_verify_finds_damage(demo: Path, tmp_path: Path) -> None:
 
 
 def test_several_inputs_standard_input_and_odd_ones(tmp_path: Path) -> None:
-    (tmp_path / "a.fasta").write_bytes(gzip.compress(b">a\nMKV*\n>b\n\n>c\nac-d*e\n"))
+    (tmp_path / "a.fasta").write_bytes(gzip.compress(b">a\nMKV*\n>b\n\n>c\nac-d*e\n", mtime=0))
     result = subprocess.run(
         [*FOLDCLI, tmp_path / "a.fasta", "-", "-o", tmp_path / "db"],
         input=b">a\r\nMKVL\r\n",
@@ -137,7 +137,7 @@ def test_overwriting_must_be_asked_for(tmp_path: Path) -> None:
         (b"", "in.fasta: empty file"),
         (b">a\n\n", "in.fasta: no sequence that is not empty"),
         (b">a\nMKV\nMK7\n", "in.fasta:3:3: '7' is no residue letter"),
-        (gzip.compress(b">a\nMKV\n")[:-1], "in.fasta: truncated gzip file"),
+        (gzip.compress(b">a\nMKV\n", mtime=0)[:-1], "in.fasta: truncated gzip file"),
         (None, "in.fasta: no such file or directory"),
     ],
 )
