@@ -94,9 +94,7 @@ def find_gpu(number: int = 0) -> Gpu:
     except Exception as error:  # numba's and cuda-core's errors share no class
         raise GpuUnavailable(f"GPU {number} cannot be opened: {_first_line(error)}") from error
     name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
-    gpu = Gpu(
-        number, name, tuple(device.compute_capability), driver_version, toolkit_version, free, total
-    )
+    gpu = Gpu(number, name, tuple(device.compute_capability), driver_version, toolkit_version, free, total)
     if gpu.capability < OLDEST:
         raise GpuUnavailable(
             f"{name} has compute capability {_text(gpu.capability)}; the kernels need {_text(OLDEST)}"
@@ -107,11 +105,12 @@ def find_gpu(number: int = 0) -> Gpu:
             f"{free >> 20} of {total >> 20} MiB are free"
         )
     if driver_version < toolkit_version and not _compiles_and_runs(number):
+        runs = _text(driver_version)
         raise GpuUnavailable(
-            f"the NVIDIA driver is too old for the CUDA toolkit: it runs CUDA {_text(driver_version)}, and the "
-            f"toolkit is {_text(toolkit_version)}",
-            f"Update the driver, or install the toolkit of CUDA {_text(driver_version)}: "
-            f"pip install 'cuda-toolkit=={_text(driver_version)}.*' 'nvidia-nvvm=={_text(driver_version)}.*'. {_REMEDY}",
+            f"the NVIDIA driver is too old for the CUDA toolkit: it runs CUDA {runs}, and the toolkit is "
+            f"{_text(toolkit_version)}",
+            f"Update the driver, or install the toolkit that it runs: "
+            f"pip install 'cuda-toolkit=={runs}.*' 'nvidia-nvvm=={runs}.*'. {_REMEDY}",
         )
     return gpu
 
