@@ -43,11 +43,11 @@ def _simulated_scale_add(a: int, b: int, c: int) -> int:
 
 
 def _simulated_low_short(a: int) -> int:
-    return int(_pair(a)[0])
+    return ((int(a) + 2**15) & 0xFFFF) - 2**15
 
 
 def _simulated_high_short(a: int) -> int:
-    return int(_pair(a)[1])
+    return int(a) >> 16
 
 
 def _simulated_equal_bit(a: int, b: int, word: int, place: int) -> int:

@@ -220,29 +220,32 @@ class _Rows:
     def empty(self, count: int | tuple[int, int], kind: type = np.int32) -> Any:
         return cuda.device_array(count, kind, stream=self._stream)
 
-    def packed(self, launch: _Launch, found: Any) -> None:
-        """Fill in score and end of a launch's pairs."""
-        pairs, shape = self._pairs, launch.shape
-        row_kernel("packed", shape)[len(launch.blocks), shape.threads, self._stream](
+    def packed_arguments(self, launch: _Launch, found: Any) -> tuple[Any, ...]:
+        """What the packed kernel takes; it fills in score and end of a launch's pairs."""
+        return (
             self._targets.residues, self._targets.offsets, self._targets.lengths,
-            self.upload(pairs.target[launch.order]), self.upload(launch.order),
+            self.upload(self._pairs.target[launch.order]), self.upload(launch.order),
             self.upload(launch.profiles), self.upload(launch.blocks),
             _twice(-self._open), _twice(-self._extend), found,
         )  # fmt: skip
 
-    def wide(self, launch: _Launch, found: Any, rows: np.ndarray, directions: Any, starts: np.ndarray) -> None:
-        """Fill in score and end of a launch's pairs, or given starts their path bits."""
-        shape, traced = launch.shape, len(starts) > 0
+    def wide_arguments(
+        self, launch: _Launch, found: Any, rows: np.ndarray, directions: Any, starts: np.ndarray
+    ) -> tuple[Any, ...]:
+        """What the wide and the traced kernel take, with the rows of each pair and the starts of its path bits."""
         border_starts = np.cumsum(rows) - rows if launch.tiled else np.zeros(len(launch.order))
         border = self.empty((int(rows.sum()) if launch.tiled else 1, 2))
-        row_kernel("traced" if traced else "wide", shape)[len(launch.blocks), shape.threads, self._stream](
+        return (
             self._targets.residues, self._targets.offsets, self._targets.lengths,
             self.upload(self._pairs.target[launch.order]), self.upload(launch.order),
             self.upload(launch.profiles), self.upload(launch.blocks),
             np.int32(-self._open), np.int32(-self._extend), border,
-            self.upload(border_starts.astype(np.int64)), directions,
-            self.upload(starts if traced else np.zeros(1, np.int64)), found,
+            self.upload(border_starts.astype(np.int64)), directions, self.upload(starts), found,
         )  # fmt: skip
+
+    def run(self, kind: Kind, launch: _Launch, arguments: tuple[Any, ...]) -> None:
+        grid = len(launch.blocks), launch.shape.threads, self._stream
+        row_kernel(kind, launch.shape)[grid](*arguments)
 
 
 def _fits_pairs(query: Query, shapes: Shapes, gap_open: int) -> bool:
@@ -286,25 +289,28 @@ def end_positions(
         ValueError: not gap_open ≥ gap_extend ≥ 1.
     """
     _checked(gap_open, gap_extend)
-    if not len(pairs):
-        return np.empty((0, 3), np.int32)
+    result = np.tile(np.array([0, -1, -1], np.int32), (len(pairs), 1))
+    filled = pairs.length > 0
+    if not filled.any():
+        return result
     shapes = shapes or available_shapes()
     rows = _Rows(queries, targets, pairs, gap_open, gap_extend, stream)
-    found = rows.empty((len(pairs), 3))
+    found = rows.upload(result)
     small = np.array([_fits_pairs(query, shapes, gap_open) for query in queries])[pairs.query]
-    for launch in _plan(queries, pairs, np.flatnonzero(small), "packed", shapes.packed):
-        rows.packed(launch, found)
-    result = found.copy_to_host(stream=stream)
+    for launch in _plan(queries, pairs, np.flatnonzero(small & filled), "packed", shapes.packed):
+        rows.run("packed", launch, rows.packed_arguments(launch, found))
+    found.copy_to_host(result, stream=stream)
     if stream:
         stream.synchronize()
-    exceeding = np.flatnonzero(~small | (result[:, 0] < 0))
+    exceeding = np.flatnonzero(filled & (~small | (result[:, 0] < 0)))
     if len(exceeding):
         for launch in _plan(queries, pairs, exceeding, "wide", shapes.wide):
             lengths = pairs.length[launch.order].astype(np.int64)
             for first, end in _batches(lengths * 8, budget):
                 part = _part(launch, first, end, "wide")
-                rows.wide(part, found, lengths[first:end], rows.empty(1), np.empty(0, np.int64))
-        result = found.copy_to_host(stream=stream)
+                unused = rows.empty(1), np.zeros(1, np.int64)
+                rows.run("wide", part, rows.wide_arguments(part, found, lengths[first:end], *unused))
+        found.copy_to_host(result, stream=stream)
         if stream:
             stream.synchronize()
     result[result[:, 0] == 0] = (0, -1, -1)
@@ -360,7 +366,8 @@ def trace_paths(
                 cells, room = words[first:end], rooms[first:end]
                 starts = np.cumsum(cells) - cells
                 directions = rows.empty(int(cells.sum()))
-                rows.wide(part, ends_device, last_j[first:end] + 1, directions, starts)
+                height = last_j[first:end] + 1
+                rows.run("traced", part, rows.wide_arguments(part, ends_device, height, directions, starts))
                 chosen, places = rows.upload(pairs.target[part.order]), rows.upload(part.order)
                 run_starts = rows.upload(np.cumsum(room) - room)
                 runs = rows.empty(int(room.sum()))

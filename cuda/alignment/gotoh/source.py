@@ -143,10 +143,10 @@ def packed_source(shape: Shape) -> str:
     for name, further in (("a", 0), ("b", 1)):
         loads += [
             f"length_{name} = np.int32(0)",
-            f"start_{name} = np.int64(0)",
+            f"start_{name} = np.uint64(0)",
             f"if first + {further} < end:",
             f"    length_{name} = lengths[chosen[first + {further}]]",
-            f"    start_{name} = offsets[chosen[first + {further}]]",
+            f"    start_{name} = np.uint64(offsets[chosen[first + {further}]])",
         ]
     return f"""{_HEADER}
 WARP = {min(32, shape.threads)}
@@ -169,11 +169,10 @@ def kernel(residues, offsets, lengths, chosen, places, profiles, blocks, opening
     key_a = key_b = np.int32(0)
     row_a = row_b = np.int32(-1)
     passed_h = passed_i = left = np.int32(0)
-    letter_a = letter_b = np.int32({PAD})
-    if lane == 0 and length_a > 0:
-        letter_a = np.int32(min(residues[start_a] & 31, {LETTERS - 1}))
-    if lane == 0 and length_b > 0:
-        letter_b = np.int32(min(residues[start_b] & 31, {LETTERS - 1}))
+    code_a = residues[start_a]
+    code_b = residues[start_b]
+    last_a = np.int32(max(length_a - 1, 0))
+    last_b = np.int32(max(length_b - 1, 0))
     j = np.int32(-lane)
     for _ in range(steps):
         diagonal = left
@@ -181,27 +180,28 @@ def kernel(residues, offsets, lengths, chosen, places, profiles, blocks, opening
         insertion = shuffle_up(passed_i)
         if lane == 0:
             left = insertion = np.int32(0)
-        place_a = np.uint32(letter_a * {words * lanes} + lane)
-        place_b = np.uint32(letter_b * {words * lanes} + lane)
         letter_a = letter_b = np.int32({PAD})
-        following = np.int32(j + 1)
-        if following >= 0:
-            if following < length_a:
-                letter_a = np.int32(min(residues[start_a + following] & 31, {LETTERS - 1}))
-            if following < length_b:
-                letter_b = np.int32(min(residues[start_b + following] & 31, {LETTERS - 1}))
+        if 0 <= j and j < length_a:
+            letter_a = np.int32(min(code_a & 31, {LETTERS - 1}))
+        if 0 <= j and j < length_b:
+            letter_b = np.int32(min(code_b & 31, {LETTERS - 1}))
+        place_a = np.uint32(scale_add(letter_a, np.int32({words * lanes}), lane))
+        place_b = np.uint32(scale_add(letter_b, np.int32({words * lanes}), lane))
+        # of the next row, long before it is needed; within the target, whatever the row
+        j = np.int32(j + 1)
+        code_a = residues[start_a + np.uint64(min(max(j, 0), last_a))]
+        code_b = residues[start_b + np.uint64(min(max(j, 0), last_b))]
 {_indented(body, 8)}        passed_h = h{columns - 1}
         passed_i = insertion
         larger = greater_unsigned_pairs(limit, largest)
         changed = larger ^ limit
         if changed & 0xFFFF:
             key_a = np.int32(larger & 0xFFFF)
-            row_a = j
+            row_a = np.int32(j - 1)
         if changed >> 16:
             key_b = np.int32((larger >> 16) & 0xFFFF)
-            row_b = j
+            row_b = np.int32(j - 1)
         limit = np.int32(larger | {top * 0x10001})
-        j = following
 {_indented(ends, 4)}    if score_a >= {packed_limit(columns)} or score_b >= {packed_limit(columns)}:
         score_a = score_b = np.int32(-1)
     if lane == 0 and first < end:
@@ -308,11 +308,11 @@ def kernel(
     lane = np.int32(thread % {lanes})
     first = blocks[block, 2] + thread // {lanes}
     end = blocks[block, 3]
-    start = np.int64(0)
+    start = np.uint64(0)
     entry = np.int64(0)
     rows = np.int32(0)
 {_indented(rows, 4)}    if first < end:
-        start = offsets[chosen[first]]
+        start = np.uint64(offsets[chosen[first]])
         entry = border_starts[first]
     score = np.int32(0)
     row = column = np.int32(-1)
@@ -328,9 +328,8 @@ def kernel(
         best_row = best_column = np.int32(-1)
         passed_h = left = np.int32(0)
         passed_i = opening
-        letter = np.int32({PAD})
-        if lane == 0 and here > 0:
-            letter = np.int32(min(residues[start] & 31, {LETTERS - 1}))
+        code = residues[start]
+        final = np.int32(max(here - 1, 0))
         j = np.int32(-lane)
         for _ in range(steps):
             diagonal = left
@@ -342,11 +341,13 @@ def kernel(
                 if tile > 0 and j < here:
                     left = border[entry + j, 0]
                     insertion = border[entry + j, 1]
-            place = np.uint32(letter * {words * lanes} + lane)
             letter = np.int32({PAD})
+            if 0 <= j and j < here:
+                letter = np.int32(min(code & 31, {LETTERS - 1}))
+            place = np.uint32(scale_add(letter, np.int32({words * lanes}), lane))
             following = np.int32(j + 1)
-            if following >= 0 and following < here:
-                letter = np.int32(min(residues[start + following] & 31, {LETTERS - 1}))
+            # of the next row, long before it is needed; within the target, whatever the row
+            code = residues[start + np.uint64(min(max(following, 0), final))]
 {_indented(_wide_columns(shape, traced), 12)}            passed_h = h{columns - 1}
             passed_i = insertion
 {_indented(store, 12)}            if lane == {lanes - 1} and tile + 1 < tiles and 0 <= j and j < here:
