@@ -1,7 +1,7 @@
-"""What the Gotoh kernels compute with: 32-bit sums and maxima, and the same on pairs of 16-bit numbers.
+"""What the Gotoh kernels compute with: 32-bit sums and maxima, and those of pairs of 16-bit numbers.
 
-numba widens int32 sums to 64 bits; these do not, and each is at most one or two instructions (VIADDMNMX on
-sm_90). A pair is an int32 whose low half is its first number; its sums wrap. Under numba's simulator each name
+numba widens int32 sums to 64 bits; these do not, and each is one instruction or two (VIADDMNMX on sm_90). A
+pair is an int32 whose low half is its first number; its sums wrap. Under numba's simulator each name
 is a plain Python function that does the same.
 """
 

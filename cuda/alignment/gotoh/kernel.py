@@ -1,19 +1,54 @@
 """The Gotoh kernels: those spelled out per shape, the walk back along the path, and the packing of paths."""
 
 import functools
+import hashlib
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numba import cuda
+from numba import cuda, types
 
+from cuda.alignment.compiled import compiled_kernel, generated_function
+from cuda.alignment.gotoh import arithmetic
 from cuda.alignment.gotoh.source import LETTERS, NIBBLE, Shape, packed_source, wide_source
 
 Kind = Literal["packed", "wide", "traced"]
 
 
+def _array(kind: Any, dimensions: int = 1) -> Any:
+    return types.Array(kind, dimensions, "C")
+
+
+_TARGETS = _array(types.uint8), _array(types.int64), _array(types.int32)
+_WORK = _array(types.int64), _array(types.int64), _array(types.int32, 2), _array(types.int32, 2)
+_FOUND = _array(types.int32, 2)
+_WIDE = types.void(
+    *_TARGETS, *_WORK, types.int32, types.int32, _array(types.int32, 2), _array(types.int64),
+    _array(types.int32), _array(types.int64), _FOUND,
+)  # fmt: skip
+SIGNATURES: dict[Kind, Any] = {
+    "packed": types.void(*_TARGETS, *_WORK, types.int32, types.int32, _FOUND),
+    "wide": _WIDE,
+    "traced": _WIDE,
+}
+WALK_SIGNATURE = types.void(
+    *_TARGETS[:2], _array(types.int64), _array(types.int64), _array(types.int32), _array(types.int16, 2),
+    _array(types.uint8), _array(types.int64), _array(types.int32), _array(types.int64), *[types.int64] * 5,
+    _FOUND, _array(types.int64), _array(types.int32), _FOUND,
+)  # fmt: skip
+PACK_SIGNATURE = types.void(
+    _array(types.int64), _array(types.int64), _array(types.int32), _FOUND, _array(types.int64),
+    _array(types.int32),
+)  # fmt: skip
+WALK_THREADS = 32
+
+
 def source(kind: Kind, shape: Shape) -> str:
-    """The text of the kernel for a shape."""
-    return packed_source(shape) if kind == "packed" else wide_source(shape, traced=kind == "traced")
+    """The text of the module with the kernel for a shape."""
+    text = packed_source(shape) if kind == "packed" else wide_source(shape, traced=kind == "traced")
+    # what is kept on disk is found by the text, and depends on this too
+    digest = hashlib.sha256(Path(arithmetic.__file__).read_bytes()).hexdigest()
+    return f'{text}\n\nARITHMETIC = "{digest}"\n'
 
 
 def plain(kind: Kind, shape: Shape) -> Any:
@@ -24,9 +59,13 @@ def plain(kind: Kind, shape: Shape) -> Any:
 
 
 @functools.cache
-def row_kernel(kind: Kind, shape: Shape) -> Any:
-    """The kernel for a shape, compiled on its first launch."""
-    return cuda.jit(plain(kind, shape))
+def row_kernel(kind: Kind, shape: Shape, folder: Path | None) -> Any:
+    """The kernel for a shape, compiled for the current GPU or found in a folder of compiled kernels."""
+    bounds = shape.threads, 1
+    if folder is None:
+        return cuda.jit(plain(kind, shape))
+    function = generated_function(source(kind, shape), "kernel", folder, bounds)
+    return compiled_kernel(function, SIGNATURES[kind], bounds)
 
 
 def walk(  # type: ignore[no-untyped-def]
@@ -158,8 +197,14 @@ def pack_runs(places, run_starts, runs, found, packed_starts, packed):  # type: 
             packed[packed_starts[p] + k] = runs[run_starts[p] + count - 1 - k]
 
 
-walk_kernel: Any = cuda.jit(walk)
-pack_runs_kernel: Any = cuda.jit(pack_runs)
+def walk_kernel() -> Any:
+    """`walk`, compiled for the current GPU."""
+    return compiled_kernel(walk, WALK_SIGNATURE, (WALK_THREADS, 1))
+
+
+def pack_runs_kernel() -> Any:
+    """`pack_runs`, compiled for the current GPU."""
+    return compiled_kernel(pack_runs, PACK_SIGNATURE, (WALK_THREADS, 1))
 
 
 def arranged_profile(profile: np.ndarray, kind: Kind, shape: Shape) -> np.ndarray:
@@ -170,7 +215,7 @@ def arranged_profile(profile: np.ndarray, kind: Kind, shape: Shape) -> np.ndarra
         kind, shape: the kernel.
 
     Returns:
-        int32 [tiles, letters and PAD · words per lane · lanes]: the scores of a lane's columns for one residue
+        int32 [tiles, letters and PAD · words per lane · lanes]: the scores of a lane's columns for a residue
         lie in words of four int8 (packed) or two int16, word k of all lanes side by side.
     """
     number = np.dtype(np.int8 if kind == "packed" else np.int16)

@@ -2,12 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.gotoh.kernel import Kind, arranged_profile, pack_runs_kernel, row_kernel, walk_kernel
+from cuda.alignment.gotoh.kernel import (
+    WALK_THREADS,
+    Kind,
+    arranged_profile,
+    pack_runs_kernel,
+    row_kernel,
+    walk_kernel,
+)
 from cuda.alignment.gotoh.source import Shape
 
 UNKNOWN = 20
@@ -65,22 +73,32 @@ class Shapes:
     """The shapes to choose from, narrowest first; of the wide ones the last serves longer queries in tiles.
 
     Args:
-        packed: for 16-bit pairs; empty where the GPU has no such arithmetic.
+        packed: for 16-bit pairs, most cells per second; empty where the GPU has no such arithmetic.
+        swift: for 16-bit pairs, least time per target; empty as well.
         wide: for 32 bits, columns a multiple of 8.
     """
 
     packed: tuple[Shape, ...]
+    swift: tuple[Shape, ...]
     wide: tuple[Shape, ...]
 
 
 _WIDE = (Shape(32, 8, 128), Shape(32, 16, 128))
 HOPPER = Shapes(
-    tuple(Shape(8, columns, 128) for columns in range(4, 33, 4))
-    + tuple(Shape(lanes, columns, 128) for lanes in (16, 32) for columns in (20, 24, 28, 32)),
+    tuple(Shape(4, columns, 128) for columns in range(8, 49, 4))
+    + tuple(Shape(8, columns, 128) for columns in range(28, 49, 4))
+    + tuple(Shape(16, columns, 128) for columns in (28, 32, 40, 48))
+    + tuple(Shape(32, columns, 128) for columns in (28, 32)),
+    tuple(Shape(32, columns, 128) for columns in range(4, 33, 4)),
     _WIDE,
 )
 """From compute capability 9.0 on."""
-PLAIN = Shapes((), _WIDE)
+PLAIN = Shapes((), (), _WIDE)
+
+# one group with few lanes takes milliseconds for a target this long, which only many others can hide
+_LONG = 2048
+# pairs in a call from which on every multiprocessor is full with few lanes per pair
+_MANY = 20_000
 
 
 @dataclass(frozen=True)
@@ -210,9 +228,10 @@ class _Rows:
         gap_open: int,
         gap_extend: int,
         stream: Any,
+        kernels: Path | None,
     ) -> None:
         self._queries, self._targets, self._pairs, self._stream = queries, targets, pairs, stream
-        self._open, self._extend = gap_open, gap_extend
+        self._open, self._extend, self._kernels = gap_open, gap_extend, kernels
 
     def upload(self, array: np.ndarray) -> Any:
         return cuda.to_device(np.ascontiguousarray(array), stream=self._stream)
@@ -232,7 +251,7 @@ class _Rows:
     def wide_arguments(
         self, launch: _Launch, found: Any, rows: np.ndarray, directions: Any, starts: np.ndarray
     ) -> tuple[Any, ...]:
-        """What the wide and the traced kernel take, with the rows of each pair and the starts of its path bits."""
+        """What the wide and the traced kernel take; `rows` are those of each pair, `starts` of its bits."""
         border_starts = np.cumsum(rows) - rows if launch.tiled else np.zeros(len(launch.order))
         border = self.empty((int(rows.sum()) if launch.tiled else 1, 2))
         return (
@@ -243,9 +262,26 @@ class _Rows:
             self.upload(border_starts.astype(np.int64)), directions, self.upload(starts), found,
         )  # fmt: skip
 
-    def run(self, kind: Kind, launch: _Launch, arguments: tuple[Any, ...]) -> None:
-        grid = len(launch.blocks), launch.shape.threads, self._stream
-        row_kernel(kind, launch.shape)[grid](*arguments)
+    def run(self, kind: Kind, launch: _Launch, arguments: tuple[Any, ...], stream: Any | None = None) -> None:
+        """Launch a row kernel, on the stream of all or another."""
+        grid = len(launch.blocks), launch.shape.threads, self._stream if stream is None else stream
+        row_kernel(kind, launch.shape, self._kernels)[grid](*arguments)
+
+    def run_together(self, launches: Sequence[_Launch], found: Any) -> None:
+        """Launch packed kernels side by side, so that the last long targets of one wait for no other."""
+        arguments = [self.packed_arguments(launch, found) for launch in launches]
+        self.run_prepared(launches, arguments)
+
+    def run_prepared(self, launches: Sequence[_Launch], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """As `run_together`, with what the kernels take; those that are longest at a row go first."""
+        ready = cuda.event()
+        ready.record(self._stream)
+        for k in sorted(range(len(launches)), key=lambda k: -launches[k].shape.columns):
+            stream, done = cuda.stream(), cuda.event()
+            ready.wait(stream)
+            self.run("packed", launches[k], arguments[k], stream)
+            done.record(stream)
+            done.wait(self._stream)
 
 
 def _fits_pairs(query: Query, shapes: Shapes, gap_open: int) -> bool:
@@ -259,6 +295,24 @@ def _fits_pairs(query: Query, shapes: Shapes, gap_open: int) -> bool:
     )
 
 
+def _packable(queries: Sequence[Query], pairs: Pairs, shapes: Shapes, gap_open: int) -> np.ndarray:
+    """bool [n], the pairs with queries that can be scored in 16 bits."""
+    return np.array([_fits_pairs(query, shapes, gap_open) for query in queries])[pairs.query]
+
+
+def packed_launches(
+    queries: Sequence[Query], pairs: Pairs, shapes: Shapes, gap_open: int = 11
+) -> list[_Launch]:
+    """Launches that score, in 16 bits, the pairs that can be scored so."""
+    scored = _packable(queries, pairs, shapes, gap_open) & (pairs.length > 0)
+    swift = (pairs.length > _LONG) | (len(pairs) < _MANY)
+    return [
+        launch
+        for chosen, kinds in ((swift, shapes.swift), (~swift, shapes.packed))
+        for launch in _plan(queries, pairs, np.flatnonzero(scored & chosen), "packed", kinds)
+    ]
+
+
 def end_positions(
     queries: Sequence[Query],
     targets: DeviceTargets,
@@ -268,6 +322,7 @@ def end_positions(
     stream: Any = 0,
     budget: int = 2**30,
     shapes: Shapes | None = None,
+    kernels: Path | None = None,
 ) -> np.ndarray:
     """Score and end of each pair's local alignment with affine gaps.
 
@@ -279,6 +334,7 @@ def end_positions(
         stream: what to launch on.
         budget: bytes of GPU memory for intermediate results; a single pair may need more.
         shapes: kernel shapes; those for the current GPU.
+        kernels: folder where compiled kernels are kept between runs.
 
     Returns:
         int32 [n, 3]: score, exact whatever its size, and the last query and target position from 0 (−1 where
@@ -294,11 +350,10 @@ def end_positions(
     if not filled.any():
         return result
     shapes = shapes or available_shapes()
-    rows = _Rows(queries, targets, pairs, gap_open, gap_extend, stream)
+    rows = _Rows(queries, targets, pairs, gap_open, gap_extend, stream, kernels)
     found = rows.upload(result)
-    small = np.array([_fits_pairs(query, shapes, gap_open) for query in queries])[pairs.query]
-    for launch in _plan(queries, pairs, np.flatnonzero(small & filled), "packed", shapes.packed):
-        rows.run("packed", launch, rows.packed_arguments(launch, found))
+    small = _packable(queries, pairs, shapes, gap_open)
+    rows.run_together(packed_launches(queries, pairs, shapes, gap_open), found)
     found.copy_to_host(result, stream=stream)
     if stream:
         stream.synchronize()
@@ -327,13 +382,14 @@ def trace_paths(
     stream: Any = 0,
     budget: int = 2**30,
     shapes: Shapes | None = None,
+    kernels: Path | None = None,
 ) -> Alignments:
     """The paths of alignments whose ends are known.
 
-    Half a byte per cell is kept, for as many pairs at a time as the budget holds; one thread per pair walks it.
+    Half a byte per cell is kept, for as many pairs at a time as the budget holds; a thread per pair walks it.
 
     Args:
-        queries, targets, pairs, gap_open, gap_extend, stream, budget, shapes: as in `end_positions`.
+        queries, targets, pairs, gap_open, gap_extend, stream, budget, shapes, kernels: as in `end_positions`.
         ends: int32 [n, 3], what that returned; rows with score 0 are left out.
 
     Returns:
@@ -349,7 +405,7 @@ def trace_paths(
     order: list[np.ndarray] = []
     if len(aligned):
         shapes = shapes or available_shapes()
-        rows = _Rows(queries, targets, pairs, gap_open, gap_extend, stream)
+        rows = _Rows(queries, targets, pairs, gap_open, gap_extend, stream, kernels)
         lengths = np.array([len(query.profile) for query in queries])
         scores = rows.upload(np.concatenate([query.profile for query in queries]))
         codes = rows.upload(np.concatenate([query.codes for query in queries]))
@@ -371,18 +427,18 @@ def trace_paths(
                 chosen, places = rows.upload(pairs.target[part.order]), rows.upload(part.order)
                 run_starts = rows.upload(np.cumsum(room) - room)
                 runs = rows.empty(int(room.sum()))
-                grid = -(-len(part.order) // 32), 32, stream
-                walk_kernel[grid](
+                grid = -(-len(part.order) // WALK_THREADS), WALK_THREADS, stream
+                walk_kernel()[grid](
                     targets.residues, targets.offsets, chosen, places, query_of, scores, codes, query_starts,
-                    directions, rows.upload(starts), shape.lanes, shape.columns, UNKNOWN, gap_open, gap_extend,
-                    ends_device, run_starts, runs, found_device,
+                    directions, rows.upload(starts), shape.lanes, shape.columns, UNKNOWN, gap_open,
+                    gap_extend, ends_device, run_starts, runs, found_device,
                 )  # fmt: skip
                 found_device.copy_to_host(found, stream=stream)
                 if stream:
                     stream.synchronize()
                 counts = found[part.order, 7].astype(np.int64)
                 packed = rows.empty(max(1, int(counts.sum())))
-                pack_runs_kernel[grid](
+                pack_runs_kernel()[grid](
                     places, run_starts, runs, found_device, rows.upload(np.cumsum(counts) - counts), packed
                 )
                 pieces.append(packed.copy_to_host(stream=stream))
@@ -412,6 +468,7 @@ def align_batch(
     stream: Any = 0,
     budget: int = 2**30,
     shapes: Shapes | None = None,
+    kernels: Path | None = None,
 ) -> Alignments:
     """Align one query to chosen targets: `end_positions`, then `trace_paths` for all.
 
@@ -420,7 +477,7 @@ def align_batch(
         targets: what to align to.
         chosen: int64 [n], indices of targets.
         lengths: int32 [n], residues of the chosen targets.
-        gap_open, gap_extend, stream, budget, shapes: as in `end_positions`.
+        gap_open, gap_extend, stream, budget, shapes, kernels: as in `end_positions`.
 
     Returns:
         One alignment per chosen target, in order.
@@ -431,5 +488,5 @@ def align_batch(
     pairs = Pairs(
         np.zeros(len(chosen), np.int32), np.asarray(chosen, np.int64), np.asarray(lengths, np.int32)
     )
-    ends = end_positions([query], targets, pairs, gap_open, gap_extend, stream, budget, shapes)
-    return trace_paths([query], targets, pairs, ends, gap_open, gap_extend, stream, budget, shapes)
+    ends = end_positions([query], targets, pairs, gap_open, gap_extend, stream, budget, shapes, kernels)
+    return trace_paths([query], targets, pairs, ends, gap_open, gap_extend, stream, budget, shapes, kernels)

@@ -1,6 +1,6 @@
 """The source text of the row-by-row kernels, one per number of lanes and columns.
 
-A group of `lanes` threads aligns the query to a target (to two targets, packed), each lane for `columns` query
+A group of `lanes` threads aligns the query to a target (to two, packed), each lane for `columns` query
 positions whose H and D it keeps in registers. In step t lane l is at target residue t − l; what its last
 column passes on (H and I of that residue) goes to the next lane with a shuffle. Every column is spelled out:
 numba keeps arrays of this size in local memory.
@@ -19,7 +19,7 @@ PAD = LETTERS
 """Row of the profile for residues before a target's first and after its last."""
 ROWS = LETTERS + 1
 NIBBLE = 4
-"""Bits of a cell's path: 1 a pair ends here, 2 an insertion, 4 an insertion of one residue, 8 a deletion of one."""
+"""Bits of a cell: 1 a pair ends here, 2 an insertion, 4 an insertion of one residue, 8 a deletion of one."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ def packed_source(shape: Shape) -> str:
     """Score and end of two targets per group, in pairs of 16-bit numbers (sm_90).
 
     Returns:
-        Python source that defines `kernel(residues, offsets, lengths, chosen, places, profiles, blocks, opening,
-        extending, found)`: see `cuda.alignment.gotoh.launch`. A score of −1 is one too large for 16 bits, its
-        own or its neighbour's.
+        Python source that defines `kernel(residues, offsets, lengths, chosen, places, profiles, blocks,
+        opening, extending, found)`: see `cuda.alignment.gotoh.launch`. A score of −1 is one too
+        large for 16 bits, its own or its neighbour's.
     """
     lanes, columns = shape.lanes, shape.columns
     words, bits = words_per_lane(columns, 4), tie_bits(columns)
@@ -258,8 +258,8 @@ def wide_source(shape: Shape, traced: bool) -> str:
     """One target per group in 32 bits, queries of any length in tiles: score and end, or path bits.
 
     Returns:
-        Python source that defines `kernel(residues, offsets, lengths, chosen, places, profiles, blocks, opening,
-        extending, border, border_starts, directions, direction_starts, found)`: see
+        Python source that defines `kernel(residues, offsets, lengths, chosen, places, profiles, blocks,
+        opening, extending, border, border_starts, directions, direction_starts, found)`: see
         `cuda.alignment.gotoh.launch`. Score and end are written to `found`; traced, they are read from there
         and `directions` is written, for the tiles and residues up to the end.
     """
@@ -271,7 +271,8 @@ def wide_source(shape: Shape, traced: bool) -> str:
         skip = [f"if tile * {shape.width} > found[places[min(first, end - 1)], 1]:", "    here = np.int32(0)"]
         store = [
             "if 0 <= j and j < here:",
-            f"    cell = direction_starts[first] + (tile * (rows + {lanes - 1}) + j + lane) * {kept * lanes} + lane",
+            f"    step = tile * (rows + {lanes - 1}) + j + lane",
+            f"    cell = direction_starts[first] + step * {kept * lanes} + lane",
             *[f"    directions[cell + {w * lanes}] = w{w}" for w in range(kept)],
         ]
         merge: list[str] = []

@@ -4,10 +4,14 @@ Nothing depends on the order in which threads run: counts are sums, and each blo
 scores, so the chosen ones come out by index.
 """
 
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import cuda, int32
+from numba import cuda, int32, types
+
+from cuda.alignment.compiled import compiled_kernel
 
 BINS = 4096
 THREADS = 256
@@ -45,8 +49,8 @@ def find_limit(histogram, low, most, state):  # type: ignore[no-untyped-def]
     Args:
         histogram: int32 [bins], a multiple of the threads.
         low, most: int64.
-        state: int64 [3], to be filled: the limit, below which nothing passes; how many pass that are above it;
-            how many of those at it pass.
+        state: int64 [3], to be filled: the limit, below which nothing passes; how many above it pass; how
+            many of those at it pass.
     """
     sums = cuda.shared.array(THREADS, int32)
     thread = cuda.threadIdx.x
@@ -184,7 +188,29 @@ def write_passing(scores, state, counts, chosen):  # type: ignore[no-untyped-def
         first += threads * RUN
 
 
-count_kernel: Any = cuda.jit(count_scores)
-limit_kernel: Any = cuda.jit(find_limit)
-passing_kernel: Any = cuda.jit(count_passing)
-write_kernel: Any = cuda.jit(write_passing)
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels for one type of score, compiled for the current GPU."""
+
+    count: Any
+    limit: Any
+    passing: Any
+    write: Any
+
+
+@cache
+def kernels_for(scores: np.dtype[Any]) -> Kernels:
+    """Compile the kernels, or find them in the cache beside this module.
+
+    Args:
+        scores: int16 or int32.
+    """
+    one, state = types.Array(getattr(types, scores.name), 1, "C"), types.Array(types.int64, 1, "C")
+    counts, chosen = types.Array(types.int32, 2, "C"), types.Array(types.int64, 2, "C")
+    histogram, bounds = types.Array(types.int32, 1, "C"), (THREADS, 1)
+    return Kernels(
+        compiled_kernel(count_scores, types.void(one, types.int64, types.int64, histogram), bounds),
+        compiled_kernel(find_limit, types.void(histogram, types.int64, types.int64, state), bounds),
+        compiled_kernel(count_passing, types.void(one, state, counts), bounds),
+        compiled_kernel(write_passing, types.void(one, state, counts, chosen), bounds),
+    )

@@ -5,14 +5,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.select.kernel import (
-    BINS,
-    THREADS,
-    count_kernel,
-    limit_kernel,
-    passing_kernel,
-    write_kernel,
-)
+from cuda.alignment.select.kernel import BINS, THREADS, kernels_for
 
 
 class TopSelector:
@@ -41,7 +34,9 @@ class TopSelector:
             self._stream.synchronize()
 
     def _count(self, scores: Any, low: int, shift: int) -> None:
-        count_kernel[self._blocks, self._threads, self._stream](scores, low, shift, self._histogram)
+        kernels_for(scores.dtype).count[self._blocks, self._threads, self._stream](
+            scores, low, shift, self._histogram
+        )
 
     def _narrowed(self, scores: Any, low: int) -> int:
         """A score that more than `most` scores reach, and less than a histogram below the last chosen one."""
@@ -82,10 +77,10 @@ class TopSelector:
 
     def _choose(self, scores: Any, low: int) -> tuple[int, np.ndarray]:
         """Limit, and index and score of what passes, int64 [≤ most, 2] by index."""
-        shape = self._blocks, self._threads, self._stream
-        limit_kernel[1, self._threads, self._stream](self._histogram, low, self._most, self._state)
-        passing_kernel[shape](scores, self._state, self._counts)
-        write_kernel[shape](scores, self._state, self._counts, self._chosen)
+        shape, kernels = (self._blocks, self._threads, self._stream), kernels_for(scores.dtype)
+        kernels.limit[1, self._threads, self._stream](self._histogram, low, self._most, self._state)
+        kernels.passing[shape](scores, self._state, self._counts)
+        kernels.write[shape](scores, self._state, self._counts, self._chosen)
         state = self._state.copy_to_host(stream=self._stream)
         chosen = self._chosen.copy_to_host(stream=self._stream)
         self._wait()
