@@ -3,6 +3,20 @@
 A pair is an int32 whose low half is its first number. Under numba's simulator (NUMBA_ENABLE_CUDASIM=1) each
 name is a plain Python function that does the same, so that kernels run without a GPU. There, shuffles are
 barriers of the whole block: blocks must be of one warp, all of whose threads make the same calls.
+
+    unmask(word)                     four residue codes without their mask bits, masked ones as X
+    cut(word, count, fill)           all bytes but the first `count` (any number) replaced by those of `fill`
+    row(base, word, which, stride)   base + code · stride, for one of the four codes
+    permute(a, b, selector)          PRMT: four of eight bytes, or their signs
+    shared_address(array)            where an array in shared memory lies, for `advance_…`
+    zeros(count)                     makes a function that gives a tuple of zeros
+    advance_…(array, address, stride, border, cells, best)
+                                     a row of cells: every pair takes its left neighbour, the first one
+                                     `border`, plus its score from shared memory, 16 bytes at a time, `stride`
+                                     bytes apart, and no less than 0; (cells, running maxima)
+    greater_…(a, b), largest_…(a)    of two pairs, number by number; of a pair's two numbers
+    shuffle_up, shuffle_xor, shuffle_first
+                                     a word from the lane before, from lane ^ mask, from lane 0
 """
 
 import threading
