@@ -96,7 +96,7 @@ HOPPER = Shapes(
 PLAIN = Shapes((), (), _WIDE)
 
 # one group with few lanes takes milliseconds for a target this long, which only many others can hide
-_LONG = 2048
+_LONG = 8192
 # pairs in a call from which on every multiprocessor is full with few lanes per pair
 _MANY = 20_000
 
@@ -160,8 +160,14 @@ def _plan(
     for index in np.unique(shape_of).tolist():
         shape = shapes[index]
         here = chosen[shape_of == index]
-        order = here[np.lexsort((-pairs.length[here], pairs.query[here]))]
-        which, first, count = np.unique(pairs.query[order], return_index=True, return_counts=True)
+        # of millions of pairs: numpy sorts 16-bit keys by counting, others by comparing
+        shortness = (65535 - np.minimum(pairs.length[here], 65535)).astype(np.uint16)
+        order = here[np.argsort(shortness, kind="stable")]
+        narrow = np.uint16 if len(queries) < 2**16 else np.int32
+        order = order[np.argsort(pairs.query[order].astype(narrow), kind="stable")]
+        owners = pairs.query[order]
+        first = np.flatnonzero(np.diff(owners, prepend=-1))
+        which, count = owners[first], np.diff(first, append=len(owners))
         profiles = [arranged_profile(queries[q].profile, kind, shape) for q in which.tolist()]
         tiles = np.array([len(profile) for profile in profiles])
         per_block = shape.threads // shape.lanes * (2 if kind == "packed" else 1)
@@ -276,11 +282,15 @@ class _Rows:
         """As `run_together`, with what the kernels take; those that are longest at a row go first."""
         ready = cuda.event()
         ready.record(self._stream)
+        finished = []
         for k in sorted(range(len(launches)), key=lambda k: -launches[k].shape.columns):
             stream, done = cuda.stream(), cuda.event()
             ready.wait(stream)
             self.run("packed", launches[k], arguments[k], stream)
             done.record(stream)
+            finished.append(done)
+        # not before the last launch: a wait on the default stream would hold up every launch after it
+        for done in finished:
             done.wait(self._stream)
 
 
