@@ -186,7 +186,8 @@ def main() -> None:
     for kind, shape, count, useful, held, taken in by_shape:
         print(
             f"{kind:7s} {shape.lanes:2d} lanes × {shape.columns:2d} columns: {count:3d} queries, "
-            f"{useful:7.2f} G cells, filled {useful / held:.2f}, {taken * 1e3:8.2f} ms, {useful / taken:7.0f} GCUPS"
+            f"{useful:7.2f} G cells, filled {useful / held:.2f}, {taken * 1e3:8.2f} ms, "
+            f"{useful / taken:7.0f} GCUPS"
         )
     gpu, cpu = np.median(select_walls) * 1e6, np.median(select_times) * 1e6
     print(f"selection: GPU {gpu:.0f} µs a call, CPU {cpu:.0f} µs")
