@@ -110,12 +110,21 @@ def test_equals_the_cpu_engine(engine: str, length: int) -> None:
 
 
 @works
+@pytest.mark.parametrize("engine", SHAPES)
+def test_the_first_of_equal_ends_counts(engine: str) -> None:
+    # one tryptophan's score in four places, in two lanes and two rows
+    query, target = np.full(16, 2, np.uint8), np.full(9, 14, np.uint8)
+    query[[1, 12]] = target[[2, 6]] = 17
+    check(query_profile(query, False), query, [target, target[::-1].copy()], (11, 1), shapes=SHAPES[engine])
+
+
+@works
 def test_long_gaps_cross_lanes_and_tiles() -> None:
     rng = np.random.default_rng(1)
     query = rng.integers(0, 20, 40).astype(np.uint8)
     sequences = [np.concatenate([query[:8], query[-8:]]), query[12:20], np.empty(0, np.uint8)]
     sequences.append(np.concatenate([query[:5], rng.integers(0, 20, 9).astype(np.uint8), query[5:12]]))
-    check(query_profile(query, False), query, sequences, (2, 2), shapes=SHAPES["wide"])
+    check(query_profile(query, False), query, sequences, (3, 1), shapes=SHAPES["wide"])
 
 
 @works
