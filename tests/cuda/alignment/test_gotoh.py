@@ -112,9 +112,9 @@ def test_equals_the_cpu_engine(engine: str, length: int) -> None:
 @works
 @pytest.mark.parametrize("engine", SHAPES)
 def test_the_first_of_equal_ends_counts(engine: str) -> None:
-    # one tryptophan's score in four places, in two lanes and two rows
-    query, target = np.full(16, 2, np.uint8), np.full(9, 14, np.uint8)
-    query[[1, 12]] = target[[2, 6]] = 17
+    # D and G score the same with themselves: the later lane has the earlier row
+    query, target = np.full(16, 17, np.uint8), np.full(9, 14, np.uint8)
+    query[[1, 12]] = target[[6, 2]] = 3, 7
     check(query_profile(query, False), query, [target, target[::-1].copy()], (11, 1), shapes=SHAPES[engine])
 
 
