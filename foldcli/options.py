@@ -221,10 +221,18 @@ predict_options = together(
         show_default=True,
         help="Rank models by this; auto is plddt.",
     ),
-    click.option(
-        "--device", type=DeviceType(), default="auto", show_default=True, help="Where the network runs."
-    ),
 )
+
+
+def device_option(what: str) -> Callable[[Command], Command]:
+    """`--device` for a command of which `what` runs there."""
+    return click.option(
+        "--device",
+        type=DeviceType(),
+        default="auto",
+        show_default=True,
+        help=f"Where {what}; auto is the first GPU that works, else the CPU.",
+    )
 
 
 def search_settings(options: dict[str, Any], threads: int) -> "SearchSettings":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from msa.alignments import Alignment
     from msa.database import TargetDatabase
+    from msa.engine import Engine
     from msa.fasta import FastaRecord
     from msa.search import SearchSettings
 
@@ -69,10 +70,12 @@ class SearchStep:
     Args:
         database: opened target database.
         settings: see SearchSettings.
+        engine: what searches; the hits do not depend on it.
     """
 
     database: "TargetDatabase"
     settings: "SearchSettings"
+    engine: "Engine"
 
     def identity(self, query: "FastaRecord") -> dict[str, Any]:
         """What the hits depend on: query, content of the database, settings without the thread count."""
@@ -97,7 +100,7 @@ class SearchStep:
             target.facts["search"] = found
             return a3m
         with target.stage("search"), bar(f"{target.name}: search", "targets") as progress:
-            hits = search(query, self.database, self.settings, progress)
+            hits = search(query, self.database, self.settings, progress, self.engine)
             with atomic_write(target.folder / f"{target.name}.m8") as stream:
                 write_m8(stream, query, hits, DEFAULT_COLUMNS)
             with atomic_write(a3m) as stream:

@@ -1,11 +1,16 @@
 """From command-line settings to the objects that do the work: threads, device, parameters."""
 
+import warnings
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foldcli.logs import logger
 from foldcli.parameters import UNTRAINED, find_parameters
+from foldcli.paths import cache_dir
 from foldcli.predictor import Predictor, PredictSettings
+
+if TYPE_CHECKING:
+    from msa.engine import Engine
 
 
 def prepare(settings: dict[str, Any], threads: int) -> Predictor:
@@ -44,3 +49,23 @@ def choose_device(asked: str) -> str:
             "Check the driver with nvidia-smi, or use --device cpu.",
         )
     return asked
+
+
+def search_engine(device: str, share: float = 0.9) -> "Engine":
+    """The search engine for `--device`, "auto" being the first GPU that works, else the CPU.
+
+    On a machine with a GPU that cannot be used, "auto" says why in one line; where there is none, nothing.
+
+    Args:
+        device: value of `--device`.
+        share: of the GPU's free memory, at most.
+
+    Raises:
+        GpuUnavailable: a GPU was asked for and cannot be used.
+    """
+    from msa.engine import EngineChoice, choose_engine
+
+    # a short query's alignment is a small launch, which numba warns of at every shape
+    warnings.filterwarnings("ignore", message="Grid size .* will likely result in GPU under-utilization")
+    choice = EngineChoice(device, cache_dir() / "kernels", share)
+    return choose_engine(choice, lambda line: logger.info("%s", line))

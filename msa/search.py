@@ -1,22 +1,24 @@
-"""Searching a target database with one query: gapless filter, alignment, E-values; docs/search.md.
+"""Searching a target database: gapless filter, alignment, E-values; docs/search.md.
 
 Stage 1 scores every target without gaps, masked residues as X, and passes on the best. Stage 2 aligns those
 with gaps, masked residues as the letters they are. Every step is exact and its ties are broken by database
-order, so results do not depend on the number of threads or the machine.
+order, so results do not depend on the engine, the number of threads or the machine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from msa.alphabet import encode
+from msa.candidates import Candidates, best_targets
 from msa.database import TargetDatabase
+from msa.engine import Engine, QueryProfile
 from msa.errors import InputError
 from msa.fasta import FastaRecord
 from msa.hits import Hit
 from msa.profile import query_profile
 from msa.statistics import bit_score, evalue, gumbel_parameters
+
+__all__ = ["SearchSettings", "best_targets", "check_query", "search", "search_many"]
 
 Progress = Callable[[int, int | None], None]
 
@@ -64,6 +66,7 @@ def search(
     database: TargetDatabase,
     settings: SearchSettings | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> list[Hit]:
     """Find the targets that resemble a query.
 
@@ -72,6 +75,7 @@ def search(
         database: what to search; E-values are for the whole of it.
         settings: see SearchSettings.
         progress: called with targets that have been through the gapless filter and targets in all.
+        engine: what does the work; the CPU if none is given. Hits do not depend on it.
 
     Returns:
         Hits by E-value, then score from high to low, then database order; at most one per target.
@@ -79,36 +83,86 @@ def search(
     Raises:
         InputError: the query is too short.
     """
+    ((_, hits),) = search_many([query], database, settings, engine, progress)
+    return hits
+
+
+def search_many(
+    queries: Sequence[FastaRecord],
+    database: TargetDatabase,
+    settings: SearchSettings | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[FastaRecord, list[Hit]]]:
+    """Search with many queries; an engine on a GPU takes many at once.
+
+    Args:
+        queries: each of at least 2 residues, letters A–Z.
+        database, settings, engine: see `search`.
+        progress: called with pairs of query and target that have been through the gapless filter, and pairs
+            in all.
+
+    Returns:
+        Each query with its hits, as `search` returns them, in the order of the queries, as they are found.
+
+    Raises:
+        InputError: a query is too short; none has been searched with.
+    """
+    for query in queries:
+        check_query(query)
+    return _search_each(queries, database, settings or SearchSettings(), engine, progress)
+
+
+def _search_each(
+    queries: Sequence[FastaRecord],
+    database: TargetDatabase,
+    settings: SearchSettings,
+    engine: Engine | None,
+    progress: Progress | None,
+) -> Iterator[tuple[FastaRecord, list[Hit]]]:
     # numba takes a third of a second to import
-    from msa.cpu.gapless import gapless_scores
-    from msa.cpu.gotoh import align
+    from msa.cpu.engine import CpuEngine
     from msa.cpu.targets import Targets
 
-    settings = settings or SearchSettings()
-    check_query(query)
-    codes = encode(query.sequence)
-    profile = query_profile(codes, settings.comp_bias_corr)
     targets = Targets(database.residues, database.offsets, database.lengths)
-    scores = gapless_scores(profile, targets, settings.threads, progress)
-    chosen = best_targets(scores, settings.max_seqs, settings.min_ungapped_score)
-    alignments = align(
-        profile, codes, targets, chosen, settings.gap_open, settings.gap_extend, settings.threads
-    )
+    total = len(queries) * len(targets)
+
+    def profiles() -> Iterator[QueryProfile]:
+        for query in queries:
+            codes = encode(query.sequence)
+            yield QueryProfile(codes, query_profile(codes, settings.comp_bias_corr))
+
+    def scored(pairs: int) -> None:
+        if progress is not None:
+            progress(pairs, total)
+
+    found = (engine or CpuEngine()).run(profiles(), targets, settings, scored)
+    for query, candidates in zip(queries, found, strict=True):
+        yield query, _hits(query, candidates, database, settings)
+
+
+def _hits(
+    query: FastaRecord, candidates: Candidates, database: TargetDatabase, settings: SearchSettings
+) -> list[Hit]:
+    """The candidates that pass every threshold, in the order in which they are reported."""
+    length = len(query.sequence)
     parameters = gumbel_parameters(settings.gap_open, settings.gap_extend)
+    target_lengths = database.lengths[candidates.targets].tolist()
     hits = []
-    for target, alignment in zip(chosen.tolist(), alignments, strict=True):
-        length = int(targets.lengths[target])
-        expected = evalue(alignment.score, len(codes), length, database.total_residues, parameters)
-        if alignment.score == 0 or expected > settings.evalue:
+    for place, (target, score) in enumerate(
+        zip(candidates.targets.tolist(), candidates.scores.tolist(), strict=True)
+    ):
+        expected = evalue(score, length, target_lengths[place], database.total_residues, parameters)
+        if score == 0 or expected > settings.evalue:
             continue
         hit = Hit(
             target=target,
             header=database.header(target),
             sequence=database.sequence(target),
-            query_length=len(codes),
-            bits=bit_score(alignment.score, parameters),
+            query_length=length,
+            bits=bit_score(score, parameters),
             evalue=expected,
-            alignment=alignment,
+            alignment=candidates.alignment(place),
         )
         if _similar_enough(hit, settings):
             hits.append(hit)
@@ -124,25 +178,6 @@ def check_query(query: FastaRecord) -> None:
     if len(query.sequence) < 2:
         count = "1 residue" if query.sequence else "no residues"
         raise InputError(f"query {query.id!r} has {count}: a search needs at least 2")
-
-
-def best_targets(scores: np.ndarray, most: int, smallest: int) -> np.ndarray:
-    """The targets that pass the gapless filter.
-
-    Args:
-        scores: int32 [n], half-bits.
-        most: how many may pass; of equal ones at the limit the first in the database do.
-        smallest: score that a target needs.
-
-    Returns:
-        int64 [≤ most], indices of targets, best first, equal ones in database order.
-    """
-    passing = np.flatnonzero(scores >= smallest)
-    if len(passing) > most:
-        # only those not below the last place need sorting
-        limit = np.partition(scores[passing], len(passing) - most)[len(passing) - most]
-        passing = passing[scores[passing] >= limit]
-    return passing[np.argsort(-scores[passing], kind="stable")][:most]
 
 
 def _similar_enough(hit: Hit, settings: SearchSettings) -> bool:

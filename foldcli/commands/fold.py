@@ -16,6 +16,7 @@ from foldcli.shard import Shard
 @options.out_option
 @options.search_options
 @options.predict_options
+@options.device_option("the search and the network run")
 @options.cache_option
 @options.threads_option
 @options.shard_option
@@ -53,7 +54,7 @@ def command(
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target
     from foldcli.progress import bar
-    from foldcli.runtime import prepare
+    from foldcli.runtime import prepare, search_engine
     from foldcli.targets import read_queries
     from msa.alignments import read_alignment
     from msa.build import database_from
@@ -69,7 +70,7 @@ def command(
     predictor = prepare(settings, threads)
     with bar("building the database", "B") as progress:
         database = database_from(Path(db), cache_dir(), progress)
-    step = SearchStep(database, chosen)
+    step = SearchStep(database, chosen, search_engine(settings["device"], share=0.5))
     parameters = check_parameters(predictor.sources)
 
     def fold(name: str, query: FastaRecord) -> None:

@@ -14,6 +14,7 @@ from foldcli.shard import Shard
 @options.params_option
 @options.out_option
 @options.predict_options
+@options.device_option("the network runs")
 @options.cache_option
 @options.threads_option
 @options.shard_option

@@ -3,10 +3,10 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -16,9 +16,12 @@ from foldcli.version import VERSION
 
 if TYPE_CHECKING:
     from msa.database import TargetDatabase
+    from msa.engine import Engine
     from msa.fasta import FastaRecord
     from msa.hits import Hit
     from msa.search import SearchSettings
+
+Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
 
 
 @click.command("search")
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     help="Columns of m8: any of MMseqs2's names that docs/search.md lists.",
 )
 @options.search_options
+@options.device_option("the search runs")
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
@@ -57,6 +61,7 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    device: str,
     **settings: Any,
 ) -> None:
     """Search a target database with protein queries.
@@ -82,56 +87,114 @@ def command(
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
     chosen = options.search_settings(settings, threads)
+    run = Search(inputs, db, chosen, device, shard)
     if kind == "m8":
-        _search_to_table(inputs, db, chosen, shard, out, columns, overwrite)
+        _search_to_table(run, out, columns, overwrite)
     elif out == "-":
-        _search_to_stdout(inputs, db, chosen, shard, kind)
+        _search_to_stdout(run, kind)
     else:
-        _search_to_folder(inputs, db, chosen, shard, Path(out), kind, overwrite)
+        _search_to_folder(run, Path(out), kind, overwrite)
 
 
-def _search_to_table(
-    inputs: list[str],
-    db: str,
-    settings: "SearchSettings",
-    shard: Shard,
-    out: str,
-    columns: tuple[str, ...],
-    overwrite: bool,
-) -> None:
+@dataclass(frozen=True)
+class Search:
+    """What one run of the command searches, and how.
+
+    Args:
+        inputs: files and folders of queries.
+        db: path of the database.
+        settings: see SearchSettings.
+        device: value of `--device`.
+        shard: the run's part of the queries.
+    """
+
+    inputs: list[str]
+    db: str
+    settings: "SearchSettings"
+    device: str
+    shard: Shard
+
+    def queries(self) -> "list[FastaRecord]":
+        """The shard's queries in the order of the input.
+
+        Raises:
+            InputError: a file cannot be read, or a query cannot be searched with; the first such.
+        """
+        from foldcli.targets import FASTA_SUFFIXES, files_in
+        from msa.fasta import read_fasta
+        from msa.search import check_query
+
+        records = [record for path in files_in(self.inputs, FASTA_SUFFIXES) for record in read_fasta(path)]
+        for record in records:
+            check_query(record)
+        kept = self.shard.select((record.id, place) for place, record in enumerate(records))
+        return [records[place] for place in sorted(place for _, place in kept)]
+
+    def open(self) -> "Database":
+        """The engine, then the database, which may take long to build.
+
+        Raises:
+            GpuUnavailable: a GPU was asked for and cannot be used.
+        """
+        from foldcli.paths import cache_dir
+        from foldcli.progress import bar
+        from foldcli.runtime import search_engine
+        from msa.build import database_from
+
+        engine = search_engine(self.device)
+        with bar("building the database", "B") as progress:
+            return Database(database_from(Path(self.db), cache_dir(), progress), self.settings, engine)
+
+
+@dataclass(frozen=True)
+class Database:
+    """An open database, and what searches it."""
+
+    targets: "TargetDatabase"
+    settings: "SearchSettings"
+    engine: "Engine"
+
+    def search(
+        self, queries: "Sequence[tuple[str, FastaRecord]]"
+    ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
+        """Each query, given with its name, with its hits, in order, as they are found."""
+        from foldcli.logs import logger
+        from foldcli.progress import bar
+        from msa.search import search_many
+
+        what = f"{queries[0][0]}: search" if len(queries) == 1 else "search"
+        with bar(what, "targets") as progress:
+            records = [query for _, query in queries]
+            found = search_many(records, self.targets, self.settings, self.engine, progress)
+            for (name, _), (query, hits) in zip(queries, found, strict=True):
+                logger.info("%s: %d hits", name, len(hits))
+                yield query, hits
+
+
+def _search_to_table(run: Search, out: str, columns: tuple[str, ...], overwrite: bool) -> None:
     """All hits of all queries into one table, whole or not at all."""
     from msa.atomic import atomic_write
     from msa.formats.m8 import write_m8
 
     if out != "-" and not overwrite and Path(out).exists():
         raise click.UsageError(f"{out} exists; --overwrite replaces it.")
-    queries = _read_strictly(inputs, shard)
-    database = _open(db)
+    queries = [(query.id, query) for query in run.queries()]
+    database = run.open()
     with contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream:
-        for query in queries:
-            write_m8(stream, query, _search(query.id, query, database, settings), columns)
+        for query, hits in database.search(queries):
+            write_m8(stream, query, hits, columns)
 
 
-def _search_to_stdout(
-    inputs: list[str], db: str, settings: "SearchSettings", shard: Shard, kind: str
-) -> None:
+def _search_to_stdout(run: Search, kind: str) -> None:
     """The alignment of the one query there is."""
-    queries = _read_strictly(inputs, shard)
+    queries = run.queries()
     if len(queries) != 1:
         raise click.UsageError(f"-o - with --format {kind} takes one query, and there are {len(queries)}.")
-    hits = _search(queries[0].id, queries[0], _open(db), settings)
-    _writer(kind)(sys.stdout, queries[0], hits)
+    for query, hits in run.open().search([(queries[0].id, queries[0])]):
+        _writer(kind)(sys.stdout, query, hits)
 
 
-def _search_to_folder(
-    inputs: list[str],
-    db: str,
-    settings: "SearchSettings",
-    shard: Shard,
-    folder: Path,
-    kind: str,
-    overwrite: bool,
-) -> None:
+def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> None:
     """One alignment a query, and beside it NAME.KIND.json: what it was made from."""
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
@@ -142,64 +205,78 @@ def _search_to_folder(
     from msa.atomic import atomic_write
 
     make_writable_folder(folder)
-    failures = Failures(folder, shard)
-    named = read_queries(inputs, failures)
-    database = _open(db)
-    step = SearchStep(database, settings)
+    failures = Failures(folder, run.shard)
+    named = run.shard.select(read_queries(run.inputs, failures))
+    database = run.open()
+    step = SearchStep(database.targets, run.settings, database.engine)
 
-    def work(name: str, query: "FastaRecord") -> None:
-        result, record = folder / f"{name}.{kind}", folder / f"{name}.{kind}.json"
-        key = fingerprint(step.identity(query))
-        if not overwrite and result.is_file() and _fingerprint_in(record) == key:
-            logger.info("%s: already done", name)
+    def paths(name: str) -> tuple[Path, Path]:
+        return folder / f"{name}.{kind}", folder / f"{name}.{kind}.json"
+
+    def finished(name: str, query: "FastaRecord") -> bool:
+        result, record = paths(name)
+        if overwrite or not result.is_file() or _fingerprint_in(record) != fingerprint(step.identity(query)):
+            return False
+        logger.info("%s: already done", name)
+        return True
+
+    def write(name: str, outcome: "Outcome") -> None:
+        query, hits = outcome
+        if isinstance(hits, Exception):
+            raise hits
+        if hits is None:
             return
+        result, record = paths(name)
         # an interrupted run must not leave the old record beside a new result
         record.unlink(missing_ok=True)
-        hits = _search(name, query, database, settings)
         with atomic_write(result) as stream:
             _writer(kind)(stream, query, hits)
-        content = {"fingerprint": key, "hits": len(hits), "foldcli": VERSION, **asdict(settings)}
+        content = {
+            "fingerprint": fingerprint(step.identity(query)),
+            "hits": len(hits),
+            "foldcli": VERSION,
+            **asdict(run.settings),
+        }
         with atomic_write(record) as stream:
             json.dump(content, stream, indent=1)
             stream.write("\n")
 
-    failures.run(shard.select(named), work)
+    failures.run(_outcomes(named, database, finished), write)
     failures.finish()
 
 
-def _read_strictly(inputs: list[str], shard: Shard) -> "list[FastaRecord]":
-    """The shard's queries in the order of the input; the first that cannot be searched with is an error."""
-    from foldcli.targets import FASTA_SUFFIXES, files_in
-    from msa.fasta import read_fasta
+def _outcomes(
+    named: "Sequence[tuple[str, FastaRecord]]",
+    database: Database,
+    finished: "Callable[[str, FastaRecord], bool]",
+) -> "Iterator[tuple[str, Outcome]]":
+    """What became of each query: hits, an error, or None where they are there already."""
+    from msa.errors import InputError
     from msa.search import check_query
 
-    records = [record for path in files_in(inputs, FASTA_SUFFIXES) for record in read_fasta(path)]
-    for record in records:
-        check_query(record)
-    kept = shard.select((record.id, place) for place, record in enumerate(records))
-    return [records[place] for place in sorted(place for _, place in kept)]
-
-
-def _open(db: str) -> "TargetDatabase":
-    from foldcli.paths import cache_dir
-    from foldcli.progress import bar
-    from msa.build import database_from
-
-    with bar("building the database", "B") as progress:
-        return database_from(Path(db), cache_dir(), progress)
-
-
-def _search(
-    name: str, query: "FastaRecord", database: "TargetDatabase", settings: "SearchSettings"
-) -> "list[Hit]":
-    from foldcli.logs import logger
-    from foldcli.progress import bar
-    from msa.search import search
-
-    with bar(f"{name}: search", "targets") as progress:
-        hits = search(query, database, settings, progress)
-    logger.info("%s: %d hits", name, len(hits))
-    return hits
+    left = []
+    for name, query in named:
+        try:
+            check_query(query)
+        except InputError as error:
+            yield name, (query, error)
+            continue
+        if finished(name, query):
+            yield name, (query, None)
+        else:
+            left.append((name, query))
+    while left:
+        begun = 0
+        try:
+            for query, hits in database.search(left):
+                begun += 1
+                yield left[begun - 1][0], (query, hits)
+        except Exception as error:
+            # the search goes on behind the query that it broke off at
+            name, query = left[begun]
+            begun += 1
+            yield name, (query, error)
+        left = left[begun:]
 
 
 def _writer(kind: str) -> "Callable[[IO[str], FastaRecord, Sequence[Hit]], None]":

@@ -1,0 +1,128 @@
+"""Compiled kernels from generated source, kept on disk between runs.
+
+numba caches only functions that live in a file, so the source is written to a module in a folder of the
+caller's choice, whose name says what it was made from; machine code lies in `__pycache__` beside it.
+"""
+
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cuda.alignment import intrinsics
+
+_lock = threading.Lock()
+
+
+@cache
+def _toolchain() -> bytes:
+    """What else the machine code depends on."""
+    import numba_cuda
+
+    return Path(intrinsics.__file__).read_bytes() + numba_cuda.__version__.encode()
+
+
+def generated_function(
+    source: str, name: str, folder: Path, launch_bounds: tuple[int, int]
+) -> Callable[..., Any]:
+    """A function of a generated module.
+
+    Args:
+        source: of the module.
+        name: of the function in it.
+        folder: where the module is written; made if it is not there.
+        launch_bounds: that it will be compiled with: numba's cache does not tell them apart.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    digest = hashlib.sha256(f"{source}{launch_bounds}".encode() + _toolchain()).hexdigest()[:16]
+    path = folder / f"{name}_{digest}.py"
+    module_name = f"foldcli_kernel_{name}_{digest}"
+    with _lock:
+        if module_name in sys.modules:
+            return getattr(sys.modules[module_name], name)
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+            with os.fdopen(descriptor, "w") as stream:
+                stream.write(source)
+            Path(temporary).replace(path)
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+
+
+@cache
+def compiled_kernel(function: Callable[..., Any], signature: Any, launch_bounds: tuple[int, int]) -> Any:
+    """Compile a kernel for the current GPU, or load it from the cache beside its module.
+
+    Args:
+        function: from `generated_function`, or of a module of ours.
+        signature: numba's, of the arguments.
+        launch_bounds: threads of a block, and blocks that a multiprocessor is to hold at once.
+
+    Returns:
+        numba's dispatcher, with one compiled kernel.
+    """
+    from numba import cuda
+    from numba.core import config
+
+    with _lock:
+        if config.ENABLE_CUDASIM:
+            return cuda.jit(function)
+        try:
+            return cuda.jit(signature, cache=True, launch_bounds=launch_bounds)(function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            return cuda.jit(signature, launch_bounds=launch_bounds)(function)
+
+
+def prepare_launch(dispatcher: Any, threads: int, shared_bytes: int) -> int:
+    """Let a kernel have its dynamic shared memory on the current GPU.
+
+    Args:
+        dispatcher: from `compiled_kernel`.
+        threads: of a block.
+        shared_bytes: dynamic shared memory of a block; without this call, no more than 48 KiB are allowed.
+
+    Returns:
+        Blocks that a multiprocessor holds at once.
+
+    Raises:
+        RuntimeError: the GPU has not that much shared memory.
+    """
+    from numba import cuda
+    from numba.core import config
+
+    if config.ENABLE_CUDASIM:
+        return 1
+    from cuda.bindings import driver
+
+    (kernel,) = dispatcher.overloads.values()
+    kernel.bind()
+    function = kernel.library.get_cufunc()
+    context = cuda.current_context()
+    names = driver.CUfunction_attribute
+    for name, value in (
+        (names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes),
+        (names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
+    ):
+        handle, device = driver.CUkernel(int(function.handle)), driver.CUdevice(context.device.id)
+        (result,) = driver.cuKernelSetAttribute(name, value, handle, device)
+        if result != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{shared_bytes} bytes of shared memory per block: {result.name}")
+    blocks = int(context.get_active_blocks_per_multiprocessor(function, threads, shared_bytes))
+    if not blocks:
+        raise RuntimeError(f"no block of {threads} threads and {shared_bytes} bytes fits a multiprocessor")
+    return blocks

@@ -1,0 +1,33 @@
+"""Smith–Waterman alignment with affine gaps (Gotoh 1982) on a profile, on a GPU: scores, ends and paths.
+
+Everything equals msa.cpu.gotoh bit for bit. Scores come from 16-bit pairs where the GPU has such arithmetic
+(compute capability 9.0) and again from 32 bits where they could exceed 16; paths from 32 bits.
+"""
+
+from cuda.alignment.gotoh.launch import (
+    HOPPER,
+    PLAIN,
+    Alignments,
+    DeviceTargets,
+    Pairs,
+    Query,
+    Shapes,
+    align_batch,
+    end_positions,
+    trace_paths,
+)
+from cuda.alignment.gotoh.source import Shape
+
+__all__ = [
+    "HOPPER",
+    "PLAIN",
+    "Alignments",
+    "DeviceTargets",
+    "Pairs",
+    "Query",
+    "Shape",
+    "Shapes",
+    "align_batch",
+    "end_positions",
+    "trace_paths",
+]

@@ -1,0 +1,61 @@
+"""What passes the gapless filter: the best targets of a query, whole or merged from parts of a database."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from msa.local_alignment import LocalAlignment
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The targets of one query that passed the gapless filter, aligned.
+
+    Args:
+        targets: int64 [n], places in the database, by gapless score from high to low, then by place.
+        scores: int32 [n], scores of the alignments, half-bits; 0 where there is none.
+        alignment: the alignment of the k-th of them; made when asked for, as most are not wanted.
+    """
+
+    targets: np.ndarray
+    scores: np.ndarray
+    alignment: Callable[[int], LocalAlignment]
+
+
+def best_targets(scores: np.ndarray, most: int, smallest: int) -> np.ndarray:
+    """The targets that pass the gapless filter.
+
+    Args:
+        scores: int32 [n], half-bits.
+        most: how many may pass; of equal ones at the limit the first in the database do.
+        smallest: score that a target needs.
+
+    Returns:
+        int64 [≤ most], indices of targets, best first, equal ones in database order.
+    """
+    passing = np.flatnonzero(scores >= smallest)
+    if len(passing) > most:
+        # only those not below the last place need sorting
+        limit = np.partition(scores[passing], len(passing) - most)[len(passing) - most]
+        passing = passing[scores[passing] >= limit]
+    return passing[np.argsort(-scores[passing], kind="stable")][:most]
+
+
+def merge_best(parts: Iterable[tuple[np.ndarray, np.ndarray]], most: int) -> np.ndarray:
+    """The best targets of a database from the best of each of its parts.
+
+    Args:
+        parts: (int64 [n] places in the database, int32 [n] scores) of each part: its best `most` or all that
+            pass, each in the order of `best_targets`.
+        most: how many may pass.
+
+    Returns:
+        int64 [≤ most]: what `best_targets` returns for the whole database.
+    """
+    parts = list(parts)
+    if not parts:
+        return np.empty(0, np.int64)
+    targets = np.concatenate([places for places, _ in parts])
+    scores = np.concatenate([found for _, found in parts])
+    return targets[np.lexsort((targets, -scores.astype(np.int64)))][:most]

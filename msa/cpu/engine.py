@@ -1,0 +1,44 @@
+"""The search engine that every machine has: one query after another on CPU threads."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from msa.candidates import Candidates, best_targets
+from msa.cpu.gapless import gapless_scores
+from msa.cpu.gotoh import align
+from msa.cpu.targets import Targets
+from msa.engine import QueryProfile
+
+if TYPE_CHECKING:
+    from msa.search import SearchSettings
+
+
+class CpuEngine:
+    """Filter and alignment on `settings.threads` threads; see msa.engine.Engine."""
+
+    def run(
+        self,
+        queries: Iterable[QueryProfile],
+        targets: Targets,
+        settings: "SearchSettings",
+        scored: Callable[[int], None] | None = None,
+    ) -> Iterator[Candidates]:
+        """Candidates of each query, in order; a query is taken when those of the one before are."""
+        before = 0
+
+        def progress(done: int, total: int | None) -> None:
+            if scored is not None:
+                scored(before + done)
+
+        for query in queries:
+            scores = gapless_scores(query.profile, targets, settings.threads, progress)
+            before += len(targets)
+            chosen = best_targets(scores, settings.max_seqs, settings.min_ungapped_score)
+            alignments = align(
+                query.profile, query.codes, targets, chosen,
+                settings.gap_open, settings.gap_extend, settings.threads,
+            )  # fmt: skip
+            found = np.array([alignment.score for alignment in alignments], np.int32)
+            yield Candidates(chosen, found, alignments.__getitem__)

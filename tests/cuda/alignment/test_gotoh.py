@@ -1,0 +1,198 @@
+"""Gotoh alignment on a GPU, or under numba's simulator, beside the CPU engine: all numbers and paths.
+
+The simulator has to be chosen before numba is imported, so where there is no GPU the tests run themselves
+again in a process that has chosen it.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import cuda
+from numba.core import config
+
+from cuda.alignment.gotoh import (
+    Alignments,
+    DeviceTargets,
+    Pairs,
+    Query,
+    Shape,
+    Shapes,
+    align_batch,
+    end_positions,
+    trace_paths,
+)
+from cuda.alignment.gotoh.reference import best_alignment
+from msa.alphabet import MASK_BIT
+from msa.cpu.gotoh import align
+from msa.cpu.targets import Targets
+from msa.local_alignment import LocalAlignment
+from msa.profile import query_profile
+
+WORKS = bool(config.ENABLE_CUDASIM) or cuda.is_available()
+works = pytest.mark.skipif(not WORKS, reason="runs in the process that test_under_the_simulator starts")
+
+
+@pytest.mark.skipif(WORKS, reason="the tests run in this process")
+def test_under_the_simulator(root: Path) -> None:
+    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
+    assert run.returncode == 0 and " passed" in run.stdout, run.stdout + run.stderr
+
+
+# the simulator's shuffles want blocks of one group
+THREADS = 4 if config.ENABLE_CUDASIM else 32
+PACKED = (Shape(4, 2, THREADS), Shape(4, 6, THREADS))
+TRACED = (Shape(4, 8, THREADS),)
+SHAPES = {"packed": Shapes(PACKED, PACKED, TRACED), "wide": Shapes((), (), TRACED)}
+if WORKS and not config.ENABLE_CUDASIM and tuple(cuda.get_current_device().compute_capability) < (9, 0):
+    SHAPES["packed"] = SHAPES["wide"]
+
+
+def database(sequences: list[np.ndarray]) -> Targets:
+    lengths = np.array([len(sequence) for sequence in sequences], np.int32)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return Targets(np.concatenate(sequences).astype(np.uint8), ends - lengths, lengths)
+
+
+def on_device(targets: Targets) -> DeviceTargets:
+    return DeviceTargets(
+        cuda.to_device(targets.residues.copy()),
+        cuda.to_device(targets.offsets.copy()),
+        cuda.to_device(targets.lengths.copy()),
+    )
+
+
+def row(found: LocalAlignment) -> list[int]:
+    if not found.score:
+        return [0] * 8
+    return [
+        found.score, found.query_start - 1, found.query_end - 1, found.target_start - 1, found.target_end - 1,
+        found.identities, found.columns, len(found.runs),
+    ]  # fmt: skip
+
+
+def runs_of(alignments: Alignments, k: int) -> list[int]:
+    return alignments.runs[alignments.starts[k] : alignments.starts[k + 1]].tolist()
+
+
+def check(
+    profile: np.ndarray,
+    query: np.ndarray,
+    sequences: list[np.ndarray],
+    costs: tuple[int, int],
+    **options: object,
+) -> None:
+    targets = database(sequences)
+    expected = align(profile, query, targets, np.arange(len(targets)), *costs)
+    found = align_batch(
+        Query(profile, query), on_device(targets), np.arange(len(targets)), targets.lengths, *costs, **options
+    )  # type: ignore[arg-type]
+    for k, one in enumerate(expected):
+        assert found.found[k].tolist() == row(one)
+        assert runs_of(found, k) == one.runs.tolist()
+
+
+@works
+@pytest.mark.parametrize("engine", SHAPES)
+@pytest.mark.parametrize("length", [1, 2, 9, 24, 33])
+def test_equals_the_cpu_engine(engine: str, length: int) -> None:
+    # few letters make ties and many gaps; 33 is one more than a tile
+    rng = np.random.default_rng(length)
+    query = rng.integers(0, 3, length).astype(np.uint8)
+    sequences = [rng.integers(0, 3, n).astype(np.uint8) for n in (0, 1, 7, 14)]
+    sequences[2] |= MASK_BIT
+    check(query_profile(query, False), query, sequences, (3, 1), shapes=SHAPES[engine], budget=400)
+
+
+@works
+@pytest.mark.parametrize("engine", SHAPES)
+def test_the_first_of_equal_ends_counts(engine: str) -> None:
+    # D and G score the same with themselves: the later lane has the earlier row
+    query, target = np.full(16, 17, np.uint8), np.full(9, 14, np.uint8)
+    query[[1, 12]] = target[[6, 2]] = 3, 7
+    check(query_profile(query, False), query, [target, target[::-1].copy()], (11, 1), shapes=SHAPES[engine])
+
+
+@works
+def test_long_gaps_cross_lanes_and_tiles() -> None:
+    rng = np.random.default_rng(1)
+    query = rng.integers(0, 20, 40).astype(np.uint8)
+    sequences = [np.concatenate([query[:8], query[-8:]]), query[12:20], np.empty(0, np.uint8)]
+    sequences.append(np.concatenate([query[:5], rng.integers(0, 20, 9).astype(np.uint8), query[5:12]]))
+    check(query_profile(query, False), query, sequences, (3, 1), shapes=SHAPES["wide"])
+
+
+@works
+@pytest.mark.parametrize("step", [127, 1000])
+def test_scores_that_16_bits_cannot_hold(step: int) -> None:
+    # with 6 columns a packed score has 13 bits; the neighbour in the pair must not suffer either
+    length = 8192 // 127 + 2 if step == 127 else 40
+    profile = np.full((min(length, 24), 32), -100, np.int16)
+    profile[:, 0] = step
+    query = np.zeros(len(profile), np.uint8)
+    sequences = [np.zeros(n, np.uint8) for n in (12, 11)] + [np.array([1, 0, 1], np.uint8)]
+    check(profile, query, sequences, (11, 1), shapes=SHAPES["packed"])
+
+
+@works
+def test_scores_around_the_packed_limit() -> None:
+    from cuda.alignment.gotoh.source import packed_limit
+
+    limit = packed_limit(12)
+    twelve = (Shape(4, 12, THREADS),)
+    shapes = Shapes(twelve, twelve, TRACED) if SHAPES["packed"].packed else SHAPES["wide"]
+    # past 2^12 the column in the low bits would run into the neighbour's score
+    for score in (limit, 2**12 + 1):
+        length = -(-score // 127)
+        profile = np.full((length, 32), -100, np.int16)
+        profile[:, 0] = 127
+        profile[-1, 0] = score - 127 * (length - 1)
+        query = np.zeros(length, np.uint8)
+        check(profile, query, [query, query[:2]], (11, 1), shapes=shapes)
+
+
+@works
+def test_several_queries_at_once() -> None:
+    rng = np.random.default_rng(2)
+    codes = [rng.integers(0, 4, n).astype(np.uint8) for n in (5, 20, 6)]
+    queries = [Query(query_profile(query, False), query) for query in codes]
+    targets = database([rng.integers(0, 4, n).astype(np.uint8) for n in (6, 10, 13)])
+    pairs = Pairs(
+        np.array([2, 0, 1, 0, 2], np.int32), np.array([1, 2, 0, 0, 1]), targets.lengths[[1, 2, 0, 0, 1]]
+    )
+    device = on_device(targets)
+    ends = end_positions(queries, device, pairs, shapes=SHAPES["packed"])
+    ends[3] = 0, -1, -1  # not wanted
+    found = trace_paths(queries, device, pairs, ends, shapes=SHAPES["packed"], budget=300)
+    for k in (0, 1, 2, 4):
+        query = codes[pairs.query[k]]
+        (one,) = align(query_profile(query, False), query, targets, pairs.target[k : k + 1])
+        assert found.found[k].tolist() == row(one) and runs_of(found, k) == one.runs.tolist()
+    assert not found.found[3].any() and runs_of(found, 3) == []
+
+
+def test_the_reference_is_the_definition() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        query = rng.integers(0, 4, int(rng.integers(1, 25))).astype(np.uint8)
+        target = rng.integers(0, 4, int(rng.integers(1, 25))).astype(np.uint8)
+        profile = query_profile(query, False)
+        (one,) = align(profile, query, database([target]), np.arange(1), 4, 1)
+        found, runs = best_alignment(profile, query, target, 4, 1)
+        assert found == row(one) and runs == one.runs.tolist()
+
+
+@works
+@pytest.mark.parametrize("costs", [(0, 0), (1, 2), (5, 0)])
+def test_impossible_gap_costs_are_refused(costs: tuple[int, int]) -> None:
+    query = np.zeros(3, np.uint8)
+    targets = database([query])
+    with pytest.raises(ValueError, match="gap open"):
+        align_batch(
+            Query(query_profile(query), query), on_device(targets), np.arange(1), targets.lengths, *costs
+        )

@@ -1,0 +1,39 @@
+"""The GPU engine under numba's simulator, in a process of its own: the same hits as the CPU's."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("compare_engines.py")
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2**30])
+def test_equals_the_cpu(root: Path, tmp_path: Path, chunk_bytes: int) -> None:
+    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(root)}
+    result = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path, str(chunk_bytes)], env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("equal: ") and int(result.stdout.split()[1]) >= 2
+
+
+def test_a_gpu_asked_for_and_not_there_is_said(root: Path, tmp_path: Path) -> None:
+    from msa.gpu.devices import GpuUnavailable, find_gpu
+
+    try:
+        find_gpu()
+    except GpuUnavailable:
+        pass
+    else:
+        pytest.skip("this machine has a GPU")
+    (tmp_path / "a.fasta").write_text(">a\nMKVLAAGIVG\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "foldcli", "search", "a.fasta", "a.fasta", "-o", "-", "--device", "cuda"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root), "FOLDCLI_CACHE": str(tmp_path / "c")},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert result.returncode == 4
+    assert "foldcli: error: there is no NVIDIA driver" in result.stderr and "Traceback" not in result.stderr
