@@ -66,6 +66,6 @@ def search_engine(device: str, share: float = 0.9) -> "Engine":
     from msa.engine import EngineChoice, choose_engine
 
     # a short query's alignment is a small launch, which numba warns of at every shape
-    warnings.filterwarnings("ignore", message="Grid size .* will likely result in GPU under-utilization")
+    warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
     choice = EngineChoice(device, cache_dir() / "kernels", share)
     return choose_engine(choice, lambda line: logger.info("%s", line))
