@@ -118,7 +118,7 @@ def find_gpu(number: int = 0) -> Gpu:
 def _driver() -> tuple[Version, int]:
     """The newest CUDA that the driver runs, and how many GPUs it shows."""
     try:
-        from cuda.bindings import driver  # type: ignore[import-untyped]
+        from cuda.bindings import driver
     except ImportError as error:
         raise GpuUnavailable(
             "the CUDA bindings are not installed", f"pip install 'foldcli[cuda]'. {_REMEDY}"
