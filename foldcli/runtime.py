@@ -63,7 +63,7 @@ def search_engine(device: str, share: float = 0.9) -> "Engine":
     Raises:
         GpuUnavailable: a GPU was asked for and cannot be used.
     """
-    from msa.engine import EngineChoice, choose_engine
+    from msa.engine_choice import EngineChoice, choose_engine
 
     # a short query's alignment is a small launch, which numba warns of at every shape
     warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")

@@ -12,7 +12,7 @@ from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
 
 if TYPE_CHECKING:
-    from msa.search import SearchSettings
+    from msa.search_settings import SearchSettings
 
 
 class CpuEngine:

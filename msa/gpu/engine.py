@@ -32,7 +32,7 @@ from msa.gpu.residency import (
 from msa.local_alignment import NO_ALIGNMENT, LocalAlignment
 
 if TYPE_CHECKING:
-    from msa.search import SearchSettings
+    from msa.search_settings import SearchSettings
 
 _BATCH = 512
 

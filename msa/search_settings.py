@@ -1,0 +1,44 @@
+"""The settings of a search, which both engines take."""
+
+from dataclasses import dataclass
+
+from msa.errors import InputError
+from msa.statistics import gumbel_parameters
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What a search depends on, query and database apart.
+
+    Args:
+        evalue: largest E-value of a hit.
+        max_seqs: targets that pass from the gapless filter to the alignment.
+        min_ungapped_score: smallest gapless score that passes, half-bits.
+        gap_open: cost of a gap's first residue, half-bits.
+        gap_extend: cost of each further residue, half-bits.
+        comp_bias_corr: correct scores for the query's local composition.
+        min_seq_id: smallest fraction of identical pairs among the alignment's columns.
+        coverage: smallest fraction of residues between the alignment's ends.
+        cov_mode: of query and target (0), of the target (1), of the query (2).
+        threads: CPU threads; results do not depend on them.
+
+    Raises:
+        InputError: there are no E-value statistics for the gap costs.
+    """
+
+    evalue: float = 1e-3
+    max_seqs: int = 300
+    min_ungapped_score: int = 15
+    gap_open: int = 11
+    gap_extend: int = 1
+    comp_bias_corr: bool = True
+    min_seq_id: float = 0.0
+    coverage: float = 0.0
+    cov_mode: int = 0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        try:
+            gumbel_parameters(self.gap_open, self.gap_extend)
+        except ValueError as error:
+            raise InputError(str(error)) from None
