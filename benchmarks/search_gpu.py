@@ -5,8 +5,9 @@
 
 The database is built from the FASTA as often as asked for (ids get a suffix). Every search is a process of
 its own, start-up included: the first ever (empty kernel cache), the second, one query, all queries (best of
-the repeats), all queries with the database passing through GPU memory of a quarter of its size, all on several
-GPUs, and on the CPU. The m8 files of all queries must be equal byte for byte; else the run ends with an error.
+the repeats), all queries with the database passing through GPU memory of a quarter of its size, all on
+several GPUs, and on the CPU. The m8 files of all queries must be equal byte for byte; else the run ends with
+an error.
 
 `--mmseqs` runs MMseqs2 on the same FASTA in the same run: createdb and makepaddedseqdb apart, then
 `search --gpu 1 --prefilter-mode 1` with the same -e and --max-seqs, and identities as our m8 has them
