@@ -4,14 +4,17 @@ Needs NVIDIA's compiler libraries, and for registers and spills `ptxas`; neither
 """
 
 import os
-from collections.abc import Callable
-from importlib import resources
+import pkgutil
+from collections.abc import Callable, Iterator
+from importlib import import_module, resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("numba.cuda")
 
+import cuda.alignment
 from cuda.alignment.compiled import generated_function
 from cuda.alignment.gapless.generator import Variant, source
 from cuda.alignment.gapless.launch import PACKED_SIGNATURE, WIDE_SIGNATURE
@@ -35,6 +38,16 @@ LAUNCHES = sorted(
 capabilities = pytest.mark.parametrize(
     "capability", [(8, 0), (9, 0)], ids=lambda pair: f"sm_{pair[0]}{pair[1]}"
 )
+
+
+def plain_kernels() -> Iterator[Any]:
+    """The kernels that are functions of modules: those with SIGNATURES by function, for blocks of THREADS."""
+    for found in pkgutil.walk_packages(cuda.alignment.__path__, "cuda.alignment."):
+        module = import_module(found.name)
+        for function, signature in getattr(module, "SIGNATURES", {}).items():
+            if callable(function):
+                label = f"{found.name.removeprefix('cuda.alignment.')}.{function.__name__}"
+                yield pytest.param(function, signature, module.THREADS, id=label)
 
 
 def name(launch: Launch) -> str:
@@ -67,3 +80,15 @@ def test_short_integers(assert_compiles: Callable[..., None], tmp_path: Path, la
 @capabilities
 def test_wide(assert_compiles: Callable[..., None], capability: tuple[int, int]) -> None:
     assert_compiles(gapless_wide, WIDE_SIGNATURE, capability, (THREADS, 1))
+
+
+@capabilities
+@pytest.mark.parametrize(("function", "signature", "threads"), list(plain_kernels()))
+def test_plain_kernels(
+    assert_compiles: Callable[..., None],
+    function: Callable[..., None],
+    signature: Any,
+    threads: int,
+    capability: tuple[int, int],
+) -> None:
+    assert_compiles(function, signature, capability, (threads, 1))
