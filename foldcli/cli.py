@@ -14,6 +14,7 @@ COMMANDS = {
     "search": "Search a target database with protein queries.",
     "cache-features": "Turn alignments into cached model features.",
     "predict": "Predict structures from alignments or cached features.",
+    "bench": "Measure this machine, and tune GPU kernels for it.",
 }
 
 
