@@ -61,7 +61,7 @@ def plain_kernels() -> Iterator[Any]:
     for found in pkgutil.walk_packages(cuda.alignment.__path__, "cuda.alignment."):
         module = import_module(found.name)
         for function, signature in getattr(module, "SIGNATURES", {}).items():
-            if callable(function):
+            if callable(function) and function.__module__ == found.name:
                 label = f"{found.name.removeprefix('cuda.alignment.')}.{function.__name__}"
                 yield pytest.param(function, signature, module.THREADS, id=label)
 
