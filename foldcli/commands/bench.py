@@ -70,11 +70,11 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
         found = find_gpu(gpu)
     except GpuUnavailable as error:
         raise MissingError(error.reason, "foldcli bench gapless needs an NVIDIA GPU.") from error
-    from msa.gpu.gapless_bench import LENGTHS, GaplessBench
+    from msa.gpu.gapless_bench import GaplessBench
 
     bench = GaplessBench(found, cache_dir() / "kernels")
     if tune:
-        table = bench.tuned(lengths or LENGTHS, lambda line: logger.info("%s", line))
+        table = bench.tuned(lengths or (), lambda line: logger.info("%s", line))
         click.echo(table, nl=False)
         path = out or bench.table_path
         path.parent.mkdir(parents=True, exist_ok=True)

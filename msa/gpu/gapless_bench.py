@@ -7,10 +7,9 @@ from numba import cuda
 
 from cuda.alignment.gapless.launch_table import own_table
 from cuda.alignment.gapless.speed import Speed, as_json, speed, tuned_table, wall
-from cuda.alignment.gapless.tune import LENGTHS
 from msa.gpu.devices import Gpu
 
-__all__ = ["LENGTHS", "GaplessBench", "Speed"]
+__all__ = ["GaplessBench", "Speed"]
 
 
 class GaplessBench:
@@ -39,7 +38,7 @@ class GaplessBench:
         """A launch table, as JSON, with the fastest launches for queries of some lengths.
 
         Args:
-            lengths: of the queries; other rows of the present table stay.
+            lengths: of the queries, or none: those of the present table, whose other rows stay.
             report: told a line for every launch tried.
         """
         return as_json(tuned_table(lengths, self._kernels, report))

@@ -13,7 +13,7 @@ from cuda.alignment.gapless.bounds import GaplessBounds
 from cuda.alignment.gapless.device import Device
 from cuda.alignment.gapless.launch import GaplessFilter
 from cuda.alignment.gapless.launch_table import Filter, launch_table
-from cuda.alignment.gapless.tune import random_profile, random_targets, seconds, tune
+from cuda.alignment.gapless.tune import seconds, tune
 
 RESIDUES = 2**28
 """Of the targets: so many that overheads do not count, and few enough for any GPU."""
@@ -56,7 +56,12 @@ def speed(length: int, cache: Path, residues: int = RESIDUES) -> Speed:
         residues: of all targets together, about.
     """
     count = max(1, residues // length)
-    targets, profile = random_targets(length, count), random_profile(length)
+    room = (length + 3) // 4 * 4
+    rng = np.random.default_rng(length)
+    profile = rng.integers(-5, 4, (length, 32)).astype(np.int16)
+    codes = rng.integers(0, 20, count * room, dtype=np.uint8)
+    offsets = np.arange(count, dtype=np.int64) * room
+    targets = [cuda.to_device(a) for a in (codes, offsets, np.full(count, length, np.int32))]
     bounds, scores = cuda.device_array(count, np.int16), cuda.device_array(count, np.int32)
     bounding, exact = GaplessBounds(profile, cache), GaplessFilter(profile, cache)
     cells = length * length * count / 1e12
@@ -73,7 +78,7 @@ def tuned_table(
     """The launch table of the current GPU with the fastest launches for some query lengths.
 
     Args:
-        lengths: of the queries; rows for other lengths stay as they are.
+        lengths: of the queries, or none: those of the table; rows for other lengths stay as they are.
         cache: folder for generated and compiled kernels.
         report: told a line for every launch tried.
         targets: how many, at most; never more than RESIDUES residues.
@@ -88,7 +93,7 @@ def tuned_table(
             for longest, launch in launch_table(device.name, kernel, cache).items()
         }  # fmt: skip
         report(f"{kernel}:")
-        found = tune(lengths, targets, cache, report, kernel)
+        found = tune(lengths or list(map(int, rows)), targets, cache, report, kernel)
         rows |= {row["longest_query"]: row for row in found}
         table[kernel] = [rows[longest] for longest in sorted(rows)]
     return table

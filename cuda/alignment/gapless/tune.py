@@ -61,24 +61,16 @@ def _filter(
     return GaplessFilter(profile, cache, launch=launch).scores, np.dtype(np.int32)
 
 
-def random_profile(length: int) -> np.ndarray:
+def _profile(length: int) -> np.ndarray:
     """Scores as a substitution matrix has them: mostly below 0."""
     return np.random.default_rng(length).integers(-5, 4, (length, 32)).astype(np.int16)
-
-
-def random_targets(length: int, count: int) -> list[Any]:
-    """Residues, offsets and lengths on the GPU of so many targets of one length."""
-    room = (length + 3) // 4 * 4
-    residues = np.random.default_rng(length).integers(0, 20, count * room, dtype=np.uint8)
-    offsets = np.arange(count, dtype=np.int64) * room
-    return [cuda.to_device(a) for a in (residues, offsets, np.full(count, length, np.int32))]
 
 
 def _compile(job: tuple[int, Launch, Path, Filter]) -> None:
     """Leave a compiled kernel in the cache; in a process of its own, as compilers hold a lock."""
     length, launch, cache, kernel = job
     one = [cuda.to_device(np.zeros(n, kind)) for n, kind in ((4, np.uint8), (1, np.int64), (1, np.int32))]
-    filter_, kind = _filter(random_profile(length), cache, launch, kernel)
+    filter_, kind = _filter(_profile(length), cache, launch, kernel)
     filter_(*one, cuda.device_array(1, kind))
 
 
@@ -109,10 +101,13 @@ def tune(
     rows = []
     for length, found in tried.items():
         count = max(1, min(targets, 2**28 // length))
-        arrays = random_targets(length, count)
+        room = (length + 3) // 4 * 4
+        residues = np.random.default_rng(length).integers(0, 20, count * room, dtype=np.uint8)
+        offsets = np.arange(count, dtype=np.int64) * room
+        arrays = [cuda.to_device(a) for a in (residues, offsets, np.full(count, length, np.int32))]
         best: tuple[float, Launch] | None = None
         for launch in found:
-            filter_, kind = _filter(random_profile(length), cache, launch, kernel)
+            filter_, kind = _filter(_profile(length), cache, launch, kernel)
             out = cuda.device_array(count, kind)
             try:
                 took = seconds(lambda: filter_(*arrays, out), 3)  # noqa: B023

@@ -55,7 +55,7 @@ def test_a_table_is_made_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     launch_table.cache_clear()
     for kernel, old in before.items():
         new = launch_table(device, kernel, tmp_path)
-        assert list(new) == [20, *old] and new[20].layout.tile >= 20
+        assert list(new) == sorted({20, *old}) and new[20].layout.tile >= 20
         assert {longest: new[longest] for longest in old} == old
 
 
