@@ -50,4 +50,4 @@ def choose_engine(choice: EngineChoice, notice: Callable[[str], None]) -> Engine
         return CpuEngine()
     from msa.gpu.engine import GpuEngine, GpuSettings
 
-    return GpuEngine(gpu, GpuSettings(choice.kernels, choice.share), notice)
+    return GpuEngine([gpu], GpuSettings(choice.kernels, choice.share), notice)

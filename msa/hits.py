@@ -128,12 +128,12 @@ class DatabaseHit(Hit):
         )  # fmt: skip
 
     @cached_property
-    def header(self) -> str:  # type: ignore[override]
+    def header(self) -> str:
         """Its header line."""
         return self._database.header(self.target)
 
     @cached_property
-    def sequence(self) -> str:  # type: ignore[override]
+    def sequence(self) -> str:
         """Its residues."""
         return self._database.sequence(self.target)
 

@@ -116,7 +116,7 @@ def _search_each(
         order = np.lexsort((chosen, -scores, values)).tolist()
         of_each = chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments
         length = len(query.sequence)
-        hits = [DatabaseHit(database, length, *(column[k] for column in of_each)) for k in order]
+        hits: list[Hit] = [DatabaseHit(database, length, *(column[k] for column in of_each)) for k in order]
         if settings.min_seq_id > 0 or settings.coverage > 0:
             hits = [hit for hit in hits if _similar_enough(hit, settings)]
         yield query, hits
