@@ -4,10 +4,10 @@
     narrow, list_bounds         those too that may still belong to the best, by the exact scores of the first
     choose                      the best of all whose exact scores are known, by index
 
-A list is an int32 array, how many and then indices of targets, in whatever order threads came to write them.
-What is read from a list depends on the set alone, so nothing else depends on the order of threads. Entries
-of lists are ranked by keys, no two of which are equal: the score above the index counted from the last, so
-that of equal scores the first target has the largest key.
+A list says how many and then which targets, in whatever order threads came to write them. What is read from
+a list depends on the set alone, so nothing else depends on the order of threads. Entries of lists are ranked
+by keys, no two of which are equal: the score above the index counted from the last, so that of equal scores
+the first target has the largest key.
 """
 
 from typing import Any
@@ -26,6 +26,11 @@ LOWER, UPPER, FINISHED = range(3)
 """Places in `state`: bounds to be listed, LOWER ≤ bound < UPPER, and how many blocks have finished."""
 
 STATE = 3
+
+FIRST, FIRST_SCORES, SECOND, SECOND_SCORES = range(4)
+"""Rows of `lists`: two lists, and by place in the list the exact scores, ≥ 0."""
+
+LISTS = 4
 
 _PACKED = 4  # bounds of a word
 _ABOVE_ALL = 2**15
@@ -82,9 +87,9 @@ def _bound(word: Any, which: Any) -> Any:
 
 
 def count_bounds(
-    bounds: Any, count: Any, low: Any, wanted: Any, histogram: Any, state: Any, first: Any, second: Any
+    bounds: Any, count: Any, low: Any, wanted: Any, histogram: Any, state: Any, lists: Any
 ) -> None:
-    """Find the highest bound that so many targets reach, to be listed from there on; empty both lists.
+    """Find the highest bound that so many targets reach, to be listed from there on; empty the lists.
 
     Args:
         bounds: int64 [≥ count / 4], four int16 ≥ 0 in each.
@@ -93,7 +98,7 @@ def count_bounds(
         wanted: int64 ≥ 1, how many targets; if there are fewer, all from `low` on are to be listed.
         histogram: int32 [BINS], zeros between calls.
         state: int32 [STATE], FINISHED 0 between calls.
-        first, second: lists.
+        lists: int32 [LISTS, ≥ 1 + count].
     """
     local = cuda.shared.array(BINS, int32)
     sums = cuda.shared.array(THREADS, int32)
@@ -130,8 +135,8 @@ def count_bounds(
         state[LOWER] = max(low, found[0])
         state[UPPER] = _ABOVE_ALL
         state[FINISHED] = 0
-        first[0] = 0
-        second[0] = 0
+        lists[FIRST, 0] = 0
+        lists[SECOND, 0] = 0
 
 
 def list_bounds(bounds: Any, count: Any, state: Any, listed: Any) -> None:
@@ -140,7 +145,7 @@ def list_bounds(bounds: Any, count: Any, state: Any, listed: Any) -> None:
     Args:
         bounds, count: as for `count_bounds`.
         state: int32 [STATE].
-        listed: an empty list.
+        listed: int32 [≥ 1 + count], an empty list.
     """
     totals = cuda.shared.array(2, int32)
     lower = state[LOWER]
@@ -178,50 +183,47 @@ def list_bounds(bounds: Any, count: Any, state: Any, listed: Any) -> None:
 
 
 @_inlined
+def _index_bits(lists: Any) -> Any:
+    """Bits of an index; as a multiple of digits they make scores whole digits, too."""
+    return 2 * _DIGIT if lists.shape[1] <= 2 ** (2 * _DIGIT) else 31
+
+
+@_inlined
 def _key(score: Any, index: Any, index_bits: Any) -> Any:
     last = (np.int64(1) << index_bits) - 1
     return (np.int64(score) << index_bits) + last - index
 
 
 @_inlined
-def _entry(k: Any, first: Any, first_scores: Any, second: Any, second_scores: Any) -> Any:
-    """Index and score of the k-th entry of two lists."""
-    inside = first[0]
+def _entry(lists: Any, k: Any) -> Any:
+    """Index and score of the k-th entry of both lists."""
+    inside = lists[FIRST, 0]
     if k < inside:
-        return np.int64(first[1 + k]), first_scores[k]
-    return np.int64(second[1 + k - inside]), second_scores[k - inside]
+        return np.int64(lists[FIRST, 1 + k]), lists[FIRST_SCORES, k]
+    return np.int64(lists[SECOND, 1 + k - inside]), lists[SECOND_SCORES, k - inside]
 
 
 @_inlined
 def _least_key(
-    first: Any,
-    first_scores: Any,
-    second: Any,
-    second_scores: Any,
-    smallest: Any,
-    most: Any,
-    index_bits: Any,
-    least_shift: Any,
-    histogram: Any,
-    sums: Any,
-    found: Any,
+    lists: Any, smallest: Any, most: Any, least_shift: Any, histogram: Any, sums: Any, found: Any
 ) -> Any:
-    """The most-th largest key of two lists, or that of the smallest score if there are not so many.
+    """The most-th largest key of both lists, or that of the smallest score if there are not so many.
 
     A digit of the key at a time, from the highest; done when no bits from `least_shift` on are left.
     """
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
-    total = first[0] + second[0]
+    total = lists[FIRST, 0] + lists[SECOND, 0]
+    index_bits = _index_bits(lists)
     if thread == 0:
         found[0] = 0
     cuda.syncthreads()
     highest = np.int32(0)
     for k in range(thread, total, threads):
-        _, score = _entry(k, first, first_scores, second, second_scores)
+        _, score = _entry(lists, k)
         highest = max(highest, score)
     cuda.atomic.max(found, 0, highest)
     cuda.syncthreads()
-    end = _key(found[0], -1, index_bits)
+    end = (np.int64(found[0]) + 1) << index_bits
     cuda.syncthreads()
     shift = 0
     while end >> shift > BINS:
@@ -233,7 +235,7 @@ def _least_key(
             histogram[k] = 0
         cuda.syncthreads()
         for k in range(thread, total, threads):
-            index, score = _entry(k, first, first_scores, second, second_scores)
+            index, score = _entry(lists, k)
             key = _key(score, index, index_bits)
             if score >= smallest and key >> (shift + _DIGIT) == prefix:
                 cuda.atomic.add(histogram, (key >> shift) & (BINS - 1), 1)
@@ -248,108 +250,93 @@ def _least_key(
         shift -= _DIGIT
 
 
-def narrow(
-    first: Any,
-    first_scores: Any,
-    second: Any,
-    second_scores: Any,
-    smallest: Any,
-    most: Any,
-    index_bits: Any,
-    state: Any,
-) -> None:
+def narrow(lists: Any, smallest: Any, most: Any, state: Any) -> None:
     """Turn to the targets not listed yet whose bound reaches the most-th best exact score; one block.
 
     Args:
-        first, second: lists.
-        first_scores, second_scores: int32, by place in the list, ≥ 0.
+        lists: int32 [LISTS, n].
         smallest: int64, 0 … 2³¹, score that is needed.
         most: int64 ≥ 1.
-        index_bits: int64 ≤ 31, bits of an index.
         state: int32 [STATE].
     """
     histogram = cuda.shared.array(BINS, int32)
     sums = cuda.shared.array(THREADS, int32)
     found = cuda.shared.array(2, int32)
-    least = _least_key(
-        first, first_scores, second, second_scores, smallest, most, index_bits, index_bits,
-        histogram, sums, found,
-    )  # fmt: skip
+    index_bits = _index_bits(lists)
+    least = _least_key(lists, smallest, most, index_bits, histogram, sums, found)
     if cuda.threadIdx.x == 0:
         state[UPPER] = state[LOWER]
         state[LOWER] = min(least >> index_bits, _ABOVE_ALL)
 
 
-def choose(
-    first: Any,
-    first_scores: Any,
-    second: Any,
-    second_scores: Any,
-    count: Any,
-    smallest: Any,
-    most: Any,
-    index_bits: Any,
-    marks: Any,
-    ranks: Any,
-    chosen: Any,
-) -> None:
-    """Write the best of two lists by index; one block.
+def choose(lists: Any, count: Any, smallest: Any, most: Any, scratch: Any, chosen: Any) -> None:
+    """Write the best of both lists by index; one block.
+
+    Targets are put into groups of neighbours, and their places in a group are counted.
 
     Args:
-        first, first_scores, second, second_scores, smallest, most, index_bits: as for `narrow`.
+        lists, smallest, most: as for `narrow`.
         count: int64, targets.
-        marks: uint32 [≥ count / 32], a bit for each target, zeros between calls.
-        ranks: int32 [≥ count / 32], overwritten.
+        scratch: int64 [most].
         chosen: int32 [1 + 2 · most], to be filled: how many; their indices; from 1 + most on their scores.
     """
     histogram = cuda.shared.array(BINS, int32)
     sums = cuda.shared.array(THREADS, int32)
     found = cuda.shared.array(2, int32)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
-    least = _least_key(
-        first, first_scores, second, second_scores, smallest, most, index_bits, 0, histogram, sums, found
-    )
-    total = first[0] + second[0]
-    for k in range(thread, total, threads):
-        index, score = _entry(k, first, first_scores, second, second_scores)
-        if _key(score, index, index_bits) >= least:
-            cuda.atomic.or_(marks, index >> 5, np.uint32(1 << (index & 31)))
+    least = _least_key(lists, smallest, most, 0, histogram, sums, found)
+    total = lists[FIRST, 0] + lists[SECOND, 0]
+    index_bits = _index_bits(lists)
+    shift = 0
+    while count >> shift >= BINS:
+        shift += 1
     cuda.syncthreads()
-    words = (count + 31) // 32
-    each = (words + threads - 1) // threads
+    for k in range(thread, BINS, threads):
+        histogram[k] = 0
+    cuda.syncthreads()
+    for k in range(thread, total, threads):
+        index, score = _entry(lists, k)
+        if _key(score, index, index_bits) >= least:
+            cuda.atomic.add(histogram, index >> shift, 1)
+    cuda.syncthreads()
+    each = BINS // threads
     own = 0
-    for w in range(thread * each, min((thread + 1) * each, words)):
-        own += cuda.popc(np.int64(marks[w]))
+    for k in range(thread * each, (thread + 1) * each):
+        own += histogram[k]
     _sum_onwards(own, sums)
-    rank = sums[0] - sums[thread]
-    for w in range(thread * each, min((thread + 1) * each, words)):
-        ranks[w] = rank
-        rank += cuda.popc(np.int64(marks[w]))
+    begin = sums[0] - sums[thread]
+    for k in range(thread * each, (thread + 1) * each):
+        inside = histogram[k]
+        histogram[k] = begin
+        begin += inside
     cuda.syncthreads()
+    # where a group begins becomes where it ends
     for k in range(thread, total, threads):
-        index, score = _entry(k, first, first_scores, second, second_scores)
+        index, score = _entry(lists, k)
         if _key(score, index, index_bits) >= least:
-            before = np.int64(marks[index >> 5]) & ((1 << (index & 31)) - 1)
-            place = 1 + ranks[index >> 5] + cuda.popc(before)
-            chosen[place] = index
-            chosen[place + most] = score
+            scratch[cuda.atomic.add(histogram, index >> shift, 1)] = index << 32 | score
     cuda.syncthreads()
-    for k in range(thread, total, threads):
-        index, score = _entry(k, first, first_scores, second, second_scores)
-        if _key(score, index, index_bits) >= least:
-            marks[index >> 5] = 0
+    for k in range(thread, sums[0], threads):
+        entry = scratch[k]
+        index = entry >> 32
+        group = index >> shift
+        place = 0
+        if group > 0:
+            place = histogram[group - 1]
+        for other in range(place, histogram[group]):
+            if scratch[other] < entry:
+                place += 1
+        chosen[1 + place] = index
+        chosen[1 + place + most] = entry & 0x7FFFFFFF
     if thread == 0:
         chosen[0] = sums[0]
 
 
-_NUMBER, _LIST, _WORDS = types.int64, types.int32[::1], types.int64[::1]
-_LISTS = _LIST, _LIST, _LIST, _LIST
+_NUMBER, _LIST, _LISTS, _WORDS = types.int64, types.int32[::1], types.int32[:, ::1], types.int64[::1]
 SIGNATURES = {
-    count_bounds: types.void(_WORDS, _NUMBER, _NUMBER, _NUMBER, _LIST, _LIST, _LIST, _LIST),
+    count_bounds: types.void(_WORDS, _NUMBER, _NUMBER, _NUMBER, _LIST, _LIST, _LISTS),
     list_bounds: types.void(_WORDS, _NUMBER, _LIST, _LIST),
-    narrow: types.void(*_LISTS, _NUMBER, _NUMBER, _NUMBER, _LIST),
-    choose: types.void(
-        *_LISTS, _NUMBER, _NUMBER, _NUMBER, _NUMBER, types.uint32[::1], _LIST, _LIST
-    ),
-}  # fmt: skip
-"""Kernels, all for blocks of up to THREADS."""
+    narrow: types.void(_LISTS, _NUMBER, _NUMBER, _LIST),
+    choose: types.void(_LISTS, _NUMBER, _NUMBER, _NUMBER, _WORDS, _LIST),
+}
+"""Of the kernels, all for blocks of up to THREADS."""

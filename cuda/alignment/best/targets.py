@@ -10,6 +10,11 @@ from numba.core import config
 
 from cuda.alignment.best.kernel import (
     BINS,
+    FIRST,
+    FIRST_SCORES,
+    LISTS,
+    SECOND,
+    SECOND_SCORES,
     SIGNATURES,
     STATE,
     THREADS,
@@ -20,11 +25,9 @@ from cuda.alignment.best.kernel import (
 )
 from cuda.alignment.compiled import compiled_kernel
 
-_INDEX_BITS = (22, 31)
-"""Of keys; the fewer, the fewer passes."""
-
-_FIRST = 2
-"""Targets in the first list for each that is wanted: with more, fewer queries need a second list."""
+_EXTRA = 4
+"""One in so many is added to the targets of the first list: then the second is rarely needed, and long ones,
+which the list waits for, are few."""
 
 # threads of the simulator are the host's; two blocks show that they share work
 _SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 4
@@ -68,7 +71,7 @@ class BestTargets:
         allocate: (count, dtype) → device array of at least so many; may raise.
     """
 
-    bytes_per_target = 19
+    bytes_per_target = 18
     """Device memory for each target of `room`."""
 
     def __init__(
@@ -81,7 +84,6 @@ class BestTargets:
     ) -> None:
         self._most, self._smallest = most, min(max(smallest, 0), 2**31)
         self._room, self._stream = room, stream
-        self._index_bits = _INDEX_BITS[room > 2 ** _INDEX_BITS[0]]
 
         def buffer(count: int, kind: type) -> Any:
             return allocate(count, np.dtype(kind))[:count]
@@ -91,11 +93,10 @@ class BestTargets:
             array.copy_to_device(np.zeros(count, kind), stream=stream)
             return array
 
-        self._words = buffer(-(-max(room, 1) // 4), np.int64)
-        self._first, self._second = buffer(room + 1, np.int32), buffer(room + 1, np.int32)
-        self._first_scores, self._second_scores = buffer(room + 1, np.int32), buffer(room + 1, np.int32)
-        self._marks, self._ranks = zeros(room // 32 + 1, np.uint32), buffer(room // 32 + 1, np.int32)
+        self._words = buffer(room // 4 + 1, np.int64)
+        self._lists = buffer(LISTS * (room + 1), np.int32).reshape(LISTS, room + 1)
         self._histogram, self._state = zeros(BINS, np.int32), zeros(STATE, np.int32)
+        self._scratch = buffer(most, np.int64)
         blocks, threads = _SIMULATED_BLOCKS, _SIMULATED_THREADS
         if not config.ENABLE_CUDASIM:
             blocks, threads = cuda.get_current_device().MULTIPROCESSOR_COUNT, THREADS
@@ -108,8 +109,14 @@ class BestTargets:
         self._views = self._viewed(room)
 
     def _viewed(self, count: int) -> _Views:
-        lists = self._first[: count + 1], self._first_scores, self._second[: count + 1], self._second_scores
-        return _Views(count, self._words.view(np.int16)[:count], *lists)
+        return _Views(
+            count,
+            self._words.view(np.int16)[:count],
+            self._lists[FIRST, : count + 1],
+            self._lists[FIRST_SCORES, : count + 1],
+            self._lists[SECOND, : count + 1],
+            self._lists[SECOND_SCORES, : count + 1],
+        )
 
     def find(self, query: Scorer, residues: Any, offsets: Any, lengths: Any, found: Any) -> None:
         """Find the best targets; returns at once, the work is queued on the stream.
@@ -132,20 +139,17 @@ class BestTargets:
             # most chunks are alike, and a view takes longer than a launch
             self._views = self._viewed(count)
         views, stream = self._views, self._stream
-        targets, lists = (residues, offsets, lengths), (
-            views.first, views.first_scores, views.second, views.second_scores
-        )  # fmt: skip
-        limits = self._smallest, self._most, self._index_bits
+        targets, limits = (residues, offsets, lengths), (self._smallest, self._most)
         if count:
             query.bounds(*targets, views.bounds, stream)
         self._count_bounds(
-            self._words, count, min(self._smallest, BINS - 1), _FIRST * self._most,
-            self._histogram, self._state, views.first, views.second,
+            self._words, count, min(self._smallest, BINS - 1), self._most + self._most // _EXTRA,
+            self._histogram, self._state, self._lists,
         )  # fmt: skip
         if count:
             self._list_bounds(self._words, count, self._state, views.first)
             query.rescore(*targets, views.first, views.first_scores, stream)
-            self._narrow(*lists, *limits, self._state)
+            self._narrow(self._lists, *limits, self._state)
             self._list_bounds(self._words, count, self._state, views.second)
             query.rescore(*targets, views.second, views.second_scores, stream)
-        self._choose(*lists, count, *limits, self._marks, self._ranks, found)
+        self._choose(self._lists, count, *limits, self._scratch, found)

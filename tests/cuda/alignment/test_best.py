@@ -109,12 +109,14 @@ def test_ties_and_extremes(scores: list[int], excess: int) -> None:
 @works
 def test_only_what_can_belong_to_the_best_is_scored() -> None:
     scores = np.arange(100)
-    assert sorted(Finder(5, 15, 100).check(scores, scores)) == list(range(90, 100))
-    # the first ten by bound are not the best: what could be better than the fifth of them is 95 and more
+    finder = Finder(8, 0, 100)
+    for _ in range(2):
+        assert sorted(finder.check(scores, scores)) == list(range(90, 100))
+    # the first ten by bound are not the best: what reaches the eighth of them could be
     bounds = np.where(scores < 10, 120 + scores, scores)
-    assert sorted(Finder(5, 0, 100).check(scores, bounds)) == list(range(100))
-    scores[5:10] = 95
-    assert sorted(Finder(5, 0, 100).check(scores, bounds)) == [*range(10), *range(95, 100)]
+    assert sorted(finder.check(scores, bounds)) == list(range(100))
+    scores[2:10] = 95
+    assert sorted(finder.check(scores, bounds)) == [*range(10), *range(95, 100)]
 
 
 @works
@@ -147,6 +149,16 @@ def test_chunks_of_all_sizes_query_after_query() -> None:
     for count in (50, 50, 3, 0, 41, 0, 50):
         scores = rng.integers(0, 30, count)
         finder.check(scores, loose(scores, rng))
+
+
+@works
+@pytest.mark.parametrize("most", [20, 100])
+def test_neighbours_among_thousands(most: int) -> None:
+    rng = np.random.default_rng(most)
+    scores = np.zeros(9000, np.int64)
+    for first in (0, 4001, 8975):
+        scores[first : first + 25] = rng.integers(15, 19, 25)
+    Finder(most, 15, 9000).check(scores, scores + rng.integers(0, 3, 9000))
 
 
 @works
