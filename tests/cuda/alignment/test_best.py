@@ -112,6 +112,8 @@ def test_only_what_can_belong_to_the_best_is_scored() -> None:
     finder = Finder(8, 0, 100)
     for _ in range(2):
         assert sorted(finder.check(scores, scores)) == list(range(90, 100))
+    # where the last targets were there is something left
+    assert sorted(finder.check(scores[:97], scores[:97])) == list(range(87, 97))
     # the first ten by bound are not the best: what reaches the eighth of them could be
     bounds = np.where(scores < 10, 120 + scores, scores)
     assert sorted(finder.check(scores, bounds)) == list(range(100))
