@@ -75,7 +75,7 @@ class Prepared:
 
 
 @cache
-def _side_stream(device: Any, number: int) -> Any:
+def _side_stream(device: int, number: int) -> Any:
     return cuda.stream()
 
 
@@ -232,7 +232,7 @@ class Rows:
             for k in range(count):
                 self.launch(prepared, k, self.stream)
             return
-        device = cuda.get_current_device()
+        device = getattr(cuda.get_current_device(), "id", 0)
         ready = cuda.event()
         ready.record(self.stream)
         finished = []
