@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cuda.alignment import intrinsics
+from cuda.alignment import assembly, intrinsics
 
 _lock = threading.Lock()
 
@@ -25,7 +25,8 @@ def _toolchain() -> bytes:
     """What else the machine code depends on."""
     import numba_cuda
 
-    return Path(intrinsics.__file__).read_bytes() + numba_cuda.__version__.encode()
+    sources = b"".join(Path(module.__file__).read_bytes() for module in (assembly, intrinsics))
+    return sources + numba_cuda.__version__.encode()
 
 
 def generated_function(

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numba import cuda
 
+from cuda.alignment.best.query import QueryFilter
+from cuda.alignment.best.targets import BestTargets
 from cuda.alignment.gotoh import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
-from msa.gpu.adapter import BestTargets, QueryFilter
 from msa.gpu.devices import Gpu, GpuUnavailable
 from msa.gpu.gather import gathered
 from msa.gpu.memory import (
@@ -332,6 +333,11 @@ class Worker:
         return self._targets.lengths[chosen]
 
     @property
+    def allocate(self) -> Allocate:
+        """How GPU memory is taken."""
+        return self._settings.allocate
+
+    @property
     def kernels(self) -> Path:
         """Folder of compiled kernels."""
         return self._settings.kernels
@@ -415,6 +421,7 @@ class Alignment:
                 result = work(
                     piece, self._queries, targets, pairs, gap_open=self._gaps[0], gap_extend=self._gaps[1],
                     stream=worker.stream_for_alignment(), budget=budget, kernels=worker.kernels,
+                    allocate=worker.allocate,
                 )  # fmt: skip
             except Exception as error:
                 if not is_out_of_memory(error):

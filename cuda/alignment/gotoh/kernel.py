@@ -5,42 +5,43 @@ import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from numba import cuda, types
 
 from cuda.alignment.compiled import compiled_kernel, generated_function
 from cuda.alignment.gotoh import arithmetic
-from cuda.alignment.gotoh.source import LETTERS, NIBBLE, Shape, packed_source, wide_source
+from cuda.alignment.gotoh.sorting import QUERY
+from cuda.alignment.gotoh.source import (
+    ENTRY,
+    LETTERS,
+    NIBBLE,
+    STARTS,
+    Shape,
+    packed_source,
+    wide_source,
+)
 
 Kind = Literal["packed", "wide", "traced"]
 
 
-def _array(kind: Any, dimensions: int = 1) -> Any:
-    return types.Array(kind, dimensions, "C")
+def _array(kind: Any) -> Any:
+    return types.Array(kind, 1, "C")
 
 
-_TARGETS = _array(types.uint8), _array(types.int64), _array(types.int32)
-_WORK = _array(types.int64), _array(types.int64), _array(types.int32, 2), _array(types.int32, 2)
-_FOUND = _array(types.int32, 2)
-_WIDE = types.void(
-    *_TARGETS, *_WORK, types.int32, types.int32, _array(types.int32, 2), _array(types.int64),
-    _array(types.int32), _array(types.int64), _FOUND,
+_BYTES, _WORDS, _LONG_WORDS = _array(types.uint8), _array(types.int32), _array(types.int64)
+# residues, offsets, lengths, target, order, profiles, table, blocks, opening, extending
+_ROWS = (
+    _BYTES, _LONG_WORDS, _WORDS, _LONG_WORDS, _WORDS, _WORDS, _WORDS, types.int64, types.int32, types.int32,
 )  # fmt: skip
-SIGNATURES: dict[Kind, Any] = {
-    "packed": types.void(*_TARGETS, *_WORK, types.int32, types.int32, _FOUND),
-    "wide": _WIDE,
-    "traced": _WIDE,
-}
+_WIDE = types.void(*_ROWS, _LONG_WORDS, _WORDS, _WORDS, _WORDS)
+SIGNATURES: dict[Kind, Any] = {"packed": types.void(*_ROWS, _WORDS), "wide": _WIDE, "traced": _WIDE}
 WALK_SIGNATURE = types.void(
-    *_TARGETS[:2], _array(types.int64), _array(types.int64), _array(types.int32), _array(types.int16, 2),
-    _array(types.uint8), _array(types.int64), _array(types.int32), _array(types.int64), *[types.int64] * 5,
-    _FOUND, _array(types.int64), _array(types.int32), _FOUND,
+    _BYTES, _LONG_WORDS, _LONG_WORDS, _WORDS, _WORDS, _array(types.int16), _BYTES, _WORDS, _LONG_WORDS,
+    *[types.int64] * 3, _WORDS, _WORDS, _WORDS,
 )  # fmt: skip
-PACK_SIGNATURE = types.void(
-    _array(types.int64), _array(types.int64), _array(types.int32), _FOUND, _array(types.int64),
-    _array(types.int32),
-)  # fmt: skip
+PACK_SIGNATURE = types.void(_LONG_WORDS, _WORDS, _WORDS, _WORDS)
 WALK_THREADS = 32
+PATH = 9
+"""Numbers per pair in `paths`."""
 
 
 def source(kind: Kind, shape: Shape) -> str:
@@ -71,63 +72,60 @@ def row_kernel(kind: Kind, shape: Shape, folder: Path | None) -> Any:
 def walk(  # type: ignore[no-untyped-def]
     residues,
     offsets,
-    chosen,
-    places,
+    target,
+    query,
     queries,
     scores,
     codes,
-    query_starts,
     directions,
-    direction_starts,
-    lanes,
-    columns,
+    starts,
     unknown,
     gap_open,
     gap_extend,
     ends,
-    run_starts,
     runs,
-    found,
+    paths,
 ):
     """Follow the paths of a batch back from their ends, one thread each.
 
     Args:
         residues: uint8 [bytes], of the database.
         offsets: int64 [targets].
-        chosen, places: int64 [batch], target and row of `ends`, `queries` and `found` of each.
-        queries: int32 [n], index in query_starts.
-        scores: int16 [query residues, 32], the profiles one after the other.
+        target, query: int64 and int32 [batch].
+        queries: int32 [QUERY · queries], as in `cuda.alignment.gotoh.sorting`.
+        scores: int16 [query residues · 32], the profiles one after the other.
         codes: uint8 [query residues].
-        query_starts: int64 [queries].
         directions: int32, path bits as the traced kernel leaves them.
-        direction_starts: int64 [batch].
-        lanes, columns: shape of that kernel.
+        starts: int64 [STARTS · batch], of each pair's bits and of the room for its runs, among others.
         unknown: letter that never counts as identical.
         gap_open, gap_extend: half-bits.
-        ends: int32 [n, 3], score, last query and target position.
-        run_starts: int64 [batch], room for each path in `runs`.
+        ends: int32 [ENTRY · (batch + 1)], scores ≥ 1.
         runs: int32, to be filled, last run first: length · 4 + operation.
-        found: int32 [n, 8], to be filled; see `Alignments`.
+        paths: int32 [PATH · batch + 1], to be filled: for each the row of `Alignments.found` and a number for
+            `pack_runs`; then 0.
     """
     p = cuda.grid(1)
-    if p >= chosen.shape[0]:
+    if p == 0:
+        paths[PATH * query.shape[0]] = 0
+    if p >= query.shape[0]:
         return
-    place = places[p]
-    h = ends[place, 0]
-    if h <= 0:
-        return
-    i = ends[place, 1]
-    j = ends[place, 2]
-    start = offsets[chosen[p]]
-    profile = query_starts[queries[place]]
-    base = direction_starts[p]
+    h = ends[ENTRY * p + ENTRY]
+    i = ends[ENTRY * p + ENTRY + 1]
+    j = ends[ENTRY * p + ENTRY + 2]
+    start = offsets[target[p]]
+    own = QUERY * query[p]
+    profile = queries[own]
+    lanes = queries[own + 2]
+    columns = queries[own + 3]
+    base = starts[STARTS * p + 1]
+    room = starts[STARTS * p + 2]
+    path = PATH * p
     steps = j + lanes
     words = columns // 8
     width = lanes * columns
-    room = run_starts[p]
-    found[place, 0] = h
-    found[place, 2] = i
-    found[place, 4] = j
+    paths[path] = h
+    paths[path + 2] = i
+    paths[path + 4] = j
     identical = 0
     total = 0
     count = 0
@@ -156,11 +154,11 @@ def walk(  # type: ignore[no-untyped-def]
                 break
         if follow == 0:
             letter = min(residues[start + j] & 31, LETTERS - 1)
-            h -= scores[profile + i, letter]
+            h -= scores[32 * (profile + i) + letter]
             if letter == codes[profile + i] and letter != unknown:
                 identical += 1
-            found[place, 1] = i
-            found[place, 3] = j
+            paths[path + 1] = i
+            paths[path + 3] = j
             i -= 1
             j -= 1
             length = 1
@@ -174,27 +172,29 @@ def walk(  # type: ignore[no-untyped-def]
             runs[room + count] = 4 * length + operation
             count += 1
             last = operation
-    found[place, 5] = identical
-    found[place, 6] = total
-    found[place, 7] = count
+    paths[path + 5] = identical
+    paths[path + 6] = total
+    paths[path + 7] = count
 
 
-def pack_runs(places, run_starts, runs, found, packed_starts, packed):  # type: ignore[no-untyped-def]
-    """Put the paths of a batch one after the other, first run first, one thread each.
+def pack_runs(starts, runs, paths, packed):  # type: ignore[no-untyped-def]
+    """Bring the runs of a batch together, each path's first run first, one thread each.
 
     Args:
-        places: int64 [batch].
-        run_starts: int64 [batch], where each path is in `runs`, last run first.
-        runs: int32.
-        found: int32 [n, 8], with the number of runs last.
-        packed_starts: int64 [batch], where each goes in `packed`.
+        starts: int64 [STARTS · batch], of the room for each path's runs, among others.
+        runs: int32, from `walk`.
+        paths: int32 [PATH · batch + 1], from `walk`: the number of a path's runs is read, where they begin in
+            `packed` is written, and at the end how many there are of all paths. Paths come in any order.
         packed: int32, to be filled.
     """
     p = cuda.grid(1)
-    if p < places.shape[0]:
-        count = found[places[p], 7]
+    if p < starts.shape[0] // STARTS:
+        count = paths[PATH * p + 7]
+        to = cuda.atomic.add(paths, paths.shape[0] - 1, count)
+        paths[PATH * p + 8] = to
+        last = starts[STARTS * p + 2] + count - 1
         for k in range(count):
-            packed[packed_starts[p] + k] = runs[run_starts[p] + count - 1 - k]
+            packed[to + k] = runs[last - k]
 
 
 def walk_kernel() -> Any:
@@ -205,27 +205,3 @@ def walk_kernel() -> Any:
 def pack_runs_kernel() -> Any:
     """`pack_runs`, compiled for the current GPU."""
     return compiled_kernel(pack_runs, PACK_SIGNATURE, (WALK_THREADS, 1))
-
-
-def arranged_profile(profile: np.ndarray, kind: Kind, shape: Shape) -> np.ndarray:
-    """A profile as the row kernels read it.
-
-    Args:
-        profile: int16 [query length ≥ 1, 32], half-bits.
-        kind, shape: the kernel.
-
-    Returns:
-        int32 [tiles, letters and PAD · words per lane · lanes]: the scores of a lane's columns for a residue
-        lie in words of four int8 (packed) or two int16, word k of all lanes side by side.
-    """
-    number = np.dtype(np.int8 if kind == "packed" else np.int16)
-    per_word = 4 // number.itemsize
-    words = -(-shape.columns // per_word)
-    tiles = -(-len(profile) // shape.width)
-    lowest = np.iinfo(number).min
-    scores = np.full((tiles * shape.width, LETTERS + 1), lowest, number)
-    scores[: len(profile), :LETTERS] = profile[:, :LETTERS]
-    padded = np.full((tiles, shape.lanes, words * per_word, LETTERS + 1), lowest, number)
-    padded[:, :, : shape.columns] = scores.reshape(tiles, shape.lanes, shape.columns, LETTERS + 1)
-    split = padded.reshape(tiles, shape.lanes, words, per_word, LETTERS + 1)
-    return np.ascontiguousarray(split.transpose(0, 4, 2, 1, 3)).view(np.int32).reshape(tiles, -1)
