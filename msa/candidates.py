@@ -29,9 +29,7 @@ class Candidates:
     alignments: Sequence[LocalAlignment]
 
 
-def wanted_of(
-    wanted: Wanted | None, query: int, targets: np.ndarray, scores: np.ndarray
-) -> np.ndarray:
+def wanted_of(wanted: Wanted | None, query: int, targets: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """bool [n], which candidates of a query to align; without `wanted`, all that score above 0."""
     aligned = scores > 0
     return aligned if wanted is None else aligned & wanted(query, targets, scores)

@@ -404,7 +404,7 @@ class Alignment:
     def _paths(self, kept: np.ndarray) -> list[Alignments]:
         return list(
             self._in_pieces(
-                kept, lambda places, *pairs, **how: trace_paths(*pairs, self._ends[places], **how)
+                kept, lambda places, *pairs, **how: trace_paths(*pairs, ends=self._ends[places], **how)
             )
         )
 

@@ -40,7 +40,19 @@ engine._BATCH = engine._STREAMED_BATCH = 2  # of five queries: the last batch is
 def plain(found: Any) -> list[list[tuple[Any, ...]]]:
     return [
         [
-            (h.target, h.id, h.score, h.evalue, h.bits, h.qstart, h.qend, h.tstart, h.tend, h.cigar, h.identity)
+            (
+                h.target,
+                h.id,
+                h.score,
+                h.evalue,
+                h.bits,
+                h.qstart,
+                h.qend,
+                h.tstart,
+                h.tend,
+                h.cigar,
+                h.identity,
+            )
             for h in hits
         ]
         for _, hits in found

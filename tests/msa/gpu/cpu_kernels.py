@@ -1,4 +1,4 @@
-"""What the engine takes from cuda.alignment, computed on the CPU: under numba's simulator, kernels take minutes."""
+"""What the engine takes from cuda.alignment, computed on the CPU: numba's simulator takes minutes for it."""
 
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,11 @@ class BestTargets:
 def _aligned(queries: Any, targets: Any, pairs: Any, gap_open: int, gap_extend: int) -> list[Any]:
     there = _host(targets.residues, targets.offsets, targets.lengths)
     assert pairs.length.tolist() == there.lengths[pairs.target].tolist()
-    return [
-        align(queries[query].profile, queries[query].codes, there, np.array([target]), gap_open, gap_extend)[0]
-        for query, target in zip(pairs.query.tolist(), pairs.target.tolist(), strict=True)
-    ]
+    found = []
+    for number, target in zip(pairs.query.tolist(), pairs.target.tolist(), strict=True):
+        query = queries[number]
+        found += align(query.profile, query.codes, there, np.array([target]), gap_open, gap_extend)
+    return found
 
 
 def end_positions(
@@ -56,7 +57,7 @@ def end_positions(
 
 
 def trace_paths(
-    queries: Any, targets: Any, pairs: Any, ends: np.ndarray, gap_open: int, gap_extend: int, **how: Any
+    queries: Any, targets: Any, pairs: Any, *, ends: np.ndarray, gap_open: int, gap_extend: int, **how: Any
 ) -> Alignments:
     found = _aligned(queries, targets, pairs, gap_open, gap_extend)
     assert [a.score for a in found] == ends[:, 0].tolist()
