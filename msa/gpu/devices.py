@@ -6,6 +6,8 @@ hundred times as long and its user should know what to mend.
 
 import importlib.metadata
 import os
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,21 @@ def has_nvidia_hardware() -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class Driver:
+    """The NVIDIA driver of this machine.
+
+    Args:
+        cuda: the newest CUDA that it runs.
+        status: what it said to being started, by CUDA's name.
+        count: GPUs that it shows this process.
+    """
+
+    cuda: Version
+    status: str
+    count: int
+
+
 def find_gpu(number: int = 0) -> Gpu:
     """The GPU to search on, its primary context made.
 
@@ -81,42 +98,80 @@ def find_gpu(number: int = 0) -> Gpu:
     """
     if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
         return _simulated(number)
-    driver_version, count = _driver()
-    toolkit_version = _toolkit()
-    if number >= count:
-        raise GpuUnavailable(f"there is no GPU number {number}: the driver shows {count}, counted from 0")
-    from numba import cuda
-
-    try:
-        with cuda.gpus[number]:
-            device = cuda.get_current_device()
-            free, total = map(int, cuda.current_context().get_memory_info())
-    except Exception as error:  # numba's and cuda-core's errors share no class
-        raise GpuUnavailable(f"GPU {number} cannot be opened: {_first_line(error)}") from error
-    name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
-    gpu = Gpu(number, name, tuple(device.compute_capability), driver_version, toolkit_version, free, total)
-    if gpu.capability < OLDEST:
-        raise GpuUnavailable(
-            f"{name} has compute capability {_text(gpu.capability)}; the kernels need {_text(OLDEST)}"
-        )
-    if free < LEAST_FREE_BYTES:
-        raise GpuUnavailable(
-            f"{name} has too little memory: {LEAST_FREE_BYTES >> 20} MiB are asked for, "
-            f"{free >> 20} of {total >> 20} MiB are free"
-        )
-    if driver_version < toolkit_version and not _compiles_and_runs(number):
-        runs = _text(driver_version)
-        raise GpuUnavailable(
-            f"the NVIDIA driver is too old for the CUDA toolkit: it runs CUDA {runs}, and the toolkit is "
-            f"{_text(toolkit_version)}",
-            f"Update the driver, or install the toolkit that it runs: "
-            f"pip install 'cuda-toolkit=={runs}.*' 'nvidia-nvvm=={runs}.*'. {_REMEDY}",
-        )
+    driver = _driver()
+    check_driver(driver, number)
+    gpu = _open(number, driver.cuda, _toolkit())
+    check_gpu(gpu, lambda: _compiles_and_runs(number))
     return gpu
 
 
-def _driver() -> tuple[Version, int]:
-    """The newest CUDA that the driver runs, and how many GPUs it shows."""
+def check_driver(driver: Driver, number: int) -> None:
+    """Whether a driver works and shows the GPU asked for.
+
+    Raises:
+        GpuUnavailable: it does not.
+    """
+    if driver.status == "CUDA_ERROR_NO_DEVICE":
+        raise GpuUnavailable("the NVIDIA driver shows this process no GPU")
+    if driver.status != "CUDA_SUCCESS":
+        raise GpuUnavailable(f"the NVIDIA driver (CUDA {_text(driver.cuda)}) does not start: {driver.status}")
+    if number >= driver.count:
+        raise GpuUnavailable(
+            f"there is no GPU number {number}: the driver shows {driver.count}, counted from 0"
+        )
+
+
+def check_gpu(gpu: Gpu, runs_code: Callable[[], bool]) -> None:
+    """Whether a GPU can be searched on.
+
+    Args:
+        gpu: what was found.
+        runs_code: whether it runs what the toolkit makes; asked only where the driver is older than that.
+
+    Raises:
+        GpuUnavailable: it cannot.
+    """
+    if gpu.capability < OLDEST:
+        raise GpuUnavailable(
+            f"{gpu.name} has compute capability {_text(gpu.capability)}; the kernels need {_text(OLDEST)}"
+        )
+    if gpu.free_bytes < LEAST_FREE_BYTES:
+        raise GpuUnavailable(
+            f"{gpu.name} has too little memory: {LEAST_FREE_BYTES >> 20} MiB are asked for, "
+            f"{gpu.free_bytes >> 20} of {gpu.total_bytes >> 20} MiB are free"
+        )
+    if gpu.driver < gpu.toolkit and not runs_code():
+        runs = _text(gpu.driver)
+        raise GpuUnavailable(
+            f"the NVIDIA driver is too old for the CUDA toolkit: it runs CUDA {runs}, and the toolkit is "
+            f"{_text(gpu.toolkit)}",
+            f"Update the driver, or install the toolkit that it runs: "
+            f"pip install 'cuda-toolkit=={runs}.*' 'nvidia-nvvm=={runs}.*'. {_REMEDY}",
+        )
+
+
+def _open(number: int, driver: Version, toolkit: Version) -> Gpu:
+    """Make the primary context of a GPU that there is, and see what it has."""
+    from numba import cuda
+
+    try:
+        with warnings.catch_warnings():
+            # the bindings warn of an older driver in many words; `check_gpu` says it in one line
+            warnings.filterwarnings("ignore", message="cuda-bindings was built for", category=UserWarning)
+            with cuda.gpus[number]:
+                device = cuda.get_current_device()
+                free, total = map(int, cuda.current_context().get_memory_info())
+    except Exception as error:  # numba's and cuda-core's errors share no class
+        older = f" (the driver runs CUDA {_text(driver)}, and the toolkit is {_text(toolkit)})"
+        raise GpuUnavailable(
+            f"GPU {number} cannot be opened: {_first_line(error)}{older if driver < toolkit else ''}"
+        ) from error
+    name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
+    return Gpu(number, name, tuple(device.compute_capability), driver, toolkit, free, total)
+
+
+def _driver() -> Driver:
+    """The driver, started."""
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -128,14 +183,9 @@ def _driver() -> tuple[Version, int]:
     except Exception as error:  # a missing library is an error of cuda.pathfinder, an old one a RuntimeError
         raise GpuUnavailable("there is no NVIDIA driver (libcuda.so.1 is not found)") from error
     _, version = driver.cuDriverGetVersion()
-    if result == driver.CUresult.CUDA_ERROR_NO_DEVICE:
-        raise GpuUnavailable("the NVIDIA driver shows this process no GPU")
-    if result != driver.CUresult.CUDA_SUCCESS:
-        raise GpuUnavailable(
-            f"the NVIDIA driver (CUDA {_text(_split(version))}) does not start: {result.name}"
-        )
-    _, count = driver.cuDeviceGetCount()
-    return _split(version), int(count)
+    # a driver that has not started counts nothing
+    count = driver.cuDeviceGetCount()[1] if result == driver.CUresult.CUDA_SUCCESS else 0
+    return Driver(_split(version), result.name, int(count))
 
 
 def _toolkit() -> Version:

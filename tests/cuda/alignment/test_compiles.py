@@ -4,81 +4,91 @@ Needs NVIDIA's compiler libraries, and for registers and spills `ptxas`; neither
 """
 
 import os
-import re
-import shutil
-import subprocess
+import pkgutil
+from collections.abc import Callable, Iterator
+from importlib import import_module, resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-numba_cuda = pytest.importorskip("numba.cuda")
+pytest.importorskip("numba.cuda")
+
+import cuda.alignment
+from cuda.alignment.compiled import generated_function
+from cuda.alignment.gapless.generator import Variant, source
+from cuda.alignment.gapless.launch import PACKED_SIGNATURE, WIDE_SIGNATURE
+from cuda.alignment.gapless.launch_table import Launch, launch_table
+from cuda.alignment.gapless.layout import HALF, SHORT, Layout
+from cuda.alignment.gapless.wide import THREADS, gapless_wide
+
 pytestmark = pytest.mark.skipif(
     os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="the simulator compiles nothing"
 )
+TABLES = sorted(
+    file.name.removesuffix(".json")
+    for file in (resources.files("cuda.alignment.gapless") / "tuning").iterdir()
+    if file.name.endswith(".json")
+)
+LAUNCHES = sorted(
+    {launch for table in TABLES for launch in launch_table(table).values()},
+    key=lambda launch: (launch.layout.lanes, launch.layout.columns, launch.threads),
+)
 
-CAPABILITIES = [(8, 0), (9, 0)]
-
-
-@pytest.fixture(scope="module")
-def compiler() -> None:
-    from numba.cuda.cudadrv import nvrtc, nvvm
-
-    try:
-        nvvm.NVVM()
-        nvrtc.get_supported_ccs()
-    except Exception as error:  # the loader's error differs from release to release
-        pytest.skip(f"no NVIDIA compiler libraries: {type(error).__name__}")
-
-
-def ptx_of(function: object, signature: object, capability: tuple[int, int], bounds: tuple[int, int]) -> str:
-    text, _ = numba_cuda.compile_ptx(function, signature, cc=capability, launch_bounds=bounds)
-    return str(text)
+capabilities = pytest.mark.parametrize(
+    "capability", [(8, 0), (9, 0)], ids=lambda pair: f"sm_{pair[0]}{pair[1]}"
+)
 
 
-def assert_no_local_memory(ptx: str, capability: tuple[int, int], folder: Path) -> None:
-    assert ".entry" in ptx and ".local" not in ptx
-    if shutil.which("ptxas"):
-        # the compiler may be newer than ptxas; nothing here needs its version
-        path = folder / "kernel.ptx"
-        path.write_text(re.sub(r"^\.version .*$", ".version 8.0", ptx, flags=re.MULTILINE))
-        arch = f"-arch=sm_{capability[0]}{capability[1]}"
-        command = ["ptxas", "-v", arch, str(path), "-o", str(folder / "kernel.cubin")]
-        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in report, report
+def plain_kernels() -> Iterator[Any]:
+    """The kernels that are functions of modules: those with SIGNATURES by function, for blocks of THREADS."""
+    for found in pkgutil.walk_packages(cuda.alignment.__path__, "cuda.alignment."):
+        module = import_module(found.name)
+        for function, signature in getattr(module, "SIGNATURES", {}).items():
+            if callable(function):
+                label = f"{found.name.removeprefix('cuda.alignment.')}.{function.__name__}"
+                yield pytest.param(function, signature, module.THREADS, id=label)
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES)
-def test_launch_tables(compiler: None, tmp_path: Path, capability: tuple[int, int]) -> None:
-    from cuda.alignment.compiled import generated_function
-    from cuda.alignment.gapless.generator import Variant, source
-    from cuda.alignment.gapless.launch import PACKED_SIGNATURE
-    from cuda.alignment.gapless.launch_table import launch_table
-    from cuda.alignment.gapless.layout import HALF
-
-    for launch in {*launch_table("default").values(), *launch_table("NVIDIA H200").values()}:
-        variant = Variant(launch.layout, HALF, capability >= (9, 0))
-        bounds = (launch.threads, launch.blocks)
-        function = generated_function(source(variant), variant.name, tmp_path, bounds)
-        assert_no_local_memory(ptx_of(function, PACKED_SIGNATURE, capability, bounds), capability, tmp_path)
+def name(launch: Launch) -> str:
+    layout = launch.layout
+    return f"{layout.lanes} lanes of {layout.columns}, {launch.blocks} blocks of {launch.threads}"
 
 
-def test_short_integers(compiler: None, tmp_path: Path) -> None:
-    from cuda.alignment.compiled import generated_function
-    from cuda.alignment.gapless.generator import Variant, source
-    from cuda.alignment.gapless.launch import PACKED_SIGNATURE
-    from cuda.alignment.gapless.layout import SHORT, Layout
-
-    for lanes in (4, 8, 16, 32):
-        variant = Variant(Layout(lanes, 64), SHORT, True)
-        function = generated_function(source(variant), variant.name, tmp_path, (256, 2))
-        assert_no_local_memory(ptx_of(function, PACKED_SIGNATURE, (9, 0), (256, 2)), (9, 0), tmp_path)
+def test_all_tables_are_read() -> None:
+    assert "default" in TABLES and "nvidia_h200" in TABLES and len(LAUNCHES) > 32
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES)
-def test_wide(compiler: None, tmp_path: Path, capability: tuple[int, int]) -> None:
-    from cuda.alignment.gapless.launch import WIDE_SIGNATURE
-    from cuda.alignment.gapless.wide import THREADS, gapless_wide
+@capabilities
+@pytest.mark.parametrize("launch", LAUNCHES, ids=name)
+def test_launch_tables(
+    assert_compiles: Callable[..., None], tmp_path: Path, launch: Launch, capability: tuple[int, int]
+) -> None:
+    variant = Variant(launch.layout, HALF, capability >= (9, 0))
+    bounds = (launch.threads, launch.blocks)
+    function = generated_function(source(variant), variant.name, tmp_path, bounds)
+    assert_compiles(function, PACKED_SIGNATURE, capability, bounds)
 
-    assert_no_local_memory(
-        ptx_of(gapless_wide, WIDE_SIGNATURE, capability, (THREADS, 1)), capability, tmp_path
-    )
+
+@pytest.mark.parametrize("lanes", [4, 8, 16, 32])
+def test_short_integers(assert_compiles: Callable[..., None], tmp_path: Path, lanes: int) -> None:
+    variant = Variant(Layout(lanes, 64), SHORT, True)
+    function = generated_function(source(variant), variant.name, tmp_path, (256, 2))
+    assert_compiles(function, PACKED_SIGNATURE, (9, 0), (256, 2))
+
+
+@capabilities
+def test_wide(assert_compiles: Callable[..., None], capability: tuple[int, int]) -> None:
+    assert_compiles(gapless_wide, WIDE_SIGNATURE, capability, (THREADS, 1))
+
+
+@capabilities
+@pytest.mark.parametrize(("function", "signature", "threads"), list(plain_kernels()))
+def test_plain_kernels(
+    assert_compiles: Callable[..., None],
+    function: Callable[..., None],
+    signature: Any,
+    threads: int,
+    capability: tuple[int, int],
+) -> None:
+    assert_compiles(function, signature, capability, (threads, 1))

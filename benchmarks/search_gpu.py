@@ -1,0 +1,237 @@
+"""Seconds of the whole command `foldcli search` on GPUs, beside the CPU engine and MMseqs2-GPU.
+
+    python benchmarks/search_gpu.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
+        [--devices cuda:0,1 cuda:0,1,2,3] [--cpu] [--mmseqs PATH]
+
+The database is built from the FASTA as often as asked for (ids get a suffix). Every search is a process of
+its own, start-up included: the first ever (empty kernel cache), the second, one query, all queries (best of
+the repeats), all queries with the database passing through GPU memory of a quarter of its size, all on
+several GPUs, and on the CPU. The m8 files of all queries must be equal byte for byte; else the run ends with
+an error.
+
+`--mmseqs` runs MMseqs2 on the same FASTA in the same run: createdb and makepaddedseqdb apart, then
+`search --gpu 1 --prefilter-mode 1` with the same -e and --max-seqs, and identities as our m8 has them
+(--alignment-mode 3), then convertalis. With --device cpu everything runs on the CPU, MMseqs2's gapless
+prefilter too.
+"""
+
+import argparse
+import filecmp
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from msa.compression import read_bytes
+from msa.fasta import read_fasta
+
+SETTINGS = ["--max-seqs", "300", "-e", "1e-3"]
+
+
+def fail(text: str) -> None:
+    raise SystemExit(f"search_gpu: {text}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished process: wall seconds, largest resident set in bytes, what it wrote to stderr."""
+
+    seconds: float
+    peak_bytes: int
+    messages: str
+
+
+def timed(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Run:
+    """Run a command to its end; its failure ends the benchmark."""
+    with log.open("w") as stream:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    messages = log.read_text()
+    if process.returncode:
+        fail(f"{' '.join(command)} ended with {process.returncode}:\n{messages[-2000:]}")
+    return Run(seconds, usage.ru_maxrss * 1024, messages)
+
+
+def write_copies(fasta: Path, times: int, path: Path) -> None:
+    """The FASTA `times` times, plain; ids of the further copies get _1, _2, … behind them."""
+    content = read_bytes(fasta)
+    with path.open("wb") as stream:
+        for copy in range(times):
+            suffix = f"_{copy}".encode() if copy else b""
+            stream.write(re.sub(rb"^(>\S+)", rb"\1" + suffix, content, flags=re.MULTILINE))
+
+
+class Foldcli:
+    """Searches of one database, each in a process of its own.
+
+    Args:
+        folder: for results, logs, and the caches of the first start.
+        database: what is searched.
+        threads: of each process.
+    """
+
+    def __init__(self, folder: Path, database: Path, threads: int) -> None:
+        self._folder, self._database, self._threads = folder, database, threads
+        # numba keeps machine code beside the sources unless it is told where
+        self._environment = os.environ | {
+            "FOLDCLI_CACHE": str(folder / "cache"),
+            "NUMBA_CACHE_DIR": str(folder / "numba"),
+        }
+
+    def search(self, name: str, queries: Path, device: str, options: list[str] | None = None) -> Run:
+        """Search; the table goes to FOLDER/NAME.m8."""
+        command = [sys.executable, "-m", "foldcli", "search", str(queries), str(self._database)]
+        command += ["-o", str(self.table(name)), "--device", device, "--overwrite", "-v", "--log-json"]
+        command += ["--threads", str(self._threads), *SETTINGS, *(options or [])]
+        return timed(command, self._folder / f"{name}.log", self._environment)
+
+    def table(self, name: str) -> Path:
+        return self._folder / f"{name}.m8"
+
+
+def line(label: str, run: Run, remark: str = "") -> None:
+    print(f"{label:44s}{run.seconds:9.2f} s{run.peak_bytes / 2**20:9.0f} MiB  {remark}", flush=True)
+
+
+def stages(run: Run) -> None:
+    """Seconds of the stages, as far as the command's log tells them."""
+    for message in run.messages.splitlines():
+        entry = json.loads(message) if message.startswith("{") else {}
+        for stage, seconds in entry.get("stages", {}).items():
+            print(f"    {stage:40s}{seconds:9.3f} s", flush=True)
+
+
+def assert_equal(foldcli: Foldcli, names: list[str]) -> None:
+    """The tables of these searches are one and the same."""
+    first = foldcli.table(names[0])
+    differing = [n for n in names[1:] if not filecmp.cmp(first, foldcli.table(n), shallow=False)]
+    if differing:
+        fail(f"{', '.join(differing)} differ from {names[0]}: {first.parent}")
+    with first.open("rb") as stream:
+        lines = sum(1 for _ in stream)
+    print(f"equal byte for byte, {lines} lines: {', '.join(names)}", flush=True)
+
+
+class Mmseqs:
+    """MMseqs2 on the same FASTA."""
+
+    def __init__(self, program: str, folder: Path, gpu: bool, threads: int) -> None:
+        self._program, self._folder, self._gpu, self._threads = program, folder, gpu, threads
+        folder.mkdir(exist_ok=True)
+
+    def _run(self, module: str, *arguments: object) -> Run:
+        command = [self._program, module, *map(str, arguments), "-v", "2"]
+        return timed(command, self._folder / f"{module}.log")
+
+    def build(self, fasta: Path) -> None:
+        line("MMseqs2 createdb", self._run("createdb", fasta, self._folder / "targets"))
+        if self._gpu:
+            padded = self._run("makepaddedseqdb", self._folder / "targets", self._folder / "padded")
+            line("MMseqs2 makepaddedseqdb", padded)
+
+    def search(self, queries: Path, name: str) -> tuple[Run, Run]:
+        """Search and convertalis of some queries into FOLDER/NAME.m8."""
+        work = self._folder / name
+        work.mkdir()
+        threads = ("--threads", self._threads)
+        self._run("createdb", queries, work / "queries")
+        targets = self._folder / ("padded" if self._gpu else "targets")
+        databases = work / "queries", targets
+        if self._gpu:
+            found = self._run(
+                "search", *databases, work / "found", work / "tmp", "--gpu", 1, "--prefilter-mode", 1,
+                "--alignment-mode", 3, *SETTINGS, *threads,
+            )  # fmt: skip
+        else:
+            filtered = self._run("ungappedprefilter", *databases, work / "filtered", *SETTINGS, *threads)
+            aligned = self._run(
+                "align", *databases, work / "filtered", work / "found", "--alignment-mode", 3,
+                *SETTINGS[2:], *threads,
+            )  # fmt: skip
+            found = Run(filtered.seconds + aligned.seconds, max(filtered.peak_bytes, aligned.peak_bytes), "")
+        table = self._run("convertalis", *databases, work / "found", self._folder / f"{name}.m8", *threads)
+        return found, table
+
+
+def on_device(options: argparse.Namespace, foldcli: Foldcli, one: Path) -> tuple[Run, list[str]]:
+    """All searches of ours on the chosen device: that of all queries, and the names of its equals."""
+    queries, device = options.queries, options.device
+    line("first start ever", foldcli.search("first", queries, device))
+    second = foldcli.search("second", queries, device)
+    line("second start", second)
+    alone = min((foldcli.search("one", one, device) for _ in range(options.repeats)), key=lambda r: r.seconds)
+    line(f"one query ({len(next(iter(read_fasta(one))).sequence)} residues)", alone)
+    stages(alone)
+    every = min(
+        (foldcli.search("all", queries, device) for _ in range(options.repeats)), key=lambda r: r.seconds
+    )
+    line(f"all queries, {device}", every, f"best of {options.repeats}")
+    stages(every)
+    names = ["all", "first", "second"]
+    for devices in options.devices:
+        name = devices.replace(":", "_").replace(",", "_")
+        several = min(
+            (foldcli.search(name, queries, devices) for _ in range(options.repeats)), key=lambda r: r.seconds
+        )
+        line(f"all queries, {devices}", several, f"{every.seconds / several.seconds:.2f} × {device}")
+        stages(several)
+        names.append(name)
+    return every, names
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--fasta", type=Path, required=True)
+    parser.add_argument("--queries", type=Path, required=True)
+    parser.add_argument("--times", type=int, default=16)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--devices", nargs="*", default=[], help="several GPUs, such as cuda:0,1")
+    parser.add_argument("--mmseqs", help="MMseqs2's program; one with GPU support unless --device cpu")
+    parser.add_argument("--cpu", action="store_true", help="the CPU engine as well")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="where to work; default: TMPDIR")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        fasta, database, one = folder / "targets.fasta", folder / "db", folder / "one.fasta"
+        write_copies(options.fasta, options.times, fasta)
+        records = sorted(read_fasta(options.queries), key=lambda record: len(record.sequence))
+        middle = records[len(records) // 2]
+        one.write_text(f">{middle.header}\n{middle.sequence}\n")
+        command = [sys.executable, "-m", "foldcli", "createdb", str(fasta), "-o", str(database)]
+        line(
+            "foldcli createdb", timed([*command, "--threads", str(options.threads)], folder / "createdb.log")
+        )
+
+        foldcli = Foldcli(folder, database, options.threads)
+        every, names = on_device(options, foldcli, one)
+        if options.cpu and options.device != "cpu":
+            run = foldcli.search("cpu", options.queries, "cpu")
+            line(f"all queries, CPU, {options.threads} threads", run)
+            names.append("cpu")
+        assert_equal(foldcli, names)
+
+        if options.mmseqs:
+            peer = Mmseqs(options.mmseqs, folder / "mmseqs", options.device != "cpu", options.threads)
+            peer.build(fasta)
+            for label, queries in (("one query", one), ("all queries", options.queries)):
+                found, table = peer.search(queries, label.replace(" ", "_"))
+                line(f"MMseqs2 search, {label}", found, f"and {table.seconds:.2f} s of convertalis")
+            ratio = found.seconds / every.seconds
+            with_table = (found.seconds + table.seconds) / every.seconds
+            print(f"MMseqs2 ÷ foldcli, all queries: {ratio:.2f} (with convertalis {with_table:.2f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Why a GPU cannot be used: each reason by name, in one line, with the numbers that decide it."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from msa.gpu.devices import (
+    LEAST_FREE_BYTES,
+    Driver,
+    Gpu,
+    GpuUnavailable,
+    check_driver,
+    check_gpu,
+    find_gpu,
+)
+
+WORKING = Driver(cuda=(13, 0), status="CUDA_SUCCESS", count=2)
+GOOD = Gpu(
+    number=1, name="NVIDIA H200", capability=(9, 0), driver=(13, 0), toolkit=(13, 0),
+    free_bytes=140 * 2**30, total_bytes=141 * 2**30,
+)  # fmt: skip
+
+
+def never() -> bool:
+    raise AssertionError("nobody needs to ask")
+
+
+def reason(check: Callable[[], None]) -> str:
+    with pytest.raises(GpuUnavailable) as caught:
+        check()
+    assert "\n" not in caught.value.reason
+    assert "--device cpu" in caught.value.remedy
+    return caught.value.reason
+
+
+def test_a_good_one() -> None:
+    check_driver(WORKING, 1)
+    check_gpu(GOOD, never)
+    check_gpu(replace(GOOD, driver=(13, 2)), never)
+    check_gpu(replace(GOOD, capability=(8, 0), free_bytes=LEAST_FREE_BYTES), never)
+
+
+def test_no_such_number() -> None:
+    said = reason(lambda: check_driver(WORKING, 2))
+    assert said == "there is no GPU number 2: the driver shows 2, counted from 0"
+
+
+def test_the_driver_shows_none() -> None:
+    driver = Driver((13, 0), "CUDA_ERROR_NO_DEVICE", 0)
+    assert reason(lambda: check_driver(driver, 0)) == "the NVIDIA driver shows this process no GPU"
+
+
+@pytest.mark.parametrize("status", ["CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "CUDA_ERROR_UNKNOWN"])
+def test_the_driver_does_not_start(status: str) -> None:
+    said = reason(lambda: check_driver(Driver((12, 4), status, 0), 0))
+    assert said == f"the NVIDIA driver (CUDA 12.4) does not start: {status}"
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (7, 0), (6, 1)])
+def test_too_old_a_gpu(capability: tuple[int, int]) -> None:
+    gpu = replace(GOOD, name="Tesla T4", capability=capability, driver=(12, 0))
+    said = reason(lambda: check_gpu(gpu, never))
+    assert said == "Tesla T4 has compute capability {}.{}; the kernels need 8.0".format(*capability)
+
+
+def test_too_little_memory() -> None:
+    said = reason(lambda: check_gpu(replace(GOOD, free_bytes=LEAST_FREE_BYTES - 1), never))
+    assert said == "NVIDIA H200 has too little memory: 512 MiB are asked for, 511 of 144384 MiB are free"
+
+
+@pytest.mark.parametrize(("driver", "toolkit"), [((12, 8), (13, 0)), ((13, 0), (13, 1)), ((9, 2), (13, 0))])
+def test_too_old_a_driver(driver: tuple[int, int], toolkit: tuple[int, int]) -> None:
+    gpu = replace(GOOD, driver=driver, toolkit=toolkit)
+    with pytest.raises(GpuUnavailable) as caught:
+        check_gpu(gpu, lambda: False)
+    runs, needs = "{}.{}".format(*driver), "{}.{}".format(*toolkit)
+    assert caught.value.reason == (
+        f"the NVIDIA driver is too old for the CUDA toolkit: it runs CUDA {runs}, and the toolkit is {needs}"
+    )
+    assert f"'cuda-toolkit=={runs}.*'" in caught.value.remedy
+    # one that runs the toolkit's code all the same will do
+    check_gpu(gpu, lambda: True)
+
+
+def driverless() -> bool:
+    try:
+        find_gpu()
+    except GpuUnavailable as error:
+        return "no NVIDIA driver" in error.reason
+    return False
+
+
+@pytest.mark.skipif(not driverless(), reason="this machine has an NVIDIA driver")
+def test_no_driver() -> None:
+    assert (
+        reason(lambda: find_gpu(3) and None) == "there is no NVIDIA driver (libcuda.so.1 is not found)"
+    )  # the number of the GPU does not matter then
+
+
+def simulated(code: str, root: Path) -> str:
+    """What a Python process under numba's simulator prints."""
+    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(root)}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    return run.stdout + run.stderr
+
+
+def test_the_simulator_is_one_gpu(root: Path) -> None:
+    assert "simulator" in simulated("from msa.gpu.devices import find_gpu; print(find_gpu())", root)
+    said = simulated("from msa.gpu.devices import find_gpu; find_gpu(1)", root)
+    assert re.search("GpuUnavailable: there is no GPU number 1: the simulator has one", said)
