@@ -50,16 +50,18 @@ class Connection:
             full = self._unsent_bytes >= ENOUGH_UNREAD_BYTES
             newly, self._full = full and not self._full, full
         if newly:
-            logger.info("%s: its search waits, as it does not read", self.name)
+            logger.debug("%s: its search waits until more of its results are read", self.name)
         return not full
 
     def send(self, message: bytes) -> None:
         with self._lock:
-            if self._gone:
-                return
+            self._keep(message)
+        self._changed(self)
+
+    def _keep(self, message: bytes) -> None:
+        if not self._gone:
             self._unsent.append(memoryview(message))
             self._unsent_bytes += len(message)
-        self._changed(self)
 
     def send_last(self, message: bytes) -> None:
         """Send a message after which there is nothing to say, nor to listen to."""
@@ -69,14 +71,22 @@ class Connection:
         self.closing = True
 
     def finish(self, message: bytes) -> None:
-        # before the client can know: its next request may follow at once
-        self.job = None
-        self.send(message)
+        with self._lock:
+            # at once: who has read this message may ask anew, and who has not is not to be left yet
+            self.job = None
+            self._keep(message)
+        self._changed(self)
 
     @property
     def unsent(self) -> bool:
         """Whether something is left to write."""
         return bool(self._unsent_bytes)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to search for, nor to write."""
+        with self._lock:
+            return self.job is None and not self._unsent_bytes
 
     def received(self) -> Iterator[dict[str, Any]]:
         """The messages that have become complete.

@@ -15,15 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from foldcli.errors import is_bug
+from foldcli.errors import ExitCode, ServerError, describe, is_bug
 from foldcli.logs import logger
 from foldcli.server.connection import Connection
 from foldcli.server.protocol import Hello, SearchRequest, error_message, frame
-from foldcli.server.scheduler import Job, Scheduler
-from msa.errors import InputError, MissingError
+from foldcli.server.scheduler import MOST_CANDIDATES, Job, Scheduler
+from msa.errors import InputError
 
 MOST_CLIENTS = 256
 """Connected at a time; more wait until one leaves."""
+
+MOST_QUERY_RESIDUES = 100_000
+"""Twice as long as the longest protein known; a query's profile takes about a kilobyte a residue."""
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _PEER = struct.Struct("3i")  # process, user, group
@@ -58,7 +61,7 @@ class Server:
         self._connections: set[Connection] = set()
         self._accepted = 0
         self._waiting_room: socket.socket | None = None
-        self._stops = 0
+        self._stopping = self._given_up = False
         self._to_write: deque[Connection] = deque()
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
@@ -67,12 +70,12 @@ class Server:
 
     def stop(self) -> None:
         """Drain; called again, give up what still runs. From a signal's handler or any thread."""
-        self._stops += 1
+        self._given_up, self._stopping = self._stopping, True
         self._wake_up()
 
     def give_up(self) -> None:
         """Stop without waiting for what runs. From a signal's handler or any thread."""
-        self._stops += 2
+        self._given_up = self._stopping = True
         self._wake_up()
 
     def run(self, listener: socket.socket, close_listener: Callable[[], None]) -> None:
@@ -83,7 +86,7 @@ class Server:
             close_listener: called when no more are to be accepted.
         """
         self._listen(listener)
-        while not self._stops:
+        while not self._stopping:
             self._step(None)
         if self._waiting_room is None:
             self._selector.unregister(listener)
@@ -96,16 +99,16 @@ class Server:
         running = sum(connection.job is not None for connection in self._connections)
         logger.info("stopping: no more requests are taken, %d are running", running)
         for connection in list(self._connections):
-            if connection.job is None and not connection.unsent:
-                self._refuse(connection, _stopping())
-        while self._connections and self._stops == 1 and (left := deadline - time.monotonic()) > 0:
+            if connection.idle:
+                self._dismiss(connection, _stopping())
+        while self._connections and not self._given_up and (left := deadline - time.monotonic()) > 0:
             self._step(left)
             for connection in list(self._connections):
-                if connection.job is None and not connection.unsent:
+                if connection.idle:
                     self._close(connection)
         for connection in list(self._connections):
             logger.warning("%s: given up, as the server stops", connection.name)
-            self._refuse(connection, _stopping())
+            self._dismiss(connection, _stopping())
             self._close(connection)
 
     def _step(self, seconds: float | None) -> None:
@@ -138,23 +141,41 @@ class Server:
         """Queue a request, or answer why not."""
         if connection.job is not None:
             raise InputError("a request before the last one has been answered")
-        if self._stops:
+        if self._stopping:
             raise _stopping()
         try:
-            request = SearchRequest.of(message, self._settings.threads)
+            request = self._request(message)
         except InputError as error:
             logger.warning("%s: refused: %s", connection.name, error)
             connection.send(frame(error_message(error)))
             return
-        # more targets than there are need no room on the device
-        most = min(request.settings.max_seqs, self._hello.sequences)
-        request = replace(request, settings=replace(request.settings, max_seqs=most))
         connection.job = Job(request, connection)
         self._scheduler.submit(connection.job)
 
+    def _request(self, message: dict[str, Any]) -> SearchRequest:
+        """
+        Raises:
+            InputError: it is none, or more than this server can hold.
+        """
+        request = SearchRequest.of(message, self._settings.threads)
+        for query in request.queries:
+            if len(query.sequence) > MOST_QUERY_RESIDUES:
+                raise InputError(
+                    f"query {query.id!r} has {len(query.sequence):,} residues: this server takes up to "
+                    f"{MOST_QUERY_RESIDUES:,}"
+                )
+        # more than there are would only take room on the device
+        most = min(request.settings.max_seqs, self._hello.sequences)
+        if most > MOST_CANDIDATES:
+            raise InputError(f"max_seqs is {most:,}: this server takes up to {MOST_CANDIDATES:,}")
+        return replace(request, settings=replace(request.settings, max_seqs=most))
+
     def _refuse(self, connection: Connection, error: Exception) -> None:
+        logger.warning("%s: refused: %s", connection.name, describe(error))
+        self._dismiss(connection, error)
+
+    def _dismiss(self, connection: Connection, error: Exception) -> None:
         """Answer an error as the last thing that is said to a client."""
-        logger.warning("%s: refused: %s", connection.name, error)
         self._drop(connection)
         connection.send_last(frame(error_message(error)))
         self._write(connection)
@@ -233,5 +254,5 @@ class Server:
         woken.recv(4096)
 
 
-def _stopping() -> MissingError:
-    return MissingError("the server is stopping", "Start it again, and then the same command again.")
+def _stopping() -> ServerError:
+    return ServerError("the server is stopping; run this again once it is back", ExitCode.MISSING)

@@ -59,6 +59,7 @@ class Service:
         _on_stop_signals(signal.default_int_handler)
         try:
             with claimed(self.path):
+                logger.info("loading %s", self.db)
                 searcher = open_here(self.db, self.device)
                 search = _SearchThread(searcher, self.settings.threads)
                 search.start()
@@ -137,7 +138,7 @@ class _SearchThread(Thread):
         yield from self._searcher.search_many(queries, settings)
 
     def _check(self) -> None:
-        """Search the whole database with its longest target, which finds at least itself, with a high score."""
+        """Search with the longest target, which finds at least itself, and with a high score."""
         targets = self._searcher.targets
         query = FastaRecord("check", (targets.sequence(len(targets) - 1) * _CHECK_RESIDUES)[:_CHECK_RESIDUES])
         settings = SearchSettings(threads=self._threads)
