@@ -128,9 +128,7 @@ def main() -> None:
 
     hello = remote.hello
     print(f"{hello.database}: {hello.sequences:,} sequences, {hello.residues:,} residues, on {hello.device}")
-    print(
-        f"queries of {asked.residues} residues; {hits / asked.times:.0f} hits a query; ready after {ready:.1f} s"
-    )
+    print(f"queries of {asked.residues} residues, {hits / asked.times:.0f} hits each; ready in {ready:.1f} s")
     print(
         f"{'milliseconds':<34}{'n':>6}{'first':>10}{'median':>10}{'p95':>10}{'of which':>10}{'searching':>10}"
     )

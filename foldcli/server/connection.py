@@ -42,13 +42,12 @@ class Connection:
         self._lock = Lock()
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
-        self._full = False
+        self._told_to_wait = False
         self._gone = False
 
     def has_room(self) -> bool:
-        with self._lock:
-            full = self._unsent_bytes >= ENOUGH_UNREAD_BYTES
-            newly, self._full = full and not self._full, full
+        full = self.full
+        newly, self._told_to_wait = full and not self._told_to_wait, full
         if newly:
             logger.debug("%s: its search waits until more of its results are read", self.name)
         return not full
@@ -76,6 +75,11 @@ class Connection:
             self.job = None
             self._keep(message)
         self._changed(self)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is left to write that nothing should be added to it."""
+        return self._unsent_bytes >= ENOUGH_UNREAD_BYTES
 
     @property
     def unsent(self) -> bool:

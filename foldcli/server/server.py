@@ -146,7 +146,7 @@ class Server:
         try:
             request = self._request(message)
         except InputError as error:
-            logger.warning("%s: refused: %s", connection.name, error)
+            logger.info("%s: refused: %s", connection.name, error)
             connection.send(frame(error_message(error)))
             return
         connection.job = Job(request, connection)
@@ -192,7 +192,9 @@ class Server:
         if connection.closing and not connection.unsent:
             self._close(connection)
             return
-        wanted = (0 if connection.closing else _READ) | (_WRITE if connection.unsent else 0)
+        # who does not read answers gets to ask no more; that it has died shows in writing too
+        reads = not connection.closing and not connection.full
+        wanted = (_READ if reads else 0) | (_WRITE if connection.unsent else 0)
         self._selector.modify(connection.peer, wanted, connection)
 
     def _drop(self, connection: Connection) -> None:

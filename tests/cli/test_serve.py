@@ -482,6 +482,19 @@ def test_a_client_that_does_not_read_blocks_nobody(shared: Server) -> None:
     assert [m["hits"] for m in again[:-1]] == [m["hits"] for m in messages[250:260]]
 
 
+def test_a_client_that_asks_and_does_not_read_is_not_listened_to(serve: Callable[..., Server]) -> None:
+    server = serve()
+    client = Client(server.path)
+    client.socket.settimeout(2)
+    wrong = (struct.pack(">I", 14) + b'{"type": "no"}') * 10_000
+    with pytest.raises(TimeoutError):
+        for _ in range(100):
+            client.socket.sendall(wrong)
+    assert works(server)
+    client.close()
+    assert works(server)
+
+
 def test_one_query_does_not_wait_for_all_of_anothers(serve: Callable[..., Server]) -> None:
     server = serve()
     large, small = Client(server.path), Client(server.path)
