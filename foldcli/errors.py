@@ -59,17 +59,7 @@ class ServerError(Exception):
 
 
 class ServerLost(ServerError):
-    """A search server that went away before it had answered.
-
-    Args:
-        path: its socket.
-    """
-
-    def __init__(self, path: os.PathLike[str]) -> None:
-        super().__init__(
-            f"the server at {path} went away before the search was done; run this again once it is back",
-            ExitCode.MISSING,
-        )
+    """A search server that is gone, or has said that it answers no more: nothing is left to try."""
 
 
 def _is_named(error: BaseException, *names: str) -> bool:

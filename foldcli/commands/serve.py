@@ -29,7 +29,7 @@ from foldcli import options
 )
 @click.option(
     "--max-request",
-    type=click.FloatRange(0.001, 1024),
+    type=click.FloatRange(0.01, 1024),
     default=16.0,
     show_default=True,
     metavar="MIB",

@@ -27,7 +27,11 @@ from msa.hits import Hit
 from msa.search_settings import SearchSettings
 
 _READ_BYTES = 1 << 18
+_SETTINGS_BYTES = 1024
+"""Of a request without its queries, at most."""
+
 _GREETING_SECONDS = 60.0
+_GREETING_BYTES = 1 << 16
 
 
 class RemoteSearcher:
@@ -44,25 +48,30 @@ class RemoteSearcher:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._socket = _connected(path)
-        self._unframer = Unframer(MAX_MESSAGE_BYTES)
+        self._unframer = Unframer(_GREETING_BYTES)
         self._arrived: list[dict[str, Any]] = []
         self._socket.settimeout(_GREETING_SECONDS)
         try:
-            greeting = self._next()
+            self.hello = self._greeting()
+        except InputError:
+            raise InputError("what answers is no foldcli server", path) from None
         except TimeoutError:
             raise MissingError(
                 f"{path}: no answer within {_GREETING_SECONDS:.0f} s",
                 "The server has all the clients that it takes, or is none of foldcli's.",
             ) from None
         self._socket.settimeout(None)
-        if greeting.get("protocol") != PROTOCOL and greeting["type"] == "hello":
+        self._unframer = Unframer(MAX_MESSAGE_BYTES)
+
+    def _greeting(self) -> Hello:
+        greeting = self._next()
+        if greeting["type"] == "hello" and greeting.get("protocol") != PROTOCOL:
             raise MissingError(
-                f"{path}: the server speaks protocol {greeting.get('protocol')} (foldcli "
+                f"{self._path}: the server speaks protocol {greeting.get('protocol')} (foldcli "
                 f"{greeting.get('foldcli')}), this foldcli protocol {PROTOCOL}",
                 "Start the server with the foldcli that searches.",
             )
-        self.hello = Hello.of(greeting)
-        self.seconds = 0.0
+        return Hello.of(greeting)
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -71,9 +80,10 @@ class RemoteSearcher:
     def search_many(
         self, queries: Sequence[FastaRecord], settings: SearchSettings, progress: Progress | None = None
     ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
-        """Each query with its hits; `seconds` counts what the server says it has searched for.
+        """Each query with its hits, in order, as they arrive.
 
         Raises:
+            InputError: a query is more than the server takes; those before it have been searched with.
             ServerError: the server has refused the request, or failed in it.
             ServerLost: the server is gone.
         """
@@ -86,15 +96,26 @@ class RemoteSearcher:
                 if progress is not None:
                     targets = self.hello.sequences
                     progress(done * targets, len(queries) * targets)
-            self.seconds += self._expect("end")["seconds"]
+            self._expect("end")
 
     def _parts(self, queries: Sequence[FastaRecord]) -> Iterator[Sequence[FastaRecord]]:
-        """As many queries at a time as fit into a request, at least one."""
+        """As many queries at a time as fit into a request.
+
+        Raises:
+            InputError: when a query's turn has come that does not fit into any.
+        """
         first, size = 0, 0
-        room = self.hello.max_request_bytes - 1024
+        limit = self.hello.max_request_bytes
         for place, query in enumerate(queries):
             own = len(json.dumps(asdict(query)))
-            if place > first and size + own > room:
+            try:
+                check_size(own + _SETTINGS_BYTES, limit)
+                self.hello.check_length(query)
+            except InputError:
+                if place > first:
+                    yield queries[first:place]
+                raise
+            if size + own + _SETTINGS_BYTES > limit:
                 yield queries[first:place]
                 first, size = place, 0
             size += own
@@ -102,14 +123,12 @@ class RemoteSearcher:
             yield queries[first:]
 
     def _ask(self, request: SearchRequest) -> None:
-        message = frame(request.message())
-        check_size(len(message) - 4, self.hello.max_request_bytes)
         try:
-            self._socket.sendall(message)
+            self._socket.sendall(frame(request.message()))
         except ConnectionError:
             # it may have said why; if not, reading finds out that it is gone
             self._next()
-            raise ServerLost(self._path) from None
+            raise self._lost() from None
 
     def _hits(self, query: FastaRecord) -> list[Hit]:
         hits: list[Hit] = []
@@ -139,12 +158,19 @@ class RemoteSearcher:
             except ConnectionError:
                 data = b""
             if not data:
-                raise ServerLost(self._path)
+                raise self._lost()
             self._arrived = list(self._unframer.feed(data))[::-1]
         message = self._arrived.pop()
         if message["type"] == "error":
-            raise ServerError(str(message.get("reason")), _exit_code(message.get("code")))
+            kind = ServerLost if message.get("last") else ServerError
+            raise kind(str(message.get("reason")), _exit_code(message.get("code")))
         return message
+
+    def _lost(self) -> ServerLost:
+        return ServerLost(
+            f"the server at {self._path} went away during the search; run this again once it is back",
+            ExitCode.MISSING,
+        )
 
 
 def _exit_code(value: Any) -> ExitCode:

@@ -82,7 +82,7 @@ def check_size(length: int, limit: int) -> None:
         InputError: it is; names its size and the limit.
     """
     if length > limit:
-        raise InputError(f"a message of {length:,} bytes is more than the server takes ({limit:,} bytes)")
+        raise InputError(f"a message of {length:,} bytes is more than the {limit:,} that are taken")
 
 
 def _parse(payload: bytes) -> dict[str, Any]:
@@ -111,6 +111,7 @@ class Hello:
         checksums: SHA-256 of the database's parts: what tells its content from another's.
         device: cpu, cuda:0, …
         max_request_bytes: size of the largest message that it takes.
+        max_query_residues: of the longest query.
         foldcli: its version.
         protocol: see PROTOCOL.
     """
@@ -121,11 +122,24 @@ class Hello:
     checksums: dict[str, str]
     device: str
     max_request_bytes: int
+    max_query_residues: int
     foldcli: str = VERSION
     protocol: int = PROTOCOL
 
     def message(self) -> dict[str, Any]:
         return {"type": "hello", **asdict(self)}
+
+    def check_length(self, query: FastaRecord) -> None:
+        """Refuse a query that is too long.
+
+        Raises:
+            InputError: it is.
+        """
+        if len(query.sequence) > self.max_query_residues:
+            raise InputError(
+                f"query {query.id!r} has {len(query.sequence):,} residues: the server takes up to "
+                f"{self.max_query_residues:,}"
+            )
 
     @classmethod
     def of(cls, message: dict[str, Any]) -> "Hello":
@@ -307,6 +321,11 @@ def end_message(seconds: float) -> dict[str, Any]:
     return {"type": "end", "seconds": seconds}
 
 
-def error_message(error: BaseException) -> dict[str, Any]:
-    """The request has failed: why, and the exit code of what a client does about it."""
-    return {"type": "error", "code": int(exit_code_of(error)), "reason": describe(error)}
+def error_message(error: BaseException, last: bool = False) -> dict[str, Any]:
+    """The request has failed.
+
+    Args:
+        error: why; its exit code goes along.
+        last: whether the server says no more on this connection.
+    """
+    return {"type": "error", "code": int(exit_code_of(error)), "reason": describe(error), "last": last}

@@ -25,9 +25,6 @@ from msa.errors import InputError
 MOST_CLIENTS = 256
 """Connected at a time; more wait until one leaves."""
 
-MOST_QUERY_RESIDUES = 100_000
-"""Twice as long as the longest protein known; a query's profile takes about a kilobyte a residue."""
-
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _PEER = struct.Struct("3i")  # process, user, group
 
@@ -159,15 +156,11 @@ class Server:
         """
         request = SearchRequest.of(message, self._settings.threads)
         for query in request.queries:
-            if len(query.sequence) > MOST_QUERY_RESIDUES:
-                raise InputError(
-                    f"query {query.id!r} has {len(query.sequence):,} residues: this server takes up to "
-                    f"{MOST_QUERY_RESIDUES:,}"
-                )
+            self._hello.check_length(query)
         # more than there are would only take room on the device
         most = min(request.settings.max_seqs, self._hello.sequences)
         if most > MOST_CANDIDATES:
-            raise InputError(f"max_seqs is {most:,}: this server takes up to {MOST_CANDIDATES:,}")
+            raise InputError(f"max_seqs is {most:,}: the server takes up to {MOST_CANDIDATES:,}")
         return replace(request, settings=replace(request.settings, max_seqs=most))
 
     def _refuse(self, connection: Connection, error: Exception) -> None:
@@ -177,7 +170,7 @@ class Server:
     def _dismiss(self, connection: Connection, error: Exception) -> None:
         """Answer an error as the last thing that is said to a client."""
         self._drop(connection)
-        connection.send_last(frame(error_message(error)))
+        connection.send_last(frame(error_message(error, last=True)))
         self._write(connection)
 
     def _write(self, connection: Connection) -> None:

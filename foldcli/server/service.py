@@ -24,6 +24,9 @@ from msa.search_settings import SearchSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+MOST_QUERY_RESIDUES = 100_000
+"""Twice as long as the longest protein known; a query's profile takes about a kilobyte a residue."""
+
 _CHECK_RESIDUES = 300
 _LEAVE_SECONDS = 1.0
 
@@ -76,7 +79,13 @@ class Service:
         manifest = searcher.targets.manifest
         device = _device(searcher, self.device)
         hello = Hello(
-            self.db, manifest.sequences, manifest.residues, manifest.checksums, device, self.max_request_bytes
+            self.db,
+            manifest.sequences,
+            manifest.residues,
+            manifest.checksums,
+            device,
+            self.max_request_bytes,
+            MOST_QUERY_RESIDUES,
         )
         server = Server(hello, search.scheduler, self.settings)
         search.broken.add_done_callback(lambda _: server.give_up())

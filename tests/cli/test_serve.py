@@ -174,6 +174,12 @@ def works(server: Server) -> bool:
     return [hit["header"] for hit in hits["hits"]] == ["gb1"] and end["type"] == "end"
 
 
+def refused(where: str, database: object) -> subprocess.CompletedProcess[str]:
+    """What a server says that is not to start."""
+    command = [*FOLDCLI, "serve", str(database), "--device", "cpu", "--socket", where]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+
+
 def one_line(result: subprocess.CompletedProcess[str]) -> str:
     (line,) = result.stderr.strip().splitlines()
     return line
@@ -256,15 +262,16 @@ def test_one_bad_query_does_not_stop_the_others(shared: Server, folder: Path) ->
 
 def test_a_query_that_the_server_does_not_take_is_one_that_failed(shared: Server, folder: Path) -> None:
     # the first is more residues than are taken, the second more bytes than a request may have
-    huge = f">long\n{'MK' * 50_001}\n>longer\n{'MK' * 600_000}\n"
+    huge = f">p\n{GB1}\n>q1a\n{'MK' * 50_001}\n>q1b\n{'MK' * 600_000}\n"
     (folder / "mixed.fasta").write_text(f"{QUERIES}{huge}>q3\n{GB1}\n")
     result = search("mixed.fasta", "--server", shared.path, "-o", "out", "--format", "a3m")
     assert result.returncode == 5
     failures = map(json.loads, (folder / "out/failures.jsonl").read_text().splitlines())
     reasons = {failure["target"]: failure["error"] for failure in failures}
-    assert set(reasons) == {"long", "longer"}
-    assert "100,002 residues: this server takes up to 100,000" in reasons["long"]
-    assert "is more than the server takes (1,048,576 bytes)" in reasons["longer"]
+    assert set(reasons) == {"q1a", "q1b"}
+    assert "100,002 residues: the server takes up to 100,000" in reasons["q1a"]
+    assert "bytes is more than the 1,048,576 that are taken" in reasons["q1b"]
+    assert {path.stem for path in (folder / "out").glob("*.a3m")} == {"p", "q1", "q2", "q3"}
     alone = search("mixed.fasta", "--server", shared.path, "-o", "hits.m8")
     assert alone.returncode == 3 and not (folder / "hits.m8").exists()
     assert works(shared)
@@ -318,8 +325,7 @@ def test_a_server_that_dies_in_the_middle(serve: Callable[..., Server], folder: 
         assert process.wait() == 4
     (said,) = [line for line in rest if "hits" not in line]
     assert said == (
-        "foldcli: error: the server at s.sock went away before the search was done; "
-        "run this again once it is back"
+        "foldcli: error: the server at s.sock went away during the search; run this again once it is back"
     )
     assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
     if kind == "m8":
@@ -330,9 +336,7 @@ def test_a_server_that_dies_in_the_middle(serve: Callable[..., Server], folder: 
 
 def test_a_live_socket_is_not_taken_and_a_dead_one_is(serve: Callable[..., Server], folder: Path) -> None:
     first = serve()
-    second = subprocess.run(
-        [*FOLDCLI, "serve", "no_db", "--socket", "s.sock", "--device", "cpu"], capture_output=True, text=True
-    )
+    second = refused("s.sock", "no_db")
     assert second.returncode == 3
     assert one_line(second) == (
         f"foldcli: error: s.sock: a server (process {first.process.pid}) has this socket already"
@@ -365,19 +369,18 @@ def test_of_two_that_take_a_dead_ones_place_at_once_one_does(
 
 
 def test_someone_elses_socket_and_other_files_are_left_alone(database: Path, folder: Path) -> None:
-    command = [*FOLDCLI, "serve", str(database), "--device", "cpu", "--socket"]
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         other.bind("other.sock")
         other.listen()
-        taken = subprocess.run([*command, "other.sock"], capture_output=True, text=True)
+        taken = refused("other.sock", database)
         assert (taken.returncode, one_line(taken)) == (
             3, "foldcli: error: other.sock: a server has this socket already"
         )  # fmt: skip
-    refused = subprocess.run([*command, "queries.fasta"], capture_output=True, text=True)
-    assert refused.returncode == 3 and "exists and is no socket, so it is not replaced" in one_line(refused)
-    too_long = subprocess.run([*command, "x" * 108], capture_output=True, text=True)
+    is_file = refused("queries.fasta", database)
+    assert is_file.returncode == 3 and "exists and is no socket, so it is not replaced" in one_line(is_file)
+    too_long = refused("x" * 108, database)
     assert too_long.returncode == 3 and "108 bytes, and 107 are the most" in one_line(too_long)
-    nowhere = subprocess.run([*command, "no/s.sock"], capture_output=True, text=True)
+    nowhere = refused("no/s.sock", database)
     assert nowhere.returncode == 3 and "no/s.sock" in one_line(nowhere)
     assert (folder / "queries.fasta").read_text() == QUERIES
     assert {path.name for path in folder.iterdir()} == {"queries.fasta", "other.sock"}
@@ -560,9 +563,9 @@ def test_a_request_before_the_last_is_answered_is_refused(shared: Server) -> Non
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"\xff" * 4, "a message of 4,294,967,295 bytes is more than the server takes (1,048,576 bytes)"),
+        (b"\xff" * 4, "a message of 4,294,967,295 bytes is more than the 1,048,576 that are taken"),
         (struct.pack(">I", (1 << 20) + 1) + b"x" * 500_000, "a message of 1,048,577 bytes"),
-        (b"GET / HTTP/1.1\r\n\r\n", "is more than the server takes"),
+        (b"GET / HTTP/1.1\r\n\r\n", "is more than the 1,048,576"),
         (struct.pack(">I", 100_000) + b"[" * 100_000, "nested too deeply"),
         (struct.pack(">I", 4) + b"null", "no JSON object with a type"),
         (struct.pack(">I", 2) + b"\xff\xff", "no JSON"),

@@ -28,7 +28,7 @@ from msa.local_alignment import LocalAlignment
 from msa.search_settings import SearchSettings
 
 QUERY = FastaRecord("q1 a query", "MQIFVKTLTGK")
-HELLO = Hello("db", 3, 208, {"residues.u8": "ab"}, "cpu", 1 << 20)
+HELLO = Hello("db", 3, 208, {"residues.u8": "ab"}, "cpu", 1 << 20, 100)
 counts = st.integers(0, 2**31 - 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 runs = st.lists(st.tuples(st.integers(1, 2**20), st.integers(0, 2)), max_size=5)
@@ -134,7 +134,7 @@ def test_what_is_no_message_is_refused(payload: bytes, said: str) -> None:
 
 def test_a_length_over_the_limit_is_refused_before_anything_of_it_has_come() -> None:
     assert unframed(struct.pack(">I", 1000), limit=1000) == []
-    with pytest.raises(InputError, match=r"4,294,967,295 bytes .* \(1,000 bytes\)"):
+    with pytest.raises(InputError, match=r"4,294,967,295 bytes is more than the 1,000 "):
         unframed(b"\xff" * 4, limit=1000)
 
 
