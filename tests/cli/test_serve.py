@@ -625,3 +625,11 @@ def test_rubbish_of_every_kind(shared: Server) -> None:
                 pass
         client.close()
     assert works(shared) and shared.process.poll() is None
+
+
+def test_what_the_server_cannot_hold_is_named(shared: Server) -> None:
+    client = Client(shared.path)
+    client.ask([GB1, "MK" * 50_001])
+    assert client.answer()[-1]["reason"] == "query 'q1' has 100,002 residues: the server takes up to 100,000"
+    client.ask([GB1], max_seqs=2**31 - 1)  # no more than there are
+    assert client.answer()[-1]["type"] == "end"
