@@ -7,7 +7,6 @@ import numpy as np
 
 from msa.local_alignment import LocalAlignment
 
-
 Wanted = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 """(index of a query, int64 [n] targets, int32 [n] scores) → bool [n]: whose alignments are asked for."""
 

@@ -84,9 +84,13 @@ def _search_each(
     engine: Engine | None,
     progress: Progress | None,
 ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
-    # numba takes a third of a second to import
-    from msa.cpu.engine import CpuEngine
     from msa.cpu.targets import Targets
+
+    if engine is None:
+        # numba takes a third of a second to import
+        from msa.cpu.engine import CpuEngine
+
+        engine = CpuEngine()
 
     targets = Targets(database.residues, database.offsets, database.lengths)
     total = len(queries) * len(targets)
@@ -109,7 +113,7 @@ def _search_each(
     def wanted(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
         return expected(query, chosen, scores) <= settings.evalue
 
-    found = (engine or CpuEngine()).run(profiles(), targets, settings, scored, wanted)
+    found = engine.run(profiles(), targets, settings, scored, wanted)
     for index, (query, candidates) in enumerate(zip(queries, found, strict=True)):
         chosen, scores = candidates.targets[candidates.wanted], candidates.scores[candidates.wanted]
         values, bits = expected(index, chosen, scores), bit_scores(scores, parameters)

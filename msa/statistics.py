@@ -125,7 +125,7 @@ def evalue(
 
 
 def _each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
-    """A function of the math module for every number: numpy has no erfc, and its exp may differ in the last bit."""
+    """A function of math for every number: numpy has no erfc, and its exp may differ in the last bit."""
     return np.fromiter(map(function, values.tolist()), np.float64, len(values))
 
 

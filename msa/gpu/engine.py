@@ -1,8 +1,8 @@
 """The search engine on GPUs: batches of queries through filter and alignment; all equal to the CPU's.
 
-A batch's filter is queued on the GPU before the batch before it is waited for, so the GPU filters on while the
-host merges, aligns and hands out what was found. Several GPUs each hold a part of a large database, and every
-query goes to all of them; a small database is copied to each, and the queries are shared out.
+A batch's filter is queued on the GPU before the batch before it is waited for, so the GPU filters on while
+the host merges, aligns and hands out what was found. Several GPUs each hold a part of a large database, and
+every query goes to all of them; a small database is copied to each, and the queries are shared out.
 """
 
 import threading
@@ -34,8 +34,8 @@ _STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 16384
 """The same when it passes through: filtering a residue then takes some eight times as long as copying it."""
 
 _REPLICATED_BYTES = 2**30
-"""Residues up to which a database is copied to every GPU. That takes 0.1 s, and no GPU then waits for another:
-of a small part of a database the last targets of each query are a large share."""
+"""Residues up to which a database is copied to every GPU. That takes 0.1 s, and no GPU then waits for
+another: of a small part of a database the last targets of each query are a large share."""
 
 
 class GpuEngine:

@@ -1,9 +1,10 @@
-"""GPUs that together hold a database: a batch is filtered on all of them, and each aligns the targets it has."""
+"""GPUs that together hold a database: all of them filter a batch, and each aligns the targets it has."""
 
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -115,5 +116,5 @@ def _local(aligned: Alignments) -> list[LocalAlignment]:
     """What was found on a GPU, its positions from 1."""
     columns = (aligned.found[:, :7] + np.array([0, 1, 1, 1, 1, 0, 0], np.int32)).T.tolist()
     starts = aligned.starts.tolist()
-    runs = [aligned.runs[start:end] for start, end in zip(starts[:-1], starts[1:], strict=True)]
+    runs = [aligned.runs[start:end] for start, end in pairwise(starts)]
     return [LocalAlignment(*numbers) for numbers in zip(*columns, runs, strict=True)]

@@ -1,9 +1,9 @@
-"""GPU memory that is taken again and again without ever making the GPU wait, and streams that wait for no other.
+"""GPU memory that is taken and dropped without making the GPU wait, and streams that wait for no other.
 
-The driver's cuMemFree waits for all that is queued on the GPU. With the filter of the next queries queued while
-the last ones are aligned, each array that alignment drops would hold up everything. So blocks are kept for the
-next who asks: each thread has blocks of its own, which it uses on streams of its own, so a block is used anew only
-after what was queued on it. The filter's thread drops an array only when its work has been done.
+The driver's cuMemFree waits for all that is queued on the GPU. With the filter of the next queries queued
+while the last ones are aligned, each array that alignment drops would hold up everything. So blocks are kept
+for the next who asks: each thread has blocks of its own, which it uses on streams of its own, so a block is
+used anew only after what was queued on it. The filter's thread drops an array only when its work is done.
 """
 
 import threading

@@ -20,7 +20,7 @@ from numba import cuda
 
 from msa.cpu.targets import Targets
 from msa.gpu.devices import GpuUnavailable
-from msa.gpu.memory import Allocate, OutOfGpuMemory, allocate_on_gpu, free_bytes, new_stream
+from msa.gpu.memory import Allocate, allocate_on_gpu, free_bytes, new_stream
 
 PINNED_BYTES = 8 * 2**20
 """Of each of the buffers that copies go through."""

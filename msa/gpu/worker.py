@@ -1,7 +1,8 @@
 """One GPU's part of a search: its targets, the filter of a batch of queries, and alignments.
 
-The filter has a thread of its own and alignment another, each with streams of its own that wait for no other's.
-So the filter of the next queries is queued, and runs, while the host and the GPU align what passed the last.
+The filter has a thread of its own and alignment another, each with streams of its own that wait for no
+other's. So the filter of the next queries is queued, and runs, while the host and the GPU align what passed
+the last.
 """
 
 import contextlib
@@ -395,18 +396,18 @@ class Alignment:
         return self._worker.submit(lambda: self._paths(kept))
 
     def _scores(self) -> np.ndarray:
-        every = np.arange(len(self._owners))
-        self._ends = np.concatenate(
-            [self._ends, *self._in_pieces(every, lambda places, *pairs, **how: end_positions(*pairs, **how))]
-        )
+        def score(places: np.ndarray, pairs: tuple[Any, Any, Any], how: dict[str, Any]) -> np.ndarray:
+            return end_positions(*pairs, **how)
+
+        pieces = self._in_pieces(np.arange(len(self._owners)), score)
+        self._ends = np.concatenate([self._ends, *pieces])
         return self._ends[:, 0]
 
     def _paths(self, kept: np.ndarray) -> list[Alignments]:
-        return list(
-            self._in_pieces(
-                kept, lambda places, *pairs, **how: trace_paths(*pairs, ends=self._ends[places], **how)
-            )
-        )
+        def trace(places: np.ndarray, pairs: tuple[Any, Any, Any], how: dict[str, Any]) -> Alignments:
+            return trace_paths(*pairs, self._ends[places], **how)
+
+        return list(self._in_pieces(kept, trace))
 
     def _in_pieces(self, places: np.ndarray, work: Callable[..., Result]) -> Iterator[Result]:
         """Do something with pairs, with fewer of them at a time when the GPU has not the memory."""
@@ -418,11 +419,15 @@ class Alignment:
                 chosen = self._chosen[piece]
                 targets, which = worker.targets_for_alignment(chosen)
                 pairs = Pairs(self._owners[piece], which, worker.lengths_of(chosen))
-                result = work(
-                    piece, self._queries, targets, pairs, gap_open=self._gaps[0], gap_extend=self._gaps[1],
-                    stream=worker.stream_for_alignment(), budget=budget, kernels=worker.kernels,
-                    allocate=worker.allocate,
-                )  # fmt: skip
+                how = {
+                    "gap_open": self._gaps[0],
+                    "gap_extend": self._gaps[1],
+                    "stream": worker.stream_for_alignment(),
+                    "budget": budget,
+                    "kernels": worker.kernels,
+                    "allocate": worker.allocate,
+                }
+                result = work(piece, (self._queries, targets, pairs), how)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise

@@ -114,7 +114,7 @@ class Uploaded:
         key = _handle(stream)
         copy = self._copies.get(key)
         if copy is None:
-            # the driver takes a copy from pageable memory when the stream gets there: on one of its own, at once
+            # the driver waits for the stream before it copies from pageable memory: one of its own is idle
             upload, sent = _upload_stream(Device.current().number)
             copy = self._copies[key] = cuda.to_device(self._array, stream=upload)
             sent.record(upload)

@@ -1,6 +1,7 @@
-"""Compare the hits of both engines on a tiny database, in every way a GPU can hold it: compare_engines.py FOLDER.
+"""Compare the hits of both engines on a tiny database, in every way a GPU can hold it.
 
-Run under numba's simulator. One line is printed for each way: its name and how many hits were equal.
+compare_engines.py FOLDER, under numba's simulator, prints a line for each way: its name and how many hits were
+equal.
 """
 
 import sys

@@ -57,7 +57,7 @@ def end_positions(
 
 
 def trace_paths(
-    queries: Any, targets: Any, pairs: Any, *, ends: np.ndarray, gap_open: int, gap_extend: int, **how: Any
+    queries: Any, targets: Any, pairs: Any, ends: np.ndarray, gap_open: int, gap_extend: int, **how: Any
 ) -> Alignments:
     found = _aligned(queries, targets, pairs, gap_open, gap_extend)
     assert [a.score for a in found] == ends[:, 0].tolist()
