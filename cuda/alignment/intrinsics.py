@@ -6,15 +6,20 @@ barriers of the whole block: blocks must be of one warp, all of whose threads ma
 
     unmask(word)                     four residue codes without their mask bits, masked ones as X
     cut(word, count, fill)           all bytes but the first `count` (any number) replaced by those of `fill`
-    row(base, word, which, stride)   base + code · stride, for one of the four codes
+    row(base, word, which, stride)   base + code · stride, for one of four codes without mask bits
     permute(a, b, selector)          PRMT: four of eight bytes, or their signs
     shared_address(array)            where an array in shared memory lies, for `advance_…`
-    zeros(count)                     makes a function that gives a tuple of zeros
-    advance_…(array, address, stride, border, cells, best)
+    repeated(count, value)           makes a function that gives a tuple of so many equal words
+    advance_…(array, places, stride, border, cells, best)
                                      a row of cells: every pair takes its left neighbour, the first one
-                                     `border`, plus its score from shared memory, 16 bytes at a time, `stride`
-                                     bytes apart, and no less than 0; (cells, running maxima)
+                                     `border`, plus its score from shared memory, and no less than 0; (cells,
+                                     running maxima). Scores are read in pieces (cuda/alignment/pieces.py), of
+                                     each width from its place, those of four words `stride` bytes apart.
+                                     halves and shorts: a word is the scores of a pair. bytes: it is those of
+                                     two, and cells are 1 − M/2048, so that maxima are minima: see
+                                     cuda/alignment/gapless/byte_table.py
     greater_…(a, b), largest_…(a)    of two pairs, number by number; of a pair's two numbers
+    lesser_…(a, b), largest_bound(a) the same where cells are 1 − M/2048: the larger M
     shuffle_up, shuffle_xor, shuffle_first
                                      a word from the lane before, from lane ^ mask, from lane 0
 """
@@ -25,6 +30,8 @@ from typing import Any
 
 import numpy as np
 from numba.core import config
+
+from cuda.alignment.pieces import pieces
 
 _SIMULATED = bool(config.ENABLE_CUDASIM)
 
@@ -52,6 +59,18 @@ def _simulated_greater_shorts(a: int, b: int) -> int:
 
 def _simulated_greater_halves(a: int, b: int) -> int:
     return _word(np.maximum(*_halves(a, b)))
+
+
+def _simulated_lesser_shorts(a: int, b: int) -> int:
+    return _word(np.minimum(*_shorts(a, b)))
+
+
+def _simulated_lesser_halves(a: int, b: int) -> int:
+    return _word(np.minimum(*_halves(a, b)))
+
+
+def _simulated_largest_bound(a: int) -> int:
+    return 0x3C00 - int(_shorts(a)[0].min())
 
 
 def _simulated_largest_half(a: int) -> int:
@@ -83,43 +102,61 @@ def _simulated_cut(word: int, count: int, fill: int) -> int:
 
 
 def _simulated_row(base: int, word: int, which: int, stride: int) -> int:
-    return int(base) + (int(word) >> 8 * which & 31) * stride
+    return int(base) + (int(word) >> 8 * which & 255) * stride
 
 
 def _simulated_shared_address(array: Any) -> int:
     return 0
 
 
-def _simulated_load4(array: Any, address: int, offset: int) -> tuple[int, ...]:
-    first = (int(address) + offset) // 4
-    return tuple(int(word) for word in array[first : first + 4])
-
-
 Pairs = tuple[int, ...]
 
 
-def _simulated_advance(kind: type, compared: type) -> Callable[..., Any]:
+def _simulated_words(array: Any, places: Pairs, stride: int, count: int) -> np.ndarray:
+    """int32 [count], the scores of a row."""
+    parts = []
+    for piece in pieces(count):
+        first = (int(places[piece.place]) + piece.turn * stride) // 4
+        parts.append(np.array([int(word) for word in array[first : first + piece.words]], np.int32))
+    return np.concatenate(parts)
+
+
+def _whole_sums(before: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    return np.maximum(before + scores, before.dtype.type(0))
+
+
+def _saturated_sums(before: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Rounded once, as a fused multiply-add is: a double holds every sum of two halves."""
+    with np.errstate(over="ignore"):
+        return np.clip(before.astype(np.float64) + scores, 0, 1).astype(np.float16)
+
+
+def _simulated_advance(
+    kind: type, compared: type, better: Any = np.maximum, of_bytes: bool = False
+) -> Callable[..., Any]:
+    add = _saturated_sums if of_bytes else _whole_sums
+
     def advance(
-        array: Any, address: int, stride: int, border: int, cells: Pairs, best: Pairs
+        array: Any, places: Pairs, stride: int, border: int, cells: Pairs, best: Pairs
     ) -> tuple[Pairs, Pairs]:
-        words = np.lib.stride_tricks.sliding_window_view(array, 4)[int(address) // 4 :: stride // 4]
-        scores = np.ascontiguousarray(words[: len(cells) // 4]).reshape(-1).view(kind)
+        words = _simulated_words(array, places, stride, len(cells) // (2 if of_bytes else 1))
+        scores = np.stack([words << 8, words], 1).reshape(-1) if of_bytes else words
         before = np.array((border, *cells[:-1]), np.int64).astype(np.int32).view(kind)
-        fresh = np.maximum(before + scores, kind(0)).view(np.int32)
+        fresh = add(before, scores.view(kind)).view(np.int32)
         chains = np.array(best, np.int64).astype(np.int32)
         # chain k % n takes pairs 2 k and 2 k + 1
         for turn in range(0, len(fresh), 2 * len(best)):
             for both in (0, 1):
                 part = fresh[turn + both : turn + 2 * len(best) : 2]
                 kept = chains[: len(part)].view(compared)
-                chains[: len(part)] = np.maximum(kept, part.copy().view(compared)).view(np.int32)
+                chains[: len(part)] = better(kept, part.copy().view(compared)).view(np.int32)
         return tuple(fresh.tolist()), tuple(chains.tolist())
 
     return advance
 
 
-def _simulated_zeros(count: int) -> Callable[[], Pairs]:
-    return lambda: (0,) * count
+def _simulated_repeated(count: int, value: int) -> Callable[[], Pairs]:
+    return lambda: (value,) * count
 
 
 _exchanged: dict[int, int] = {}
@@ -151,10 +188,15 @@ def _simulated_shuffle_first(value: int) -> int:
 if _SIMULATED:
     greater_halves = _simulated_greater_halves
     greater_shorts = _simulated_greater_shorts
-    zeros = _simulated_zeros
+    lesser_halves = _simulated_lesser_halves
+    lesser_shorts = _simulated_lesser_shorts
+    repeated = _simulated_repeated
     advance_halves = _simulated_advance(np.float16, np.float16)
     advance_halves_sm90 = _simulated_advance(np.float16, np.int16)
     advance_shorts_sm90 = _simulated_advance(np.int16, np.int16)
+    advance_bytes = _simulated_advance(np.float16, np.float16, np.minimum, of_bytes=True)
+    advance_bytes_sm90 = _simulated_advance(np.float16, np.int16, np.minimum, of_bytes=True)
+    largest_bound = _simulated_largest_bound
     largest_half = _simulated_largest_half
     largest_short = _simulated_largest_short
     permute = _simulated_permute
@@ -227,8 +269,10 @@ else:
         return builder.or_(builder.and_(word, builder.xor(fresh, _constant(-1))), builder.and_(fill, fresh))
 
     def _emit_row(builder: Any, base: Any, word: Any, which: Any, stride: Any) -> Any:
-        code = builder.and_(builder.lshr(word, builder.mul(which, _constant(8))), _constant(31))
-        return builder.add(base, builder.mul(code, stride))
+        # one instruction takes the byte, another the product and the sum
+        text = "{ .reg .b32 c; prmt.b32 c, $2, 0, $3; mad.lo.s32 $0, c, $4, $1; }"
+        selector = builder.add(which, _constant(0x4440))
+        return _assembly(text, 4)(builder, base, word, selector, stride)
 
     def _shared_address(typingctx, array):  # type: ignore[no-untyped-def]
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -240,13 +284,17 @@ else:
 
         return types.int32(array), codegen
 
-    def _emit_load4(builder: Any, address: Any) -> list[Any]:
-        words = ir.LiteralStructType([_I32] * 4)
-        text = "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];"
-        # not to be moved over a barrier
-        load = ir.InlineAsm(ir.FunctionType(words, [_I32]), text, "=r,=r,=r,=r,r", side_effect=True)
+    def _emit_load(builder: Any, address: Any, count: int) -> list[Any]:
+        """1, 2 or 4 words of shared memory; not to be moved over a barrier."""
+        if count == 1:
+            return [_assembly("ld.shared.b32 $0, [$1];", 1, ordered=True)(builder, address)]
+        words = ir.LiteralStructType([_I32] * count)
+        names = ", ".join(f"${k}" for k in range(count))
+        text = f"ld.shared.v{count}.b32 {{{names}}}, [${count}];"
+        constraints = "=r," * count + "r"
+        load = ir.InlineAsm(ir.FunctionType(words, [_I32]), text, constraints, side_effect=True)
         loaded = builder.call(load, [address])
-        return [builder.extract_value(loaded, k) for k in range(4)]
+        return [builder.extract_value(loaded, k) for k in range(count)]
 
     _largest_half = """{
         .reg .b16 a, b, c; .reg .s32 n;
@@ -260,6 +308,13 @@ else:
         max.s16 c, a, b;
         cvt.s32.s16 $0, c;
     }"""
+    _largest_bound = """{
+        .reg .s16 a, b, c; .reg .s32 n;
+        mov.b32 {a, b}, $1;
+        min.s16 c, a, b;
+        cvt.s32.s16 n, c;
+        sub.s32 $0, 0x3C00, n;
+    }"""
     _add_shorts = "{ .reg .b32 t; add.s16x2 t, $1, $2; max.s16x2 $0, t, $3; }"
 
     def _emit_add_halves(builder: Any, a: Any, b: Any) -> Any:
@@ -269,43 +324,58 @@ else:
     def _emit_add_shorts(builder: Any, a: Any, b: Any) -> Any:
         return _assembly(_add_shorts, 3)(builder, a, b, _constant(0))
 
+    _add_bytes = "fma.rn.sat.f16x2 $0, $1, $2, $3;"
+
+    def _emit_add_bytes(builder: Any, a: Any, b: Any) -> Any:
+        return _assembly(_add_bytes, 3)(builder, b, _constant(0x3C003C00), a)
+
+    def _one_pair(builder: Any, word: Any) -> list[Any]:
+        return [word]
+
+    def _two_pairs(builder: Any, word: Any) -> list[Any]:
+        return [builder.shl(word, _constant(8)), word]
+
     _greater_halves = _assembly("max.f16x2 $0, $1, $2;", 2)
     _greater_shorts = _assembly("max.s16x2 $0, $1, $2;", 2)
+    _lesser_halves = _assembly("min.f16x2 $0, $1, $2;", 2)
+    _lesser_shorts = _assembly("min.s16x2 $0, $1, $2;", 2)
 
-    def _advance(add: _Emit, greater: _Emit) -> Any:
-        def typing(typingctx, array, address, stride, border, cells, best):  # type: ignore[no-untyped-def]
+    def _advance(add: _Emit, better: _Emit, pairs_of: _Emit = _one_pair, of_bytes: bool = False) -> Any:
+        def typing(typingctx, array, places, stride, border, cells, best):  # type: ignore[no-untyped-def]
             word = types.int32
             result = types.Tuple((cells, best))
 
             def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-                _, address, stride, border, packed, chains = arguments
+                _, places, stride, border, packed, chains = arguments
                 values = [builder.extract_value(packed, k) for k in range(cells.count)]
                 largest = [builder.extract_value(chains, k) for k in range(best.count)]
-                for chunk in reversed(range(cells.count // 4)):
-                    offset = builder.mul(stride, _constant(chunk))
-                    scores = _emit_load4(builder, builder.add(address, offset))
-                    for k in reversed(range(4 * chunk, 4 * chunk + 4)):
-                        before = values[k - 1] if k else border
-                        values[k] = add(builder, before, scores[k % 4])
+                k = cells.count
+                for piece in reversed(pieces(cells.count // (2 if of_bytes else 1))):
+                    place = builder.extract_value(places, piece.place)
+                    address = builder.add(place, builder.mul(stride, _constant(piece.turn)))
+                    for scores in reversed(_emit_load(builder, address, piece.words)):
+                        for score in reversed(pairs_of(builder, scores)):
+                            k -= 1
+                            values[k] = add(builder, values[k - 1] if k else border, score)
                 for k, value in enumerate(values):
                     chain = k // 2 % best.count
-                    largest[chain] = greater(builder, largest[chain], value)
+                    largest[chain] = better(builder, largest[chain], value)
                 parts = [
                     context.make_tuple(builder, cells, values),
                     context.make_tuple(builder, best, largest),
                 ]
                 return context.make_tuple(builder, result, parts)
 
-            return result(array, word, word, word, cells, best), codegen
+            return result(array, places, word, word, cells, best), codegen
 
         return intrinsic(typing)
 
-    def zeros(count: int) -> Any:
-        """A function of numba.cuda without arguments that gives so many zeros, a tuple."""
+    def repeated(count: int, value: int) -> Any:
+        """A function of numba.cuda without arguments that gives a tuple of so many equal words."""
         result = types.UniTuple(types.int32, count)
 
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return context.make_tuple(builder, result, [_constant(0)] * count)
+            return context.make_tuple(builder, result, [_constant(value)] * count)
 
         def typing(typingctx):  # type: ignore[no-untyped-def]
             return result(), codegen
@@ -314,9 +384,14 @@ else:
 
     greater_halves = _words(_greater_halves, 2)
     greater_shorts = _words(_greater_shorts, 2)
+    lesser_halves = _words(_lesser_halves, 2)
+    lesser_shorts = _words(_lesser_shorts, 2)
     advance_halves = _advance(_emit_add_halves, _greater_halves)
     advance_halves_sm90 = _advance(_emit_add_halves, _greater_shorts)
     advance_shorts_sm90 = _advance(_emit_add_shorts, _greater_shorts)
+    advance_bytes = _advance(_emit_add_bytes, _lesser_halves, _two_pairs, of_bytes=True)
+    advance_bytes_sm90 = _advance(_emit_add_bytes, _lesser_shorts, _two_pairs, of_bytes=True)
+    largest_bound = _words(_assembly(_largest_bound, 1), 1)
     largest_half = _words(_assembly(_largest_half, 1), 1)
     largest_short = _words(_assembly(_largest_short, 1), 1)
     permute = _words(_assembly("prmt.b32 $0, $1, $2, $3;", 3), 3)

@@ -1,14 +1,33 @@
-"""Source of the gapless kernel: fully unrolled, with a register per pair of columns.
+"""Source of the gapless kernels: fully unrolled, with a register per pair of columns.
 
 A lane's cells are a tuple, which the compiler takes apart into registers; a loop over a local array would
 spill. An intrinsic computes a row, from the last pair to the first, so that each takes up its diagonal
 neighbour before that is overwritten and nothing is copied.
+
+All kernels walk along targets in the same way (`_walk`); they differ in where a group's work comes from and
+where its score goes:
+
+    exact     all targets, longest first; scores that reach the limit are flagged
+    listed    stretches of listed targets (cuda/alignment/gapless/stretches.py), flagged likewise
+    bounds    all targets; a score that reaches the limit is UNBOUNDED
+    bordered  bounds of one tile of a longer query: the last column of the tile before comes from global
+              memory, and this tile's goes there
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
-from cuda.alignment.gapless.layout import RESET, Arithmetic, Layout
+from cuda.alignment.gapless.layout import BYTE, RESET, Arithmetic, Layout
 
+Kind = Literal["exact", "listed", "bounds", "bordered"]
+
+UNBOUNDED = 2**15 - 1
+"""Instead of a bound that the kernel cannot vouch for."""
+
+STRETCH = 512
+"""Residues of a target that a group takes at a time, of listed ones: the longest would keep all others waiting."""
+
+_RESET: dict[Kind, str] = {"listed": "\n            stretches[0] = 0"}
 _ROWS_PER_WORD = 4
 # chains of running maxima: one would wait for itself
 _CHAINS = 4
@@ -19,126 +38,302 @@ class Variant:
     """A kernel to be generated.
 
     Args:
+        kind: what it does.
         layout: lanes and columns.
-        arithmetic: what is packed.
+        arithmetic: what is packed; "byte" for bounds and bordered, and for them only.
         packed_integer_maximum: the GPU has max.s16x2 (sm_90), which takes two numbers per instruction;
             non-negative halves order as integers do.
     """
 
+    kind: Kind
     layout: Layout
     arithmetic: Arithmetic
     packed_integer_maximum: bool
+
+    def __post_init__(self) -> None:
+        if (self.kind in ("bounds", "bordered")) != (self.arithmetic is BYTE):
+            raise ValueError(f"no kernel of {self.kind} in {self.arithmetic.name} arithmetic")
+        if self.layout.entry_bytes != self.arithmetic.entry_bytes:
+            raise ValueError(f"a table of {self.arithmetic.name} entries has another layout")
 
     @property
     def name(self) -> str:
         """Of the kernel's function and module."""
         maximum = "integer" if self.packed_integer_maximum else "half"
-        return f"gapless_{self.arithmetic.name}_{self.layout.lanes}x{self.layout.columns}_{maximum}"
+        size = f"{self.layout.lanes}x{self.layout.columns}"
+        return f"gapless_{self.kind}_{self.arithmetic.name}_{size}_{maximum}"
 
     @property
     def advance(self) -> str:
         """The intrinsic that computes a row."""
-        plural = {"half": "halves", "short": "shorts"}[self.arithmetic.name]
+        plural = {"half": "halves", "short": "shorts", "byte": "bytes"}[self.arithmetic.name]
         return f"advance_{plural}" + ("_sm90" if self.packed_integer_maximum else "")
+
+    @property
+    def better(self) -> str:
+        """The intrinsic that keeps the larger scores of two pairs."""
+        order = "lesser" if self.arithmetic is BYTE else "greater"
+        return f"{order}_shorts" if self.packed_integer_maximum else f"{order}_halves"
+
+    @property
+    def largest(self) -> str:
+        """The intrinsic that makes a number of a pair."""
+        return "largest_bound" if self.arithmetic is BYTE else f"largest_{self.arithmetic.name}"
+
+
+_ARGUMENTS: dict[Kind, str] = {
+    "exact": "flagged, scores",
+    "listed": "flagged, scores, listed, stretches",
+    "bounds": "bounds",
+    "bordered": "bounds, border, first_tile, from_byte, to_byte",
+}
+
+# which targets a warp may take, from the last to the first: longest first, so that none is left with much
+# work at the end
+_RANGE: dict[Kind, str] = {
+    "exact": "begin, end = 0, lengths.size",
+    "listed": "count = stretches[0]",
+    "bounds": "begin, end = 0, lengths.size",
+    "bordered": """
+begin, end = np.int64(0), np.int64(offsets.size)
+high = end
+while begin < high:
+    middle = (begin + high) >> 1
+    if offsets[middle] < from_byte:
+        begin = middle + 1
+    else:
+        high = middle
+low = begin
+while low < end:
+    middle = (low + end) >> 1
+    if offsets[middle] < to_byte:
+        low = middle + 1
+    else:
+        end = middle
+""",
+}
+
+_TAKE_TARGETS = """
+last = end - 1 - taken * {groups}
+if last < begin:
+    break
+target = last - group
+valid = target >= begin
+if valid:
+    length = lengths[target]
+    start = np.uint64(offsets[target] >> 2)
+"""
+
+_TAKE: dict[Kind, str] = {
+    "exact": _TAKE_TARGETS,
+    "bounds": _TAKE_TARGETS,
+    "bordered": _TAKE_TARGETS
+    + """
+column = np.int32(0)
+fits = True
+if valid:
+    fits = offsets[target] - from_byte + length <= 2 * np.int64(border.size)
+if not fits:
+    length = np.int32(0)
+earlier = next_low = next_high = zero_cells
+if length > 0:
+    column = np.int32((offsets[target] - from_byte) >> 1)
+    if not first_tile:
+        next_low, next_high = border[column], border[column + 1]
+""",
+    "listed": """
+if taken * {groups} >= count:
+    break
+item = taken * {groups} + group
+valid = item < count
+place = np.int32(0)
+if valid:
+    place, row_from = stretches[1 + 2 * item], stretches[2 + 2 * item]
+    target = listed[1 + place]
+    # an alignment that ends in the stretch starts no more than a query before it
+    before = max(row_from - {tile}, 0)
+    length = np.int32(min(lengths[target], row_from + {stretch}) - before)
+    start = np.uint64((offsets[target] + before) >> 2)
+""",
+}
+
+_GIVE: dict[Kind, str] = {
+    "exact": """
+scores[target] = score
+if score >= {limit}:
+    flagged[1 + cuda.atomic.add(flagged, 0, 1)] = target
+""",
+    "listed": """
+if cuda.atomic.max(scores, place, score) < {limit} and score >= {limit}:
+    flagged[1 + cuda.atomic.add(flagged, 0, 1)] = place
+""",
+    "bounds": """
+bounds[target] = score if score < {limit} else {unbounded}
+""",
+    "bordered": """
+if score >= {limit} or not fits:
+    score = np.int32({unbounded})
+if not first_tile:
+    score = max(score, np.int32(bounds[target]))
+bounds[target] = score
+""",
+}
+
+
+def _chains(layout: Layout) -> int:
+    return min(_CHAINS, layout.pairs // 2)
+
+
+def _row_lines(variant: Variant) -> list[str]:
+    """Four rows of cells, for the four residues of `word`."""
+    layout, last = variant.layout, variant.layout.pairs - 1
+    first = layout.first_pieces[0][0].words
+    places = ["at"] + [f"np.int32(at + reach{piece.words})" for piece, _ in layout.first_pieces[1:]]
+    # the high half of a word is what counts: of the row before, of this word's first, second and third
+    lefts = ["earlier", "now_low << 16", "now_low", "now_high << 16"]
+    lines = []
+    for which in range(_ROWS_PER_WORD):
+        lines.append(f"neighbour = shuffle_up(cells[{last}])")
+        if variant.kind == "bordered":
+            lines.append(f"neighbour = np.int32({lefts[which]}) if first_lane else neighbour")
+        elif variant.arithmetic.zero:
+            lines.append("neighbour = (neighbour & kept) | instead")
+        lines.append(f"edge = permute(neighbour, cells[{last}], selector)")
+        lines.append(f"at = row(base, word, {which}, {layout.row_bytes})")
+        lines.append(
+            f"cells, best = {variant.advance}"
+            f"(shared, ({', '.join(places)},), {layout.piece_bytes(first)}, edge, cells, best)"
+        )
+        if variant.kind == "bordered":
+            lines.append(f"own{which} = cells[{last}]")
+    return lines
+
+
+def _place_lines(layout: Layout) -> list[str]:
+    """Where a lane's pieces of a row lie: `base`, and for narrower ones how much further."""
+    (first, _), *narrower = layout.first_pieces
+    own = f"lane % {layout.slots(first.words)} * {4 * first.words}"
+    lines = [f"base = np.int32(shared_address(shared) + {own})"]
+    for piece, byte in narrower:
+        there = f"{byte} + lane % {layout.slots(piece.words)} * {4 * piece.words}"
+        lines.append(f"reach{piece.words} = np.int32({there} - {own})")
+    return lines
+
+
+def _reduce_lines(variant: Variant) -> list[str]:
+    """The score of a group, from its lanes' running maxima."""
+    lines = ["most = best[0]"]
+    lines += [f"most = {variant.better}(most, best[{k}])" for k in range(1, _chains(variant.layout))]
+    lines.append(f"score = {variant.largest}(most)")
+    distance = 1
+    while distance < variant.layout.lanes:
+        lines.append(f"score = max(score, shuffle_xor(score, {distance}))")
+        distance *= 2
+    return lines
+
+
+def _longest_lines(layout: Layout) -> list[str]:
+    """The most residues of a group of the warp."""
+    lines, distance = ["longest = length"], layout.lanes
+    while distance < layout.lanes * layout.groups:
+        lines.append(f"longest = max(longest, shuffle_xor(longest, {distance}))")
+        distance *= 2
+    return lines
+
+
+def _block(depth: int, lines: list[str] | str, **values: int) -> str:
+    if isinstance(lines, str):
+        lines = lines.format(**values).strip("\n").split("\n")
+    return "\n".join(" " * 4 * depth + line if line else "" for line in lines)
 
 
 def source(variant: Variant) -> str:
     """Python source of a module with one function, `variant.name`, to be compiled with numba.cuda.
 
-    Its arguments are the table, int32 [table_bytes / 4]; residues, int32 [bytes / 4], four letter codes a
-    word; offsets, int64 [n], bytes; lengths, int32 [n]; work, int32 [2], zeros between calls; flagged, int32
-    [n + 1], number and indices of targets whose score reached the limit; scores, int32 [n]. It wants
-    table_bytes of dynamic shared memory and blocks of whole warps.
+    Its arguments are those of its kind (cuda/alignment/gapless/signatures.py). It wants table_bytes of dynamic
+    shared memory and blocks of whole warps.
     """
-    layout, arithmetic = variant.layout, variant.arithmetic
-    lanes, groups, pairs = layout.lanes, layout.groups, layout.columns // 2
-    greater = "greater_shorts" if variant.packed_integer_maximum else "greater_halves"
-    largest = f"largest_{arithmetic.name}"
-    reset_word = RESET * 0x01010101
-    chains = min(_CHAINS, pairs // 2)
-    row_lines = []
-    for which in range(_ROWS_PER_WORD):
-        row_lines.append(f"border = permute(shuffle_up(cells[{pairs - 1}]), cells[{pairs - 1}], selector)")
-        row_lines.append(f"place = row(base, word, {which}, {layout.row_bytes})")
-        row_lines.append(
-            f"cells, best = {variant.advance}(shared, place, {layout.chunk_bytes}, border, cells, best)"
-        )
-    reduce_lines = ["most = best[0]"]
-    reduce_lines += [f"most = {greater}(most, best[{k}])" for k in range(1, chains)]
-    reduce_lines.append(f"score = {largest}(most)")
-    distance = 1
-    while distance < lanes:
-        reduce_lines.append(f"score = max(score, shuffle_xor(score, {distance}))")
-        distance *= 2
-    body = "\n".join(" " * 12 + line for line in row_lines)
-    reduce_body = "\n".join(" " * 8 + line for line in reduce_lines)
+    layout, arithmetic, kind = variant.layout, variant.arithmetic, variant.kind
+    values = {
+        "groups": layout.groups, "tile": layout.tile, "stretch": STRETCH,
+        "limit": arithmetic.limit, "unbounded": UNBOUNDED,
+    }  # fmt: skip
     names = sorted({
-        variant.advance, greater, largest, "cut", "permute", "row", "shared_address", "shuffle_first",
-        "shuffle_up", "shuffle_xor", "unmask", "zeros",
+        variant.advance, variant.better, variant.largest, "cut", "permute", "repeated", "row",
+        "shared_address", "shuffle_first", "shuffle_up", "shuffle_xor", "unmask",
     })  # fmt: skip
+    imports = f"from cuda.alignment.intrinsics import {', '.join(names)}"
+    # the left neighbour's last column beside one's own column in the middle. The group's first lane has no
+    # neighbour: where a score of 0 is a 0, it takes the sign of a number that has none
+    selector = "0x5432" if arithmetic.zero else "0x54BB if first_lane else 0x5432"
+    fetch, store = "", ""
+    if kind == "bordered":
+        fetch = f"""
+{" " * 12}now_low, now_high = next_low, next_high
+{" " * 12}inside = left > 0
+{" " * 12}if left > 4 and not first_tile:
+{" " * 12}    next_low, next_high = border[column + 2], border[column + 3]"""
+        store = f"""
+{" " * 12}earlier = now_high
+{" " * 12}if inside and last_lane:
+{" " * 12}    border[column] = permute(own0, own1, np.int32(0x7632))
+{" " * 12}    border[column + 1] = permute(own2, own3, np.int32(0x7632))
+{" " * 12}column = np.int32(column + 2)"""
     return f'''"""Generated; see cuda/alignment/gapless/generator.py."""
 
 import numpy as np
 from numba import cuda, types
 
-from cuda.alignment.intrinsics import {", ".join(names)}
+{imports}
 
-no_cells, no_best = zeros({pairs}), zeros({chains})
+no_cells = repeated({layout.pairs}, {arithmetic.zero})
+no_best = repeated({_chains(layout)}, {arithmetic.zero})
 
-def {variant.name}(table, residues, offsets, lengths, work, flagged, scores):
+def {variant.name}(table, residues, offsets, lengths, work, {_ARGUMENTS[kind]}):
     shared = cuda.shared.array(0, types.int32)
     for k in range(cuda.threadIdx.x, table.size, cuda.blockDim.x):
         shared[k] = table[k]
     cuda.syncthreads()
-    lane = cuda.threadIdx.x % 32
-    group = lane // {lanes}
-    base = np.int32(shared_address(shared) + lane % {layout.slots} * 16)
-    # the left neighbour's last column beside one's own column in the middle. The group's first lane has no
-    # neighbour: it takes the sign of a number that has none, which is 0
-    selector = np.int32(0x54BB if lane % {lanes} == 0 else 0x5432)
-    zero = np.int32(0)
+    lane = np.int32(cuda.threadIdx.x & 31)
+    group = lane // {layout.lanes}
+    first_lane = lane % {layout.lanes} == 0
+    last_lane = lane % {layout.lanes} == {layout.lanes - 1}
+    selector = np.int32({selector})
+    zero_cells = np.int32({arithmetic.zero})
+    kept, instead = np.int32(0 if first_lane else -1), np.int32(zero_cells if first_lane else 0)
+{_block(1, _place_lines(layout))}
+{_block(1, _RANGE[kind])}
     while True:
-        taken = zero
+        taken = np.int32(0)
         if lane == 0:
             taken = cuda.atomic.add(work, 0, 1)
         taken = shuffle_first(taken)
-        # longest first, so that no warp is left with much work at the end
-        last = lengths.size - 1 - taken * {groups}
-        if last < 0:
-            break
-        target = last - group
-        length = 0
-        start = 0
-        if target >= 0:
-            length = lengths[target]
-            start = offsets[target] // 4
-        longest = 0
-        for k in range({groups}):
-            if last >= k:
-                longest = max(longest, lengths[last - k])
+        length = np.int32(0)
+        start = np.uint64(0)
+{_block(2, _TAKE[kind], **values)}
+{_block(2, _longest_lines(layout))}
         left = length
-        following = np.int32({reset_word})
+        following = np.int32({RESET * 0x01010101})
         if left > 0:
             following = residues[start]
         cells = no_cells()
         best = no_best()
-        for step in range((longest + 3) // 4):
+        for step in range(np.int32((longest + 3) >> 2)):
             word = unmask(following)
             if left < 4:
-                word = cut(word, left, {reset_word})
-            left -= 4
-            if left > 0:
-                following = residues[start + step + 1]
-{body}
-{reduce_body}
-        if target >= 0 and lane % {lanes} == 0:
-            scores[target] = score
-            if score >= {arithmetic.limit}:
-                flagged[1 + cuda.atomic.add(flagged, 0, 1)] = target
+                word = cut(word, left, {RESET * 0x01010101})
+            if left > 4:
+                start += np.uint64(1)
+                following = residues[start]{fetch}
+            left = np.int32(left - 4)
+{_block(3, _row_lines(variant))}{store}
+{_block(2, _reduce_lines(variant))}
+        if valid and first_lane:
+{_block(3, _GIVE[kind], **values)}
     # the last warp to find nothing leaves the counters as it found them
     if lane == 0:
         warps = cuda.gridDim.x * cuda.blockDim.x // 32
         if cuda.atomic.add(work, 1, 1) == warps - 1:
             work[0] = 0
-            work[1] = 0
+            work[1] = 0{_RESET.get(kind, "")}
 '''

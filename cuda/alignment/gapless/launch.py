@@ -1,117 +1,102 @@
-"""Running the gapless filter on a GPU."""
+"""Exact gapless scores on a GPU."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import cuda, types
-from numba.core import config
 
-from cuda.alignment.compiled import compiled_kernel, generated_function, prepare_launch
-from cuda.alignment.gapless.generator import Variant, source
-from cuda.alignment.gapless.launch_table import Launch, choose_launch
-from cuda.alignment.gapless.layout import ARITHMETICS, HALF, Arithmetic
-from cuda.alignment.gapless.wide import THREADS, gapless_wide
-
-_WORDS = types.int32[::1]
-_OFFSETS = types.int64[::1]
-PACKED_SIGNATURE = types.void(_WORDS, _WORDS, _OFFSETS, _WORDS, _WORDS, _WORDS, _WORDS)
-WIDE_SIGNATURE = types.void(
-    _WORDS, types.int32, types.uint8[::1], _OFFSETS, _WORDS, types.int32, _WORDS, _WORDS, _WORDS
-)
-_INTEGER_MAXIMUM_FROM = (9, 0)
-# the simulator's shuffles are barriers of the block: it gets one warp; two blocks show that they share work
-_SIMULATED_GRID, _SIMULATED_THREADS = 2, 32
+from cuda.alignment.compiled import compiled_kernel
+from cuda.alignment.gapless.device import Device, Ready, Uploaded, ready, stream_state
+from cuda.alignment.gapless.generator import STRETCH, Kind, Variant
+from cuda.alignment.gapless.launch_table import Launch, choose_launch, list_launch
+from cuda.alignment.gapless.layout import ARITHMETICS, BYTE, HALF, Arithmetic
+from cuda.alignment.gapless.signatures import STRETCHES_SIGNATURE, WIDE_SIGNATURE
+from cuda.alignment.gapless.stretches import THREADS as STRETCHES_THREADS
+from cuda.alignment.gapless.stretches import list_stretches
+from cuda.alignment.gapless.wide import THREADS as WIDE_THREADS
+from cuda.alignment.gapless.wide import gapless_wide
 
 
-@dataclass(frozen=True)
-class _State:
-    """What all calls on one stream share: counters, and the targets to be computed again.
-
-    Calls on one stream follow each other, and each leaves the counters at zero.
-    """
-
-    work: Any
-    flagged: Any
+def check_profile(profile: np.ndarray) -> None:
+    """Raise ValueError unless it is [query length ≥ 1, 32]."""
+    if profile.ndim != 2 or profile.shape[1] != 32 or not len(profile):
+        raise ValueError(f"a profile is [query length, 32], not {list(profile.shape)}")
 
 
-_states: dict[tuple[int, int], _State] = {}
+class _Packed:
+    """A packed kernel and its table."""
 
-
-def _state(device: int, stream: Any, count: int) -> _State:
-    """The state of a stream, with room for so many targets."""
-    key = device, int(getattr(stream, "handle", stream) or 0) if not config.ENABLE_CUDASIM else 0
-    state = _states.get(key)
-    if state is None or state.flagged.size <= count:
-        flagged = cuda.device_array(count + 1, np.int32)
-        flagged[:1].copy_to_device(np.zeros(1, np.int32))
-        state = _states[key] = _State(cuda.to_device(np.zeros(2, np.int32)), flagged)
-    return state
-
-
-@dataclass(frozen=True)
-class _Device:
-    """The current GPU."""
-
-    number: int
-    name: str
-    capability: tuple[int, int]
-    multiprocessors: int
-    shared_bytes: int
-
-    @classmethod
-    def current(cls) -> "_Device":
-        if config.ENABLE_CUDASIM:
-            return cls(0, "simulator", (9, 0), 1, 2**18)
-        device = cuda.get_current_device()
-        name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
-        shared = device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        return cls(device.id, name, tuple(device.compute_capability), device.MULTIPROCESSOR_COUNT, shared)
+    def __init__(self, kernel: Ready, profile: np.ndarray, arithmetic: Arithmetic) -> None:
+        self.kernel = kernel
+        self.table = Uploaded(kernel.launch.layout.table(profile, arithmetic))
 
 
 class GaplessFilter:
     """Gapless scores of one query against targets on the current GPU.
 
+    Queries that no tile holds, of more than 2,048 residues, are scored by a kernel that is an order of
+    magnitude slower: to search with them, take `GaplessBounds` first and `rescore` the best.
+
     Args:
         profile: int [query length ≥ 1, 32], half-bits; column = letter code.
         cache: folder for generated and compiled kernels.
         arithmetic: "half" (any GPU from sm_80) or "short" (sm_90).
-        launch: instead of the one that the launch table has for the query.
+        launch: of `scores`, instead of the one that the launch table has for the query.
 
     Raises:
         ValueError: the profile is not of that shape, the launch does not hold the query, or the GPU has no
             such arithmetic.
-        OSError: the cache folder cannot be written.
+        OSError: from `scores` and `rescore`, the cache folder cannot be written.
     """
 
     def __init__(
         self, profile: np.ndarray, cache: Path, arithmetic: str = "half", launch: Launch | None = None
     ) -> None:
-        if profile.ndim != 2 or profile.shape[1] != 32 or not len(profile):
-            raise ValueError(f"a profile is [query length, 32], not {list(profile.shape)}")
-        device = _Device.current()
-        self._length = len(profile)
-        self._device = device
+        check_profile(profile)
+        self._profile, self._cache = profile, cache
+        self._device = Device.current()
         self._arithmetic: Arithmetic = ARITHMETICS[arithmetic]
-        integer_maximum = device.capability >= _INTEGER_MAXIMUM_FROM
-        if self._arithmetic is not HALF and not integer_maximum:
-            raise ValueError(f"{device.name} has no packed 16-bit integer arithmetic")
-        launch = launch or choose_launch(self._length, device.name, device.shared_bytes)
-        if launch is not None and launch.layout.tile < self._length:
-            raise ValueError(f"{self._length} query columns do not fit in {launch.layout.tile}")
-        if int(np.abs(profile.astype(np.int64)).max()) > self._arithmetic.largest_entry:
-            launch = None
-        self._launch = launch
-        self._wide_profile = cuda.to_device(np.ascontiguousarray(profile.T, np.int32).reshape(-1))
-        self._wide = compiled_kernel(gapless_wide, WIDE_SIGNATURE, (THREADS, 1))
-        if launch is not None:
-            variant = Variant(launch.layout, self._arithmetic, integer_maximum)
-            bounds = (launch.threads, launch.blocks)
-            function = generated_function(source(variant), variant.name, cache, bounds)
-            self._packed = compiled_kernel(function, PACKED_SIGNATURE, bounds)
-            self._table = cuda.to_device(launch.layout.table(profile, self._arithmetic))
-            self._blocks = prepare_launch(self._packed, launch.threads, launch.layout.table_bytes)
+        if self._arithmetic is BYTE:
+            raise ValueError("bytes hold no exact scores")
+        if self._arithmetic is not HALF and not self._device.integer_maximum:
+            raise ValueError(f"{self._device.name} has no packed 16-bit integer arithmetic")
+        if launch is not None and launch.layout.tile < len(profile):
+            raise ValueError(f"{len(profile)} query columns do not fit in {launch.layout.tile}")
+        self._asked = launch
+        self._fits = int(np.abs(profile.astype(np.int64)).max()) <= self._arithmetic.largest_entry
+        self._packed: dict[Kind, _Packed | None] = {}
+        self._wide_profile: Uploaded | None = None
+
+    def _packed_kernel(self, kind: Kind) -> _Packed | None:
+        """None if 16 bits do not hold the profile, or no tile the query."""
+        if kind not in self._packed:
+            length, device = len(self._profile), self._device
+            if kind == "listed":
+                launch = list_launch(length, device.shared_bytes)
+            else:
+                launch = self._asked or choose_launch(length, device.name, device.shared_bytes)
+            packed = None
+            if launch is not None and self._fits:
+                variant = Variant(kind, launch.layout, self._arithmetic, device.integer_maximum)
+                kernel = ready(variant, launch, self._cache, device)
+                packed = _Packed(kernel, self._profile, self._arithmetic)
+            self._packed[kind] = packed
+        return self._packed[kind]
+
+    def _finish(
+        self, every: bool, listed: Any, residues: Any, offsets: Any, lengths: Any, scores: Any, stream: Any
+    ) -> None:
+        """Score what is flagged, or all, without limits."""
+        state = stream_state(self._device, stream)
+        flagged = state.counters("flagged", lengths.size + 1)
+        if self._wide_profile is None:
+            self._wide_profile = Uploaded(np.ascontiguousarray(self._profile.T, np.int32).reshape(-1))
+        wide = compiled_kernel(gapless_wide, WIDE_SIGNATURE, (WIDE_THREADS, 1))
+        wide[(*self._device.grid(8, WIDE_THREADS), stream)](
+            self._wide_profile.on(stream), np.int32(len(self._profile)), residues, offsets, lengths,
+            np.int32(every), np.int32(listed is not None), flagged if listed is None else listed,
+            state.work, flagged, scores,
+        )  # fmt: skip
 
     def scores(self, residues: Any, offsets: Any, lengths: Any, scores: Any, stream: Any = 0) -> None:
         """Score targets; returns at once, the work is queued on the stream.
@@ -127,21 +112,40 @@ class GaplessFilter:
             scores: device int32 [n], written.
             stream: numba's, or 0 for the default one.
         """
-        count = lengths.size
-        if not count:
+        if not lengths.size:
             return
-        state = _state(self._device.number, stream, count)
-        every = self._launch is None
-        if self._launch is not None:
-            threads, grid = self._launch.threads, self._blocks * self._device.multiprocessors
-            if config.ENABLE_CUDASIM:
-                threads, grid = _SIMULATED_THREADS, _SIMULATED_GRID
-            self._packed[grid, threads, stream, self._launch.layout.table_bytes](
-                self._table, residues.view(np.int32), offsets, lengths, state.work, state.flagged, scores
-            )
-        grid = _SIMULATED_GRID if config.ENABLE_CUDASIM else 8 * self._device.multiprocessors
-        threads = _SIMULATED_THREADS if config.ENABLE_CUDASIM else THREADS
-        self._wide[grid, threads, stream](
-            self._wide_profile, np.int32(self._length), residues, offsets, lengths, np.int32(every),
-            state.work, state.flagged, scores,
-        )  # fmt: skip
+        packed = self._packed_kernel("exact")
+        if packed is not None:
+            state = stream_state(self._device, stream)
+            packed.kernel.on(stream)(
+                packed.table.on(stream), residues.view(np.int32), offsets, lengths, state.work,
+                state.counters("flagged", lengths.size + 1), scores,
+            )  # fmt: skip
+        self._finish(packed is None, None, residues, offsets, lengths, scores, stream)
+
+    def rescore(
+        self, residues: Any, offsets: Any, lengths: Any, listed: Any, scores: Any, stream: Any = 0
+    ) -> None:
+        """Score listed targets; returns at once, the work is queued on the stream.
+
+        Quick for some thousand targets: long ones are shared out. Exact for scores of any size.
+
+        Args:
+            residues, offsets, lengths, stream: see `scores`.
+            listed: device int32 [n + 1], how many targets are listed, and which, each once, in any order.
+            scores: device int32 [n], written: the score of target listed[1 + k] at place k.
+        """
+        if not lengths.size:
+            return
+        packed = self._packed_kernel("listed")
+        if packed is not None:
+            state = stream_state(self._device, stream)
+            room = lengths.size + residues.size // STRETCH
+            stretches = state.counters("stretches", 1 + 2 * room)
+            cut = compiled_kernel(list_stretches, STRETCHES_SIGNATURE, (STRETCHES_THREADS, 1))
+            cut[(*self._device.grid(1, STRETCHES_THREADS), stream)](listed, lengths, stretches, scores)
+            packed.kernel.on(stream)(
+                packed.table.on(stream), residues.view(np.int32), offsets, lengths, state.work,
+                state.counters("flagged", lengths.size + 1), scores, listed, stretches,
+            )  # fmt: skip
+        self._finish(packed is None, listed, residues, offsets, lengths, scores, stream)

@@ -4,10 +4,12 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Literal
 
 from cuda.alignment.gapless.layout import Layout
 
 DEFAULT = "default"
+Filter = Literal["exact", "bounds"]
 
 
 @dataclass(frozen=True)
@@ -26,25 +28,55 @@ class Launch:
 
 
 @cache
-def launch_table(device: str = DEFAULT) -> dict[int, Launch]:
+def launch_table(device: str = DEFAULT, kernel: Filter = "exact") -> dict[int, Launch]:
     """Launches by the longest query that each is for, ascending.
 
     Args:
         device: the GPU's name as the driver gives it, such as "NVIDIA H200".
+        kernel: exact scores, from entries of two bytes, or bounds, from entries of one.
     """
     folder = resources.files("cuda.alignment.gapless") / "tuning"
     path = folder / f"{device.lower().replace(' ', '_')}.json"
     if not path.is_file():
         path = folder / f"{DEFAULT}.json"
+    entry_bytes = 1 if kernel == "bounds" else 2
     return {
-        row["longest_query"]: Launch(Layout(row["lanes"], row["columns"]), row["threads"], row["blocks"])
-        for row in json.loads(path.read_text())["launches"]
+        row["longest_query"]: Launch(
+            Layout(row["lanes"], row["columns"], entry_bytes), row["threads"], row["blocks"]
+        )
+        for row in json.loads(path.read_text())[kernel]
     }
 
 
-def choose_launch(query_length: int, device: str, shared_bytes: int) -> Launch | None:
+def choose_launch(
+    query_length: int, device: str, shared_bytes: int, kernel: Filter = "exact"
+) -> Launch | None:
     """The launch for a query; None if no tile holds it, or none that fits in so much shared memory."""
-    for longest, launch in launch_table(device).items():
+    for longest, launch in launch_table(device, kernel).items():
         if query_length <= longest and launch.layout.table_bytes <= shared_bytes:
+            return launch
+    return None
+
+
+def widest(device: str, shared_bytes: int, kernel: Filter = "exact") -> int:
+    """Columns of the longest query that `choose_launch` has a launch for; 0 if there is none at all."""
+    fitting = [
+        longest
+        for longest, launch in launch_table(device, kernel).items()
+        if launch.layout.table_bytes <= shared_bytes
+    ]
+    return max(fitting, default=0)
+
+
+def list_launch(query_length: int, shared_bytes: int) -> Launch | None:
+    """The launch that scores listed targets exactly: so few that many lanes share each, on every GPU.
+
+    Returns:
+        None if the query is too long for shared memory or for a warp with 64 columns a lane.
+    """
+    for lanes in (8, 16, 32):
+        columns = -(-query_length // (16 * lanes)) * 16
+        launch = Launch(Layout(lanes, columns), threads=256, blocks=2) if columns <= 64 else None
+        if launch is not None and launch.layout.table_bytes <= shared_bytes:
             return launch
     return None

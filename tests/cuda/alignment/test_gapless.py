@@ -68,11 +68,63 @@ def assert_exact(
     return found
 
 
-def launch_of(lanes: int, columns: int) -> Any:
+def launch_of(lanes: int, columns: int, entry_bytes: int = 2) -> Any:
     from cuda.alignment.gapless.launch_table import Launch
     from cuda.alignment.gapless.layout import Layout
 
-    return Launch(Layout(lanes, columns), 32, 1)
+    return Launch(Layout(lanes, columns, entry_bytes), 32, 1)
+
+
+def byte_launch(lanes: int, columns: int) -> Any:
+    return launch_of(lanes, columns, 1)
+
+
+def bounds_and_scores(
+    cache: Path, profile: np.ndarray, targets: list[np.ndarray], launch: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds, after a check that none is too small, and the exact scores."""
+    from numba import cuda
+
+    from cuda.alignment.gapless import UNBOUNDED, GaplessBounds
+    from cuda.alignment.gapless.reference import gapless_scores
+
+    arrays = packed(targets)
+    exact = gapless_scores(profile, *arrays)
+    bounds = cuda.to_device(np.full(len(targets), -7, np.int16))
+    GaplessBounds(profile, cache, launch).bounds(*[cuda.to_device(array) for array in arrays], bounds)
+    found = np.asarray(bounds.copy_to_host())
+    assert found.dtype == np.int16 and (found >= np.minimum(exact, UNBOUNDED)).all()
+    assert ((found < 1024) | (found == UNBOUNDED)).all() and (found[exact >= 1024] == UNBOUNDED).all()
+    return found, exact
+
+
+def assert_bounds_exact(
+    cache: Path, profile: np.ndarray, targets: list[np.ndarray], launch: Any = None
+) -> None:
+    assert np.abs(profile).max() <= 7
+    np.testing.assert_array_equal(*bounds_and_scores(cache, profile, targets, launch))
+
+
+def assert_rescored(
+    cache: Path, profile: np.ndarray, targets: list[np.ndarray], listed: list[int]
+) -> np.ndarray:
+    from numba import cuda
+
+    from cuda.alignment.gapless.launch import GaplessFilter
+    from cuda.alignment.gapless.reference import gapless_scores
+
+    arrays = packed(targets)
+    chosen = np.full(len(targets) + 1, -1, np.int32)
+    chosen[: len(listed) + 1] = [len(listed), *listed]
+    on_device = cuda.to_device(chosen)
+    gapless = GaplessFilter(profile, cache)
+    for _ in range(2):  # the second call finds what the first left
+        scores = cuda.to_device(np.full(len(targets), -7, np.int32))
+        gapless.rescore(*[cuda.to_device(array) for array in arrays], on_device, scores)
+        found = np.asarray(scores.copy_to_host())
+        np.testing.assert_array_equal(found[: len(listed)], gapless_scores(profile, *arrays)[listed])
+        np.testing.assert_array_equal(on_device.copy_to_host(), chosen)
+    return found[: len(listed)]
 
 
 @simulated
@@ -178,14 +230,238 @@ def test_bad_arguments(tmp_path: Path) -> None:
         Layout(8, 12)
 
 
-def test_launch_tables_hold_every_query() -> None:
-    from cuda.alignment.gapless.launch_table import choose_launch, launch_table
+@simulated
+@pytest.mark.parametrize("lanes", [4, 8, 16, 32])
+def test_bounds_of_every_group_size(tmp_path: Path, lanes: int) -> None:
+    rng = np.random.default_rng(lanes)
+    targets = [random_target(rng, n) for n in (0, 1, 3, 4, 5, 9)]
+    for columns in (8, 16, 24):
+        profile = rng.integers(-7, 8, (lanes * columns - 3, 32)).astype(np.int16)
+        assert_bounds_exact(tmp_path, profile, targets, byte_launch(lanes, columns))
+
+
+@simulated
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 64, 65, 197])
+def test_bounds_of_query_lengths_around_a_tile(tmp_path: Path, length: int) -> None:
+    rng = np.random.default_rng(length)
+    targets = [random_target(rng, n) for n in (1, 2, 0, 5, 14)]
+    assert_bounds_exact(tmp_path, rng.integers(-7, 8, (length, 32)).astype(np.int16), targets)
+
+
+@simulated
+def test_bounds_of_large_scores(tmp_path: Path) -> None:
+    """Scores that a byte does not hold are rounded up, and the sums stay close."""
+    rng = np.random.default_rng(5)
+    targets = [random_target(rng, n) for n in range(1, 30)]
+    profile = rng.integers(-20, 21, (60, 32)).astype(np.int16)
+    bounds, exact = bounds_and_scores(tmp_path, profile, targets)
+    assert (bounds <= np.maximum(1.25 * exact, exact + 20)).all() and (bounds > exact).any()
+
+
+@simulated
+def test_bounds_near_1024(tmp_path: Path) -> None:
+    profile = np.full((264, 32), -1, np.int16)
+    profile[:, 0], profile[:, 1], profile[:, 2] = 4, 1, -7
+    ends: list[list[int]] = [[], [1] * 3, [1] * 4, [0], [0, 2, 0], [0] * 5]
+    targets = [np.array([0] * 255 + end, np.uint8) for end in ends]
+    bounds, exact = bounds_and_scores(tmp_path, profile, targets)
+    assert exact.tolist() == [1020, 1023, 1024, 1024, 1024, 1040]
+    assert bounds.tolist() == [1020, 1023, *[2**15 - 1] * 4]
+
+
+@simulated
+def test_profiles_out_of_range_are_not_bounded(tmp_path: Path) -> None:
+    targets = [random_target(np.random.default_rng(0), n) for n in (1, 6, 9)]
+    profile = np.full((5, 32), -2000, np.int16)
+    assert bounds_and_scores(tmp_path, profile, targets)[0].tolist() == [0, 0, 0]
+    profile[2, 3] = 128
+    assert bounds_and_scores(tmp_path, profile, targets)[0].tolist() == [2**15 - 1] * 3
+
+
+@simulated
+def test_bounds_ignore_what_stands_after_a_target(tmp_path: Path) -> None:
+    profile = np.full((40, 32), 3, np.int16)
+    targets = [np.zeros(n, np.uint8) for n in (1, 2, 3, 5, 6)]
+    assert_bounds_exact(tmp_path, profile, targets)
+
+
+@simulated
+@pytest.mark.parametrize("length", [33, 64, 95])
+def test_bounds_tile_after_tile(tmp_path: Path, length: int) -> None:
+    rng = np.random.default_rng(length)
+    targets = [random_target(rng, n) for n in (0, 1, 2, 3, 4, 5, 8, 9, 13, 40)]
+    profile = rng.integers(-7, 8, (length, 32)).astype(np.int16)
+    assert_bounds_exact(tmp_path, profile, targets, byte_launch(4, 8))
+
+
+@simulated
+def test_an_alignment_through_all_tiles(tmp_path: Path) -> None:
+    profile = np.full((130, 32), -3, np.int16)
+    profile[np.arange(130), np.arange(130) % 20] = 5
+    query = (np.arange(130) % 20).astype(np.uint8)
+    found, exact = bounds_and_scores(tmp_path, profile, [query[3:], query], byte_launch(4, 8))
+    assert found.tolist() == exact.tolist() == [635, 650]
+
+
+@simulated
+def test_bounds_of_long_queries_in_several_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.alignment.gapless import UNBOUNDED, border, device
+
+    monkeypatch.setattr(border, "SPAN", 24)
+    monkeypatch.setattr(border, "OVERHANG", 16)
+    device.stream_state(device.Device.current(), 0)._arrays.pop("border", None)
+    rng = np.random.default_rng(1)
+    lengths = (1, 2, 5, 7, 8, 9, 11, 12, 16)
+    targets = [random_target(rng, n) for n in lengths]
+    profile = rng.integers(-7, 8, (70, 32)).astype(np.int16)
+    assert_bounds_exact(tmp_path, profile, targets, byte_launch(4, 8))
+    # where the border does not hold a target, there is no bound; elsewhere there is
+    bounds, exact = bounds_and_scores(
+        tmp_path, profile, [*targets, random_target(rng, 41)], byte_launch(4, 8)
+    )
+    assert bounds.tolist() == [*exact[:-1].tolist(), UNBOUNDED]
+
+
+@simulated
+def test_bounds_of_a_query_longer_than_the_widest_tile(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    targets = [random_target(rng, n) for n in (1, 6)]
+    assert_bounds_exact(tmp_path, rng.integers(-7, 8, (2049, 32)).astype(np.int16), targets)
+
+
+@simulated
+def test_rescoring_a_list(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    targets = [random_target(rng, n) for n in (0, 1, 2, 3, 4, 5, 8, 9, 13, 40)]
+    profile = random_profile(rng, 50)
+    for listed in ([], [9], [3, 0, 9, 1], list(range(10))):
+        assert_rescored(tmp_path, profile, targets, listed)
+
+
+@simulated
+@pytest.mark.parametrize("length", [20, 197])
+def test_rescoring_long_targets_in_stretches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    from cuda.alignment.gapless import generator, launch, stretches
+
+    for module in (generator, launch, stretches):
+        monkeypatch.setattr(module, "STRETCH", 16)
+    rng = np.random.default_rng(length)
+    targets = [random_target(rng, n) for n in (15, 16, 17, 32, 33, 70, 300)]
+    profile = rng.integers(-3, 9, (length, 32)).astype(np.int16)  # long alignments
+    assert_rescored(tmp_path, profile, targets, [6, 2, 3, 0, 4, 5, 1])
+
+
+@simulated
+def test_rescoring_scores_that_16_bits_do_not_hold(tmp_path: Path) -> None:
+    profile = np.full((24, 32), -1, np.int16)
+    profile[:, 0], profile[:, 1] = 128, 1
+    targets = [np.array(codes, np.uint8) for codes in ([0] * 15, [0] * 16, [0] * 17, [1, 1])]
+    assert assert_rescored(tmp_path, profile, targets, [3, 2, 1, 0]).tolist() == [2, 2176, 2048, 1920]
+    assert_rescored(tmp_path, np.full((5, 32), 30000, np.int32), targets, [2, 0])
+
+
+@simulated
+def test_rescoring_with_a_query_too_long_for_a_tile(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    targets = [random_target(rng, n) for n in (1, 6, 9)]
+    assert_rescored(tmp_path, random_profile(rng, 2049), targets, [2, 0])
+
+
+@simulated
+def test_bad_arguments_of_bounds(tmp_path: Path) -> None:
+    from cuda.alignment.gapless import GaplessBounds
+    from cuda.alignment.gapless.generator import Variant
+    from cuda.alignment.gapless.layout import BYTE, HALF, Layout
+
+    with pytest.raises(ValueError, match=r"\[0, 32\]"):
+        GaplessBounds(np.zeros((0, 32), np.int16), tmp_path)
+    with pytest.raises(ValueError, match="no kernel of exact in byte"):
+        Variant("exact", Layout(4, 8, 1), BYTE, True)
+    with pytest.raises(ValueError, match="another layout"):
+        Variant("exact", Layout(4, 8, 1), HALF, True)
+
+
+@pytest.mark.parametrize("kernel", ["exact", "bounds"])
+def test_launch_tables_hold_every_query(kernel: Any) -> None:
+    from cuda.alignment.gapless.launch_table import choose_launch, launch_table, widest
 
     for device in ("a GPU of tomorrow", "NVIDIA H200"):
-        longest = list(launch_table(device))
-        assert longest == sorted(longest) and longest[-1] == 2048
+        longest = list(launch_table(device, kernel))
+        assert longest == sorted(longest) and longest[-1] == 2048 == widest(device, 2**18, kernel)
         for length in (1, 32, 33, 197, 512, 513, 1024, 2048):
-            launch = choose_launch(length, device, 2**18)
+            launch = choose_launch(length, device, 2**18, kernel)
             assert launch is not None and launch.layout.tile >= length
-        assert choose_launch(2049, device, 2**18) is None
-        assert choose_launch(2048, device, 2**15) is None
+        assert choose_launch(2049, device, 2**18, kernel) is None
+        assert choose_launch(2048, device, 2**15, kernel) is None
+        assert 0 < widest(device, 2**15, kernel) < 2048 and widest(device, 0, kernel) == 0
+
+
+def test_lists_have_a_launch_for_every_query() -> None:
+    from cuda.alignment.gapless.launch_table import list_launch
+
+    for length in (1, 128, 129, 512, 513, 2048):
+        launch = list_launch(length, 2**18)
+        assert launch is not None and length <= launch.layout.tile <= length + 511
+    assert list_launch(2049, 2**18) is None and list_launch(2048, 2**16) is None
+
+
+def test_a_byte_adds_no_less_than_its_score_and_as_little_as_it_can() -> None:
+    """Whatever the low byte, by the arithmetic of halves: every sum from 0 to 1024, rounded once."""
+    from cuda.alignment.gapless.byte_table import choices
+
+    found = choices()
+    assert found.shape == (255, 256)
+    start = 1 - np.arange(0, 1024) / 2048
+    for score in [*range(-127, 128)]:
+        high = found[score + 127].astype(np.uint16)
+        added = (high << 8 | np.arange(256, dtype=np.uint16)).view(np.float16).astype(np.float64)
+        for low in range(0, 256, 5 if abs(score) > 20 else 1):
+            sums = np.clip(start + added[low], 0, 1).astype(np.float16).astype(np.float64)
+            got, exact = 2048 * (1 - sums), np.maximum(np.arange(1024) + score, 0)
+            assert (np.minimum(got, 1024) >= np.minimum(exact, 1024)).all(), (score, low)
+            if abs(score) <= 7 and low != 128:
+                assert (got == exact)[exact < 1024].all(), (score, low)
+            spare = 0.25 * abs(score)
+            assert (got <= exact + spare + 0.5)[exact + spare < 1023].all(), (score, low)
+
+
+def test_no_byte_is_128() -> None:
+    """Only below that one would a score from 4 to 7 not be exact."""
+    from cuda.alignment.gapless.byte_table import choices
+
+    assert not (choices() == 128).any()
+
+
+def test_a_table_holds_the_profile() -> None:
+    """Read as the kernel reads it: every word twice, as it is and shifted by a byte."""
+    from cuda.alignment.gapless.byte_table import byte_table
+    from cuda.alignment.gapless.layout import RESET, Layout
+
+    rng = np.random.default_rng(0)
+    for lanes, columns, length in ((4, 24, 90), (16, 8, 128), (8, 40, 1)):
+        layout = Layout(lanes, columns, 1)
+        profile = rng.integers(-7, 8, (length, 32)).astype(np.int16)
+        table = byte_table(layout, profile)
+        assert table.dtype == np.int32 and 4 * table.size == layout.table_bytes
+        rows = table.reshape(27, -1)
+        byte, first = 0, 0
+        while first < layout.words:
+            words = next(w for w in (4, 2, 1) if first + w <= layout.words)
+            slots = max(lanes, 32 // words)
+            part = rows[:, byte // 4 : byte // 4 + slots * words].reshape(27, slots, words)
+            for slot in range(slots):
+                for k in range(words):
+                    word = np.ascontiguousarray(part[:, slot, k])
+                    pairs = np.stack([word << 8, word], 1).view(np.float16).reshape(27, 2, 2)
+                    for pair in (0, 1):
+                        for half in (0, 1):
+                            column = slot % lanes * columns + half * columns // 2 + 2 * (first + k) + pair
+                            added = -2048 * pairs[:, pair, half].astype(np.float64)
+                            assert (added[RESET:] <= -2048).all()
+                            if column < length:
+                                assert (np.abs(added[:26] - profile[column, :26]) <= 0.5).all()
+                            else:
+                                assert (added <= -2048).all()
+            byte, first = byte + slots * words * 4, first + words
