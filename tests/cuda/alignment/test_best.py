@@ -15,7 +15,8 @@ import pytest
 from numba import cuda
 from numba.core import config
 
-from cuda.alignment.best import BestTargets
+from cuda.alignment.best import BestTargets, QueryFilter
+from cuda.alignment.gapless.reference import gapless_scores
 from msa.candidates import best_targets
 
 UNBOUNDED = 2**15 - 1
@@ -142,6 +143,27 @@ def test_scores_beyond_all_bounds(most: int, smallest: int) -> None:
     )  # fmt: skip
     rng.shuffle(scores)
     Finder(most, smallest, len(scores)).check(scores, loose(scores, rng))
+
+
+@works
+def test_scores_of_queries(tmp_path: Path) -> None:
+    """Bounds and exact scores from the kernels themselves."""
+    rng = np.random.default_rng(1)
+    lengths = np.sort(rng.integers(0, 14, 30)).astype(np.int32)
+    room = (lengths.astype(np.int64) + 3) // 4 * 4
+    offsets = np.cumsum(room) - room
+    residues = rng.integers(0, 26, int(room.sum())).astype(np.uint8)
+    there = [cuda.to_device(array) for array in (residues, offsets, lengths)]
+    best = BestTargets(7, 9, 30, 0)
+    for length, largest in ((5, 12), (21, 12), (9, 300)):
+        profile = rng.integers(-9, largest, (length, 32)).astype(np.int16)
+        found = cuda.to_device(np.zeros(15, np.int32))
+        best.find(QueryFilter(profile, tmp_path), *there, found)
+        scores = gapless_scores(profile, residues, offsets, lengths)
+        expected = np.sort(best_targets(scores, 7, 9))
+        count, *rest = found.copy_to_host().tolist()
+        assert count == len(expected) and rest[:count] == expected.tolist()
+        assert rest[7:][:count] == scores[expected].tolist()
 
 
 @works
