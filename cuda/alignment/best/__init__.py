@@ -3,6 +3,7 @@
 `kernel` counts, lists and chooses, `targets` queues everything, `query` brings the scores.
 """
 
+from cuda.alignment.best.query import QueryFilter
 from cuda.alignment.best.targets import BestTargets
 
-__all__ = ["BestTargets"]
+__all__ = ["BestTargets", "QueryFilter"]

@@ -130,11 +130,15 @@ class BestTargets:
                 1 + most on their exact scores. Of equal scores at the limit the first targets' are found.
 
         Raises:
-            ValueError: there is no room for so many targets.
+            ValueError: there is no room for so many targets, or `found` has another size.
         """
         count = lengths.size
         if count > self._room:
             raise ValueError(f"room for {self._room} targets, not for {count}")
+        if found.size != 1 + 2 * self._most:
+            raise ValueError(
+                f"{self._most} targets are found in {1 + 2 * self._most} numbers, not {found.size}"
+            )
         if count != self._views.count:
             # most chunks are alike, and a view takes longer than a launch
             self._views = self._viewed(count)

@@ -15,7 +15,8 @@ import pytest
 from numba import cuda
 from numba.core import config
 
-from cuda.alignment.best import BestTargets
+from cuda.alignment.best import BestTargets, QueryFilter
+from cuda.alignment.gapless.reference import gapless_scores
 from msa.candidates import best_targets
 
 UNBOUNDED = 2**15 - 1
@@ -145,6 +146,27 @@ def test_scores_beyond_all_bounds(most: int, smallest: int) -> None:
 
 
 @works
+def test_scores_of_queries(tmp_path: Path) -> None:
+    """Bounds and exact scores from the kernels themselves."""
+    rng = np.random.default_rng(1)
+    lengths = np.sort(rng.integers(0, 12, 20)).astype(np.int32)
+    room = (lengths.astype(np.int64) + 3) // 4 * 4
+    offsets = np.cumsum(room) - room
+    residues = rng.integers(0, 26, int(room.sum())).astype(np.uint8)
+    there = [cuda.to_device(array) for array in (residues, offsets, lengths)]
+    best = BestTargets(7, 9, 20, 0)
+    for length, largest in ((21, 12), (9, 300)):
+        profile = rng.integers(-9, largest, (length, 32)).astype(np.int16)
+        found = cuda.to_device(np.zeros(15, np.int32))
+        best.find(QueryFilter(profile, tmp_path), *there, found)
+        scores = gapless_scores(profile, residues, offsets, lengths)
+        expected = np.sort(best_targets(scores, 7, 9))
+        count, *rest = found.copy_to_host().tolist()
+        assert count == len(expected) and rest[:count] == expected.tolist()
+        assert rest[7:][:count] == scores[expected].tolist()
+
+
+@works
 def test_chunks_of_all_sizes_query_after_query() -> None:
     rng = np.random.default_rng(0)
     finder = Finder(6, 12, 50)
@@ -164,9 +186,13 @@ def test_neighbours_among_thousands(most: int) -> None:
 
 
 @works
-def test_more_targets_than_there_is_room_for() -> None:
+def test_arguments_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="room for 3 targets, not for 4"):
         Finder(1, 0, 3).check(np.arange(4), np.arange(4))
+    targets = cuda.to_device(np.zeros(2, np.int64)), cuda.to_device(np.ones(2, np.int32))
+    query = KnownScores(np.arange(2), np.arange(2))
+    with pytest.raises(ValueError, match="1 targets are found in 3 numbers, not 4"):
+        BestTargets(1, 0, 3).find(query, None, *targets, cuda.to_device(np.zeros(4, np.int32)))
 
 
 @works
