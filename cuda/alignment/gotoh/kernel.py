@@ -190,7 +190,8 @@ def walk(  # type: ignore[no-untyped-def]
                     runs[room + count] = 4 * length + operation
                     count += 1
                     last = operation
-            if h <= 0:
+            # the position only ends a walk from an end that is none
+            if h <= 0 or i < 0 or j < 0:
                 paths[path] = ends[ENTRY * p + ENTRY]
                 paths[path + 1] = i + 1
                 paths[path + 2] = last_i
