@@ -61,9 +61,13 @@ def plain(kind: Kind, shape: Shape) -> Any:
     return names["kernel"]
 
 
-@functools.cache
 def row_kernel(kind: Kind, shape: Shape, folder: Path | None) -> Any:
     """The kernel for a shape, compiled for the current GPU or found in a folder of compiled kernels."""
+    return _row_kernel(kind, shape, folder, tuple(cuda.get_current_device().compute_capability))
+
+
+@functools.cache
+def _row_kernel(kind: Kind, shape: Shape, folder: Path | None, capability: tuple[int, int]) -> Any:
     bounds = shape.threads, 1
     if folder is None:
         return cuda.jit(plain(kind, shape))
