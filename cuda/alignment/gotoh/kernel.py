@@ -5,7 +5,8 @@ import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
-from numba import cuda, types
+from numba import cuda, int32, types
+from numba.core import config
 
 from cuda.alignment.compiled import compiled_kernel, generated_function
 from cuda.alignment.gotoh import arithmetic
@@ -39,7 +40,8 @@ WALK_SIGNATURE = types.void(
     *[types.int64] * 3, _WORDS, _WORDS, _WORDS,
 )  # fmt: skip
 PACK_SIGNATURE = types.void(_LONG_WORDS, _WORDS, _WORDS, _WORDS)
-WALK_THREADS = 32
+# every thread of the simulator is one of the host's
+WALK_THREADS = 4 if config.ENABLE_CUDASIM else 32
 PATH = 9
 """Numbers per pair in `paths`."""
 
@@ -59,9 +61,13 @@ def plain(kind: Kind, shape: Shape) -> Any:
     return names["kernel"]
 
 
-@functools.cache
 def row_kernel(kind: Kind, shape: Shape, folder: Path | None) -> Any:
     """The kernel for a shape, compiled for the current GPU or found in a folder of compiled kernels."""
+    return _row_kernel(kind, shape, folder, tuple(cuda.get_current_device().compute_capability))
+
+
+@functools.cache
+def _row_kernel(kind: Kind, shape: Shape, folder: Path | None, capability: tuple[int, int]) -> Any:
     bounds = shape.threads, 1
     if folder is None:
         return cuda.jit(plain(kind, shape))
@@ -86,7 +92,10 @@ def walk(  # type: ignore[no-untyped-def]
     runs,
     paths,
 ):
-    """Follow the paths of a batch back from their ends, one thread each.
+    """Follow the paths of a batch back from their ends, a block each.
+
+    What lies ahead, on the diagonal or along a gap, is fetched by all threads at once: one after the other,
+    each cell would cost a trip to memory. The first thread then goes as far as it can.
 
     Args:
         residues: uint8 [bytes], of the database.
@@ -96,23 +105,21 @@ def walk(  # type: ignore[no-untyped-def]
         scores: int16 [query residues · 32], the profiles one after the other.
         codes: uint8 [query residues].
         directions: int32, path bits as the traced kernel leaves them.
-        starts: int64 [STARTS · batch], of each pair's bits and of the room for its runs, among others.
+        starts: int64 [STARTS · batch], as that took them.
         unknown: letter that never counts as identical.
         gap_open, gap_extend: half-bits.
         ends: int32 [ENTRY · (batch + 1)], scores ≥ 1.
         runs: int32, to be filled, last run first: length · 4 + operation.
-        paths: int32 [PATH · batch + 1], to be filled: for each the row of `Alignments.found` and a number for
-            `pack_runs`; then 0.
+        paths: int32 [PATH · batch + 1], to be filled: for each the row of `Alignments.found`, target
+            positions from the first residue looked at, and a number for `pack_runs`; then 0.
     """
-    p = cuda.grid(1)
-    if p == 0:
-        paths[PATH * query.shape[0]] = 0
-    if p >= query.shape[0]:
-        return
-    h = ends[ENTRY * p + ENTRY]
-    i = ends[ENTRY * p + ENTRY + 1]
-    j = ends[ENTRY * p + ENTRY + 2]
-    start = offsets[target[p]]
+    cells = cuda.shared.array(WALK_THREADS, int32)
+    gains = cuda.shared.array(WALK_THREADS, int32)
+    # query and target position, and what is followed there: 0 pairs, 4 an insertion, 8 a deletion
+    state = cuda.shared.array(3, int32)
+    thread = cuda.threadIdx.x
+    p = cuda.blockIdx.x
+    start = offsets[target[p]] + starts[STARTS * p + 3]
     own = QUERY * query[p]
     profile = queries[own]
     lanes = queries[own + 2]
@@ -120,61 +127,88 @@ def walk(  # type: ignore[no-untyped-def]
     base = starts[STARTS * p + 1]
     room = starts[STARTS * p + 2]
     path = PATH * p
-    steps = j + lanes
+    h = ends[ENTRY * p + ENTRY]
+    last_i = ends[ENTRY * p + ENTRY + 1]
+    last_j = ends[ENTRY * p + ENTRY + 2]
+    steps = last_j + lanes
     words = columns // 8
     width = lanes * columns
-    paths[path] = h
-    paths[path + 2] = i
-    paths[path + 4] = j
     identical = 0
     total = 0
     count = 0
     last = -1
-    while h > 0:
-        operation = 0
-        length = 0
-        bits = 0
-        # 4: follow an insertion to its first residue, 8: a deletion
-        follow = 0
-        while True:
-            lane = i % width // columns
-            c = i % columns
-            word = ((i // width * steps + j + lane) * words + c // 8) * lanes + lane
-            bits = directions[base + word] >> (c % 8 * NIBBLE)
+    if thread == 0:
+        state[0] = last_i
+        state[1] = last_j
+        state[2] = 0
+    while True:
+        cuda.syncthreads()
+        i = state[0]
+        j = state[1]
+        follow = state[2]
+        if i < 0:
+            break
+        ahead_i = i if follow == 8 else i - thread
+        ahead_j = j if follow == 4 else j - thread
+        if ahead_i >= 0 and ahead_j >= 0:
+            lane = ahead_i % width // columns
+            c = ahead_i % columns
+            word = ((ahead_i // width * steps + ahead_j + lane) * words + c // 8) * lanes + lane
+            bits = directions[base + word] >> (c % 8 * NIBBLE) & 15
+            letter = min(residues[start + ahead_j] & 31, LETTERS - 1)
+            if letter == codes[profile + ahead_i] and letter != unknown:
+                bits |= 16
+            cells[thread] = bits
+            gains[thread] = scores[32 * (profile + ahead_i) + letter]
+        cuda.syncthreads()
+        if thread == 0:
+            length = 0
+            operation = follow // 4
             if follow == 0:
-                if bits & 1:
-                    break
-                follow = 4 if bits & 2 else 8
-            length += 1
-            if follow == 4:
-                i -= 1
+                while length < WALK_THREADS and h > 0 and cells[length] & 1:
+                    h -= gains[length]
+                    identical += cells[length] >> 4
+                    length += 1
+                i -= length
+                j -= length
+                if length < WALK_THREADS:
+                    state[2] = 4 if cells[length] & 2 else 8
             else:
-                j -= 1
-            if bits & follow:
-                break
-        if follow == 0:
-            letter = min(residues[start + j] & 31, LETTERS - 1)
-            h -= scores[32 * (profile + i) + letter]
-            if letter == codes[profile + i] and letter != unknown:
-                identical += 1
-            paths[path + 1] = i
-            paths[path + 3] = j
-            i -= 1
-            j -= 1
-            length = 1
-        else:
-            operation = 1 if follow == 4 else 2
-            h += gap_open + (length - 1) * gap_extend
-        total += length
-        if operation == last:
-            runs[room + count - 1] += 4 * length
-        else:
-            runs[room + count] = 4 * length + operation
-            count += 1
-            last = operation
-    paths[path + 5] = identical
-    paths[path + 6] = total
-    paths[path + 7] = count
+                ending = 0
+                while length < WALK_THREADS and ending == 0:
+                    ending = cells[length] & follow
+                    length += 1
+                h += length * gap_extend
+                if follow == 4:
+                    i -= length
+                else:
+                    j -= length
+                if ending:
+                    h += gap_open - gap_extend
+                    state[2] = 0
+            total += length
+            if length > 0:
+                if operation == last:
+                    runs[room + count - 1] += 4 * length
+                else:
+                    runs[room + count] = 4 * length + operation
+                    count += 1
+                    last = operation
+            # the position only ends a walk from an end that is none
+            if h <= 0 or i < 0 or j < 0:
+                paths[path] = ends[ENTRY * p + ENTRY]
+                paths[path + 1] = i + 1
+                paths[path + 2] = last_i
+                paths[path + 3] = j + 1
+                paths[path + 4] = last_j
+                paths[path + 5] = identical
+                paths[path + 6] = total
+                paths[path + 7] = count
+                i = -1
+            state[0] = i
+            state[1] = j
+    if thread == 0 and p == 0:
+        paths[PATH * query.shape[0]] = 0
 
 
 def pack_runs(starts, runs, paths, packed):  # type: ignore[no-untyped-def]

@@ -118,7 +118,7 @@ def trace_paths(
 ) -> Alignments:
     """The paths of alignments whose ends are known.
 
-    Half a byte per cell is kept, for as many pairs at a time as the budget holds; a thread per pair walks it.
+    Half a byte per cell is kept, for as many pairs at a time as the budget holds; a block per pair walks it.
 
     Args:
         queries, targets, pairs, gap_open, gap_extend, stream, budget, shapes, kernels, allocate: as in
@@ -140,7 +140,8 @@ def trace_paths(
         queries, targets, gap_open, gap_extend, shapes or available_shapes(), stream, kernels, allocate
     )
     codes = rows.upload(np.concatenate([query.codes for query in queries]), np.uint8)
-    _, last_i, last_j = ends[aligned].T.astype(np.int64)
+    skipped = _skipped(rows, pairs.query[aligned], ends[aligned], gap_open, gap_extend)
+    last_i, last_j = ends[aligned, 1].astype(np.int64), ends[aligned, 2] - skipped
     lanes, columns = rows.traced_shapes[pairs.query[aligned]].T
     words = (last_i // (lanes * columns) + 1) * (last_j + lanes) * (lanes * columns // 8)
     tiled = rows.lengths > rows.shapes.wide[-1].width
@@ -149,7 +150,9 @@ def trace_paths(
     pieces, places, before = [], np.empty(len(aligned), np.int64), 0
     for first, end in batches(4 * (2 * sizes[0] + sizes[1] + sizes[2]) + _BYTES_PER_PAIR, budget):
         chosen = aligned[first:end]
-        paths, runs = _traced(rows, codes, pairs.part(chosen), ends[chosen], sizes[:, first:end])
+        paths, runs = _traced(
+            rows, codes, pairs.part(chosen), ends[chosen], sizes[:, first:end], skipped[first:end]
+        )
         found[chosen] = paths[:, :8]
         places[first:end] = paths[:, 8] + before
         before += len(runs)
@@ -161,8 +164,36 @@ def trace_paths(
     return Alignments(found, np.concatenate(pieces)[gathered], starts)
 
 
+def _skipped(rows: Rows, query: np.ndarray, ends: np.ndarray, gap_open: int, gap_extend: int) -> np.ndarray:
+    """Residues at the start of each target that no path to its end can reach.
+
+    A path to query position i gains at most the sum of the best scores up to there; what it gains beyond its
+    score it may spend on gaps. All cells on the paths have the same H without those residues, and others no
+    more than with them: no decision on the way changes.
+
+    Args:
+        rows: of the call.
+        query: int32 [n].
+        ends: int32 [n, 3].
+        gap_open, gap_extend: half-bits.
+
+    Returns:
+        int64 [n].
+    """
+    best = rows.profile.reshape(-1)
+    for _ in range(5):
+        # numpy is slow at the maximum of short rows
+        best = np.maximum(best[0::2], best[1::2])
+    sums = np.concatenate([[0], np.cumsum(np.maximum(best, 0), dtype=np.int64)])
+    score, last_i, last_j = ends.T.astype(np.int64)
+    first = first_places(rows.lengths)[query]
+    spare = sums[first + last_i + 1] - sums[first] - score - gap_open
+    deleted = np.where(spare >= 0, spare // gap_extend + 1, 0)
+    return np.maximum(last_j - last_i - deleted, 0)
+
+
 def _traced(
-    rows: Rows, codes: Any, pairs: Pairs, ends: np.ndarray, sizes: np.ndarray
+    rows: Rows, codes: Any, pairs: Pairs, ends: np.ndarray, sizes: np.ndarray, skipped: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Paths of one batch.
 
@@ -170,29 +201,35 @@ def _traced(
         rows: of the call.
         codes: device uint8, of all queries.
         pairs, ends: of the batch, scores ≥ 1.
-        sizes: int64 [STARTS, n], room for borders (of two words), path bits and runs.
+        sizes: int64 [3, n], room for borders (of two words), path bits and runs.
+        skipped: int64 [n], from `_skipped`.
 
     Returns:
         int32 [n, PATH], as `walk` and `pack_runs` leave them, and the runs.
     """
     n, stream, targets = len(pairs), rows.stream, rows.targets
-    starts = rows.upload(np.stack([first_places(size) for size in sizes], axis=1), np.int64)
+    starts = rows.upload(np.stack([*map(first_places, sizes), skipped], axis=1), np.int64)
     room = sizes.sum(axis=1).tolist()
     border, directions, runs = rows.empty(2 * room[0]), rows.empty(room[1]), rows.empty(room[2])
-    ends_there = rows.upload(np.concatenate([np.zeros((1, ENTRY), np.int32), ends]), np.int32)
+    table = np.zeros((n + 1, ENTRY), np.int32)
+    table[1:] = ends
+    table[1:, 2] -= skipped
+    ends_there = rows.upload(table, np.int32)
     paths_there = rows.empty(PATH * n + 1)
     prepared = rows.wide("traced", pairs, ends_there, starts, border, directions)
     rows.run(prepared)
-    grid = -(-n // WALK_THREADS), WALK_THREADS, stream
-    walk_kernel()[grid](
+    walk_kernel()[n, WALK_THREADS, stream](
         targets.residues, targets.offsets, prepared.target, prepared.query, rows.queries, rows.scores, codes,
         directions, starts, UNKNOWN, rows.gap_open, rows.gap_extend, ends_there, runs, paths_there,
     )  # fmt: skip
     # the bits have been read, and there are more of them than runs
-    pack_runs_kernel()[grid](starts, runs, paths_there, directions)
+    pack_runs_kernel()[-(-n // WALK_THREADS), WALK_THREADS, stream](starts, runs, paths_there, directions)
     paths = rows.download(paths_there)
     packed = rows.download(directions[: int(paths[-1])])
-    return paths[:-1].reshape(n, PATH), packed
+    paths = paths[:-1].reshape(n, PATH)
+    paths[:, 3] += skipped
+    paths[:, 4] += skipped
+    return paths, packed
 
 
 def align_batch(

@@ -126,7 +126,8 @@ class Rows:
         self.traced_shapes = np.array(wide)[narrowest(shapes.wide, self.lengths)]
         extents = np.stack([first_places(self.lengths), self.lengths, *self.traced_shapes.T], axis=1)
         self.queries = self.upload(extents, np.int32)
-        self.scores = self.upload(np.concatenate([query.profile for query in queries]), np.int16)
+        self.profile = np.concatenate([query.profile for query in queries])
+        self.scores = self.upload(self.profile, np.int16)
 
     def empty(self, count: int, dtype: Any = np.int32) -> Any:
         room = self._allocate(max(count, 1), np.dtype(dtype))

@@ -5,7 +5,6 @@ first, with a counting sort: rows fall into buckets of one number up to 127, fro
 octave. Which of a bucket's pairs comes first is left to chance; no result depends on it.
 """
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -175,7 +174,6 @@ SIGNATURES: dict[Any, Any] = {
 }
 
 
-@cache
 def sorting_kernel(function: Any) -> Any:
     """One of the kernels here, compiled for the current GPU, for blocks of THREADS."""
     return compiled_kernel(function, SIGNATURES[function], (THREADS, 1))

@@ -23,8 +23,9 @@ BLOCK = 4
 the order of the pairs, end of the query's."""
 ENTRY = 3
 """Numbers per pair in `found`: score, last query and target position; before the first pair's, a flag."""
-STARTS = 3
-"""Numbers per pair in `starts`: where its border, its path bits and the room for its runs begin."""
+STARTS = 4
+"""Numbers per pair in `starts`: where its border, its path bits and the room for its runs begin, and the
+first residue of the target that is looked at."""
 NIBBLE = 4
 """Bits of a cell: 1 a pair ends here, 2 an insertion, 4 an insertion of one residue, 8 a deletion of one."""
 
@@ -333,7 +334,7 @@ def kernel(
     row = column = np.int32(-1)
     if first < end:
         chosen = order[first]
-        start = np.uint64(offsets[target[chosen]])
+        start = np.uint64(offsets[target[chosen]] + starts[{STARTS} * chosen + 3])
         entry = starts[{STARTS} * chosen]
 {_indented(begin, 8)}    for tile in range(tiles):
         cuda.syncthreads()
