@@ -9,6 +9,7 @@ from foldcli.logs import logger
 from foldcli.parameters import UNTRAINED, find_parameters
 from foldcli.paths import cache_dir
 from foldcli.predictor import Predictor, PredictSettings
+from foldcli.progress import CompilingBar
 
 if TYPE_CHECKING:
     from msa.engine import Engine
@@ -75,7 +76,7 @@ def search_engine(device: str, share: float = 0.9) -> "Engine":
     # a short query's alignment is a small launch, which numba warns of at every shape
     warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
     choice = EngineChoice(device, cache_dir() / "kernels", share, _most_gpu_bytes())
-    return choose_engine(choice, lambda line: logger.info("%s", line))
+    return choose_engine(choice, lambda line: logger.info("%s", line), CompilingBar())
 
 
 def _most_gpu_bytes() -> int | None:

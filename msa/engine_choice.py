@@ -32,13 +32,18 @@ class EngineChoice:
         return [int(number) for number in (self.device.partition(":")[2] or "0").split(",")]
 
 
-def choose_engine(choice: EngineChoice, notice: Callable[[str], None]) -> Engine:
+def choose_engine(
+    choice: EngineChoice,
+    notice: Callable[[str], None],
+    compiling: Callable[[int, int], None] = lambda done, needed: None,
+) -> Engine:
     """The engine for a choice.
 
     Args:
         choice: see EngineChoice.
-        notice: under "auto", told in one line why the GPU that this machine has cannot be used; told when
-            kernels are about to be compiled.
+        notice: under "auto", told in one line why the GPU that this machine has cannot be used.
+        compiling: called with how many GPU kernels were compiled and how many have to be, as far as is known,
+            while there are such; it may be called in other threads.
 
     Raises:
         GpuUnavailable: a GPU was asked for and cannot be used.
@@ -69,7 +74,7 @@ def choose_engine(choice: EngineChoice, notice: Callable[[str], None]) -> Engine
     settings = GpuSettings(choice.kernels, choice.share)
     if choice.most_gpu_bytes is not None:
         settings = replace(settings, most_bytes=choice.most_gpu_bytes)
-    return GpuEngine(gpus, settings, notice)
+    return GpuEngine(gpus, settings, compiling)
 
 
 def _cpu() -> Engine:

@@ -4,13 +4,14 @@ numba caches only functions that live in a file, so the source is written to a m
 caller's choice, whose name says what it was made from; machine code lies in `__pycache__` beside it.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,18 +66,27 @@ def generated_function(
 
 
 _folder: Path | None = None
-_compiling: Callable[[str], None] | None = None
+_mode = threading.local()
 
 
-def keep_in(folder: Path, compiling: Callable[[str], None] | None = None) -> None:
-    """Keep kernels' machine code in a folder, also those that are not generated.
+class NotKept(Exception):
+    """A kernel has to be compiled, and that is not wanted now."""
 
-    Args:
-        folder: made when it is needed.
-        compiling: called with the name of each kernel that has to be compiled, before it is.
-    """
-    global _folder, _compiling
-    _folder, _compiling = folder, compiling
+
+def keep_in(folder: Path) -> None:
+    """Keep kernels' machine code in a folder, also those that are not generated; made when it is needed."""
+    global _folder
+    _folder = folder
+
+
+@contextlib.contextmanager
+def kept_only() -> Iterator[None]:
+    """In this thread, compile nothing: `compiled_kernel` raises NotKept instead."""
+    _mode.kept_only = True
+    try:
+        yield
+    finally:
+        _mode.kept_only = False
 
 
 def _capability() -> tuple[int, int]:
@@ -119,8 +129,8 @@ def _compiled_for(
             kernel = load_binary(path, signature)
             if kernel is not None:
                 return kernel
-            if _compiling is not None:
-                _compiling(function.__name__)
+        if getattr(_mode, "kept_only", False):
+            raise NotKept(function.__name__)
         try:
             dispatcher = cuda.jit(signature, cache=True, launch_bounds=launch_bounds)(function)
         except RuntimeError as error:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from cuda.alignment.compiled import keep_in
 from msa.candidates import Candidates, Wanted
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
 from msa.gpu.devices import Gpu
 from msa.gpu.group import Group, Request
+from msa.gpu.kernels import Compiling
 from msa.gpu.worker import GpuSettings, Limits, Worker
 
 if TYPE_CHECKING:
@@ -38,23 +40,28 @@ _REPLICATED_BYTES = 2**30
 another: of a small part of a database the last targets of each query are a large share."""
 
 
+def _silent(done: int, needed: int) -> None:
+    pass
+
+
 class GpuEngine:
     """Filter and alignment on GPUs; see msa.engine.Engine.
 
     Args:
         gpus: from `find_gpu`; one may be given several times, as several workers.
         settings: see GpuSettings.
-        notice: told when kernels have to be compiled.
+        compiling: called with how many kernels were compiled and how many have to be, when there are such.
     """
 
-    def __init__(self, gpus: Sequence[Gpu], settings: GpuSettings, notice: Callable[[str], None]) -> None:
-        self._settings = settings
-        self._workers = [Worker(gpu, settings) for gpu in gpus]
+    def __init__(
+        self, gpus: Sequence[Gpu], settings: GpuSettings, compiling: Callable[[int, int], None] = _silent
+    ) -> None:
+        keep_in(settings.kernels)
+        kernels = Compiling(settings.kernels, compiling)
+        self._workers = [Worker(gpu, settings, kernels) for gpu in gpus]
         self._groups: list[Group] = []
         self._targets: Targets | None = None
         self._choosing = threading.Lock()
-        if not any(settings.kernels.glob("*.py")):
-            notice("compiling GPU kernels, which takes a while the first time")
 
     @property
     def seconds(self) -> dict[str, float]:

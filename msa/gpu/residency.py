@@ -10,9 +10,11 @@ Sizes come from what the driver says is free. When an allocation fails all the s
 took the memory in between, the chunk is halved and the pass goes on where it was.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,10 @@ from msa.cpu.targets import Targets
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.memory import Allocate, allocate_on_gpu, free_bytes, new_stream
 
-PINNED_BYTES = 8 * 2**20
+PINNED_BYTES = 4 * 2**20
 """Of each of the buffers that copies go through."""
-_PINNED_BUFFERS = 3
+_SENDERS = 4
+"""Threads that fill them: one alone copies 7 GB/s."""
 
 MOST_CHUNK_BYTES = 2**30
 """Of residues in a chunk: enough to hide every overhead; offsets and scores of a chunk come on top."""
@@ -77,7 +80,7 @@ class Residency:
         part: first target and end of those that this GPU holds.
         gpu: its number.
         budget: bytes of GPU memory that they may take, `per_target` included.
-        per_target: bytes of GPU memory that the filter needs for each target of a chunk.
+        per_target: bytes of GPU memory that the filter needs for each target of the largest chunk.
         allocate: how GPU memory is taken.
         most_chunk_bytes: of residues in a chunk.
     """
@@ -94,20 +97,20 @@ class Residency:
     ) -> None:
         self._targets, self._allocate = targets, allocate
         self._first, self._end = part
-        self._chunk_bytes = most_chunk_bytes
         start, stop = self._bytes(*part)
-        whole = stop - start + (_NUMBERS + per_target) * (part[1] - part[0])
-        self._stays = whole <= budget
-        if not self._stays:
-            # two chunks at a time, and their targets' numbers
-            per_residue = whole / max(stop - start, 1)
-            self._chunk_bytes = max(1, min(most_chunk_bytes, int(budget / 2 / per_residue)))
+        self._stays = stop - start + (_NUMBERS + per_target) * (part[1] - part[0]) <= budget
+        # two chunks at a time, and what the filter needs for one of them
+        self._chunk_bytes = most_chunk_bytes if self._stays else min(most_chunk_bytes, max(budget // 2, 1))
+        self._bytes_per_target = 0 if self._stays else _NUMBERS + -(-per_target // 2)
         self._kept: list[Chunk] = []
         self._rooms: list[_Room | None] = [None, None]
         self._ahead: tuple[int, Future[Chunk]] | None = None
         self._copying = new_stream()
-        self._pinned = [_PinnedBuffer() for _ in range(_PINNED_BUFFERS)]
+        self._pinned: SimpleQueue[_PinnedBuffer] = SimpleQueue()
+        for _ in range(2 * _SENDERS):
+            self._pinned.put(_PinnedBuffer())
         self._thread = ThreadPoolExecutor(1, "copying", cuda.select_device, (gpu,))
+        self._senders = ThreadPoolExecutor(_SENDERS, "sending", cuda.select_device, (gpu,))
         self.copied_bytes = 0
 
     @property
@@ -117,7 +120,7 @@ class Residency:
 
     @property
     def chunk_bytes(self) -> int:
-        """Residue bytes of a chunk, at most; a longer target is a chunk of its own."""
+        """Bytes of a chunk, at most; a longer target is a chunk of its own."""
         return self._chunk_bytes
 
     @property
@@ -207,14 +210,17 @@ class Residency:
         """Give back all GPU memory and end the copying thread."""
         self.release()
         self._thread.shutdown()
+        self._senders.shutdown()
 
     def _end_of_chunk(self, first: int) -> int:
         """The target before which the chunk that begins with `first` ends."""
-        offsets = self._targets.offsets
-        limit = int(offsets[first]) + self._chunk_bytes
-        if self._bytes(first, self._end)[1] <= limit:
-            return self._end
-        return max(int(np.searchsorted(offsets, limit, side="right")) - 1, first + 1)
+        start = int(self._targets.offsets[first])
+
+        def size(end: int) -> int:
+            return self._bytes(first, end)[1] - start + self._bytes_per_target * (end - first)
+
+        ends = range(first + 1, self._end + 1)
+        return ends[max(bisect_right(ends, self._chunk_bytes, key=size) - 1, 0)]
 
     def _bytes(self, first: int, end: int) -> tuple[int, int]:
         offsets = self._targets.offsets
@@ -231,6 +237,7 @@ class Residency:
                 # nothing on the GPU may still use what is dropped
                 room.used.synchronize()
                 self._rooms[0] = room = None
+            # later chunks have longer targets, and fewer
             start, stop = self._bytes(self._first, self._end)
             room = self._new_room(max(count, min(self._chunk_bytes, stop - start)), targets)
         self._rooms = [self._rooms[1], room]
@@ -265,14 +272,19 @@ class Residency:
     def _through_pinned(self, source: np.ndarray, target: Any, subtract: int) -> None:
         """Copy numbers to the GPU, less `subtract`, piece by piece."""
         piece = PINNED_BYTES // source.itemsize
-        for begin in range(0, len(source), piece):
+
+        def send(begin: int) -> None:
             part = source[begin : begin + piece]
-            buffer = self._pinned.pop(0)
-            staged = buffer.staged(part, subtract)
-            target[begin : begin + len(part)].copy_to_device(staged, stream=self._copying)
+            buffer = self._pinned.get()
+            target[begin : begin + len(part)].copy_to_device(
+                buffer.staged(part, subtract), stream=self._copying
+            )
             buffer.sent.record(self._copying)
-            self._pinned.append(buffer)
-            self.copied_bytes += part.nbytes
+            self._pinned.put(buffer)
+
+        for _ in self._senders.map(send, range(0, len(source), piece)):
+            pass
+        self.copied_bytes += source.nbytes
 
 
 class _PinnedBuffer:

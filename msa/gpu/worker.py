@@ -24,6 +24,7 @@ from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
 from msa.gpu.devices import Gpu, GpuUnavailable
 from msa.gpu.gather import gathered
+from msa.gpu.kernels import Compiling
 from msa.gpu.memory import (
     SIMULATED,
     Allocate,
@@ -36,8 +37,9 @@ from msa.gpu.memory import (
 )
 from msa.gpu.residency import MOST_CHUNK_BYTES, Chunk, Residency
 
-_LANES = 2
-"""Streams of the filter: the last targets of one query leave room that the first of another fill."""
+_LANES = 8
+"""Streams of the filter. After the bounds of a query's scores, which fill the GPU, come a dozen small steps
+that wait for each other: those of so many queries go side by side."""
 _ALIGNMENT_BYTES = 2**30
 """GPU memory for intermediate results of alignments."""
 _FEWEST_ALIGNMENT_BYTES = 2**20
@@ -135,10 +137,11 @@ class Worker:
     Args:
         gpu: from `find_gpu`.
         settings: see GpuSettings.
+        compiling: makes the kernels.
     """
 
-    def __init__(self, gpu: Gpu, settings: GpuSettings) -> None:
-        self.gpu, self._settings = gpu, settings
+    def __init__(self, gpu: Gpu, settings: GpuSettings, compiling: Compiling) -> None:
+        self.gpu, self._settings, self.compiling = gpu, settings, compiling
         self._filtering, self._aligning = (
             ThreadPoolExecutor(1, f"{name} on GPU {gpu.number}", cuda.select_device, (gpu.number,))
             for name in ("filter", "alignment")
@@ -200,6 +203,8 @@ class Worker:
         residency = self._residency
         assert residency is not None
         found = Found(self, len(batch), limits.most)
+        with _turn:
+            self.compiling.for_filter(len(query.codes) for query in batch)
         first, end = self._part
         while first < end and not stopped.is_set():
             try:
@@ -396,6 +401,8 @@ class Alignment:
         return self._worker.submit(lambda: self._paths(kept))
 
     def _scores(self) -> np.ndarray:
+        self._worker.compiling.for_alignment([len(query.codes) for query in self._queries])
+
         def score(places: np.ndarray, pairs: tuple[Any, Any, Any], how: dict[str, Any]) -> np.ndarray:
             return end_positions(*pairs, **how)
 

@@ -1,6 +1,6 @@
 """Compare the hits of both engines on a tiny database, in every way a GPU can hold it.
 
-compare_engines.py FOLDER, under numba's simulator, prints a line for each way: its name and how many hits were
+compare_engines.py FOLDER, under the simulator, prints a line for each way: its name and how many hits were
 equal.
 """
 
@@ -97,7 +97,7 @@ def failing(name: str, fails: Callable[[int, int], bool]) -> Iterator[list[int]]
 
 def compare(name: str, gpus: int = 1, **how: Any) -> None:
     pairs: list[int] = []
-    own = GpuEngine([find_gpu()] * gpus, GpuSettings(folder / "kernels", **how), lambda line: None)
+    own = GpuEngine([find_gpu()] * gpus, GpuSettings(folder / "kernels", **how))
     found = plain(search_many(queries, database, settings, own, lambda done, total: pairs.append(done)))
     assert found == expected, f"{name}: {found}\n{expected}"
     assert pairs[-1] == len(queries) * len(database), pairs
