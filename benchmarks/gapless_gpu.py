@@ -1,89 +1,84 @@
-"""Cell updates per second of the gapless filter on a GPU, by events around the kernels, and that it is exact.
+"""Cell updates per second of the gapless filter on a GPU, by events around the kernels, and that it is right.
 
     python benchmarks/gapless_gpu.py [--lengths 128,256,512,1024,2048] [--targets 2000000]
     python benchmarks/gapless_gpu.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
-    python benchmarks/gapless_gpu.py --tune
+    python benchmarks/gapless_gpu.py --tune bounds
 
 Random: targets of the query's length, residues uniform over the twenty; profiles of random queries as a
-search makes them. Real: the targets as often as asked for and queries with their lengths as they come. A
-sample of the scores is compared with the CPU engine's. Beside TCUPS (10¹² cells, query residues × target
-residues, per second; padding not counted) stands the share of the shared-memory wall: 128 bytes a clock and
-multiprocessor, two bytes a cell. `--tune` times every layout and prints a launch table.
+search makes them. Real: the targets as often as asked for and queries with their lengths as they come. Rows:
+bounds; exact scores; exact scores of a list; with `--top N` the exact N best out, from bounds and lists. A
+sample is compared with the CPU engine: bounds must be no less, exact scores equal. Beside TCUPS (10¹² cells,
+query residues × target residues, per second; padding not counted) stands the share of the shared-memory wall
+of exact scores: 128 bytes a clock and multiprocessor, two bytes a cell. `--tune` times every layout and
+prints a launch table.
 """
 
 import argparse
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.gapless.launch import GaplessFilter
-from cuda.alignment.gapless.launch_table import Launch
-from cuda.alignment.gapless.layout import Layout
+from cuda.alignment.gapless import UNBOUNDED, GaplessBounds, GaplessFilter
+from cuda.alignment.gapless.tune import LENGTHS, seconds, tune
 from msa.alphabet import PAD, encode
+from msa.candidates import best_targets
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.targets import Targets
 from msa.fasta import read_fasta
 from msa.profile import query_profile
 
+_SMALLEST = 15
+
 
 class Resident:
-    """Targets on the CPU and on the GPU."""
+    """Targets on the CPU and on the GPU, with room for what is found."""
 
-    def __init__(self, residues: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
+    def __init__(self, residues: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, listed: int) -> None:
         self.host = Targets(residues, offsets, lengths)
         self.arrays = [cuda.to_device(np.ascontiguousarray(a)) for a in (residues, offsets, lengths)]
-        self.scores = cuda.device_array(len(lengths), np.int32)
+        count = len(lengths)
+        self.bounds = cuda.device_array(count, np.int16)
+        self.scores, self.rescored = (cuda.device_array(count, np.int32) for _ in range(2))
         self.residues = int(lengths.sum(dtype=np.int64))
-
-    def seconds(self, gapless: GaplessFilter, repeats: int) -> float:
-        """The fastest of some calls."""
-        best = float("inf")
-        for _ in range(repeats):
-            start, end = cuda.event(), cuda.event()
-            start.record()
-            gapless.scores(*self.arrays, self.scores)
-            end.record()
-            end.synchronize()
-            best = min(best, cuda.event_elapsed_time(start, end) / 1e3)
-        return best
-
-    def differing(self, profile: np.ndarray, sample: int, threads: int) -> tuple[int, int]:
-        """Scores that differ from the CPU engine's, and how many were compared."""
-        count = len(self.host)
         rng = np.random.default_rng(0)
-        chosen = np.unique(np.r_[0, count - 1, rng.integers(0, count, sample)])
-        part = Targets(self.host.residues, self.host.offsets[chosen], self.host.lengths[chosen])
-        expected = gapless_scores(profile, part, threads)
-        found = self.scores.copy_to_host()[chosen]
-        return int((found != expected).sum()), len(chosen)
+        self.sample = np.unique(np.r_[0, count - 1, rng.integers(0, count, listed)])
+        chosen = np.zeros(count + 1, np.int32)
+        chosen[: len(self.sample) + 1] = [len(self.sample), *self.sample]
+        self.listed = cuda.to_device(chosen)
+        self.listed_residues = int(lengths[self.sample].sum(dtype=np.int64))
+
+    def expected(self, profile: np.ndarray, threads: int) -> np.ndarray:
+        """Scores of the sample by the CPU engine."""
+        part = Targets(self.host.residues, self.host.offsets[self.sample], self.host.lengths[self.sample])
+        return gapless_scores(profile, part, threads)
 
 
-def in_order(records: list[np.ndarray], times: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Residues, offsets and lengths as a database has them."""
-    records = sorted((r for r in records for _ in range(times)), key=len)
-    lengths = np.array([len(r) for r in records], np.int32)
-    room = (lengths.astype(np.int64) + 3) // 4 * 4
-    offsets = np.cumsum(room) - room
-    residues = np.full(int(room.sum()), PAD, np.uint8)
-    for record, offset in zip(records, offsets.tolist(), strict=True):
-        residues[offset : offset + len(record)] = record
-    return residues, offsets, lengths
+class Row:
+    """A line of the table: time and cells summed over queries, and comparisons with the CPU engine."""
 
+    def __init__(self, label: str) -> None:
+        self.label, self.seconds, self.cells = label, 0.0, 0
+        self.right, self.compared = 0, 0
 
-def random_targets(rng: np.random.Generator, count: int, length: int) -> Resident:
-    room = (length + 3) // 4 * 4
-    residues = rng.integers(0, 20, (count, room), dtype=np.uint8)
-    residues[:, length:] = PAD
-    offsets = np.arange(count, dtype=np.int64) * room
-    return Resident(residues.reshape(-1), offsets, np.full(count, length, np.int32))
+    def add(self, took: float, cells: int, right: np.ndarray | None) -> None:
+        self.seconds += took
+        self.cells += cells
+        if right is not None:
+            self.right += int(right.sum())
+            self.compared += right.size
 
-
-def random_profile(rng: np.random.Generator, length: int) -> np.ndarray:
-    return query_profile(rng.integers(0, 20, length).astype(np.uint8))
+    def show(self, relation: str) -> None:
+        speed = self.cells / self.seconds / 1e12
+        print(
+            f"{self.label:28s} {self.seconds * 1e3:10.3f} ms  {speed:6.2f} TCUPS  {speed / wall():5.2f} of "
+            f"the wall ({wall():.1f})  {self.right} of {self.compared} {relation} the CPU's",
+            flush=True,
+        )
 
 
 def wall() -> float:
@@ -92,76 +87,130 @@ def wall() -> float:
     return device.MULTIPROCESSOR_COUNT * device.CLOCK_RATE * 1e3 * 64 / 1e12
 
 
-def line(label: str, cells: float, seconds: float, differing: int, compared: int) -> None:
-    speed = cells / seconds / 1e12
-    print(
-        f"{label:32s} {seconds * 1e3:9.2f} ms  {speed:6.2f} TCUPS  {speed / wall():5.2f} of the wall "
-        f"({wall():.1f})  {compared - differing} of {compared} = CPU",
-        flush=True,
-    )
+def after_other_work(busy: Callable[[], None], queue: Callable[[], None], repeats: int) -> float:
+    """Seconds of work that is queued while the GPU is busy, as it is in a search: no launch is waited for."""
+    best = float("inf")
+    for _ in range(repeats):
+        start, end = cuda.event(), cuda.event()
+        busy()
+        start.record()
+        queue()
+        end.record()
+        end.synchronize()
+        best = min(best, cuda.event_elapsed_time(start, end) / 1e3)
+    return best
+
+
+class Bench:
+    """The rows of one set of targets."""
+
+    def __init__(self, label: str, targets: Resident, options: argparse.Namespace, cache: Path) -> None:
+        self._targets, self._options, self._cache = targets, options, cache
+        self.rows = {
+            "bounds": Row(f"{label}, bounds"),
+            **{kind: Row(f"{label}, exact {kind}") for kind in options.arithmetic},
+            "list": Row(f"{label}, list of {len(targets.sample)}"),
+        }
+        if options.top:
+            self.rows["top"] = Row(f"{label}, exact top {options.top}")
+
+    def query(self, profile: np.ndarray, repeats: int, compare: bool) -> None:
+        targets, cells = self._targets, len(profile) * self._targets.residues
+        expected = targets.expected(profile, self._options.threads) if compare else None
+        bounds = GaplessBounds(profile, self._cache)
+
+        def bound() -> None:
+            bounds.bounds(*targets.arrays, targets.bounds)
+
+        bound()
+        took, right = seconds(bound, repeats), None
+        if expected is not None:
+            right = targets.bounds.copy_to_host()[targets.sample] >= np.minimum(expected, UNBOUNDED)
+        self.rows["bounds"].add(took, cells, right)
+        for kind in self._options.arithmetic:
+            exact = GaplessFilter(profile, self._cache, kind)
+            exact.scores(*targets.arrays, targets.scores)
+            took = seconds(lambda: exact.scores(*targets.arrays, targets.scores), repeats)  # noqa: B023
+            if expected is not None:
+                right = targets.scores.copy_to_host()[targets.sample] == expected
+            self.rows[kind].add(took, cells, right)
+        some = GaplessFilter(profile, self._cache)
+
+        def rescore() -> None:
+            some.rescore(*targets.arrays, targets.listed, targets.rescored)
+
+        rescore()
+        took = after_other_work(bound, rescore, repeats)
+        if expected is not None:
+            right = targets.rescored.copy_to_host()[: len(expected)] == expected
+        self.rows["list"].add(took, len(profile) * targets.listed_residues, right)
+        if self._options.top:
+            self.rows["top"].add(*self._top(profile, repeats, compare))
+
+    def _top(self, profile: np.ndarray, repeats: int, compare: bool) -> tuple[float, int, np.ndarray | None]:
+        from cuda.alignment.best import BestTargets, QueryFilter
+
+        targets, most = self._targets, self._options.top
+        query = QueryFilter(profile, self._cache)
+        best = BestTargets(most, _SMALLEST, len(targets.host), 0)
+        found = cuda.device_array(1 + 2 * most, np.int32)
+
+        def find() -> None:
+            best.find(query, *targets.arrays, found)
+
+        find()
+        took, right = seconds(find, repeats), None
+        if compare:
+            GaplessFilter(profile, self._cache).scores(*targets.arrays, targets.scores)
+            count, *rest = found.copy_to_host().tolist()
+            scores = targets.scores.copy_to_host()
+            chosen = np.sort(best_targets(scores, most, _SMALLEST))
+            same = count == len(chosen) and rest[:count] == chosen.tolist()
+            right = np.array([same and rest[most : most + count] == scores[chosen].tolist()])
+        return took, len(profile) * targets.residues, right
+
+    def show(self) -> None:
+        for name, row in self.rows.items():
+            row.show({"bounds": "no less than", "top": "lists equal to"}.get(name, "equal to"))
+
+
+def in_order(records: list[np.ndarray], times: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Residues, offsets and lengths as a database has them."""
+    records = sorted(records, key=len)
+    lengths = np.repeat(np.array([len(r) for r in records], np.int32), times)
+    room = (lengths.astype(np.int64) + 3) // 4 * 4
+    padded = [np.append(r, np.full(-len(r) % 4, PAD, np.uint8)) for r in records]
+    return np.concatenate([r for r in padded for _ in range(times)]), np.cumsum(room) - room, lengths
 
 
 def on_random(options: argparse.Namespace, cache: Path) -> None:
     rng = np.random.default_rng(1)
     for length in options.lengths:
-        targets = random_targets(rng, options.targets, length)
-        profile = random_profile(rng, length)
-        for arithmetic in options.arithmetic:
-            gapless = GaplessFilter(profile, cache, arithmetic)
-            seconds = targets.seconds(gapless, 5)
-            compared = targets.differing(profile, options.sample, options.threads)
-            line(f"random {length}, {arithmetic}", length * targets.residues, seconds, *compared)
+        room = (length + 3) // 4 * 4
+        count = min(options.targets, 2**32 // room)
+        residues = rng.integers(0, 20, (count, room), dtype=np.uint8)
+        residues[:, length:] = PAD
+        offsets = np.arange(count, dtype=np.int64) * room
+        lengths = np.full(count, length, np.int32)
+        bench = Bench(
+            f"random {length}",
+            Resident(residues.reshape(-1), offsets, lengths, options.listed),
+            options,
+            cache,
+        )
+        bench.query(query_profile(rng.integers(0, 20, length).astype(np.uint8)), 4, True)
+        bench.show()
 
 
 def on_real(options: argparse.Namespace, cache: Path) -> None:
-    targets = Resident(*in_order([encode(r.sequence) for r in read_fasta(options.fasta)], options.times))
+    records = [encode(r.sequence) for r in read_fasta(options.fasta)]
+    targets = Resident(*in_order(records, options.times), options.listed)
     profiles = [query_profile(encode(r.sequence)) for r in read_fasta(options.queries)][: options.count]
     print(f"{len(targets.host)} targets, {targets.residues} residues, {len(profiles)} queries", flush=True)
-    for arithmetic in options.arithmetic:
-        filters = [GaplessFilter(p, cache, arithmetic) for p in profiles]  # compiles
-        targets.seconds(filters[0], 1)
-        seconds, differing, compared = 0.0, 0, 0
-        for k, (gapless, profile) in enumerate(zip(filters, profiles, strict=True)):
-            seconds += targets.seconds(gapless, 1)
-            if k % options.check_every == 0:
-                found = targets.differing(profile, options.sample, options.threads)
-                differing, compared = differing + found[0], compared + found[1]
-        cells = sum(map(len, profiles)) * targets.residues
-        line(f"real, {arithmetic}", cells, seconds, differing, compared)
-
-
-def tune(options: argparse.Namespace, cache: Path) -> None:
-    rng = np.random.default_rng(1)
-    rows = []
-    for length in options.lengths:
-        targets = random_targets(rng, min(options.targets, 2**28 // length), length)
-        profile = random_profile(rng, length)
-        found = []
-        for lanes in (4, 8, 16, 32):
-            columns = -(-length // lanes // 8) * 8
-            if columns > 128 or lanes * columns > 1.3 * length:
-                continue
-            for threads, blocks in ((192, 2), (256, 2), (256, 3), (256, 4), (512, 1)):
-                # more registers than this are needed, and shared memory for as many blocks
-                if threads * blocks * (columns // 2 + 50) > 2**16:
-                    continue
-                if Layout(lanes, columns).table_bytes * blocks > 227 * 2**10:
-                    continue
-                launch = Launch(Layout(lanes, columns), threads, blocks)
-                try:
-                    seconds = targets.seconds(GaplessFilter(profile, cache, launch=launch), 3)
-                except RuntimeError as error:
-                    print(f"{length} {launch}: {error}", flush=True)
-                    continue
-                speed = length * targets.residues / seconds / 1e12
-                found.append((speed, launch))
-                print(f"{length} {lanes} × {columns}, {threads} × {blocks}: {speed:.2f} TCUPS", flush=True)
-        speed, best = max(found, key=lambda pair: pair[0])
-        rows.append({
-            "longest_query": length, "lanes": best.layout.lanes, "columns": best.layout.columns,
-            "threads": best.threads, "blocks": best.blocks, "tcups": round(speed, 2),
-        })  # fmt: skip
-    print(json.dumps({"launches": rows}))
+    bench = Bench("real", targets, options, cache)
+    for k, profile in enumerate(profiles):
+        bench.query(profile, 1, k % options.check_every == 0)
+    bench.show()
 
 
 def main() -> None:
@@ -173,23 +222,22 @@ def main() -> None:
     parser.add_argument("--queries")
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--times", type=int, default=16)
-    parser.add_argument("--sample", type=int, default=2000)
+    parser.add_argument("--listed", type=int, default=3000, help="targets of a list, and of comparisons")
+    parser.add_argument("--top", type=int, default=0)
     parser.add_argument("--check-every", type=int, default=10)
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--cache", type=Path)
-    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--tune", choices=["bounds", "exact"])
     options = parser.parse_args()
-    if not options.lengths:
-        tiles = [*range(32, 513, 32), *range(576, 1025, 64), *range(1152, 2049, 128)]
-        options.lengths = tiles if options.tune else [128, 256, 512, 1024, 2048]
     with tempfile.TemporaryDirectory() as temporary:
         cache = options.cache or Path(temporary)
         if options.tune:
-            tune(options, cache)
-        elif options.fasta:
-            on_real(options, cache)
-        else:
-            on_random(options, cache)
+            lengths = options.lengths or LENGTHS[options.tune]
+            rows = tune(lengths, options.targets, cache, lambda text: print(text, flush=True), options.tune)
+            print(json.dumps({options.tune: rows}))
+            return
+        options.lengths = options.lengths or [128, 256, 512, 1024, 2048]
+        (on_real if options.fasta else on_random)(options, cache)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ barriers of the whole block: blocks must be of one warp, all of whose threads ma
                                      running maxima). Scores are read in pieces (cuda/alignment/pieces.py), of
                                      each width from its place, those of four words `stride` bytes apart.
                                      halves and shorts: a word is the scores of a pair. bytes: it is those of
-                                     two, and cells are 1 − M/2048, so that maxima are minima: see
-                                     cuda/alignment/gapless/byte_table.py
+                                     two, cells are 1 − M/2048, so that maxima are minima, and every second
+                                     pair is left out of them: see cuda/alignment/gapless/byte_table.py
     greater_…(a, b), largest_…(a)    of two pairs, number by number; of a pair's two numbers
     lesser_…(a, b), largest_bound(a) the same where cells are 1 − M/2048: the larger M
     shuffle_up, shuffle_xor, shuffle_first
@@ -137,10 +137,11 @@ def _simulated_advance(
         before = np.array((border, *cells[:-1]), np.int64).astype(np.int32).view(kind)
         fresh = add(before, scores.view(kind)).view(np.int32)
         chains = np.array(best, np.int64).astype(np.int32)
-        # chain k % n takes pairs 2 k and 2 k + 1
-        for turn in range(0, len(fresh), 2 * len(best)):
+        # chain k % n takes pairs 2 k and 2 k + 1 of those that count
+        counted = fresh[1::2] if of_bytes else fresh
+        for turn in range(0, len(counted), 2 * len(best)):
             for both in (0, 1):
-                part = fresh[turn + both : turn + 2 * len(best) : 2]
+                part = counted[turn + both : turn + 2 * len(best) : 2]
                 kept = chains[: len(part)].view(compared)
                 chains[: len(part)] = better(kept, part.copy().view(compared)).view(np.int32)
         return tuple(fresh.tolist()), tuple(chains.tolist())
@@ -319,7 +320,7 @@ else:
                         for score in reversed(pairs_of(builder, scores)):
                             k -= 1
                             values[k] = add(builder, values[k - 1] if k else border, score)
-                for k, value in enumerate(values):
+                for k, value in enumerate(values[1::2] if of_bytes else values):
                     chain = k // 2 % best.count
                     largest[chain] = better(builder, largest[chain], value)
                 parts = [

@@ -1,13 +1,12 @@
 """The column of cells between one tile of a long query and the next, in GPU memory.
 
-It holds the last column of the tile before, a half per residue of the targets, and is written over by the next
-tile's. A launch takes as many targets as the memory holds the column for.
+It holds the last column of the tile before, a half per residue of the targets, and is written over by the
+next tile's. A launch takes as many targets as the memory holds the column for.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from numba import cuda, types
 
 from cuda.alignment.gapless.device import StreamState

@@ -13,7 +13,7 @@ from cuda.alignment.gapless.border import (
     fill_unbounded,
     launches_over,
 )
-from cuda.alignment.gapless.byte_table import LARGEST, byte_table
+from cuda.alignment.gapless.byte_table import LARGEST, byte_table, slack
 from cuda.alignment.gapless.device import Device, Uploaded, ready, stream_state
 from cuda.alignment.gapless.generator import UNBOUNDED, Kind, Variant
 from cuda.alignment.gapless.launch import check_profile
@@ -50,6 +50,7 @@ class GaplessBounds:
         if int(profile.max()) > LARGEST:
             launch = None
         self._launch = launch
+        self._slack = np.int32(slack(profile))
         self._tables: list[Uploaded] = []
         if launch is not None:
             width = launch.layout.tile
@@ -59,8 +60,8 @@ class GaplessBounds:
     def bounds(self, residues: Any, offsets: Any, lengths: Any, bounds: Any, stream: Any = 0) -> None:
         """Bound scores from above; returns at once, the work is queued on the stream.
 
-        Fastest for targets in order of length. A bound is the score itself where no score of the profile is
-        larger than 7, and close to it elsewhere.
+        Fastest for targets in order of length. Where no score of the profile is larger than 7 or less than
+        −4, a bound is too high by at most 4; elsewhere it is close.
 
         Args:
             residues: device uint8 [bytes, a multiple of 4]; targets as in a database, each starting at a
@@ -68,7 +69,8 @@ class GaplessBounds:
             offsets: device int64 [n], first byte of each target; ascending.
             lengths: device int32 [n], residues of each target, ≥ 0.
             bounds: device int16 [n], written: no less than the score, and UNBOUNDED where the kernel cannot
-                vouch for that: from a bound of 1,024 on, and everywhere if a score of the profile exceeds 127.
+                vouch for that: from a bound of 1,024 on, and everywhere if a score of the profile is larger
+                than 127.
             stream: numba's, or 0 for the default one.
         """
         if not lengths.size:
@@ -84,7 +86,7 @@ class GaplessBounds:
         targets = residues.view(np.int32), offsets, lengths, state.work
         tables = [table.on(stream) for table in self._tables]
         if kind == "bounds":
-            launch(tables[0], *targets, bounds)
+            launch(tables[0], *targets, bounds, self._slack)
             return
         border = border_words(state, residues.size)
         for from_byte, to_byte in launches_over(residues.size, border.size):
@@ -93,6 +95,7 @@ class GaplessBounds:
                     table,
                     *targets,
                     bounds,
+                    self._slack,
                     border,
                     np.int32(place == 0),
                     np.int64(from_byte),

@@ -96,8 +96,9 @@ def _handle(stream: Any) -> int:
 
 def stream_state(device: Device, stream: Any) -> StreamState:
     """The state of a stream of numba's, or of 0, the default one."""
-    key = device.number, _handle(stream)
-    return _states.setdefault(key, StreamState(stream))
+    state = _states.setdefault((device.number, _handle(stream)), StreamState(stream))
+    state.stream = stream  # the driver may give a later stream the same handle
+    return state
 
 
 class Uploaded:
@@ -143,6 +144,12 @@ class Ready:
     launch: Launch
     dispatcher: Any
     blocks: int
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Local memory of a thread, which holds what registers do not: none in a kernel that is fast."""
+        (kernel,) = self.dispatcher.overloads.values()
+        return int(kernel.local_mem_per_thread)
 
     def on(self, stream: Any) -> Callable[..., None]:
         """To be called with the kernel's arguments: queued, as many blocks as the GPU holds."""

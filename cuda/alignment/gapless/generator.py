@@ -25,7 +25,7 @@ UNBOUNDED = 2**15 - 1
 """Instead of a bound that the kernel cannot vouch for."""
 
 STRETCH = 512
-"""Residues of a target that a group takes at a time, of listed ones: the longest would keep all others waiting."""
+"""Residues of a listed target that a group takes at a time: one long target would keep all others waiting."""
 
 _RESET: dict[Kind, str] = {"listed": "\n            stretches[0] = 0"}
 _ROWS_PER_WORD = 4
@@ -83,9 +83,9 @@ class Variant:
 
 _ARGUMENTS: dict[Kind, str] = {
     "exact": "flagged, scores",
-    "listed": "flagged, scores, listed, stretches",
-    "bounds": "bounds",
-    "bordered": "bounds, border, first_tile, from_byte, to_byte",
+    "listed": "flagged, scores, listed, stretches, overlap",
+    "bounds": "bounds, slack",
+    "bordered": "bounds, slack, border, first_tile, from_byte, to_byte",
 }
 
 # which targets a warp may take, from the last to the first: longest first, so that none is left with much
@@ -151,7 +151,7 @@ if valid:
     place, row_from = stretches[1 + 2 * item], stretches[2 + 2 * item]
     target = listed[1 + place]
     # an alignment that ends in the stretch starts no more than a query before it
-    before = max(row_from - {tile}, 0)
+    before = max(row_from - overlap, 0)
     length = np.int32(min(lengths[target], row_from + {stretch}) - before)
     start = np.uint64((offsets[target] + before) >> 2)
 """,
@@ -168,9 +168,11 @@ if cuda.atomic.max(scores, place, score) < {limit} and score >= {limit}:
     flagged[1 + cuda.atomic.add(flagged, 0, 1)] = place
 """,
     "bounds": """
+score = score + slack
 bounds[target] = score if score < {limit} else {unbounded}
 """,
     "bordered": """
+score = np.int32(score + slack)
 if score >= {limit} or not fits:
     score = np.int32({unbounded})
 if not first_tile:
@@ -180,8 +182,10 @@ bounds[target] = score
 }
 
 
-def _chains(layout: Layout) -> int:
-    return min(_CHAINS, layout.pairs // 2)
+def _chains(variant: Variant) -> int:
+    """Of running maxima, two pairs at a time; of bytes every second pair counts."""
+    pairs = variant.layout.pairs // (2 if variant.arithmetic is BYTE else 1)
+    return min(_CHAINS, (pairs + 1) // 2)
 
 
 def _row_lines(variant: Variant) -> list[str]:
@@ -223,7 +227,10 @@ def _place_lines(layout: Layout) -> list[str]:
 def _reduce_lines(variant: Variant) -> list[str]:
     """The score of a group, from its lanes' running maxima."""
     lines = ["most = best[0]"]
-    lines += [f"most = {variant.better}(most, best[{k}])" for k in range(1, _chains(variant.layout))]
+    lines += [f"most = {variant.better}(most, best[{k}])" for k in range(1, _chains(variant))]
+    if variant.arithmetic is BYTE:
+        # what the last row left in pairs that did not count
+        lines += [f"most = {variant.better}(most, cells[{k}])" for k in range(0, variant.layout.pairs, 2)]
     lines.append(f"score = {variant.largest}(most)")
     distance = 1
     while distance < variant.layout.lanes:
@@ -250,12 +257,12 @@ def _block(depth: int, lines: list[str] | str, **values: int) -> str:
 def source(variant: Variant) -> str:
     """Python source of a module with one function, `variant.name`, to be compiled with numba.cuda.
 
-    Its arguments are those of its kind (cuda/alignment/gapless/signatures.py). It wants table_bytes of dynamic
-    shared memory and blocks of whole warps.
+    Its arguments are those of its kind (cuda/alignment/gapless/signatures.py). It wants table_bytes of
+    dynamic shared memory and blocks of whole warps.
     """
     layout, arithmetic, kind = variant.layout, variant.arithmetic, variant.kind
     values = {
-        "groups": layout.groups, "tile": layout.tile, "stretch": STRETCH,
+        "groups": layout.groups, "stretch": STRETCH,
         "limit": arithmetic.limit, "unbounded": UNBOUNDED,
     }  # fmt: skip
     names = sorted({
@@ -266,19 +273,30 @@ def source(variant: Variant) -> str:
     # the left neighbour's last column beside one's own column in the middle. The group's first lane has no
     # neighbour: where a score of 0 is a 0, it takes the sign of a number that has none
     selector = "0x5432" if arithmetic.zero else "0x54BB if first_lane else 0x5432"
-    fetch, store = "", ""
+    step_lines = [
+        "word = unmask(following)",
+        "if left < 4:",
+        f"    word = cut(word, left, {RESET * 0x01010101})",
+        "if left > 4:",
+        "    start += np.uint64(1)",
+        "    following = residues[start]",
+    ]
+    fetch, store = [], []
     if kind == "bordered":
-        fetch = f"""
-{" " * 12}now_low, now_high = next_low, next_high
-{" " * 12}inside = left > 0
-{" " * 12}if left > 4 and not first_tile:
-{" " * 12}    next_low, next_high = border[column + 2], border[column + 3]"""
-        store = f"""
-{" " * 12}earlier = now_high
-{" " * 12}if inside and last_lane:
-{" " * 12}    border[column] = permute(own0, own1, np.int32(0x7632))
-{" " * 12}    border[column + 1] = permute(own2, own3, np.int32(0x7632))
-{" " * 12}column = np.int32(column + 2)"""
+        fetch = [
+            "now_low, now_high = next_low, next_high",
+            "inside = left > 0",
+            "if left > 4 and not first_tile:",
+            "    next_low, next_high = border[column + 2], border[column + 3]",
+        ]
+        store = [
+            "earlier = now_high",
+            "if inside and last_lane:",
+            "    border[column] = permute(own0, own1, np.int32(0x7632))",
+            "    border[column + 1] = permute(own2, own3, np.int32(0x7632))",
+            "column = np.int32(column + 2)",
+        ]
+    step_lines += [*fetch, "left = np.int32(left - 4)", *_row_lines(variant), *store]
     return f'''"""Generated; see cuda/alignment/gapless/generator.py."""
 
 import numpy as np
@@ -287,7 +305,7 @@ from numba import cuda, types
 {imports}
 
 no_cells = repeated({layout.pairs}, {arithmetic.zero})
-no_best = repeated({_chains(layout)}, {arithmetic.zero})
+no_best = repeated({_chains(variant)}, {arithmetic.zero})
 
 def {variant.name}(table, residues, offsets, lengths, work, {_ARGUMENTS[kind]}):
     shared = cuda.shared.array(0, types.int32)
@@ -319,14 +337,7 @@ def {variant.name}(table, residues, offsets, lengths, work, {_ARGUMENTS[kind]}):
         cells = no_cells()
         best = no_best()
         for step in range(np.int32((longest + 3) >> 2)):
-            word = unmask(following)
-            if left < 4:
-                word = cut(word, left, {RESET * 0x01010101})
-            if left > 4:
-                start += np.uint64(1)
-                following = residues[start]{fetch}
-            left = np.int32(left - 4)
-{_block(3, _row_lines(variant))}{store}
+{_block(3, step_lines)}
 {_block(2, _reduce_lines(variant))}
         if valid and first_lane:
 {_block(3, _GIVE[kind], **values)}

@@ -64,6 +64,9 @@ class GaplessFilter:
             raise ValueError(f"{len(profile)} query columns do not fit in {launch.layout.tile}")
         self._asked = launch
         self._fits = int(np.abs(profile.astype(np.int64)).max()) <= self._arithmetic.largest_entry
+        # what an alignment of the whole query could score
+        most = int(np.maximum(profile.max(axis=1), 0).sum(dtype=np.int64))
+        self._flags = most >= self._arithmetic.limit
         self._packed: dict[Kind, _Packed | None] = {}
         self._wide_profile: Uploaded | None = None
 
@@ -121,7 +124,8 @@ class GaplessFilter:
                 packed.table.on(stream), residues.view(np.int32), offsets, lengths, state.work,
                 state.counters("flagged", lengths.size + 1), scores,
             )  # fmt: skip
-        self._finish(packed is None, None, residues, offsets, lengths, scores, stream)
+        if packed is None or self._flags:
+            self._finish(packed is None, None, residues, offsets, lengths, scores, stream)
 
     def rescore(
         self, residues: Any, offsets: Any, lengths: Any, listed: Any, scores: Any, stream: Any = 0
@@ -140,12 +144,14 @@ class GaplessFilter:
         packed = self._packed_kernel("listed")
         if packed is not None:
             state = stream_state(self._device, stream)
+            overlap = np.int32((len(self._profile) + 3) // 4 * 4)
             room = lengths.size + residues.size // STRETCH
             stretches = state.counters("stretches", 1 + 2 * room)
             cut = compiled_kernel(list_stretches, STRETCHES_SIGNATURE, (STRETCHES_THREADS, 1))
             cut[(*self._device.grid(1, STRETCHES_THREADS), stream)](listed, lengths, stretches, scores)
             packed.kernel.on(stream)(
                 packed.table.on(stream), residues.view(np.int32), offsets, lengths, state.work,
-                state.counters("flagged", lengths.size + 1), scores, listed, stretches,
+                state.counters("flagged", lengths.size + 1), scores, listed, stretches, overlap,
             )  # fmt: skip
-        self._finish(packed is None, listed, residues, offsets, lengths, scores, stream)
+        if packed is None or self._flags:
+            self._finish(packed is None, listed, residues, offsets, lengths, scores, stream)

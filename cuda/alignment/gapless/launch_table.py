@@ -74,9 +74,9 @@ def list_launch(query_length: int, shared_bytes: int) -> Launch | None:
     Returns:
         None if the query is too long for shared memory or for a warp with 64 columns a lane.
     """
-    for lanes in (8, 16, 32):
+    for lanes, most in ((16, 32), (32, 64)):
         columns = -(-query_length // (16 * lanes)) * 16
-        launch = Launch(Layout(lanes, columns), threads=256, blocks=2) if columns <= 64 else None
+        launch = Launch(Layout(lanes, columns), threads=256, blocks=2) if columns <= most else None
         if launch is not None and launch.layout.table_bytes <= shared_bytes:
             return launch
     return None

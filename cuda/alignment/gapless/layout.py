@@ -9,7 +9,7 @@ from cuda.alignment.pieces import Piece, pieces
 LETTERS = 26
 X = 20
 RESET = 26
-"""Row of the table after the letters: scores that bring every cell to 0, for places past a target's end."""
+"""Row of the table after the letters, for places past a target's end: no score that counts."""
 ROWS = RESET + 1
 
 _WARP = 32
@@ -48,8 +48,8 @@ class Arithmetic:
 HALF = Arithmetic("half", np.float16, zero=0, reset=-2048, limit=2048, largest_entry=2048)
 # one more addition of the largest entry to a score below the limit does not wrap
 SHORT = Arithmetic("short", np.int16, zero=0, reset=-32767, limit=30000, largest_entry=2048)
-# see byte_table.py; 0x3C is the high byte of a half from 1 up
-BYTE = Arithmetic("byte", np.uint8, zero=0x3C003C00, reset=0x3C, limit=1024, largest_entry=127)
+# see byte_table.py: there nothing needs to be reset
+BYTE = Arithmetic("byte", np.uint8, zero=0x3C003C00, reset=0, limit=1024, largest_entry=127)
 ARITHMETICS = {arithmetic.name: arithmetic for arithmetic in (HALF, SHORT, BYTE)}
 
 
@@ -66,7 +66,7 @@ class Layout:
 
     Args:
         lanes: 4, 8, 16 or 32, lanes that share a target.
-        columns: query columns of a lane, a multiple of 8, at most 128.
+        columns: query columns of a lane, a multiple of 4 · entry_bytes, at most 128.
         entry_bytes: of a column in the table: 2, or 1 with arithmetic "byte".
     """
 
@@ -75,7 +75,8 @@ class Layout:
     entry_bytes: int = 2
 
     def __post_init__(self) -> None:
-        if self.lanes not in (4, 8, 16, 32) or self.columns % 8 or not 8 <= self.columns <= 128:
+        step = 4 * self.entry_bytes
+        if self.lanes not in (4, 8, 16, 32) or self.columns % step or not step <= self.columns <= 128:
             raise ValueError(f"no such layout: {self.lanes} lanes × {self.columns} columns")
 
     @property

@@ -19,8 +19,8 @@ def list_stretches(listed: Any, lengths: Any, stretches: Any, scores: Any) -> No
     Args:
         listed: int32 [n + 1], how many, and which.
         lengths: int32 [n].
-        stretches: int32 [1 + 2 · room], how many there are, 0 before; then the place in the list and the first
-            residue of each. Room for one for each target and one for every STRETCH residues is enough.
+        stretches: int32 [1 + 2 · room], how many there are, 0 before; then the place in the list and the
+            first residue of each. Room for one for each target and one for every STRETCH residues is enough.
         scores: int32 [n], by place in the list; set to 0.
     """
     for place in range(cuda.grid(1), listed[0], cuda.gridsize(1)):
