@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 _SUFFIX = ".cubin"
+_WORDS = "_foldcli_words"
+"""Attribute of a device array with what a launch needs to know: it costs as much to find as all the rest."""
 
 
 class BinaryKernel:
@@ -36,12 +36,12 @@ class BinaryKernel:
     def __init__(self, code: bytes, name: str, signature: Any) -> None:
         from cuda.bindings import driver
 
-        self._arguments: list[tuple[int, Any]] = []
+        self._arguments: list[tuple[str, int] | None] = []
         for kind in signature.args:
             if hasattr(kind, "layout"):
-                self._arguments.append((kind.ndim, np.dtype(str(kind.dtype))))
+                self._arguments.append((str(kind.dtype), kind.ndim))
             elif str(kind).startswith(("int", "uint", "bool")):
-                self._arguments.append((0, None))
+                self._arguments.append(None)
             else:
                 raise ValueError(f"no kernel with an argument of type {kind}")
         result, library = driver.cuLibraryLoadData(code, [], [], 0, [], [], 0)
@@ -52,8 +52,7 @@ class BinaryKernel:
             raise ValueError(f"cuLibraryGetKernel: {result.name}")
         self.code, self.name = code, name
         self.handle = int(kernel)
-        # of an array: two pointers that numba leaves null, elements, bytes of one, address, shape, strides
-        words = sum(5 + 2 * ndim if dtype is not None else 1 for ndim, dtype in self._arguments)
+        words = sum(1 if kind is None else 5 + 2 * kind[1] for kind in self._arguments)
         self._values = struct.Struct(f"={words}q")
         self._function = driver.CUfunction(self.handle)
         self._launch = driver.cuLaunchKernel
@@ -73,14 +72,14 @@ class BinaryKernel:
             RuntimeError: the driver refuses.
         """
         values: list[int] = []
-        for (ndim, dtype), argument in zip(self._arguments, arguments, strict=True):
-            if dtype is None:
+        for kind, argument in zip(self._arguments, arguments, strict=True):
+            if kind is None:
                 values.append(int(argument))
                 continue
-            if argument.dtype != dtype or argument.ndim != ndim:
-                raise TypeError(f"{self.name} takes {dtype} [{ndim}], not {argument.dtype} [{argument.ndim}]")
-            pointer = argument.device_ctypes_pointer.value or 0
-            values += (0, 0, argument.size, dtype.itemsize, pointer, *argument.shape, *argument.strides)
+            found, words = getattr(argument, _WORDS, None) or _described(argument)
+            if found != kind:
+                raise TypeError(f"{self.name} takes an array of {kind}, not of {found}")
+            values += words
         buffer, _pointers, address = self._buffer()
         self._values.pack_into(buffer, 0, *values)
         (result,) = self._launch(
@@ -121,6 +120,18 @@ class BinaryKernel:
             self._function, threads, shared_bytes
         )
         return int(blocks) if result == driver.CUresult.CUDA_SUCCESS else 0
+
+
+def _described(array: Any) -> tuple[tuple[str, int], tuple[int, ...]]:
+    """Type and dimensions of a device array, and the numbers that stand for it; kept with it.
+
+    The numbers are two pointers that numba leaves null, elements, bytes of one, address, shape and strides.
+    """
+    pointer = array.device_ctypes_pointer.value or 0
+    words = (0, 0, array.size, array.dtype.itemsize, pointer, *array.shape, *array.strides)
+    described = (array.dtype.name, array.ndim), words
+    setattr(array, _WORDS, described)
+    return described
 
 
 class _Launch:

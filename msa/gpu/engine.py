@@ -5,6 +5,7 @@ the host merges, aligns and hands out what was found. Several GPUs each hold a p
 every query goes to all of them; a small database is copied to each, and the queries are shared out.
 """
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +35,9 @@ handle soon after the start, and little left to do after the last was filtered."
 
 _STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 16384
 """The same when it passes through: filtering a residue then takes some eight times as long as copying it."""
+
+_TURN_SECONDS = 1e-4
+"""For which a thread has the interpreter to itself."""
 
 _REPLICATED_BYTES = 2**30
 """Residues up to which a database is copied to every GPU. That takes 0.1 s, and no GPU then waits for
@@ -97,8 +101,12 @@ class GpuEngine:
                 scored(done)
             return found
 
+        # a thread that launches kernels gives the interpreter away at each, and has it back when the next turn
+        # comes: with Python's 5 ms, one launch in 5 ms while another thread works
+        turn = sys.getswitchinterval()
+        sys.setswitchinterval(_TURN_SECONDS)
+        begun = 0
         try:
-            begun = 0
             for number, (batch, again) in enumerate(_batches(queries, groups)):
                 if len(under_way) >= _UNDER_WAY * len(groups):
                     yield from oldest()
@@ -117,6 +125,7 @@ class GpuEngine:
                     worker.drain()
             for worker in self._workers:
                 worker.rest()
+            sys.setswitchinterval(turn)
 
     def _groups_for(self, targets: Targets) -> list[Group]:
         """The GPUs, with these targets on them or on the way there."""

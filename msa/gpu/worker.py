@@ -37,7 +37,7 @@ from msa.gpu.memory import (
 )
 from msa.gpu.residency import MOST_CHUNK_BYTES, Chunk, Residency
 
-_LANES = 8
+_LANES = 4
 """Streams of the filter. After the bounds of a query's scores, which fill the GPU, come a dozen small steps
 that wait for each other: those of so many queries go side by side."""
 _ALIGNMENT_BYTES = 2**30
@@ -202,9 +202,12 @@ class Worker:
         started = time.perf_counter()
         residency = self._residency
         assert residency is not None
+        residency.begin()
         found = Found(self, len(batch), limits.most)
         with _turn:
             self.compiling.for_filter(len(query.codes) for query in batch)
+            # the first one takes longest: while the first chunk is copied
+            found.filters.append(QueryFilter(batch[0].profile, self._settings.kernels))
         first, end = self._part
         while first < end and not stopped.is_set():
             try:
