@@ -12,6 +12,7 @@ COMMANDS = {
     "fold": "Take protein sequences to predicted structures: search, cache-features, predict.",
     "createdb": "Build a target database from FASTA files.",
     "search": "Search a target database with protein queries.",
+    "serve": "Keep a target database ready for searches by other processes.",
     "cache-features": "Turn alignments into cached model features.",
     "predict": "Predict structures from alignments or cached features.",
     "bench": "Measure this machine, and tune GPU kernels for it.",

@@ -45,6 +45,23 @@ class TargetFailed(Exception):
         super().__init__(f"the target failed with exit code {int(code)}")
 
 
+class ServerError(Exception):
+    """What a search server answered instead of hits.
+
+    Args:
+        reason: in the server's words.
+        code: the exit code that the server's own error has.
+    """
+
+    def __init__(self, reason: str, code: ExitCode) -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+class ServerLost(ServerError):
+    """A search server that is gone, or has said that it answers no more: nothing is left to try."""
+
+
 def _is_named(error: BaseException, *names: str) -> bool:
     """Whether the error's class is one of `names`: by name, so that nothing heavy is imported to ask."""
     return any(f"{c.__module__}.{c.__qualname__}" in names for c in type(error).__mro__)
@@ -56,7 +73,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.INTERRUPTED
     if isinstance(error, SomeTargetsFailed):
         return ExitCode.SOME_FAILED
-    if isinstance(error, TargetFailed):
+    if isinstance(error, TargetFailed | ServerError):
         return error.code
     if isinstance(error, click.UsageError):
         return ExitCode.USAGE
@@ -71,7 +88,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 def is_bug(error: BaseException) -> bool:
     """Whether the error is none of the user's or the machine's, so that its traceback is worth showing."""
-    return exit_code_of(error) is ExitCode.UNEXPECTED and not isinstance(error, OSError | MemoryError)
+    known = OSError | MemoryError | ServerError
+    return exit_code_of(error) is ExitCode.UNEXPECTED and not isinstance(error, known)
 
 
 def describe(error: BaseException) -> str:

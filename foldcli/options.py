@@ -48,15 +48,22 @@ class ModelsType(click.ParamType):
 
 
 class DeviceType(click.ParamType):
-    """click type of `--device auto|cpu|cuda|cuda:N`."""
+    """click type of `--device auto|cpu|cuda|cuda:N|cuda:N,N,…`."""
 
-    name = "auto|cpu|cuda[:N]"
+    name = "auto|cpu|cuda[:N,…]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        kind, _, number = value.partition(":")
-        if value in ("auto", "cpu", "cuda") or (kind == "cuda" and number.isdecimal()):
+        if value in ("auto", "cpu", "cuda"):
             return str(value)
-        self.fail(f"expected auto, cpu, cuda or cuda:N, got {value!r}", param, ctx)
+        kind, _, listed = value.partition(":")
+        numbers = listed.split(",")
+        if kind != "cuda" or not all(number.isascii() and number.isdecimal() for number in numbers):
+            self.fail(f"expected auto, cpu, cuda, cuda:N or cuda:N,N,…, got {value!r}", param, ctx)
+        plain = [int(number) for number in numbers]
+        for number in plain:
+            if plain.count(number) > 1:
+                self.fail(f"GPU {number} is named twice in {value!r}", param, ctx)
+        return f"cuda:{','.join(map(str, plain))}"
 
 
 def available_cores() -> int:

@@ -63,6 +63,24 @@ class TargetRun:
         shutil.rmtree(self.work, ignore_errors=True)
 
 
+def search_identity(
+    query: "FastaRecord", checksums: dict[str, str], settings: "SearchSettings"
+) -> dict[str, Any]:
+    """What the hits depend on: query, content of the database, settings without the thread count.
+
+    Args:
+        query: header and residues.
+        checksums: of the database's parts.
+        settings: see SearchSettings.
+    """
+    return {
+        "query": query.sequence,
+        "header": query.header,
+        "database": checksums,
+        "search": {key: value for key, value in asdict(settings).items() if key != "threads"},
+    }
+
+
 @dataclass(frozen=True)
 class SearchStep:
     """Search one query, or take up the search of an interrupted run.
@@ -78,13 +96,8 @@ class SearchStep:
     engine: "Engine"
 
     def identity(self, query: "FastaRecord") -> dict[str, Any]:
-        """What the hits depend on: query, content of the database, settings without the thread count."""
-        return {
-            "query": query.sequence,
-            "header": query.header,
-            "database": self.database.manifest.checksums,
-            "search": {key: value for key, value in asdict(self.settings).items() if key != "threads"},
-        }
+        """See search_identity."""
+        return search_identity(query, self.database.manifest.checksums, self.settings)
 
     def run(self, target: TargetRun, query: "FastaRecord") -> Path:
         """Write NAME.a3m and NAME.m8 and return the A3M's path."""

@@ -3,8 +3,11 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tqdm import tqdm
+
+from foldcli.logs import logger
 
 Progress = Callable[[int, int | None], None]
 
@@ -27,3 +30,28 @@ def bar(description: str, unit: str) -> Iterator[Progress]:
             drawn.update(done - drawn.n)
 
         yield update
+
+
+class CompilingBar:
+    """A line that says that kernels are compiled, and a bar of them on a terminal, while there are such."""
+
+    def __init__(self) -> None:
+        self._drawn: Any = None
+        self._said = False
+
+    def __call__(self, done: int, needed: int) -> None:
+        """Draw kernels compiled and to be compiled, as far as is known; both only grow."""
+        if not self._said:
+            self._said = True
+            logger.info("compiling GPU kernels, which are kept for the next time")
+        if self._drawn is None and done < needed:
+            self._drawn = tqdm(
+                desc="compiling GPU kernels", unit="kernel", total=needed, initial=done, file=sys.stderr,
+                disable=not sys.stderr.isatty(), leave=False,
+            )  # fmt: skip
+        if self._drawn is not None:
+            self._drawn.total = needed
+            self._drawn.update(done - self._drawn.n)
+            if done == needed:
+                self._drawn.close()
+                self._drawn = None

@@ -1,5 +1,6 @@
 """From command-line settings to the objects that do the work: threads, device, parameters."""
 
+import os
 import warnings
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from foldcli.logs import logger
 from foldcli.parameters import UNTRAINED, find_parameters
 from foldcli.paths import cache_dir
 from foldcli.predictor import Predictor, PredictSettings
+from foldcli.progress import CompilingBar
 
 if TYPE_CHECKING:
     from msa.engine import Engine
@@ -43,6 +45,9 @@ def choose_device(asked: str) -> str:
 
     if asked == "auto":
         return "cuda:0" if torch.cuda.is_available() else "cpu"
+    if "," in asked:
+        asked = asked.partition(",")[0]
+        logger.info("the network runs on one GPU, %s", asked)
     if asked.startswith("cuda") and not torch.cuda.is_available():
         raise MissingError(
             f"--device {asked}: torch finds no CUDA GPU",
@@ -54,6 +59,8 @@ def choose_device(asked: str) -> str:
 def search_engine(device: str, share: float = 0.9) -> "Engine":
     """The search engine for `--device`, "auto" being the first GPU that works, else the CPU.
 
+    $FOLDCLI_GPU_MEMORY, such as 2G, is the most that the database may take on each GPU.
+
     On a machine with a GPU that cannot be used, "auto" says why in one line; where there is none, nothing.
 
     Args:
@@ -62,10 +69,25 @@ def search_engine(device: str, share: float = 0.9) -> "Engine":
 
     Raises:
         GpuUnavailable: a GPU was asked for and cannot be used.
+        InputError: $FOLDCLI_GPU_MEMORY is no size.
     """
     from msa.engine_choice import EngineChoice, choose_engine
 
     # a short query's alignment is a small launch, which numba warns of at every shape
     warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
-    choice = EngineChoice(device, cache_dir() / "kernels", share)
-    return choose_engine(choice, lambda line: logger.info("%s", line))
+    choice = EngineChoice(device, cache_dir() / "kernels", share, _most_gpu_bytes())
+    return choose_engine(choice, lambda line: logger.info("%s", line), CompilingBar())
+
+
+def _most_gpu_bytes() -> int | None:
+    """$FOLDCLI_GPU_MEMORY in bytes, None where it is not set."""
+    text = os.environ.get("FOLDCLI_GPU_MEMORY", "")
+    if not text:
+        return None
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1] in units else (text, 1)
+    if not (number.isascii() and number.isdecimal() and int(number)):
+        from msa.errors import InputError
+
+        raise InputError(f"FOLDCLI_GPU_MEMORY is {text!r}: expected bytes such as 500000000, 500M or 2G")
+    return int(number) * unit

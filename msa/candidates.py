@@ -1,26 +1,37 @@
 """What passes the gapless filter: the best targets of a query, whole or merged from parts of a database."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from msa.local_alignment import LocalAlignment
 
+Wanted = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
+"""(index of a query, int64 [n] targets, int32 [n] scores) → bool [n]: whose alignments are asked for."""
+
 
 @dataclass(frozen=True)
 class Candidates:
-    """The targets of one query that passed the gapless filter, aligned.
+    """The targets of one query that passed the gapless filter, those wanted of them aligned.
 
     Args:
         targets: int64 [n], places in the database, by gapless score from high to low, then by place.
         scores: int32 [n], scores of the alignments, half-bits; 0 where there is none.
-        alignment: the alignment of the k-th of them; made when asked for, as most are not wanted.
+        wanted: int64 [m], which of them are aligned: those that score above 0 and were asked for.
+        alignments: [m], their alignments.
     """
 
     targets: np.ndarray
     scores: np.ndarray
-    alignment: Callable[[int], LocalAlignment]
+    wanted: np.ndarray
+    alignments: Sequence[LocalAlignment]
+
+
+def wanted_of(wanted: Wanted | None, query: int, targets: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """bool [n], which candidates of a query to align; without `wanted`, all that score above 0."""
+    aligned = scores > 0
+    return aligned if wanted is None else aligned & wanted(query, targets, scores)
 
 
 def best_targets(scores: np.ndarray, most: int, smallest: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from msa.candidates import Candidates
+from msa.candidates import Candidates, Wanted
 
 if TYPE_CHECKING:
     from msa.cpu.targets import Targets
@@ -35,6 +35,7 @@ class Engine(Protocol):
         targets: "Targets",
         settings: "SearchSettings",
         scored: Callable[[int], None] | None = None,
+        wanted: Wanted | None = None,
     ) -> Iterator[Candidates]:
         """Filter and align.
 
@@ -43,6 +44,8 @@ class Engine(Protocol):
             targets: the database.
             settings: of which the filter's limits and the gap costs are used, and the threads by the CPU.
             scored: called with how many pairs of query and target have been through the filter so far.
+            wanted: says from the scores which alignments are asked for; all if there is none. It may be
+                called from several threads.
 
         Returns:
             The candidates of each query, in order.

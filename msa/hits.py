@@ -1,7 +1,9 @@
 """What a search found: one target aligned to the query."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from msa.database import TargetDatabase
 from msa.fasta import first_word
 from msa.local_alignment import LocalAlignment
 
@@ -98,3 +100,44 @@ class Hit:
             i += 0 if operation == "D" else length
             j += 0 if operation == "I" else length
         return "".join(query_parts), "".join(target_parts)
+
+
+class DatabaseHit(Hit):
+    """A hit that reads its header and sequence from the database when they are asked for: tables need few.
+
+    Args:
+        database: what was searched.
+        query_length, target, bits, evalue, alignment: see Hit.
+    """
+
+    _database: TargetDatabase
+
+    def __init__(
+        self,
+        database: TargetDatabase,
+        query_length: int,
+        target: int,
+        bits: float,
+        evalue: float,
+        alignment: LocalAlignment,
+    ) -> None:
+        # at once: a frozen dataclass sets its fields one by one, and there are tens of thousands of hits
+        self.__dict__.update(
+            _database=database, query_length=query_length, target=target, bits=bits, evalue=evalue,
+            alignment=alignment,
+        )  # fmt: skip
+
+    @cached_property
+    def header(self) -> str:
+        """Its header line."""
+        return self._database.header(self.target)
+
+    @cached_property
+    def sequence(self) -> str:
+        """Its residues."""
+        return self._database.sequence(self.target)
+
+    @property
+    def target_length(self) -> int:
+        """Residues of the target."""
+        return int(self._database.lengths[self.target])

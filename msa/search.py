@@ -7,16 +7,18 @@ order, so results do not depend on the engine, the number of threads or the mach
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from msa.alphabet import encode
-from msa.candidates import Candidates, best_targets
+from msa.candidates import best_targets
 from msa.database import TargetDatabase
 from msa.engine import Engine, QueryProfile
 from msa.errors import InputError
 from msa.fasta import FastaRecord
-from msa.hits import Hit
+from msa.hits import DatabaseHit, Hit
 from msa.profile import query_profile
 from msa.search_settings import SearchSettings
-from msa.statistics import bit_score, evalue, gumbel_parameters
+from msa.statistics import bit_scores, evalues, gumbel_parameters
 
 __all__ = ["SearchSettings", "best_targets", "check_query", "search", "search_many"]
 
@@ -82,9 +84,13 @@ def _search_each(
     engine: Engine | None,
     progress: Progress | None,
 ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
-    # numba takes a third of a second to import
-    from msa.cpu.engine import CpuEngine
     from msa.cpu.targets import Targets
+
+    if engine is None:
+        # numba takes a third of a second to import
+        from msa.cpu.engine import CpuEngine
+
+        engine = CpuEngine()
 
     targets = Targets(database.residues, database.offsets, database.lengths)
     total = len(queries) * len(targets)
@@ -98,37 +104,26 @@ def _search_each(
         if progress is not None:
             progress(pairs, total)
 
-    found = (engine or CpuEngine()).run(profiles(), targets, settings, scored)
-    for query, candidates in zip(queries, found, strict=True):
-        yield query, _hits(query, candidates, database, settings)
-
-
-def _hits(
-    query: FastaRecord, candidates: Candidates, database: TargetDatabase, settings: SearchSettings
-) -> list[Hit]:
-    """The candidates that pass every threshold, in the order in which they are reported."""
-    length = len(query.sequence)
     parameters = gumbel_parameters(settings.gap_open, settings.gap_extend)
-    target_lengths = database.lengths[candidates.targets].tolist()
-    hits = []
-    for place, (target, score) in enumerate(
-        zip(candidates.targets.tolist(), candidates.scores.tolist(), strict=True)
-    ):
-        expected = evalue(score, length, target_lengths[place], database.total_residues, parameters)
-        if score == 0 or expected > settings.evalue:
-            continue
-        hit = Hit(
-            target=target,
-            header=database.header(target),
-            sequence=database.sequence(target),
-            query_length=length,
-            bits=bit_score(score, parameters),
-            evalue=expected,
-            alignment=candidates.alignment(place),
-        )
-        if _similar_enough(hit, settings):
-            hits.append(hit)
-    return sorted(hits, key=lambda hit: (hit.evalue, -hit.score, hit.target))
+
+    def expected(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        length, target_lengths = len(queries[query].sequence), database.lengths[chosen]
+        return evalues(scores, length, target_lengths, database.total_residues, parameters)
+
+    def wanted(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        return expected(query, chosen, scores) <= settings.evalue
+
+    found = engine.run(profiles(), targets, settings, scored, wanted)
+    for index, (query, candidates) in enumerate(zip(queries, found, strict=True)):
+        chosen, scores = candidates.targets[candidates.wanted], candidates.scores[candidates.wanted]
+        values, bits = expected(index, chosen, scores), bit_scores(scores, parameters)
+        order = np.lexsort((chosen, -scores, values)).tolist()
+        of_each = chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments
+        length = len(query.sequence)
+        hits: list[Hit] = [DatabaseHit(database, length, *(column[k] for column in of_each)) for k in order]
+        if settings.min_seq_id > 0 or settings.coverage > 0:
+            hits = [hit for hit in hits if _similar_enough(hit, settings)]
+        yield query, hits
 
 
 def check_query(query: FastaRecord) -> None:

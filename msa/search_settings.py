@@ -1,9 +1,21 @@
 """The settings of a search, which both engines take."""
 
+import math
 from dataclasses import dataclass
 
 from msa.errors import InputError
 from msa.statistics import gumbel_parameters
+
+_MOST = 2**31 - 1
+_RANGES = {
+    "evalue": (0, math.inf),
+    "max_seqs": (1, _MOST),
+    "min_ungapped_score": (0, _MOST),
+    "min_seq_id": (0, 1),
+    "coverage": (0, 1),
+    "cov_mode": (0, 2),
+    "threads": (1, _MOST),
+}
 
 
 @dataclass(frozen=True)
@@ -23,7 +35,7 @@ class SearchSettings:
         threads: CPU threads; results do not depend on them.
 
     Raises:
-        InputError: there are no E-value statistics for the gap costs.
+        InputError: a number is out of its range, or there are no E-value statistics for the gap costs.
     """
 
     evalue: float = 1e-3
@@ -38,6 +50,9 @@ class SearchSettings:
     threads: int = 1
 
     def __post_init__(self) -> None:
+        for name, (least, most) in _RANGES.items():
+            if not least <= getattr(self, name) <= most:  # nor is NaN
+                raise InputError(f"{name} is {getattr(self, name)}: expected {least} to {most}")
         try:
             gumbel_parameters(self.gap_open, self.gap_extend)
         except ValueError as error:

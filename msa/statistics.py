@@ -7,7 +7,10 @@ Notes 5:286, 2012), with the parameters that blastp uses.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 _LN2 = math.log(2.0)
 
@@ -79,47 +82,70 @@ def gumbel_parameters(gap_open: int, gap_extend: int) -> GumbelParameters:
     return GumbelParameters(*_BLOSUM62[gap_open, gap_extend], gap=gap_open + gap_extend)
 
 
+def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
+    """Raw scores (half-bits) to bits: (λ S − ln K) / ln 2, float64."""
+    return (parameters.lambda_ * scores - math.log(parameters.k)) / _LN2
+
+
 def bit_score(score: int, parameters: GumbelParameters) -> float:
-    """Raw score (half-bits) to bits: (λ S − ln K) / ln 2."""
-    return (parameters.lambda_ * score - math.log(parameters.k)) / _LN2
+    """Raw score (half-bits) to bits, as `bit_scores`."""
+    return float(bit_scores(np.array([score]), parameters)[0])
+
+
+def evalues(
+    scores: np.ndarray,
+    query_length: int,
+    target_lengths: np.ndarray,
+    database_residues: int,
+    parameters: GumbelParameters,
+) -> np.ndarray:
+    """Number of alignments with each score or better that chance alone would find in the whole database.
+
+    Args:
+        scores: int [n], raw scores, half-bits.
+        query_length: residues.
+        target_lengths: int [n], residues.
+        database_residues: residues of the whole database, whatever part of it is searched.
+        parameters: see GumbelParameters.
+
+    Returns:
+        float64 [n], expected numbers, ≥ 0.
+    """
+    area = _search_space(scores, query_length, target_lengths, parameters)
+    expected = area * parameters.k * _each(math.exp, -parameters.lambda_ * scores)
+    return expected * database_residues / target_lengths
 
 
 def evalue(
     score: int, query_length: int, target_length: int, database_residues: int, parameters: GumbelParameters
 ) -> float:
-    """Number of alignments with this score or better that chance alone would find in the whole database.
-
-    Args:
-        score: raw score, half-bits.
-        query_length, target_length: residues.
-        database_residues: residues of the whole database, whatever part of it is searched.
-        parameters: see GumbelParameters.
-
-    Returns:
-        Expected number, ≥ 0.
-    """
-    area = _search_space(score, query_length, target_length, parameters)
-    expected = area * parameters.k * math.exp(-parameters.lambda_ * score)
-    return expected * database_residues / target_length
+    """The E-value of one alignment, as `evalues`."""
+    one = np.array([score]), query_length, np.array([target_length])
+    return float(evalues(*one, database_residues, parameters)[0])
 
 
-def _search_space(score: int, m: int, n: int, p: GumbelParameters) -> float:
-    """Expected number of places where an alignment of this score can start, in a pair of lengths m and n.
+def _each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
+    """A function of math for every number: numpy has no erfc, and its exp may differ in the last bit."""
+    return np.fromiter(map(function, values.tolist()), np.float64, len(values))
+
+
+def _search_space(scores: np.ndarray, m: int, lengths: np.ndarray, p: GumbelParameters) -> np.ndarray:
+    """Expected number of places where alignments of these scores can start, in pairs of lengths m and n.
 
     An alignment of score y takes up a normally distributed number of residues, mean a y + b and variance
     α y + β in either sequence, covariance σ y + τ; what is left of each sequence is room to start in.
     """
-    taken = p.a * score + p.b
-    spread = math.sqrt(max(2.0 * p.alpha / p.lambda_, p.alpha * score + p.beta))
-    covariance = max(2.0 * p.sigma / p.lambda_, p.sigma * score + p.tau)
+    taken = p.a * scores + p.b
+    spread = np.sqrt(np.maximum(2.0 * p.alpha / p.lambda_, p.alpha * scores + p.beta))
+    covariance = np.maximum(2.0 * p.sigma / p.lambda_, p.sigma * scores + p.tau)
 
-    def room(length: int) -> tuple[float, float]:
+    def room(length: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         left = length - taken
         z = left / spread
-        fits = 0.5 * math.erfc(-z / math.sqrt(2.0))
-        density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        fits = 0.5 * _each(math.erfc, -z / math.sqrt(2.0))
+        density = _each(math.exp, -0.5 * z * z) / math.sqrt(2.0 * math.pi)
         return left * fits + spread * density, fits
 
     query_room, query_fits = room(m)
-    target_room, target_fits = room(n)
+    target_room, target_fits = room(lengths)
     return query_room * target_room + covariance * query_fits * target_fits

@@ -4,18 +4,20 @@ numba caches only functions that live in a file, so the source is written to a m
 caller's choice, whose name says what it was made from; machine code lies in `__pycache__` beside it.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cuda.alignment import intrinsics
+from cuda.alignment import assembly, intrinsics
+from cuda.alignment.binary import BinaryKernel, binary_path, load_binary, save_binary
 
 _lock = threading.Lock()
 
@@ -25,7 +27,8 @@ def _toolchain() -> bytes:
     """What else the machine code depends on."""
     import numba_cuda
 
-    return Path(intrinsics.__file__).read_bytes() + numba_cuda.__version__.encode()
+    sources = b"".join(Path(module.__file__).read_bytes() for module in (assembly, intrinsics))
+    return sources + numba_cuda.__version__.encode()
 
 
 def generated_function(
@@ -62,37 +65,90 @@ def generated_function(
         return getattr(module, name)
 
 
-@cache
+_folder: Path | None = None
+_mode = threading.local()
+
+
+class NotKept(Exception):
+    """A kernel has to be compiled, and that is not wanted now."""
+
+
+def keep_in(folder: Path) -> None:
+    """Keep kernels' machine code in a folder, also those that are not generated; made when it is needed."""
+    global _folder
+    _folder = folder
+
+
+@contextlib.contextmanager
+def kept_only() -> Iterator[None]:
+    """In this thread, compile nothing: `compiled_kernel` raises NotKept instead."""
+    _mode.kept_only = True
+    try:
+        yield
+    finally:
+        _mode.kept_only = False
+
+
+def _capability() -> tuple[int, int]:
+    from numba import cuda
+    from numba.core import config
+
+    return (0, 0) if config.ENABLE_CUDASIM else tuple(cuda.get_current_device().compute_capability)
+
+
 def compiled_kernel(function: Callable[..., Any], signature: Any, launch_bounds: tuple[int, int]) -> Any:
-    """Compile a kernel for the current GPU, or load it from the cache beside its module.
+    """Compile a kernel for the current GPU, or load it from the disk.
 
     Args:
         function: from `generated_function`, or of a module of ours.
-        signature: numba's, of the arguments.
+        signature: numba's, of the arguments: arrays and integers.
         launch_bounds: threads of a block, and blocks that a multiprocessor is to hold at once.
 
     Returns:
-        numba's dispatcher, with one compiled kernel.
+        What is launched as numba's dispatchers are: a BinaryKernel.
     """
+    return _compiled_for(_capability(), function, signature, launch_bounds)
+
+
+@cache
+def _compiled_for(
+    capability: tuple[int, int],
+    function: Callable[..., Any],
+    signature: Any,
+    launch_bounds: tuple[int, int],
+) -> Any:
     from numba import cuda
     from numba.core import config
 
     with _lock:
         if config.ENABLE_CUDASIM:
             return cuda.jit(function)
+        path = None
+        if _folder is not None:
+            path = binary_path(_folder, function, signature, launch_bounds, capability)
+            kernel = load_binary(path, signature)
+            if kernel is not None:
+                return kernel
+        if getattr(_mode, "kept_only", False):
+            raise NotKept(function.__name__)
         try:
-            return cuda.jit(signature, cache=True, launch_bounds=launch_bounds)(function)
+            dispatcher = cuda.jit(signature, cache=True, launch_bounds=launch_bounds)(function)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            return cuda.jit(signature, launch_bounds=launch_bounds)(function)
+            dispatcher = cuda.jit(signature, launch_bounds=launch_bounds)(function)
+        (compiled,) = dispatcher.overloads.values()
+        kernel = BinaryKernel(compiled.library.get_cubin().code, compiled.entry_name, signature)
+        if path is not None:
+            save_binary(path, kernel)
+        return kernel
 
 
-def prepare_launch(dispatcher: Any, threads: int, shared_bytes: int) -> int:
+def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
     """Let a kernel have its dynamic shared memory on the current GPU.
 
     Args:
-        dispatcher: from `compiled_kernel`.
+        kernel: from `compiled_kernel`.
         threads: of a block.
         shared_bytes: dynamic shared memory of a block; without this call, no more than 48 KiB are allowed.
 
@@ -102,27 +158,11 @@ def prepare_launch(dispatcher: Any, threads: int, shared_bytes: int) -> int:
     Raises:
         RuntimeError: the GPU has not that much shared memory.
     """
-    from numba import cuda
     from numba.core import config
 
     if config.ENABLE_CUDASIM:
         return 1
-    from cuda.bindings import driver
-
-    (kernel,) = dispatcher.overloads.values()
-    kernel.bind()
-    function = kernel.library.get_cufunc()
-    context = cuda.current_context()
-    names = driver.CUfunction_attribute
-    for name, value in (
-        (names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes),
-        (names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
-    ):
-        handle, device = driver.CUkernel(int(function.handle)), driver.CUdevice(context.device.id)
-        (result,) = driver.cuKernelSetAttribute(name, value, handle, device)
-        if result != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"{shared_bytes} bytes of shared memory per block: {result.name}")
-    blocks = int(context.get_active_blocks_per_multiprocessor(function, threads, shared_bytes))
+    blocks: int = kernel.blocks_per_multiprocessor(threads, shared_bytes)
     if not blocks:
         raise RuntimeError(f"no block of {threads} threads and {shared_bytes} bytes fits a multiprocessor")
     return blocks

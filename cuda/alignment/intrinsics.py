@@ -31,14 +31,11 @@ from typing import Any
 import numpy as np
 from numba.core import config
 
+from cuda.alignment.assembly import as_word as _word
+from cuda.alignment.assembly import signed as _signed
 from cuda.alignment.pieces import pieces
 
 _SIMULATED = bool(config.ENABLE_CUDASIM)
-
-
-def _signed(value: int) -> int:
-    """The low 32 bits as a signed number."""
-    return ((int(value) + 2**31) & 0xFFFF_FFFF) - 2**31
 
 
 def _halves(*words: int) -> list[np.ndarray]:
@@ -47,10 +44,6 @@ def _halves(*words: int) -> list[np.ndarray]:
 
 def _shorts(*words: int) -> list[np.ndarray]:
     return [np.array([word], np.int64).astype(np.int32).view(np.int16) for word in words]
-
-
-def _word(pair: np.ndarray) -> int:
-    return int(np.ascontiguousarray(pair).view(np.int32)[0])
 
 
 def _simulated_greater_shorts(a: int, b: int) -> int:
@@ -214,42 +207,11 @@ else:
     from numba.cuda import types
     from numba.cuda.extending import intrinsic
 
-    _I32 = ir.IntType(32)
-    _Emit = Callable[..., Any]
-
-    def _constant(value: int) -> Any:
-        return ir.Constant(_I32, value)
-
-    def _assembly(text: str, operands: int, ordered: bool = False) -> _Emit:
-        """Emit an instruction from words to a word; an ordered one stays where it stands."""
-
-        def emit(builder: Any, *arguments: Any) -> Any:
-            kind = ir.FunctionType(_I32, [_I32] * operands)
-            constraints = ",".join(["=r"] + ["r"] * operands)
-            return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=ordered), arguments)
-
-        return emit
-
-    def _words(emit: _Emit, operands: int) -> Any:
-        """A function of numba.cuda from int32 arguments to int32."""
-        signature = types.int32(*[types.int32] * operands)
-
-        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return emit(builder, *arguments)
-
-        def one(typingctx, a):  # type: ignore[no-untyped-def]
-            return signature, codegen
-
-        def two(typingctx, a, b):  # type: ignore[no-untyped-def]
-            return signature, codegen
-
-        def three(typingctx, a, b, c):  # type: ignore[no-untyped-def]
-            return signature, codegen
-
-        def four(typingctx, a, b, c, d):  # type: ignore[no-untyped-def]
-            return signature, codegen
-
-        return intrinsic((one, two, three, four)[operands - 1])
+    from cuda.alignment.assembly import I32 as _I32
+    from cuda.alignment.assembly import Emit as _Emit
+    from cuda.alignment.assembly import assembly as _assembly
+    from cuda.alignment.assembly import constant as _constant
+    from cuda.alignment.assembly import words as _words
 
     def _emit_unmask(builder: Any, word: Any) -> Any:
         masked = builder.and_(word, _constant(0x20202020))

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
@@ -15,8 +15,7 @@ from foldcli.shard import Shard
 from foldcli.version import VERSION
 
 if TYPE_CHECKING:
-    from msa.database import TargetDatabase
-    from msa.engine import Engine
+    from foldcli.searcher import Searcher
     from msa.fasta import FastaRecord
     from msa.hits import Hit
     from msa.search import SearchSettings
@@ -25,7 +24,7 @@ Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
 
 
 @click.command("search")
-@click.argument("queries", nargs=-1, required=True, metavar="QUERY... DB")
+@click.argument("queries", nargs=-1, required=True, metavar="QUERY... [DB]")
 @click.option(
     "-o",
     "--out",
@@ -47,17 +46,26 @@ Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
     show_default="MMseqs2's twelve",
     help="Columns of m8: any of MMseqs2's names that docs/search.md lists.",
 )
+@click.option(
+    "--server",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Ask the `foldcli serve` at this socket; there is no DB, and every argument is a QUERY.",
+)
 @options.search_options
 @options.device_option("the search runs")
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
 @options.logging_options
+@click.pass_context
 def command(
+    context: click.Context,
     queries: tuple[str, ...],
     out: str,
     kind: str,
     format_output: str | None,
+    server: Path | None,
     threads: int,
     shard: Shard,
     overwrite: bool,
@@ -67,7 +75,8 @@ def command(
     """Search a target database with protein queries.
 
     QUERY is a FASTA file (each record is a query), a folder of them, or - for standard input. DB is a
-    database from `foldcli createdb`, or a FASTA file, built once into $FOLDCLI_CACHE.
+    database from `foldcli createdb`, or a FASTA file, built once into $FOLDCLI_CACHE. With --server there is
+    no DB, and device and threads are the server's; all else is as without.
 
     \b
     With --format m8, OUT is one table of all queries' hits.
@@ -77,9 +86,13 @@ def command(
     """
     from msa.formats.m8 import DEFAULT_COLUMNS, parse_columns
 
-    if len(queries) < 2:
+    inputs, db = list(queries), None
+    if server is not None:
+        _check_nothing_is_the_servers(context, inputs)
+    elif len(queries) < 2:
         raise click.UsageError("Missing argument 'DB': give one or more queries, then the database.")
-    *inputs, db = queries
+    else:
+        *inputs, db = queries
     if format_output is not None and kind != "m8":
         raise click.UsageError("--format-output is for --format m8 only.")
     try:
@@ -87,7 +100,7 @@ def command(
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
     chosen = options.search_settings(settings, threads)
-    run = Search(inputs, db, chosen, device, shard)
+    run = Search(inputs, server or str(db), chosen, device, shard)
     if kind == "m8":
         _search_to_table(run, out, columns, overwrite)
     elif out == "-":
@@ -96,20 +109,38 @@ def command(
         _search_to_folder(run, Path(out), kind, overwrite)
 
 
+def _check_nothing_is_the_servers(context: click.Context, inputs: list[str]) -> None:
+    """Refuse what only the server decides.
+
+    Raises:
+        click.UsageError: an option, or a database among the queries.
+    """
+    from msa.manifest import MANIFEST
+
+    for name in ("device", "threads"):
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(
+                f"--{name} is the server's: give it to `foldcli serve`, not with --server."
+            )
+    for given in inputs:
+        if (Path(given) / MANIFEST).is_file():
+            raise click.UsageError(f"{given} is a database: with --server every argument is a query.")
+
+
 @dataclass(frozen=True)
 class Search:
     """What one run of the command searches, and how.
 
     Args:
         inputs: files and folders of queries.
-        db: path of the database.
+        where: database, or a server's socket.
         settings: see SearchSettings.
         device: value of `--device`.
         shard: the run's part of the queries.
     """
 
     inputs: list[str]
-    db: str
+    where: str | Path
     settings: "SearchSettings"
     device: str
     shard: Shard
@@ -130,42 +161,31 @@ class Search:
         kept = self.shard.select((record.id, place) for place, record in enumerate(records))
         return [records[place] for place in sorted(place for _, place in kept)]
 
-    def open(self) -> "Database":
-        """The engine, then the database, which may take long to build.
+    def open(self) -> "Searcher":
+        """The database with its engine, or the connection to the server that has both.
 
         Raises:
-            GpuUnavailable: a GPU was asked for and cannot be used.
+            MissingError: a GPU was asked for and cannot be used, or no server is there.
+            InputError: there is no such database.
         """
-        from foldcli.paths import cache_dir
-        from foldcli.progress import bar
-        from foldcli.runtime import search_engine
-        from msa.build import database_from
+        if isinstance(self.where, Path):
+            from foldcli.server.client import RemoteSearcher
 
-        engine = search_engine(self.device)
-        with bar("building the database", "B") as progress:
-            return Database(database_from(Path(self.db), cache_dir(), progress), self.settings, engine)
+            return RemoteSearcher(self.where)
+        from foldcli.searcher import open_here
 
+        return open_here(self.where, self.device)
 
-@dataclass(frozen=True)
-class Database:
-    """An open database, and what searches it."""
-
-    targets: "TargetDatabase"
-    settings: "SearchSettings"
-    engine: "Engine"
-
-    def search(
-        self, queries: "Sequence[tuple[str, FastaRecord]]"
+    def found(
+        self, searcher: "Searcher", queries: "Sequence[tuple[str, FastaRecord]]"
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
         """Each query, given with its name, with its hits, in order, as they are found."""
         from foldcli.logs import logger
         from foldcli.progress import bar
-        from msa.search import search_many
 
         what = f"{queries[0][0]}: search" if len(queries) == 1 else "search"
         with bar(what, "targets") as progress:
-            records = [query for _, query in queries]
-            found = search_many(records, self.targets, self.settings, self.engine, progress)
+            found = searcher.search_many([query for _, query in queries], self.settings, progress)
             for (name, _), (query, hits) in zip(queries, found, strict=True):
                 logger.info("%s: %d hits", name, len(hits))
                 yield query, hits
@@ -179,9 +199,9 @@ def _search_to_table(run: Search, out: str, columns: tuple[str, ...], overwrite:
     if out != "-" and not overwrite and Path(out).exists():
         raise click.UsageError(f"{out} exists; --overwrite replaces it.")
     queries = [(query.id, query) for query in run.queries()]
-    database = run.open()
+    searcher = run.open()
     with contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream:
-        for query, hits in database.search(queries):
+        for query, hits in run.found(searcher, queries):
             write_m8(stream, query, hits, columns)
 
 
@@ -190,7 +210,7 @@ def _search_to_stdout(run: Search, kind: str) -> None:
     queries = run.queries()
     if len(queries) != 1:
         raise click.UsageError(f"-o - with --format {kind} takes one query, and there are {len(queries)}.")
-    for query, hits in run.open().search([(queries[0].id, queries[0])]):
+    for query, hits in run.found(run.open(), [(queries[0].id, queries[0])]):
         _writer(kind)(sys.stdout, query, hits)
 
 
@@ -200,22 +220,24 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
     from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
     from foldcli.paths import make_writable_folder
-    from foldcli.pipeline import SearchStep
+    from foldcli.pipeline import search_identity
     from foldcli.targets import read_queries
     from msa.atomic import atomic_write
 
     make_writable_folder(folder)
     failures = Failures(folder, run.shard)
     named = run.shard.select(read_queries(run.inputs, failures))
-    database = run.open()
-    step = SearchStep(database.targets, run.settings, database.engine)
+    searcher = run.open()
+
+    def identity(query: "FastaRecord") -> dict[str, Any]:
+        return search_identity(query, searcher.checksums, run.settings)
 
     def paths(name: str) -> tuple[Path, Path]:
         return folder / f"{name}.{kind}", folder / f"{name}.{kind}.json"
 
     def finished(name: str, query: "FastaRecord") -> bool:
         result, record = paths(name)
-        if overwrite or not result.is_file() or _fingerprint_in(record) != fingerprint(step.identity(query)):
+        if overwrite or not result.is_file() or _fingerprint_in(record) != fingerprint(identity(query)):
             return False
         logger.info("%s: already done", name)
         return True
@@ -232,25 +254,26 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
         with atomic_write(result) as stream:
             _writer(kind)(stream, query, hits)
         content = {
-            "fingerprint": fingerprint(step.identity(query)),
+            "fingerprint": fingerprint(identity(query)),
             "hits": len(hits),
             "foldcli": VERSION,
-            **asdict(run.settings),
+            **identity(query)["search"],
         }
         with atomic_write(record) as stream:
             json.dump(content, stream, indent=1)
             stream.write("\n")
 
-    failures.run(_outcomes(named, database, finished), write)
+    failures.run(_outcomes(named, lambda left: run.found(searcher, left), finished), write)
     failures.finish()
 
 
 def _outcomes(
     named: "Sequence[tuple[str, FastaRecord]]",
-    database: Database,
+    found: "Callable[[Sequence[tuple[str, FastaRecord]]], Iterator[tuple[FastaRecord, list[Hit]]]]",
     finished: "Callable[[str, FastaRecord], bool]",
 ) -> "Iterator[tuple[str, Outcome]]":
     """What became of each query: hits, an error, or None where they are there already."""
+    from foldcli.errors import ServerLost
     from msa.errors import InputError
     from msa.search import check_query
 
@@ -268,9 +291,12 @@ def _outcomes(
     while left:
         begun = 0
         try:
-            for query, hits in database.search(left):
+            for query, hits in found(left):
                 begun += 1
                 yield left[begun - 1][0], (query, hits)
+        except ServerLost:
+            # none of those left can be searched with
+            raise
         except Exception as error:
             # the search goes on behind the query that it broke off at
             name, query = left[begun]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msa.candidates import Candidates, best_targets
+from msa.candidates import Candidates, Wanted, best_targets, wanted_of
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.gotoh import align
 from msa.cpu.targets import Targets
@@ -24,6 +24,7 @@ class CpuEngine:
         targets: Targets,
         settings: "SearchSettings",
         scored: Callable[[int], None] | None = None,
+        wanted: Wanted | None = None,
     ) -> Iterator[Candidates]:
         """Candidates of each query, in order; a query is taken when those of the one before are."""
         before = 0
@@ -32,7 +33,7 @@ class CpuEngine:
             if scored is not None:
                 scored(before + done)
 
-        for query in queries:
+        for index, query in enumerate(queries):
             scores = gapless_scores(query.profile, targets, settings.threads, progress)
             before += len(targets)
             chosen = best_targets(scores, settings.max_seqs, settings.min_ungapped_score)
@@ -41,4 +42,5 @@ class CpuEngine:
                 settings.gap_open, settings.gap_extend, settings.threads,
             )  # fmt: skip
             found = np.array([alignment.score for alignment in alignments], np.int32)
-            yield Candidates(chosen, found, alignments.__getitem__)
+            kept = np.flatnonzero(wanted_of(wanted, index, chosen, found))
+            yield Candidates(chosen, found, kept, [alignments[k] for k in kept.tolist()])

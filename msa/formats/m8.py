@@ -10,12 +10,12 @@ Column = Callable[[FastaRecord, Hit], str]
 
 
 def _mismatches(hit: Hit) -> int:
-    pairs = sum(length for length, operation in hit.alignment.operations if operation == "M")
-    return pairs - hit.alignment.identities
+    # a run is its length times four and its operation, 0 for pairs
+    return sum([run >> 2 for run in hit.alignment.runs.tolist() if not run & 3]) - hit.alignment.identities
 
 
 def _gaps(hit: Hit) -> int:
-    return sum(operation != "M" for _, operation in hit.alignment.operations)
+    return sum([run & 3 > 0 for run in hit.alignment.runs.tolist()])
 
 
 COLUMNS: dict[str, Column] = {
@@ -77,5 +77,4 @@ def write_m8(
         columns: keys of COLUMNS.
     """
     chosen = [COLUMNS[name] for name in columns]
-    for hit in hits:
-        stream.write("\t".join(column(query, hit) for column in chosen) + "\n")
+    stream.write("".join(["\t".join([column(query, hit) for column in chosen]) + "\n" for hit in hits]))

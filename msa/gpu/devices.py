@@ -154,6 +154,9 @@ def _open(number: int, driver: Version, toolkit: Version) -> Gpu:
     """Make the primary context of a GPU that there is, and see what it has."""
     from numba import cuda
 
+    from msa.gpu.memory import use_pool
+
+    use_pool()
     try:
         with warnings.catch_warnings():
             # the bindings warn of an older driver in many words; `check_gpu` says it in one line

@@ -1,73 +1,80 @@
-"""The search engine on a GPU: gapless filter, choice of the best, and alignment; all equal to the CPU's.
+"""The search engine on GPUs: batches of queries through filter and alignment; all equal to the CPU's.
 
-Chunks of the database are outside, queries inside, so that a database that does not fit on the GPU passes
-through it once per batch of queries and not once per query.
+A batch's filter is queued on the GPU before the batch before it is waited for, so the GPU filters on while
+the host merges, aligns and hands out what was found. Several GPUs each hold a part of a large database, and
+every query goes to all of them; a small database is copied to each, and the queries are shared out.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numba import cuda
-from numba.core import config
-
-from cuda.alignment.gapless import GaplessFilter
-from cuda.alignment.gotoh import DeviceTargets, Query, align_batch
-from cuda.alignment.select import TopSelector
-from msa.candidates import Candidates, merge_best
+from cuda.alignment.compiled import keep_in
+from msa.candidates import Candidates, Wanted
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
 from msa.gpu.devices import Gpu
-from msa.gpu.residency import (
-    MOST_CHUNK_BYTES,
-    Allocate,
-    Chunk,
-    OutOfGpuMemory,
-    Residency,
-    allocate_on_gpu,
-)
-from msa.local_alignment import NO_ALIGNMENT, LocalAlignment
+from msa.gpu.group import Group, Request
+from msa.gpu.kernels import Compiling
+from msa.gpu.worker import GpuSettings, Limits, Worker
 
 if TYPE_CHECKING:
     from msa.search_settings import SearchSettings
 
-_BATCH = 512
+__all__ = ["GpuEngine", "GpuSettings"]
+
+_UNDER_WAY = 3
+"""Batches of a group at a time: one that is aligned, one that the GPU filters, one that waits for it."""
+
+_BATCH, _BATCH_RESIDUES = 24, 6144
+"""Queries and their residues in a batch when the database stays on the GPU: there is a batch for the host to
+handle soon after the start, and little left to do after the last was filtered."""
+
+_STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 16384
+"""The same when it passes through: filtering a residue then takes some eight times as long as copying it."""
+
+_TURN_SECONDS = 1e-4
+"""For which a thread has the interpreter to itself."""
+
+_REPLICATED_BYTES = 2**30
+"""Residues up to which a database is copied to every GPU. That takes 0.1 s, and no GPU then waits for
+another: of a small part of a database the last targets of each query are a large share."""
 
 
-@dataclass(frozen=True)
-class GpuSettings:
-    """How the engine uses a GPU; hits do not depend on it.
-
-    Args:
-        kernels: folder that keeps compiled kernels between runs.
-        share: of the GPU's free memory that the database may take.
-        most_chunk_bytes: of residues scored at a time.
-        allocate: how GPU memory is taken.
-    """
-
-    kernels: Path
-    share: float = 0.9
-    most_chunk_bytes: int = MOST_CHUNK_BYTES
-    allocate: Allocate = allocate_on_gpu
+def _silent(done: int, needed: int) -> None:
+    pass
 
 
 class GpuEngine:
-    """Filter and alignment on one GPU; see msa.engine.Engine.
+    """Filter and alignment on GPUs; see msa.engine.Engine.
 
     Args:
-        gpu: from `find_gpu`.
+        gpus: from `find_gpu`; one may be given several times, as several workers.
         settings: see GpuSettings.
-        notice: told when kernels have to be compiled.
+        compiling: called with how many kernels were compiled and how many have to be, when there are such.
     """
 
-    def __init__(self, gpu: Gpu, settings: GpuSettings, notice: Callable[[str], None]) -> None:
-        self._gpu, self._settings = gpu, settings
-        self._residency: tuple[Targets, Residency] | None = None
-        if not any(settings.kernels.glob("*.py")):
-            notice("compiling GPU kernels, which takes a while the first time")
+    def __init__(
+        self, gpus: Sequence[Gpu], settings: GpuSettings, compiling: Callable[[int, int], None] = _silent
+    ) -> None:
+        keep_in(settings.kernels)
+        kernels = Compiling(settings.kernels, compiling)
+        self._workers = [Worker(gpu, settings, kernels) for gpu in gpus]
+        self._groups: list[Group] = []
+        self._targets: Targets | None = None
+        self._choosing = threading.Lock()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What the stages have taken so far, on all GPUs together: host seconds that the filter's launches
+        took, GPU seconds of the filter, host seconds in alignment, waiting included."""
+        return {
+            stage: sum(worker.seconds[stage] for worker in self._workers)
+            for stage in ("queueing", "filter", "alignment")
+        }
 
     def run(
         self,
@@ -75,110 +82,89 @@ class GpuEngine:
         targets: Targets,
         settings: "SearchSettings",
         scored: Callable[[int], None] | None = None,
+        wanted: Wanted | None = None,
     ) -> Iterator[Candidates]:
         """Candidates of each query, in order; queries are taken in batches."""
-        cuda.select_device(self._gpu.number)
-        left, before = iter(queries), 0
-        while batch := list(islice(left, _BATCH)):
-            for query, chosen in zip(
-                batch, self._filter(batch, targets, settings, before, scored), strict=True
+        groups = self._groups_for(targets)
+        limits = Limits(max(1, min(settings.max_seqs, len(targets))), settings.min_ungapped_score)
+        gaps = settings.gap_open, settings.gap_extend
+        stopped = threading.Event()
+        under_way: deque[tuple[int, Future[list[Candidates]]]] = deque()
+        done = 0
+
+        def oldest() -> list[Candidates]:
+            nonlocal done
+            count, candidates = under_way.popleft()
+            found = candidates.result()
+            done += count * len(targets)
+            if scored is not None:
+                scored(done)
+            return found
+
+        # a thread that launches kernels gives the interpreter away at each, and has it back when the next turn
+        # comes: with Python's 5 ms, one launch in 5 ms while another thread works
+        turn = sys.getswitchinterval()
+        sys.setswitchinterval(_TURN_SECONDS)
+        begun = 0
+        try:
+            for number, (batch, again) in enumerate(_batches(queries, groups)):
+                if len(under_way) >= _UNDER_WAY * len(groups):
+                    yield from oldest()
+                request = Request(batch, begun, limits, gaps, again, stopped, wanted)
+                under_way.append((len(batch), groups[number % len(groups)].search(request)))
+                begun += len(batch)
+            while under_way:
+                yield from oldest()
+        finally:
+            if under_way or done < begun * len(targets):
+                # an error, or nobody wants the rest: nothing may be left on the GPUs when this ends
+                stopped.set()
+                for _, candidates in under_way:
+                    candidates.exception()
+                for worker in self._workers:
+                    worker.drain()
+            for worker in self._workers:
+                worker.rest()
+            sys.setswitchinterval(turn)
+
+    def _groups_for(self, targets: Targets) -> list[Group]:
+        """The GPUs, with these targets on them or on the way there."""
+        with self._choosing:
+            held = self._targets
+            if held is not None and (
+                held.residues.ctypes.data == targets.residues.ctypes.data and len(held) == len(targets)
             ):
-                yield self._align(query, chosen, targets, settings)
-            before += len(batch) * len(targets)
-
-    def _resident(self, targets: Targets) -> Residency:
-        held = self._residency
-        if held is None or not (
-            held[0].residues.ctypes.data == targets.residues.ctypes.data and len(held[0]) == len(targets)
-        ):
-            budget = int(self._settings.share * self._gpu.free_bytes)
-            residency = Residency(targets, budget, self._settings.allocate, self._settings.most_chunk_bytes)
-            self._residency = held = targets, residency
-        return held[1]
-
-    def _filter(
-        self,
-        batch: list[QueryProfile],
-        targets: Targets,
-        settings: "SearchSettings",
-        before: int,
-        scored: Callable[[int], None] | None,
-    ) -> list[np.ndarray]:
-        """The targets of each query that pass, best first."""
-        residency = self._resident(targets)
-        stream = cuda.stream()
-        filters = [GaplessFilter(query.profile, self._settings.kernels) for query in batch]
-        selector = _selector(settings.max_seqs, stream)
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in batch]
-        first = 0
-        while first < len(targets):
-            try:
-                for chunk in residency.chunks(first):
-                    parts = self._score(chunk, filters, selector, settings, stream)
-                    for kept, part in zip(found, parts, strict=True):
-                        kept.append(part)
-                    first = chunk.end
-                    if scored is not None:
-                        scored(before + first * len(batch))
-            except OutOfGpuMemory:
-                residency.shrink()
-        return [merge_best(parts, settings.max_seqs) for parts in found]
-
-    def _score(
-        self,
-        chunk: Chunk,
-        filters: list[GaplessFilter],
-        selector: TopSelector,
-        settings: "SearchSettings",
-        stream: Any,
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Places and scores of the best targets of a chunk, for each query."""
-        scores = self._settings.allocate(len(chunk), np.dtype(np.int32))[: len(chunk)]
-        chunk.ready.wait(stream)
-        parts = []
-        for query in filters:
-            query.scores(chunk.residues, chunk.offsets, chunk.lengths, scores, stream)
-            places, best = selector.select(scores, settings.min_ungapped_score)
-            parts.append((places + chunk.first, best))
-        chunk.used.record(stream)
-        return parts
-
-    def _align(
-        self, query: QueryProfile, chosen: np.ndarray, targets: Targets, settings: "SearchSettings"
-    ) -> Candidates:
-        """Align a query to the targets that passed, whose residues are gathered: few, wherever they lie."""
-        if not len(chosen):
-            return Candidates(chosen, np.empty(0, np.int32), _none)
-        lengths = targets.lengths[chosen]
-        padded = (lengths.astype(np.int64) + 3) // 4 * 4
-        offsets = np.cumsum(padded) - padded
-        residues = np.zeros(int(padded.sum()) or 4, np.uint8)
-        for target, start, length in zip(chosen.tolist(), offsets.tolist(), lengths.tolist(), strict=True):
-            residues[start : start + length] = targets.codes(target)
-        there = DeviceTargets(cuda.to_device(residues), cuda.to_device(offsets), cuda.to_device(lengths))
-        aligned = align_batch(
-            Query(query.profile, query.codes), there, np.arange(len(chosen)), lengths,
-            settings.gap_open, settings.gap_extend, kernels=self._settings.kernels,
-        )  # fmt: skip
-
-        def alignment(k: int) -> LocalAlignment:
-            row = aligned.found[k].tolist()
-            runs = aligned.runs[int(aligned.starts[k]) : int(aligned.starts[k + 1])]
-            if not row[0]:
-                return NO_ALIGNMENT
-            return LocalAlignment(
-                row[0], row[1] + 1, row[2] + 1, row[3] + 1, row[4] + 1, row[5], row[6], runs
-            )
-
-        return Candidates(chosen, aligned.found[:, 0], alignment)
+                return self._groups
+            for group in self._groups:
+                group.close()
+            workers, everywhere = self._workers, len(targets.residues) <= _replicated_bytes(self._workers)
+            if len(workers) == 1 or everywhere:
+                self._groups = [Group([worker], targets) for worker in workers]
+            else:
+                self._groups = [Group(workers, targets)]
+            self._targets = targets
+            return self._groups
 
 
-def _selector(most: int, stream: Any) -> TopSelector:
-    if config.ENABLE_CUDASIM:  # type: ignore[attr-defined]
-        # every thread of the simulator is one of the host's
-        return TopSelector(most, stream, blocks=1, threads=4, bins=64)
-    return TopSelector(most, stream)
+def _replicated_bytes(workers: Sequence[Worker]) -> int:
+    """Residues of a database that is to be on every GPU: it has to fit, targets' numbers too."""
+    return min(_REPLICATED_BYTES, *(worker.budget // 2 for worker in workers), 2**62)
 
 
-def _none(k: int) -> LocalAlignment:
-    raise IndexError(k)
+def _batches(
+    queries: Iterable[QueryProfile], groups: Sequence[Group]
+) -> Iterator[tuple[list[QueryProfile], bool]]:
+    """Queries in batches, each with whether another follows."""
+    batch: list[QueryProfile] = []
+    residues = 0
+    for query in queries:
+        stays = all(group.stays for group in groups)
+        most = _BATCH if stays else _STREAMED_BATCH
+        most_residues = _BATCH_RESIDUES if stays else _STREAMED_BATCH_RESIDUES
+        if batch and (len(batch) >= most or residues + len(query.codes) > most_residues):
+            yield batch, True
+            batch, residues = [], 0
+        batch.append(query)
+        residues += len(query.codes)
+    if batch:
+        yield batch, False

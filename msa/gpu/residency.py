@@ -1,16 +1,20 @@
 """How a database gets to the GPU: chunk by chunk from the memory map, to stay there or to pass through.
 
 The residues are copied once from the memory map into a pinned buffer of fixed size and from there to the GPU,
-while the GPU works on what it has: two pinned buffers take turns, and copies have a stream of their own. A
-database that fits stays, and later queries find it there. One that does not passes through two buffers on the
-GPU, once per batch of queries. Nothing of the database's size is ever copied on the host.
+while the GPU works on what it has: pinned buffers take turns, and copies have a thread and a stream of their
+own. A database that fits stays, and later queries find it there. One that does not passes through two buffers
+on the GPU, once per batch of queries: the next chunk is on its way while the present one is used, that of the
+next pass too. Nothing of the database's size is ever copied on the host.
 
 Sizes come from what the driver says is free. When an allocation fails all the same, because another process
 took the memory in between, the chunk is halved and the pass goes on where it was.
 """
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -18,45 +22,18 @@ from numba import cuda
 
 from msa.cpu.targets import Targets
 from msa.gpu.devices import GpuUnavailable
+from msa.gpu.memory import Allocate, allocate_on_gpu, free_bytes, new_stream
 
-PINNED_BYTES = 32 * 2**20
-"""Of each of the two buffers that copies go through."""
+PINNED_BYTES = 4 * 2**20
+"""Of each of the buffers that copies go through."""
+_SENDERS = 4
+"""Threads that fill them: one alone copies 7 GB/s."""
 
 MOST_CHUNK_BYTES = 2**30
 """Of residues in a chunk: enough to hide every overhead; offsets and scores of a chunk come on top."""
 
-_BYTES_PER_TARGET = 8 + 4 + 4 + 12  # offset, length, score, place and score of a passing one
+_NUMBERS = 8 + 4  # bytes of a target's offset and length
 _PAD = 4
-
-
-class OutOfGpuMemory(Exception):
-    """An allocation on the GPU failed.
-
-    Args:
-        asked: bytes asked for.
-    """
-
-    def __init__(self, asked: int) -> None:
-        self.asked = asked
-        super().__init__(f"no {asked} bytes free on the GPU")
-
-
-Allocate = Callable[[int, np.dtype[Any]], Any]
-"""(elements, dtype) → device array of at least that many; raises OutOfGpuMemory."""
-
-
-def allocate_on_gpu(count: int, dtype: np.dtype[Any]) -> Any:
-    """A device array.
-
-    Raises:
-        OutOfGpuMemory: the driver has not that much.
-    """
-    try:
-        return cuda.device_array(max(count, 1), dtype)
-    except Exception as error:  # numba's and cuda-core's errors share no class
-        if "OUT_OF_MEMORY" in str(error).upper().replace(" ", "_"):
-            raise OutOfGpuMemory(max(count, 1) * dtype.itemsize) from error
-        raise
 
 
 @dataclass(frozen=True)
@@ -96,11 +73,14 @@ class _Room:
 
 
 class Residency:
-    """The database as a GPU has it.
+    """Consecutive targets of a database as one GPU has them. All but its copying is used by one thread.
 
     Args:
         targets: the database, memory-mapped.
-        budget: bytes of GPU memory that it may take, scores included.
+        part: first target and end of those that this GPU holds.
+        gpu: its number.
+        budget: bytes of GPU memory that they may take, `per_target` included.
+        per_target: bytes of GPU memory that the filter needs for each target of the largest chunk.
         allocate: how GPU memory is taken.
         most_chunk_bytes: of residues in a chunk.
     """
@@ -108,109 +88,160 @@ class Residency:
     def __init__(
         self,
         targets: Targets,
+        part: tuple[int, int],
+        gpu: int,
         budget: int,
+        per_target: int,
         allocate: Allocate = allocate_on_gpu,
         most_chunk_bytes: int = MOST_CHUNK_BYTES,
     ) -> None:
         self._targets, self._allocate = targets, allocate
-        self._chunk_bytes = most_chunk_bytes
-        whole = len(targets.residues) + _BYTES_PER_TARGET * len(targets)
-        self._stays = whole <= budget
-        if not self._stays:
-            # two chunks at a time, and their targets' numbers
-            per_residue = whole / max(len(targets.residues), 1)
-            self._chunk_bytes = max(1, min(most_chunk_bytes, int(budget / 2 / per_residue)))
+        self._first, self._end = part
+        start, stop = self._bytes(*part)
+        self._stays = stop - start + (_NUMBERS + per_target) * (part[1] - part[0]) <= budget
+        # two chunks at a time, and what the filter needs for one of them
+        self._chunk_bytes = most_chunk_bytes if self._stays else min(most_chunk_bytes, max(budget // 2, 1))
+        self._bytes_per_target = 0 if self._stays else _NUMBERS + -(-per_target // 2)
         self._kept: list[Chunk] = []
-        self._rooms: list[_Room] = []
-        self._copying = cuda.stream()
-        self._pinned = [_PinnedBuffer(), _PinnedBuffer()]
+        self._rooms: list[_Room | None] = [None, None]
+        self._ahead: tuple[int, Future[Chunk]] | None = None
+        self._copying = new_stream()
+        self._pinned: SimpleQueue[_PinnedBuffer] = SimpleQueue()
+        for _ in range(2 * _SENDERS):
+            self._pinned.put(_PinnedBuffer())
+        self._thread = ThreadPoolExecutor(1, "copying", cuda.select_device, (gpu,))
+        self._senders = ThreadPoolExecutor(_SENDERS, "sending", cuda.select_device, (gpu,))
         self.copied_bytes = 0
 
     @property
     def stays(self) -> bool:
-        """Whether the whole database stays on the GPU between passes."""
+        """Whether all the targets stay on the GPU between passes."""
         return self._stays
 
     @property
     def chunk_bytes(self) -> int:
-        """Residue bytes of a chunk, at most; a longer target is a chunk of its own."""
+        """Bytes of a chunk, at most; a longer target is a chunk of its own."""
         return self._chunk_bytes
 
-    def chunks(self, first: int = 0) -> Iterator[Chunk]:
-        """One pass over the database in order, from target `first`.
+    @property
+    def whole(self) -> "Chunk | None":
+        """The chunk that has all the targets and stays on the GPU, if there is one."""
+        kept = self._kept[:1]
+        return kept[0] if kept and (kept[0].first, kept[0].end) == (self._first, self._end) else None
+
+    def begin(self) -> None:
+        """Let the first chunk of a pass be copied, if it is not there."""
+        if not self._kept:
+            self._ask(self._first)
+
+    def chunks(self, first: int, again: bool = False) -> Iterator[Chunk]:
+        """One pass over the targets in order, from target `first`.
 
         A chunk is valid until the one after the next is asked for.
         The user waits for a chunk's `ready` on its stream, and records `used` there before it asks for
         the next.
 
+        Args:
+            first: in the database.
+            again: whether another pass follows.
+
         Raises:
-            GpuUnavailable: not even a single target fits.
+            OutOfGpuMemory: there is no room for the next chunk; `shrink` and go on with another pass.
         """
-        for chunk in self._kept:
+        for chunk in list(self._kept):
             if chunk.first >= first:
                 yield chunk
                 first = chunk.end
-        turn = 0
-        while first < len(self._targets):
-            chunk = self._next(first, turn)
+        while first < self._end:
+            self._ask(first)
+            assert self._ahead is not None
+            copied, self._ahead = self._ahead[1], None
+            chunk = copied.result()
             if self._stays:
                 self._kept.append(chunk)
-            turn, first = 1 - turn, chunk.end
+            first = chunk.end
+            # the room of the chunk before this one is free: what uses it has been queued
+            if first < self._end:
+                self._ask(first)
+            elif again and not self._stays:
+                self._ask(self._first)
             yield chunk
 
-    def shrink(self) -> None:
+    def _ask(self, first: int) -> None:
+        """Let the chunk that begins with `first` be copied, unless that is under way."""
+        if self._ahead is not None:
+            if self._ahead[0] == first:
+                return
+            self._forget()
+        self._ahead = first, self._thread.submit(self._copy, first)
+
+    def _forget(self) -> None:
+        if self._ahead is not None:
+            self._ahead[1].exception()
+            self._ahead = None
+
+    def shrink(self, asked: int = 0) -> None:
         """Halve the chunks and give back all memory: there is less than was thought.
+
+        Args:
+            asked: bytes that were not to be had, for the message.
 
         Raises:
             GpuUnavailable: a chunk is as small as it can be.
         """
         if self._chunk_bytes <= _PAD:
-            raise GpuUnavailable("the GPU has no memory left for a single target: other programs use it")
-        largest = max((len(room.residues) for room in self._rooms), default=self._chunk_bytes)
+            raise GpuUnavailable(
+                f"the GPU has no memory left for a single target: {asked} bytes are asked for, "
+                f"{free_bytes()} are free"
+            )
+        start, stop = self._bytes(self._first, self._end)
         self.release()
         self._stays = False
-        self._chunk_bytes = max(min(self._chunk_bytes, largest) // 2, _PAD)
+        self._chunk_bytes = max(min(self._chunk_bytes, stop - start) // 2, _PAD)
 
     def release(self) -> None:
-        """Give back all GPU memory; the next pass copies the database again."""
+        """Give back all GPU memory; the next pass copies the targets again."""
+        self._forget()
         cuda.synchronize()
         self._kept.clear()
-        self._rooms.clear()
+        self._rooms = [None, None]
 
-    def _next(self, first: int, turn: int) -> Chunk:
-        while True:
-            try:
-                end = self._end_of_chunk(first)
-                return self._copy(first, end, self._room(first, end, turn))
-            except OutOfGpuMemory:
-                self.shrink()
+    def close(self) -> None:
+        """Give back all GPU memory and end the copying thread."""
+        self.release()
+        self._thread.shutdown()
+        self._senders.shutdown()
 
     def _end_of_chunk(self, first: int) -> int:
         """The target before which the chunk that begins with `first` ends."""
-        limit = int(self._targets.offsets[first]) + self._chunk_bytes
-        end = int(np.searchsorted(self._targets.offsets, limit, side="right")) - 1
-        if limit >= len(self._targets.residues):
-            end = len(self._targets)
-        return max(end, first + 1)
+        start = int(self._targets.offsets[first])
+
+        def size(end: int) -> int:
+            return self._bytes(first, end)[1] - start + self._bytes_per_target * (end - first)
+
+        ends = range(first + 1, self._end + 1)
+        return ends[max(bisect_right(ends, self._chunk_bytes, key=size) - 1, 0)]
 
     def _bytes(self, first: int, end: int) -> tuple[int, int]:
         offsets = self._targets.offsets
         stop = int(offsets[end]) if end < len(self._targets) else len(self._targets.residues)
         return int(offsets[first]), stop
 
-    def _room(self, first: int, end: int, turn: int) -> _Room:
-        start, stop = self._bytes(first, end)
-        if not self._stays:
-            while len(self._rooms) <= turn:
-                self._rooms.append(self._new_room(0, 0))
-            room = self._rooms[turn]
-            if len(room.residues) >= stop - start and len(room.lengths) >= end - first:
-                return room
-            # one of two that are too small: nothing on the GPU may still use it
-            room.used.synchronize()
-            self._rooms[turn] = room = self._new_room(stop - start, end - first)
-            return room
-        return self._new_room(stop - start, end - first)
+    def _room(self, count: int, targets: int) -> _Room:
+        """Device memory for so many bytes and targets."""
+        if self._stays:
+            return self._new_room(count, targets)
+        room = self._rooms[0]
+        if room is None or len(room.residues) < count or len(room.lengths) < targets:
+            if room is not None:
+                # nothing on the GPU may still use what is dropped
+                room.used.synchronize()
+                self._rooms[0] = room = None
+            # later chunks have longer targets, and fewer
+            start, stop = self._bytes(self._first, self._end)
+            room = self._new_room(max(count, min(self._chunk_bytes, stop - start)), targets)
+        self._rooms = [self._rooms[1], room]
+        return room
 
     def _new_room(self, count: int, targets: int) -> _Room:
         return _Room(
@@ -221,9 +252,11 @@ class Residency:
             cuda.event(),
         )
 
-    def _copy(self, first: int, end: int, room: _Room) -> Chunk:
+    def _copy(self, first: int) -> Chunk:
         """Queue the copies of a chunk; they wait for what still uses its memory."""
+        end = self._end_of_chunk(first)
         start, stop = self._bytes(first, end)
+        room = self._room(stop - start, end - first)
         stream = self._copying
         room.used.wait(stream)
         self._through_pinned(self._targets.residues[start:stop], room.residues, 0)
@@ -239,14 +272,19 @@ class Residency:
     def _through_pinned(self, source: np.ndarray, target: Any, subtract: int) -> None:
         """Copy numbers to the GPU, less `subtract`, piece by piece."""
         piece = PINNED_BYTES // source.itemsize
-        for begin in range(0, len(source), piece):
+
+        def send(begin: int) -> None:
             part = source[begin : begin + piece]
-            buffer = self._pinned[0]
-            staged = buffer.staged(part, subtract)
-            target[begin : begin + len(part)].copy_to_device(staged, stream=self._copying)
+            buffer = self._pinned.get()
+            target[begin : begin + len(part)].copy_to_device(
+                buffer.staged(part, subtract), stream=self._copying
+            )
             buffer.sent.record(self._copying)
-            self._pinned.reverse()
-            self.copied_bytes += part.nbytes
+            self._pinned.put(buffer)
+
+        for _ in self._senders.map(send, range(0, len(source), piece)):
+            pass
+        self.copied_bytes += source.nbytes
 
 
 class _PinnedBuffer:

@@ -115,8 +115,18 @@ class Uploaded:
         key = _handle(stream)
         copy = self._copies.get(key)
         if copy is None:
-            copy = self._copies[key] = cuda.to_device(self._array, stream=stream)
+            # the driver waits for the stream before it copies from pageable memory: one of its own is idle
+            upload, sent = _upload_stream(Device.current().number)
+            copy = self._copies[key] = cuda.to_device(self._array, stream=upload)
+            sent.record(upload)
+            sent.wait(stream)
         return copy
+
+
+@cache
+def _upload_stream(device: int) -> tuple[Any, Any]:
+    """A stream for uploads to a GPU, and an event."""
+    return cuda.stream(), cuda.event()
 
 
 @dataclass(frozen=True)

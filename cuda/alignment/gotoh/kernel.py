@@ -5,42 +5,45 @@ import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numba import cuda, types
+from numba import cuda, int32, types
+from numba.core import config
 
 from cuda.alignment.compiled import compiled_kernel, generated_function
 from cuda.alignment.gotoh import arithmetic
-from cuda.alignment.gotoh.source import LETTERS, NIBBLE, Shape, packed_source, wide_source
+from cuda.alignment.gotoh.sorting import QUERY
+from cuda.alignment.gotoh.source import (
+    ENTRY,
+    LETTERS,
+    NIBBLE,
+    STARTS,
+    Shape,
+    packed_source,
+    wide_source,
+)
 
 Kind = Literal["packed", "wide", "traced"]
 
 
-def _array(kind: Any, dimensions: int = 1) -> Any:
-    return types.Array(kind, dimensions, "C")
+def _array(kind: Any) -> Any:
+    return types.Array(kind, 1, "C")
 
 
-_TARGETS = _array(types.uint8), _array(types.int64), _array(types.int32)
-_WORK = _array(types.int64), _array(types.int64), _array(types.int32, 2), _array(types.int32, 2)
-_FOUND = _array(types.int32, 2)
-_WIDE = types.void(
-    *_TARGETS, *_WORK, types.int32, types.int32, _array(types.int32, 2), _array(types.int64),
-    _array(types.int32), _array(types.int64), _FOUND,
+_BYTES, _WORDS, _LONG_WORDS = _array(types.uint8), _array(types.int32), _array(types.int64)
+# residues, offsets, lengths, target, order, profiles, table, blocks, opening, extending
+_ROWS = (
+    _BYTES, _LONG_WORDS, _WORDS, _LONG_WORDS, _WORDS, _WORDS, _WORDS, types.int64, types.int32, types.int32,
 )  # fmt: skip
-SIGNATURES: dict[Kind, Any] = {
-    "packed": types.void(*_TARGETS, *_WORK, types.int32, types.int32, _FOUND),
-    "wide": _WIDE,
-    "traced": _WIDE,
-}
+_WIDE = types.void(*_ROWS, _LONG_WORDS, _WORDS, _WORDS, _WORDS)
+SIGNATURES: dict[Kind, Any] = {"packed": types.void(*_ROWS, _WORDS), "wide": _WIDE, "traced": _WIDE}
 WALK_SIGNATURE = types.void(
-    *_TARGETS[:2], _array(types.int64), _array(types.int64), _array(types.int32), _array(types.int16, 2),
-    _array(types.uint8), _array(types.int64), _array(types.int32), _array(types.int64), *[types.int64] * 5,
-    _FOUND, _array(types.int64), _array(types.int32), _FOUND,
+    _BYTES, _LONG_WORDS, _LONG_WORDS, _WORDS, _WORDS, _array(types.int16), _BYTES, _WORDS, _LONG_WORDS,
+    *[types.int64] * 3, _WORDS, _WORDS, _WORDS,
 )  # fmt: skip
-PACK_SIGNATURE = types.void(
-    _array(types.int64), _array(types.int64), _array(types.int32), _FOUND, _array(types.int64),
-    _array(types.int32),
-)  # fmt: skip
-WALK_THREADS = 32
+PACK_SIGNATURE = types.void(_LONG_WORDS, _WORDS, _WORDS, _WORDS)
+# every thread of the simulator is one of the host's
+WALK_THREADS = 4 if config.ENABLE_CUDASIM else 32
+PATH = 9
+"""Numbers per pair in `paths`."""
 
 
 def source(kind: Kind, shape: Shape) -> str:
@@ -58,9 +61,13 @@ def plain(kind: Kind, shape: Shape) -> Any:
     return names["kernel"]
 
 
-@functools.cache
 def row_kernel(kind: Kind, shape: Shape, folder: Path | None) -> Any:
     """The kernel for a shape, compiled for the current GPU or found in a folder of compiled kernels."""
+    return _row_kernel(kind, shape, folder, tuple(cuda.get_current_device().compute_capability))
+
+
+@functools.cache
+def _row_kernel(kind: Kind, shape: Shape, folder: Path | None, capability: tuple[int, int]) -> Any:
     bounds = shape.threads, 1
     if folder is None:
         return cuda.jit(plain(kind, shape))
@@ -71,130 +78,157 @@ def row_kernel(kind: Kind, shape: Shape, folder: Path | None) -> Any:
 def walk(  # type: ignore[no-untyped-def]
     residues,
     offsets,
-    chosen,
-    places,
+    target,
+    query,
     queries,
     scores,
     codes,
-    query_starts,
     directions,
-    direction_starts,
-    lanes,
-    columns,
+    starts,
     unknown,
     gap_open,
     gap_extend,
     ends,
-    run_starts,
     runs,
-    found,
+    paths,
 ):
-    """Follow the paths of a batch back from their ends, one thread each.
+    """Follow the paths of a batch back from their ends, a block each.
+
+    What lies ahead, on the diagonal or along a gap, is fetched by all threads at once: one after the other,
+    each cell would cost a trip to memory. The first thread then goes as far as it can.
 
     Args:
         residues: uint8 [bytes], of the database.
         offsets: int64 [targets].
-        chosen, places: int64 [batch], target and row of `ends`, `queries` and `found` of each.
-        queries: int32 [n], index in query_starts.
-        scores: int16 [query residues, 32], the profiles one after the other.
+        target, query: int64 and int32 [batch].
+        queries: int32 [QUERY · queries], as in `cuda.alignment.gotoh.sorting`.
+        scores: int16 [query residues · 32], the profiles one after the other.
         codes: uint8 [query residues].
-        query_starts: int64 [queries].
         directions: int32, path bits as the traced kernel leaves them.
-        direction_starts: int64 [batch].
-        lanes, columns: shape of that kernel.
+        starts: int64 [STARTS · batch], as that took them.
         unknown: letter that never counts as identical.
         gap_open, gap_extend: half-bits.
-        ends: int32 [n, 3], score, last query and target position.
-        run_starts: int64 [batch], room for each path in `runs`.
+        ends: int32 [ENTRY · (batch + 1)], scores ≥ 1.
         runs: int32, to be filled, last run first: length · 4 + operation.
-        found: int32 [n, 8], to be filled; see `Alignments`.
+        paths: int32 [PATH · batch + 1], to be filled: for each the row of `Alignments.found`, target
+            positions from the first residue looked at, and a number for `pack_runs`; then 0.
     """
-    p = cuda.grid(1)
-    if p >= chosen.shape[0]:
-        return
-    place = places[p]
-    h = ends[place, 0]
-    if h <= 0:
-        return
-    i = ends[place, 1]
-    j = ends[place, 2]
-    start = offsets[chosen[p]]
-    profile = query_starts[queries[place]]
-    base = direction_starts[p]
-    steps = j + lanes
+    cells = cuda.shared.array(WALK_THREADS, int32)
+    gains = cuda.shared.array(WALK_THREADS, int32)
+    # query and target position, and what is followed there: 0 pairs, 4 an insertion, 8 a deletion
+    state = cuda.shared.array(3, int32)
+    thread = cuda.threadIdx.x
+    p = cuda.blockIdx.x
+    start = offsets[target[p]] + starts[STARTS * p + 3]
+    own = QUERY * query[p]
+    profile = queries[own]
+    lanes = queries[own + 2]
+    columns = queries[own + 3]
+    base = starts[STARTS * p + 1]
+    room = starts[STARTS * p + 2]
+    path = PATH * p
+    h = ends[ENTRY * p + ENTRY]
+    last_i = ends[ENTRY * p + ENTRY + 1]
+    last_j = ends[ENTRY * p + ENTRY + 2]
+    steps = last_j + lanes
     words = columns // 8
     width = lanes * columns
-    room = run_starts[p]
-    found[place, 0] = h
-    found[place, 2] = i
-    found[place, 4] = j
     identical = 0
     total = 0
     count = 0
     last = -1
-    while h > 0:
-        operation = 0
-        length = 0
-        bits = 0
-        # 4: follow an insertion to its first residue, 8: a deletion
-        follow = 0
-        while True:
-            lane = i % width // columns
-            c = i % columns
-            word = ((i // width * steps + j + lane) * words + c // 8) * lanes + lane
-            bits = directions[base + word] >> (c % 8 * NIBBLE)
+    if thread == 0:
+        state[0] = last_i
+        state[1] = last_j
+        state[2] = 0
+    while True:
+        cuda.syncthreads()
+        i = state[0]
+        j = state[1]
+        follow = state[2]
+        if i < 0:
+            break
+        ahead_i = i if follow == 8 else i - thread
+        ahead_j = j if follow == 4 else j - thread
+        if ahead_i >= 0 and ahead_j >= 0:
+            lane = ahead_i % width // columns
+            c = ahead_i % columns
+            word = ((ahead_i // width * steps + ahead_j + lane) * words + c // 8) * lanes + lane
+            bits = directions[base + word] >> (c % 8 * NIBBLE) & 15
+            letter = min(residues[start + ahead_j] & 31, LETTERS - 1)
+            if letter == codes[profile + ahead_i] and letter != unknown:
+                bits |= 16
+            cells[thread] = bits
+            gains[thread] = scores[32 * (profile + ahead_i) + letter]
+        cuda.syncthreads()
+        if thread == 0:
+            length = 0
+            operation = follow // 4
             if follow == 0:
-                if bits & 1:
-                    break
-                follow = 4 if bits & 2 else 8
-            length += 1
-            if follow == 4:
-                i -= 1
+                while length < WALK_THREADS and h > 0 and cells[length] & 1:
+                    h -= gains[length]
+                    identical += cells[length] >> 4
+                    length += 1
+                i -= length
+                j -= length
+                if length < WALK_THREADS:
+                    state[2] = 4 if cells[length] & 2 else 8
             else:
-                j -= 1
-            if bits & follow:
-                break
-        if follow == 0:
-            letter = min(residues[start + j] & 31, LETTERS - 1)
-            h -= scores[profile + i, letter]
-            if letter == codes[profile + i] and letter != unknown:
-                identical += 1
-            found[place, 1] = i
-            found[place, 3] = j
-            i -= 1
-            j -= 1
-            length = 1
-        else:
-            operation = 1 if follow == 4 else 2
-            h += gap_open + (length - 1) * gap_extend
-        total += length
-        if operation == last:
-            runs[room + count - 1] += 4 * length
-        else:
-            runs[room + count] = 4 * length + operation
-            count += 1
-            last = operation
-    found[place, 5] = identical
-    found[place, 6] = total
-    found[place, 7] = count
+                ending = 0
+                while length < WALK_THREADS and ending == 0:
+                    ending = cells[length] & follow
+                    length += 1
+                h += length * gap_extend
+                if follow == 4:
+                    i -= length
+                else:
+                    j -= length
+                if ending:
+                    h += gap_open - gap_extend
+                    state[2] = 0
+            total += length
+            if length > 0:
+                if operation == last:
+                    runs[room + count - 1] += 4 * length
+                else:
+                    runs[room + count] = 4 * length + operation
+                    count += 1
+                    last = operation
+            # the position only ends a walk from an end that is none
+            if h <= 0 or i < 0 or j < 0:
+                paths[path] = ends[ENTRY * p + ENTRY]
+                paths[path + 1] = i + 1
+                paths[path + 2] = last_i
+                paths[path + 3] = j + 1
+                paths[path + 4] = last_j
+                paths[path + 5] = identical
+                paths[path + 6] = total
+                paths[path + 7] = count
+                i = -1
+            state[0] = i
+            state[1] = j
+    if thread == 0 and p == 0:
+        paths[PATH * query.shape[0]] = 0
 
 
-def pack_runs(places, run_starts, runs, found, packed_starts, packed):  # type: ignore[no-untyped-def]
-    """Put the paths of a batch one after the other, first run first, one thread each.
+def pack_runs(starts, runs, paths, packed):  # type: ignore[no-untyped-def]
+    """Bring the runs of a batch together, each path's first run first, one thread each.
 
     Args:
-        places: int64 [batch].
-        run_starts: int64 [batch], where each path is in `runs`, last run first.
-        runs: int32.
-        found: int32 [n, 8], with the number of runs last.
-        packed_starts: int64 [batch], where each goes in `packed`.
+        starts: int64 [STARTS · batch], of the room for each path's runs, among others.
+        runs: int32, from `walk`.
+        paths: int32 [PATH · batch + 1], from `walk`: the number of a path's runs is read, where they begin in
+            `packed` is written, and at the end how many there are of all paths. Paths come in any order.
         packed: int32, to be filled.
     """
     p = cuda.grid(1)
-    if p < places.shape[0]:
-        count = found[places[p], 7]
+    if p < starts.shape[0] // STARTS:
+        count = paths[PATH * p + 7]
+        to = cuda.atomic.add(paths, paths.shape[0] - 1, count)
+        paths[PATH * p + 8] = to
+        last = starts[STARTS * p + 2] + count - 1
         for k in range(count):
-            packed[packed_starts[p] + k] = runs[run_starts[p] + count - 1 - k]
+            packed[to + k] = runs[last - k]
 
 
 def walk_kernel() -> Any:
@@ -205,27 +239,3 @@ def walk_kernel() -> Any:
 def pack_runs_kernel() -> Any:
     """`pack_runs`, compiled for the current GPU."""
     return compiled_kernel(pack_runs, PACK_SIGNATURE, (WALK_THREADS, 1))
-
-
-def arranged_profile(profile: np.ndarray, kind: Kind, shape: Shape) -> np.ndarray:
-    """A profile as the row kernels read it.
-
-    Args:
-        profile: int16 [query length ≥ 1, 32], half-bits.
-        kind, shape: the kernel.
-
-    Returns:
-        int32 [tiles, letters and PAD · words per lane · lanes]: the scores of a lane's columns for a residue
-        lie in words of four int8 (packed) or two int16, word k of all lanes side by side.
-    """
-    number = np.dtype(np.int8 if kind == "packed" else np.int16)
-    per_word = 4 // number.itemsize
-    words = -(-shape.columns // per_word)
-    tiles = -(-len(profile) // shape.width)
-    lowest = np.iinfo(number).min
-    scores = np.full((tiles * shape.width, LETTERS + 1), lowest, number)
-    scores[: len(profile), :LETTERS] = profile[:, :LETTERS]
-    padded = np.full((tiles, shape.lanes, words * per_word, LETTERS + 1), lowest, number)
-    padded[:, :, : shape.columns] = scores.reshape(tiles, shape.lanes, shape.columns, LETTERS + 1)
-    split = padded.reshape(tiles, shape.lanes, words, per_word, LETTERS + 1)
-    return np.ascontiguousarray(split.transpose(0, 4, 2, 1, 3)).view(np.int32).reshape(tiles, -1)

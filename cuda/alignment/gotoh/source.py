@@ -18,6 +18,14 @@ LETTERS = 26
 PAD = LETTERS
 """Row of the profile for residues before a target's first and after its last."""
 ROWS = LETTERS + 1
+BLOCK = 4
+"""Numbers per thread block in the table of a plan: where its query's profile begins, tiles, first place in
+the order of the pairs, end of the query's."""
+ENTRY = 3
+"""Numbers per pair in `found`: score, last query and target position; before the first pair's, a flag."""
+STARTS = 4
+"""Numbers per pair in `starts`: where its border, its path bits and the room for its runs begin, and the
+first residue of the target that is looked at."""
 NIBBLE = 4
 """Bits of a cell: 1 a pair ends here, 2 an insertion, 4 an insertion of one residue, 8 a deletion of one."""
 
@@ -107,9 +115,9 @@ def packed_source(shape: Shape) -> str:
     """Score and end of two targets per group, in pairs of 16-bit numbers (sm_90).
 
     Returns:
-        Python source that defines `kernel(residues, offsets, lengths, chosen, places, profiles, blocks,
-        opening, extending, found)`: see `cuda.alignment.gotoh.launch`. A score of −1 is one too
-        large for 16 bits, its own or its neighbour's.
+        Python source that defines `kernel(residues, offsets, lengths, target, order, profiles, table, blocks,
+        opening, extending, found)`: see `cuda.alignment.gotoh.plan`. A score of −1 is one too large for 16
+        bits, its own or its neighbour's; the flag in found[0] tells that there is one.
     """
     lanes, columns = shape.lanes, shape.columns
     words, bits = words_per_lane(columns, 4), tie_bits(columns)
@@ -145,24 +153,27 @@ def packed_source(shape: Shape) -> str:
             f"length_{name} = np.int32(0)",
             f"start_{name} = np.uint64(0)",
             f"if first + {further} < end:",
-            f"    length_{name} = lengths[chosen[first + {further}]]",
-            f"    start_{name} = np.uint64(offsets[chosen[first + {further}]])",
+            f"    chosen = target[order[first + {further}]]",
+            f"    length_{name} = lengths[chosen]",
+            f"    start_{name} = np.uint64(offsets[chosen])",
         ]
     return f"""{_HEADER}
 WARP = {min(32, shape.threads)}
 
 
-def kernel(residues, offsets, lengths, chosen, places, profiles, blocks, opening, extending, found):
+def kernel(
+    residues, offsets, lengths, target, order, profiles, table, blocks, opening, extending, found
+):
     profile = cuda.shared.array({ROWS * words * lanes}, int32)
     thread = cuda.threadIdx.x
-    block = cuda.blockIdx.x
-    source = blocks[block, 0]
+    block = blocks + {BLOCK} * cuda.blockIdx.x
+    source = table[block]
     for k in range(thread, {ROWS * words * lanes}, cuda.blockDim.x):
-        profile[k] = profiles[source, k]
+        profile[k] = profiles[source + k]
     cuda.syncthreads()
     lane = np.int32(thread % {lanes})
-    first = blocks[block, 2] + 2 * (thread // {lanes})
-    end = blocks[block, 3]
+    first = table[block + 2] + 2 * (thread // {lanes})
+    end = table[block + 3]
 {_indented(loads, 4)}{_indented(_steps("max(length_a, length_b)"), 4)}    if steps > 0:
         steps = np.int32(steps + {lanes - 1})
 {_indented(start, 4)}    limit = np.int32({top * 0x10001})
@@ -204,16 +215,18 @@ def kernel(residues, offsets, lengths, chosen, places, profiles, blocks, opening
         limit = np.int32(larger | {top * 0x10001})
 {_indented(ends, 4)}    if score_a >= {packed_limit(columns)} or score_b >= {packed_limit(columns)}:
         score_a = score_b = np.int32(-1)
+        if lane == 0:
+            found[0] = 1
     if lane == 0 and first < end:
-        place = places[first]
-        found[place, 0] = score_a
-        found[place, 1] = column_a
-        found[place, 2] = row_a
+        result = {ENTRY} * (order[first] + 1)
+        found[result] = score_a
+        found[result + 1] = column_a if score_a else -1
+        found[result + 2] = row_a
     if lane == 0 and first + 1 < end:
-        place = places[first + 1]
-        found[place, 0] = score_b
-        found[place, 1] = column_b
-        found[place, 2] = row_b
+        result = {ENTRY} * (order[first + 1] + 1)
+        found[result] = score_b
+        found[result + 1] = column_b if score_b else -1
+        found[result + 2] = row_b
 """
 
 
@@ -258,27 +271,31 @@ def wide_source(shape: Shape, traced: bool) -> str:
     """One target per group in 32 bits, queries of any length in tiles: score and end, or path bits.
 
     Returns:
-        Python source that defines `kernel(residues, offsets, lengths, chosen, places, profiles, blocks,
-        opening, extending, border, border_starts, directions, direction_starts, found)`: see
-        `cuda.alignment.gotoh.launch`. Score and end are written to `found`; traced, they are read from there
-        and `directions` is written, for the tiles and residues up to the end.
+        Python source that defines `kernel(residues, offsets, lengths, target, order, profiles, table, blocks,
+        opening, extending, starts, border, directions, found)`: see `cuda.alignment.gotoh.plan`. Score and
+        end are written to `found`; traced, they are read from there and `directions` is written, for the
+        tiles and residues up to the end.
     """
     lanes, columns = shape.lanes, shape.columns
     words, kept = words_per_lane(columns, 2), columns // 8
     start = [f"h{c} = np.int32(0)" for c in range(columns)] + [f"d{c} = opening" for c in range(columns)]
     if traced:
-        rows = ["if first < end and found[places[first], 0] > 0:", "    rows = found[places[first], 2] + 1"]
-        skip = [f"if tile * {shape.width} > found[places[min(first, end - 1)], 1]:", "    here = np.int32(0)"]
+        begin = [
+            f"rows = np.int32(found[{ENTRY} * chosen + {ENTRY + 2}] + 1)",
+            f"column = found[{ENTRY} * chosen + {ENTRY + 1}]",
+            f"bits = starts[{STARTS} * chosen + 1]",
+        ]
+        skip = [f"if tile * {shape.width} > column:", "    here = np.int32(0)"]
         store = [
             "if 0 <= j and j < here:",
             f"    step = tile * (rows + {lanes - 1}) + j + lane",
-            f"    cell = direction_starts[first] + step * {kept * lanes} + lane",
+            f"    cell = bits + step * {kept * lanes} + lane",
             *[f"    directions[cell + {w * lanes}] = w{w}" for w in range(kept)],
         ]
         merge: list[str] = []
         finish: list[str] = []
     else:
-        rows = ["if first < end:", "    rows = lengths[chosen[first]]"]
+        begin = ["rows = lengths[target[chosen]]"]
         skip = []
         store = []
         merge = [
@@ -290,37 +307,39 @@ def wide_source(shape: Shape, traced: bool) -> str:
         finish = [
             *_best_of_group(("score", "row", "column"), lanes),
             "if lane == 0 and first < end:",
-            "    found[places[first], 0] = score",
-            "    found[places[first], 1] = column",
-            "    found[places[first], 2] = row",
+            f"    result = {ENTRY} * (order[first] + 1)",
+            "    found[result] = score",
+            "    found[result + 1] = column",
+            "    found[result + 2] = row",
         ]
     return f"""{_HEADER}
 WARP = {min(32, shape.threads)}
 
 
 def kernel(
-    residues, offsets, lengths, chosen, places, profiles, blocks, opening, extending, border, border_starts,
-    directions, direction_starts, found
+    residues, offsets, lengths, target, order, profiles, table, blocks, opening, extending, starts, border,
+    directions, found
 ):
     profile = cuda.shared.array({ROWS * words * lanes}, int32)
     thread = cuda.threadIdx.x
-    block = cuda.blockIdx.x
-    tiles = blocks[block, 1]
+    block = blocks + {BLOCK} * cuda.blockIdx.x
+    tiles = table[block + 1]
     lane = np.int32(thread % {lanes})
-    first = blocks[block, 2] + thread // {lanes}
-    end = blocks[block, 3]
+    first = table[block + 2] + thread // {lanes}
+    end = table[block + 3]
     start = np.uint64(0)
-    entry = np.int64(0)
+    entry = bits = np.int64(0)
     rows = np.int32(0)
-{_indented(rows, 4)}    if first < end:
-        start = np.uint64(offsets[chosen[first]])
-        entry = border_starts[first]
     score = np.int32(0)
     row = column = np.int32(-1)
-    for tile in range(tiles):
+    if first < end:
+        chosen = order[first]
+        start = np.uint64(offsets[target[chosen]] + starts[{STARTS} * chosen + 3])
+        entry = starts[{STARTS} * chosen]
+{_indented(begin, 8)}    for tile in range(tiles):
         cuda.syncthreads()
         for k in range(thread, {ROWS * words * lanes}, cuda.blockDim.x):
-            profile[k] = profiles[blocks[block, 0] + tile, k]
+            profile[k] = profiles[table[block] + tile * {ROWS * words * lanes} + k]
         cuda.syncthreads()
         here = np.int32(rows)
 {_indented(skip, 8)}{_indented(_steps("here"), 8)}        if steps > 0:
@@ -340,8 +359,8 @@ def kernel(
                 left = np.int32(0)
                 insertion = opening
                 if tile > 0 and j < here:
-                    left = border[entry + j, 0]
-                    insertion = border[entry + j, 1]
+                    left = border[2 * (entry + j)]
+                    insertion = border[2 * (entry + j) + 1]
             letter = np.int32({PAD})
             if 0 <= j and j < here:
                 letter = np.int32(min(code & 31, {LETTERS - 1}))
@@ -352,7 +371,7 @@ def kernel(
 {_indented(_wide_columns(shape, traced), 12)}            passed_h = h{columns - 1}
             passed_i = insertion
 {_indented(store, 12)}            if lane == {lanes - 1} and tile + 1 < tiles and 0 <= j and j < here:
-                border[entry + j, 0] = passed_h
-                border[entry + j, 1] = passed_i
+                border[2 * (entry + j)] = passed_h
+                border[2 * (entry + j) + 1] = passed_i
             j = following
 {_indented(merge, 8)}{_indented(finish, 4)}"""

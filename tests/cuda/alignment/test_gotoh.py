@@ -23,9 +23,13 @@ from cuda.alignment.gotoh import (
     Shapes,
     align_batch,
     end_positions,
+    plan,
+    sorting,
     trace_paths,
 )
 from cuda.alignment.gotoh.reference import best_alignment
+from cuda.alignment.gotoh.rows import Rows, device_array
+from cuda.alignment.gotoh.source import STARTS
 from msa.alphabet import MASK_BIT
 from msa.cpu.gotoh import align
 from msa.cpu.targets import Targets
@@ -174,6 +178,126 @@ def test_several_queries_at_once() -> None:
         (one,) = align(query_profile(query, False), query, targets, pairs.target[k : k + 1])
         assert found.found[k].tolist() == row(one) and runs_of(found, k) == one.runs.tolist()
     assert not found.found[3].any() and runs_of(found, 3) == []
+
+
+def equal_alignments(a: Alignments, b: Alignments) -> bool:
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("found", "runs", "starts"))
+
+
+@works
+@pytest.mark.parametrize(("engine", "many"), [("packed", False), ("packed", True), ("wide", False)])
+def test_queries_and_targets_of_all_lengths_in_any_order(
+    engine: str, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if many:
+        # as if there were thousands of pairs, of which those of 6 residues are long
+        monkeypatch.setattr(plan, "MANY", 0)
+        monkeypatch.setattr(sorting, "LONG_BUCKET", 6)
+    rng = np.random.default_rng(4)
+    codes = [rng.integers(0, 3, n).astype(np.uint8) for n in (9, 1, 24, 40, 25, 8)]
+    queries = [Query(query_profile(query, False), query) for query in codes]
+    targets = database([rng.integers(0, 3, n).astype(np.uint8) for n in (0, 1, 5, 6, 11)])
+    # some twice, some not at all, a query without any
+    query, target = rng.choice([0, 1, 2, 3, 5], 18), rng.integers(0, len(targets), 18)
+    query[-1], target[-1] = query[0], target[0]
+    pairs = Pairs(query.astype(np.int32), target, targets.lengths[target])
+    device = on_device(targets)
+    ends = end_positions(queries, device, pairs, 3, 1, shapes=SHAPES[engine], budget=700)
+    found = trace_paths(queries, device, pairs, ends, 3, 1, shapes=SHAPES[engine], budget=2000)
+    for k in range(len(pairs)):
+        own = codes[query[k]]
+        (one,) = align(query_profile(own, False), own, targets, pairs.target[k : k + 1], 3, 1)
+        expected = row(one)
+        assert ends[k].tolist() == ([expected[0], expected[2], expected[4]] if one.score else [0, -1, -1])
+        assert found.found[k].tolist() == expected and runs_of(found, k) == one.runs.tolist()
+
+
+@works
+def test_no_pairs() -> None:
+    query = np.zeros(3, np.uint8)
+    device = on_device(database([query]))
+    none = Pairs(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int32))
+    for queries in ([], [Query(query_profile(query), query)]):
+        ends = end_positions(queries, device, none)
+        assert ends.shape == (0, 3)
+        found = trace_paths(queries, device, none, ends)
+        assert found.found.shape == (0, 8) and not len(found.runs) and found.starts.tolist() == [0]
+
+
+@works
+def test_residues_that_no_path_can_reach_are_left_out() -> None:
+    rng = np.random.default_rng(5)
+    query = rng.integers(0, 20, 7).astype(np.uint8)
+    far = rng.integers(0, 20, 30).astype(np.uint8)
+    gap = np.concatenate([far, query[:3], np.zeros(2, np.uint8), query[3:]])
+    near = np.concatenate([query, far])
+    # the dearer the gaps, the less is within reach; where they are cheap, all is
+    for costs in ((11, 1), (4, 2), (1, 1)):
+        sequences = [np.concatenate([far, query]), gap, near]
+        check(query_profile(query, False), query, sequences, costs, shapes=SHAPES["wide"])
+
+
+class Scarce:
+    """GPU memory of which one allocation fails."""
+
+    def __init__(self, failing: int) -> None:
+        self.left = failing
+
+    def __call__(self, count: int, dtype: np.dtype) -> object:
+        self.left -= 1
+        if not self.left:
+            raise MemoryError
+        # more than was asked for, as a pool might give
+        return cuda.device_array(count + 3, dtype)
+
+
+@works
+@pytest.mark.parametrize("engine", SHAPES)
+def test_a_failing_allocation_can_be_tried_again(engine: str) -> None:
+    query = np.array([3, 4], np.uint8)
+    queries = [Query(query_profile(query, False), query)]
+    # in 16 bits the score of the second is not known
+    queries.append(Query(queries[0].profile * np.int16(100), query))
+    targets = database([query, query[:1]])
+    pairs = Pairs(np.array([0, 1], np.int32), np.array([1, 0]), np.array([1, 2], np.int32))
+    device = on_device(targets)
+    options = {"shapes": SHAPES[engine]}
+    ends = end_positions(queries, device, pairs, **options)
+    paths = trace_paths(queries, device, pairs, ends, **options)
+    for work in (
+        lambda allocate: end_positions(queries, device, pairs, allocate=allocate, **options),
+        lambda allocate: trace_paths(queries, device, pairs, ends, allocate=allocate, **options),
+    ):
+        failing, found = 1, None
+        while found is None:
+            try:
+                found = work(Scarce(failing))
+            except MemoryError:
+                failing += 1
+        assert failing > 8
+        if isinstance(found, Alignments):
+            assert equal_alignments(found, paths)
+        else:
+            assert np.array_equal(found, ends)
+
+
+@works
+def test_pairs_are_sorted_by_query_and_length() -> None:
+    rng = np.random.default_rng(6)
+    lengths = rng.integers(1, 100, 40).astype(np.int32)
+    targets = database([np.zeros(n, np.uint8) for n in lengths.tolist()])
+    query = np.array([3, 4, 5], np.uint8)
+    queries = [Query(query_profile(query, False), query)] * 3
+    chosen = rng.permutation(40)
+    pairs = Pairs((chosen % 3).astype(np.int32), chosen, lengths[chosen])
+    rows = Rows(queries, on_device(targets), 11, 1, SHAPES["wide"], 0, None, device_array)
+    starts, words = rows.empty(40 * STARTS, np.int64), rows.empty(1)
+    prepared = rows.wide("wide", pairs, rows.found(40), starts, words, words)
+    order = np.asarray(prepared.arguments[0][4].copy_to_host())
+    assert sorted(order.tolist()) == list(range(40))
+    expected = np.lexsort((-pairs.length, pairs.query))
+    assert np.array_equal(pairs.query[order], pairs.query[expected])
+    assert np.array_equal(pairs.length[order], pairs.length[expected])
 
 
 def test_the_reference_is_the_definition() -> None:

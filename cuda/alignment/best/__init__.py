@@ -1,0 +1,9 @@
+"""The best targets of a query by exact gapless score, found on a GPU without waiting for the host.
+
+`kernel` counts, lists and chooses, `targets` queues everything, `query` brings the scores.
+"""
+
+from cuda.alignment.best.query import QueryFilter
+from cuda.alignment.best.targets import BestTargets
+
+__all__ = ["BestTargets", "QueryFilter"]

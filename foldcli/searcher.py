@@ -1,0 +1,80 @@
+"""What answers searches: a database with an engine in this process, or a server that holds both."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from foldcli.progress import Progress, bar
+
+if TYPE_CHECKING:
+    from msa.database import TargetDatabase
+    from msa.engine import Engine
+    from msa.fasta import FastaRecord
+    from msa.hits import Hit
+    from msa.search_settings import SearchSettings
+
+
+class Searcher(Protocol):
+    """A database that can be searched."""
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the database's parts: what tells one database's content from another's."""
+        ...
+
+    def search_many(
+        self,
+        queries: "Sequence[FastaRecord]",
+        settings: "SearchSettings",
+        progress: Progress | None = None,
+    ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
+        """Each query with its hits, in order, as they are found; see msa.search.search_many."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalSearcher:
+    """A database and what searches it, in this process.
+
+    Args:
+        targets: opened target database.
+        engine: what searches; the hits do not depend on it.
+    """
+
+    targets: "TargetDatabase"
+    engine: "Engine"
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        return self.targets.manifest.checksums
+
+    def search_many(
+        self,
+        queries: "Sequence[FastaRecord]",
+        settings: "SearchSettings",
+        progress: Progress | None = None,
+    ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
+        from msa.search import search_many
+
+        return search_many(queries, self.targets, settings, self.engine, progress)
+
+
+def open_here(db: str, device: str) -> LocalSearcher:
+    """The engine, then the database, which may take long to build.
+
+    Args:
+        db: database from `foldcli createdb`, or FASTA file.
+        device: value of `--device`.
+
+    Raises:
+        GpuUnavailable: a GPU was asked for and cannot be used.
+        InputError: neither a database nor a FASTA file, or a damaged one.
+    """
+    from foldcli.paths import cache_dir
+    from foldcli.runtime import search_engine
+    from msa.build import database_from
+
+    engine = search_engine(device)
+    with bar("building the database", "B") as progress:
+        return LocalSearcher(database_from(Path(db), cache_dir(), progress), engine)

@@ -1,0 +1,120 @@
+"""GPUs that together hold a database: all of them filter a batch, and each aligns the targets it has."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from cuda.alignment.gotoh import Alignments
+from msa.candidates import Candidates, Wanted, merge_best, wanted_of
+from msa.cpu.targets import Targets
+from msa.engine import QueryProfile
+from msa.gpu.worker import Found, Limits, Worker
+from msa.local_alignment import LocalAlignment
+
+
+@dataclass(frozen=True)
+class Request:
+    """A batch to be searched with.
+
+    Args:
+        queries: the batch.
+        first: place of the first among all queries.
+        limits: of the filter.
+        gaps: costs of a gap's first residue and each further one, half-bits.
+        again: whether another batch follows.
+        stopped: once set, the result is not wanted.
+        wanted: see msa.engine.Engine.
+    """
+
+    queries: Sequence[QueryProfile]
+    first: int
+    limits: Limits
+    gaps: tuple[int, int]
+    again: bool
+    stopped: threading.Event
+    wanted: Wanted | None
+
+
+class Group:
+    """Some GPUs with a database, of which each has a part with about as many residues as the others.
+
+    Args:
+        workers: the GPUs.
+        targets: the database; its copy to the GPUs begins at once.
+    """
+
+    def __init__(self, workers: Sequence[Worker], targets: Targets) -> None:
+        self._workers = workers
+        self._thread = ThreadPoolExecutor(1, "candidates")
+        total, count = len(targets.residues), len(workers)
+        marks = [total * part // count for part in range(1, count)]
+        cuts = np.searchsorted(targets.offsets, marks).tolist()
+        self._parts = list(zip([0, *cuts], [*cuts, len(targets)], strict=True))
+        for worker, part in zip(workers, self._parts, strict=True):
+            worker.hold(targets, part)
+
+    @property
+    def stays(self) -> bool:
+        """Whether the database stays on the GPUs, as far as is known."""
+        return all(worker.stays for worker in self._workers)
+
+    def search(self, request: Request) -> "Future[list[Candidates]]":
+        """Candidates of each query of a batch; batches are done in the order of the calls."""
+        found = [
+            worker.filter(request.queries, request.limits, request.again, request.stopped)
+            for worker in self._workers
+        ]
+        return self._thread.submit(self._candidates, request, found)
+
+    def close(self) -> None:
+        """End the thread; the GPUs keep what they have until they are given something else."""
+        self._thread.shutdown()
+
+    def _candidates(self, request: Request, found: "Sequence[Future[Found]]") -> list[Candidates]:
+        parts = [filtered.result().wait() for filtered in found]
+        if request.stopped.is_set():
+            return []
+        chosen = [
+            merge_best([part for of_worker in parts for part in of_worker[k]], request.limits.most)
+            for k in range(len(request.queries))
+        ]
+        owners = np.repeat(np.arange(len(chosen), dtype=np.int32), [len(places) for places in chosen])
+        places = np.concatenate(chosen)
+        holders = np.searchsorted([end for _, end in self._parts], places, side="right")
+        shares = [np.flatnonzero(holders == number) for number in range(len(self._workers))]
+        work = [
+            worker.align(request.queries, owners[share], places[share], request.gaps)
+            for worker, share in zip(self._workers, shares, strict=True)
+        ]
+        scores = np.zeros(len(places), np.int32)
+        for share, scored in list(zip(shares, [alignment.scores() for alignment in work], strict=True)):
+            scores[share] = scored.result()
+        ends = np.cumsum([len(each) for each in chosen]).tolist()
+        spans = [slice(end - len(each), end) for each, end in zip(chosen, ends, strict=True)]
+        wanted = np.zeros(len(places), bool)
+        for k, span in enumerate(spans):
+            wanted[span] = wanted_of(request.wanted, request.first + k, chosen[k], scores[span])
+        kept = [np.flatnonzero(wanted[share]) for share in shares]
+        paths = [alignment.paths(which) for alignment, which in zip(work, kept, strict=True)]
+        alignments: dict[int, LocalAlignment] = {}
+        for share, which, traced in zip(shares, kept, paths, strict=True):
+            found_here = [alignment for part in traced.result() for alignment in _local(part)]
+            alignments.update(zip(share[which].tolist(), found_here, strict=True))
+        result = []
+        for each, span in zip(chosen, spans, strict=True):
+            which = np.flatnonzero(wanted[span])
+            aligned = [alignments[k] for k in (which + span.start).tolist()]
+            result.append(Candidates(each, scores[span], which, aligned))
+        return result
+
+
+def _local(aligned: Alignments) -> list[LocalAlignment]:
+    """What was found on a GPU, its positions from 1."""
+    columns = (aligned.found[:, :7] + np.array([0, 1, 1, 1, 1, 0, 0], np.int32)).T.tolist()
+    starts = aligned.starts.tolist()
+    runs = [aligned.runs[start:end] for start, end in pairwise(starts)]
+    return [LocalAlignment(*numbers) for numbers in zip(*columns, runs, strict=True)]

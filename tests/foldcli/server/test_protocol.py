@@ -1,0 +1,220 @@
+"""What goes over the socket: hits survive to the last bit, and nothing that arrives can do harm."""
+
+import json
+import struct
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldcli.errors import ExitCode
+from foldcli.server.protocol import (
+    PROTOCOL,
+    Hello,
+    SearchRequest,
+    Unframer,
+    error_message,
+    frame,
+    hits_messages,
+    hits_of,
+)
+from msa.errors import InputError, MissingError
+from msa.fasta import FastaRecord
+from msa.hits import Hit
+from msa.local_alignment import LocalAlignment
+from msa.search_settings import SearchSettings
+
+QUERY = FastaRecord("q1 a query", "MQIFVKTLTGK")
+HELLO = Hello("db", 3, 208, {"residues.u8": "ab"}, "cpu", 1 << 20, 100)
+counts = st.integers(0, 2**31 - 1)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+runs = st.lists(st.tuples(st.integers(1, 2**20), st.integers(0, 2)), max_size=5)
+hits = st.builds(
+    Hit,
+    target=st.integers(0, 2**40),
+    header=st.text(st.characters(codec="utf-8")),
+    sequence=st.text("ACDEFGHIKLMNPQRSTVWY", max_size=50),
+    query_length=st.just(len(QUERY.sequence)),
+    bits=finite,
+    evalue=finite,
+    alignment=st.builds(
+        LocalAlignment, counts, counts, counts, counts, counts, counts, counts,
+        runs.map(lambda pairs: np.array([n << 2 | kind for n, kind in pairs], np.int32)),
+    ),
+)  # fmt: skip
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def plain(hit: Hit) -> dict[str, Any]:
+    content = {name: getattr(hit, name) for name in ("target", "header", "sequence", "query_length")}
+    numbers = [hit.bits.hex(), hit.evalue.hex()]  # tells 0.0 from -0.0
+    alignment = asdict(hit.alignment) | {"runs": hit.alignment.runs.tolist()}
+    return content | {"numbers": numbers, "alignment": alignment, "dtype": str(hit.alignment.runs.dtype)}
+
+
+def unframed(data: bytes, limit: int = 1 << 30) -> list[dict[str, Any]]:
+    return list(Unframer(limit).feed(data))
+
+
+@given(st.lists(hits, max_size=4), st.integers(1, 3), st.data())
+def test_hits_survive_the_way_however_it_is_cut(found: list[Hit], repeats: int, data: st.DataObject) -> None:
+    sent = b"".join(map(frame, hits_messages(7, found * repeats)))
+    unframer, arrived, first = Unframer(1 << 30), [], 0
+    while first < len(sent):
+        end = data.draw(st.integers(first + 1, len(sent)), "end of what is read")
+        arrived += list(unframer.feed(sent[first:end]))
+        first = end
+    assert unframer.empty
+    assert [(message["query"], message["more"]) for message in arrived] == [(7, False)]
+    received = [hit for message in arrived for hit in hits_of(message, QUERY)]
+    assert list(map(plain, received)) == list(map(plain, found * repeats))
+
+
+def test_many_hits_come_in_several_messages() -> None:
+    hit = Hit(
+        1, "t", "MK", len(QUERY.sequence), 1.5, 1e-300, LocalAlignment(*[1] * 7, np.array([8], np.int32))
+    )
+    messages = list(hits_messages(0, [hit] * 1001))
+    assert [len(message["hits"]) for message in messages] == [500, 500, 1]
+    assert [message["more"] for message in messages] == [True, True, False]
+    assert [message["more"] for message in hits_messages(0, [])] == [False]
+
+
+@given(
+    st.floats(0), st.integers(1, 1000), st.floats(0, 1), st.integers(0, 2), st.booleans(),
+    st.lists(st.tuples(st.text(), st.text("ACDE", min_size=2)), min_size=1, max_size=3),
+)  # fmt: skip
+def test_a_request_survives_the_way(
+    evalue: float, most: int, part: float, mode: int, corrected: bool, queries: list[tuple[str, str]]
+) -> None:
+    settings = SearchSettings(evalue, most, 12, 11, 2, corrected, part, 1 - part, mode, threads=1)
+    request = SearchRequest([FastaRecord(*query) for query in queries], settings)
+    (message,) = unframed(frame(request.message()))
+    received = SearchRequest.of(message, threads=9)
+    assert list(received.queries) == list(request.queries)
+    expected = asdict(settings) | {"threads": 9, "evalue": min(evalue, 1.7976931348623157e308)}
+    assert asdict(received.settings) == expected
+
+
+def test_hello_survives_the_way_and_nothing_else_is_one() -> None:
+    (message,) = unframed(frame(HELLO.message()))
+    assert Hello.of(message) == HELLO
+    for wrong in ({"type": "hi"}, {"sequences": "3"}, {"more": 1}, {"checksums": None}):
+        with pytest.raises(InputError, match="no foldcli server"):
+            Hello.of(message | wrong)
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b"\xff\xfe", "no JSON"),
+        ('{"type": "search"}'.encode("utf-16"), "no JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"type":' * 100_000, "nested too deeply"),
+        (b'{"type": "search", "evalue": NaN}', "NaN is no number"),
+        (b'{"type": "search", "evalue": -Infinity}', "-Infinity is no number"),
+        (b"1" * 5000, "no JSON"),
+        (b"[]", "no JSON object with a type"),
+        (b'{"type": 1}', "no JSON object with a type"),
+    ],
+)
+def test_what_is_no_message_is_refused(payload: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        unframed(struct.pack(">I", len(payload)) + payload)
+
+
+def test_a_length_over_the_limit_is_refused_before_anything_of_it_has_come() -> None:
+    assert unframed(struct.pack(">I", 1000), limit=1000) == []
+    with pytest.raises(InputError, match=r"4,294,967,295 bytes is more than the 1,000 "):
+        unframed(b"\xff" * 4, limit=1000)
+
+
+REQUEST = SearchRequest([QUERY], SearchSettings()).message()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"type": "fold"}, "no request of type 'fold'"),
+        ({"protocol": 99}, f"protocol 99; this server is .* speaks protocol {PROTOCOL}"),
+        ({"protocol": None}, "protocol None"),
+        ({"db": "x"}, "a request: there is no 'db'; there are protocol, queries"),
+        ({"queries": []}, "queries: expected a list of at least one"),
+        ({"queries": {"header": "q"}}, "queries: expected a list"),
+        ({"queries": ["MKV"]}, "a query: expected an object, got 'MKV'"),
+        ({"queries": [{"header": "q"}]}, "sequence is missing"),
+        ({"queries": [{"header": 1, "sequence": "MK"}]}, "header: expected a string, got 1"),
+        ({"queries": [{"header": "q", "sequence": "MK", "pssm": []}]}, "a query: there is no 'pssm'"),
+        ({"queries": [{"header": "q x", "sequence": "MkV"}]}, "query 'q': 'k' is no residue letter"),
+        ({"queries": [{"header": "q x", "sequence": "M"}]}, "query 'q' has 1 residue"),
+        ({"settings": []}, "settings: expected an object, got a list"),
+        ({"settings": {"threads": 4}}, "settings: there is no 'threads'; there are comp_bias_corr"),
+        ({"settings": {"max_seqs": True}}, "max_seqs: expected an integer, got True"),
+        ({"settings": {"max_seqs": 1.5}}, "max_seqs: expected an integer, got 1.5"),
+        ({"settings": {"max_seqs": 0}}, "max_seqs is 0: expected 1 to"),
+        ({"settings": {"max_seqs": 10**40}}, "max_seqs is 1000"),
+        ({"settings": {"evalue": "1"}}, "evalue: expected a number, got '1'"),
+        ({"settings": {"evalue": -1}}, "evalue is -1: expected 0"),
+        ({"settings": {"coverage": 1.1}}, "coverage is 1.1: expected 0 to 1"),
+        ({"settings": {"cov_mode": 3}}, "cov_mode is 3: expected 0 to 2"),
+        ({"settings": {"gap_open": 5}}, "no E-value statistics for gap costs 5/1"),
+        ({"settings": {"comp_bias_corr": 1}}, "comp_bias_corr: expected true or false, got 1"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_named(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        SearchRequest.of(REQUEST | wrong, threads=1)
+
+
+def test_settings_left_out_are_the_defaults() -> None:
+    (message,) = unframed(frame({key: value for key, value in REQUEST.items() if key != "settings"}))
+    assert SearchRequest.of(message, threads=1).settings == SearchSettings()
+    assert set(REQUEST["settings"]) == {field.name for field in fields(SearchSettings)} - {"threads"}
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_waited_for_or_refused(data: bytes) -> None:
+    try:
+        messages = unframed(data, limit=100)
+    except InputError:
+        return
+    for message in messages:
+        with pytest.raises(InputError):
+            SearchRequest.of(message, threads=1)
+
+
+@given(json_values, st.sampled_from([*REQUEST, *REQUEST["settings"], "header", "sequence"]))
+def test_any_value_in_any_place_is_taken_or_refused(value: Any, place: str) -> None:
+    message = json.loads(json.dumps(REQUEST))
+    inner = next(part for part in (message, message["settings"], message["queries"][0]) if place in part)
+    inner[place] = value
+    try:
+        (received,) = unframed(struct.pack(">I", len(data := json.dumps(message).encode())) + data)
+        request = SearchRequest.of(received, threads=1)
+    except InputError:
+        return
+    assert all(len(query.sequence) >= 2 for query in request.queries)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputError("bad"), ExitCode.BAD_INPUT),
+        (MissingError("no memory", "buy some"), ExitCode.MISSING),
+        (MemoryError(), ExitCode.UNEXPECTED),
+        (ZeroDivisionError("a bug"), ExitCode.UNEXPECTED),
+    ],
+)
+def test_errors_carry_their_exit_code(error: Exception, code: ExitCode) -> None:
+    message = error_message(error)
+    assert (message["type"], message["code"]) == ("error", code) and message["reason"]
+    assert type(message["code"]) is int

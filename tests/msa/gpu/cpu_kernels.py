@@ -1,0 +1,75 @@
+"""What the engine takes from cuda.alignment, computed on the CPU: numba's simulator takes minutes for it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuda.alignment.gotoh import Alignments
+from msa.candidates import best_targets
+from msa.cpu.gapless import gapless_scores
+from msa.cpu.gotoh import align
+from msa.cpu.targets import Targets
+
+
+def _host(*arrays: Any) -> Targets:
+    return Targets(*(array.copy_to_host() for array in arrays))
+
+
+class QueryFilter:
+    def __init__(self, profile: np.ndarray, kernels: Path) -> None:
+        self.profile = profile
+
+
+class BestTargets:
+    bytes_per_target = 4
+
+    def __init__(self, most: int, smallest: int, room: int, stream: Any, allocate: Any) -> None:
+        self._most, self._smallest, self._room = most, smallest, room
+        self._scores = allocate(room, np.dtype(np.int32))
+
+    def find(self, query: QueryFilter, residues: Any, offsets: Any, lengths: Any, found: Any) -> None:
+        assert lengths.size <= self._room
+        scores = gapless_scores(query.profile, _host(residues, offsets, lengths), 1)
+        best = np.sort(best_targets(scores, self._most, self._smallest))
+        row = np.full(1 + 2 * self._most, -1, np.int32)
+        row[0] = len(best)
+        row[1 : 1 + len(best)] = best
+        row[1 + self._most : 1 + self._most + len(best)] = scores[best]
+        found.copy_to_device(row)
+
+
+def _aligned(queries: Any, targets: Any, pairs: Any, gap_open: int, gap_extend: int) -> list[Any]:
+    there = _host(targets.residues, targets.offsets, targets.lengths)
+    assert pairs.length.tolist() == there.lengths[pairs.target].tolist()
+    found = []
+    for number, target in zip(pairs.query.tolist(), pairs.target.tolist(), strict=True):
+        query = queries[number]
+        found += align(query.profile, query.codes, there, np.array([target]), gap_open, gap_extend)
+    return found
+
+
+def end_positions(
+    queries: Any, targets: Any, pairs: Any, gap_open: int, gap_extend: int, **how: Any
+) -> np.ndarray:
+    found = _aligned(queries, targets, pairs, gap_open, gap_extend)
+    return np.array([[a.score, a.query_end - 1, a.target_end - 1] for a in found], np.int32).reshape(-1, 3)
+
+
+def trace_paths(
+    queries: Any, targets: Any, pairs: Any, ends: np.ndarray, gap_open: int, gap_extend: int, **how: Any
+) -> Alignments:
+    found = _aligned(queries, targets, pairs, gap_open, gap_extend)
+    assert [a.score for a in found] == ends[:, 0].tolist()
+    rows = [
+        [
+            a.score, a.query_start - 1, a.query_end - 1, a.target_start - 1, a.target_end - 1, a.identities,
+            a.columns, len(a.runs),
+        ]
+        for a in found
+    ]  # fmt: skip
+    runs = [a.runs for a in found]
+    starts = np.cumsum([0, *map(len, runs)])
+    return Alignments(
+        np.array(rows, np.int32).reshape(-1, 8), np.concatenate([*runs, np.empty(0, np.int32)]), starts
+    )
