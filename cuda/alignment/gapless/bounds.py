@@ -17,7 +17,7 @@ from cuda.alignment.gapless.byte_table import LARGEST, byte_table, slack
 from cuda.alignment.gapless.device import Device, Uploaded, ready, stream_state
 from cuda.alignment.gapless.generator import UNBOUNDED, Kind, Variant
 from cuda.alignment.gapless.launch import check_profile
-from cuda.alignment.gapless.launch_table import Launch, choose_launch, widest
+from cuda.alignment.gapless.launch_table import Launch, bordered, choose_launch, widest
 from cuda.alignment.gapless.layout import BYTE
 
 __all__ = ["UNBOUNDED", "GaplessBounds"]
@@ -49,6 +49,8 @@ class GaplessBounds:
             launch = choose_launch(-(-length // tiles), *table)
         if int(profile.max()) > LARGEST:
             launch = None
+        if launch is not None and launch.layout.tile < length:
+            launch = bordered(launch)
         self._launch = launch
         self._slack = np.int32(slack(profile))
         self._tables: list[Uploaded] = []

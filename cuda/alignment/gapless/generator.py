@@ -24,13 +24,12 @@ Kind = Literal["exact", "listed", "bounds", "bordered"]
 UNBOUNDED = 2**15 - 1
 """Instead of a bound that the kernel cannot vouch for."""
 
-STRETCH = 512
-"""Residues of a listed target that a group takes at a time: one long target would keep all others waiting."""
-
 _RESET: dict[Kind, str] = {"listed": "\n            stretches[0] = 0"}
 _ROWS_PER_WORD = 4
 # chains of running maxima: one would wait for itself
 _CHAINS = 4
+# columns of a lane from which the other chains' registers are needed for cells
+_FEW_REGISTERS = 112
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Variant:
 
 _ARGUMENTS: dict[Kind, str] = {
     "exact": "flagged, scores",
-    "listed": "flagged, scores, listed, stretches, overlap",
+    "listed": "flagged, scores, listed, stretches, stretch, overlap",
     "bounds": "bounds, slack",
     "bordered": "bounds, slack, border, first_tile, from_byte, to_byte",
 }
@@ -152,7 +151,7 @@ if valid:
     target = listed[1 + place]
     # an alignment that ends in the stretch starts no more than a query before it
     before = max(row_from - overlap, 0)
-    length = np.int32(min(lengths[target], row_from + {stretch}) - before)
+    length = np.int32(min(lengths[target], row_from + stretch) - before)
     start = np.uint64((offsets[target] + before) >> 2)
 """,
 }
@@ -184,8 +183,9 @@ bounds[target] = score
 
 def _chains(variant: Variant) -> int:
     """Of running maxima, two pairs at a time; of bytes every second pair counts."""
-    pairs = variant.layout.pairs // (2 if variant.arithmetic is BYTE else 1)
-    return min(_CHAINS, (pairs + 1) // 2)
+    if variant.arithmetic is not BYTE:
+        return min(_CHAINS, variant.layout.pairs // 2)
+    return 1 if variant.layout.columns > _FEW_REGISTERS else min(_CHAINS, (variant.layout.pairs + 2) // 4)
 
 
 def _row_lines(variant: Variant) -> list[str]:
@@ -262,7 +262,7 @@ def source(variant: Variant) -> str:
     """
     layout, arithmetic, kind = variant.layout, variant.arithmetic, variant.kind
     values = {
-        "groups": layout.groups, "stretch": STRETCH,
+        "groups": layout.groups,
         "limit": arithmetic.limit, "unbounded": UNBOUNDED,
     }  # fmt: skip
     names = sorted({
