@@ -121,6 +121,18 @@ class BinaryKernel:
         )
         return int(blocks) if result == driver.CUresult.CUDA_SUCCESS else 0
 
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a thread on the current GPU: what registers do not hold."""
+        from cuda.bindings import driver
+
+        _, device = driver.cuCtxGetDevice()
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        result, count = driver.cuKernelGetAttribute(attribute, driver.CUkernel(self.handle), device)
+        if result != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"local memory of {self.name}: {result.name}")
+        return int(count)
+
 
 def _described(array: Any) -> tuple[tuple[str, int], tuple[int, ...]]:
     """Type and dimensions of a device array, and the numbers that stand for it; kept with it.

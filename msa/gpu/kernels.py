@@ -86,10 +86,11 @@ class Compiling:
 def _gapless(length: int, folder: Path) -> Iterator[Load]:
     """The kernels that bound and rescore a query of this length."""
     device = Device.current()
-    table = device.name, device.shared_bytes
-    tiles = -(-length // max(widest(*table, "bounds"), 1))
+    widest_tile = widest(device.name, device.shared_bytes, "bounds", folder)
+    tiles = -(-length // max(widest_tile, 1))
+    bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, "bounds", folder)
     for kind, arithmetic, launch in (
-        ("bounds" if tiles == 1 else "bordered", BYTE, choose_launch(-(-length // tiles), *table, "bounds")),
+        ("bounds" if tiles == 1 else "bordered", BYTE, bounds),
         ("listed", HALF, list_launch(length, device.shared_bytes)),
     ):
         if launch is not None:

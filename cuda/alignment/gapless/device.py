@@ -148,10 +148,7 @@ class Ready:
     @property
     def spilled_bytes(self) -> int:
         """Local memory of a thread, which holds what registers do not: none in a kernel that is fast."""
-        if config.ENABLE_CUDASIM:
-            return 0
-        (kernel,) = self.dispatcher.overloads.values()
-        return int(kernel.local_mem_per_thread)
+        return 0 if config.ENABLE_CUDASIM else int(self.dispatcher.local_bytes)
 
     def on(self, stream: Any) -> Callable[..., None]:
         """To be called with the kernel's arguments: queued, as many blocks as the GPU holds."""
