@@ -14,7 +14,7 @@ from cuda.alignment.gapless.border import (
     launches_over,
 )
 from cuda.alignment.gapless.byte_table import LARGEST, byte_table, slack
-from cuda.alignment.gapless.device import Device, Uploaded, ready, stream_state
+from cuda.alignment.gapless.device import Device, Uploaded, as_words, ready, stream_state
 from cuda.alignment.gapless.generator import UNBOUNDED, Kind, Variant
 from cuda.alignment.gapless.launch import check_profile
 from cuda.alignment.gapless.launch_table import Launch, choose_launch, widest
@@ -83,7 +83,7 @@ class GaplessBounds:
         kind: Kind = "bounds" if len(self._tables) == 1 else "bordered"
         variant = Variant(kind, self._launch.layout, BYTE, self._device.integer_maximum)
         launch = ready(variant, self._launch, self._cache, self._device).on(stream)
-        targets = residues.view(np.int32), offsets, lengths, state.work
+        targets = as_words(residues), offsets, lengths, state.work
         tables = [table.on(stream) for table in self._tables]
         if kind == "bounds":
             launch(tables[0], *targets, bounds, self._slack)

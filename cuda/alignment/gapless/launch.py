@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment.compiled import compiled_kernel
-from cuda.alignment.gapless.device import Device, Ready, Uploaded, ready, stream_state
+from cuda.alignment.gapless.device import Device, Ready, Uploaded, as_words, ready, stream_state
 from cuda.alignment.gapless.generator import STRETCH, Kind, Variant
 from cuda.alignment.gapless.launch_table import Launch, choose_launch, list_launch
 from cuda.alignment.gapless.layout import ARITHMETICS, BYTE, HALF, Arithmetic
@@ -121,7 +121,7 @@ class GaplessFilter:
         if packed is not None:
             state = stream_state(self._device, stream)
             packed.kernel.on(stream)(
-                packed.table.on(stream), residues.view(np.int32), offsets, lengths, state.work,
+                packed.table.on(stream), as_words(residues), offsets, lengths, state.work,
                 state.counters("flagged", lengths.size + 1), scores,
             )  # fmt: skip
         if packed is None or self._flags:
@@ -150,7 +150,7 @@ class GaplessFilter:
             cut = compiled_kernel(list_stretches, STRETCHES_SIGNATURE, (STRETCHES_THREADS, 1))
             cut[(*self._device.grid(1, STRETCHES_THREADS), stream)](listed, lengths, stretches, scores)
             packed.kernel.on(stream)(
-                packed.table.on(stream), residues.view(np.int32), offsets, lengths, state.work,
+                packed.table.on(stream), as_words(residues), offsets, lengths, state.work,
                 state.counters("flagged", lengths.size + 1), scores, listed, stretches, overlap,
             )  # fmt: skip
         if packed is None or self._flags:
