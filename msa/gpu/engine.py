@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from cuda.alignment.compiled import keep_in
 from msa.candidates import Candidates, Wanted
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
+from msa.gpu.compiling import Compiling
 from msa.gpu.devices import Gpu
 from msa.gpu.group import Group, Request
-from msa.gpu.kernels import Compiling
-from msa.gpu.worker import GpuSettings, Limits, Worker
+from msa.gpu.limits import Limits
+from msa.gpu.worker import GpuSettings, Worker
 
 if TYPE_CHECKING:
     from msa.search_settings import SearchSettings
@@ -63,7 +63,6 @@ class GpuEngine:
     def __init__(
         self, gpus: Sequence[Gpu], settings: GpuSettings, compiling: Callable[[int, int], None] = _silent
     ) -> None:
-        keep_in(settings.kernels)
         kernels = Compiling(settings.kernels, compiling)
         self._workers = [Worker(gpu, settings, kernels) for gpu in gpus]
         self._groups: list[Group] = []
