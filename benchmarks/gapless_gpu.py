@@ -217,7 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--targets", type=int, default=2_000_000)
-    parser.add_argument("--arithmetic", type=lambda text: text.split(","), default=["half", "short"])
+    parser.add_argument("--arithmetic", nargs="*", default=["half", "short"])
     parser.add_argument("--fasta")
     parser.add_argument("--queries")
     parser.add_argument("--count", type=int, default=500)

@@ -8,7 +8,7 @@ from typing import Any
 from cuda.alignment.compiled import generated_function
 from cuda.alignment.gapless.border import FILL_SIGNATURE, FILL_THREADS, fill_unbounded
 from cuda.alignment.gapless.generator import Kind, Variant, source
-from cuda.alignment.gapless.launch_table import DEFAULT, Launch, launch_table, list_launch
+from cuda.alignment.gapless.launch_table import DEFAULT, Launch, bordered, launch_table, list_launch
 from cuda.alignment.gapless.layout import BYTE, HALF, Arithmetic
 from cuda.alignment.gapless.signatures import SIGNATURES, STRETCHES_SIGNATURE, WIDE_SIGNATURE
 from cuda.alignment.gapless.stretches import THREADS as STRETCHES_THREADS
@@ -17,6 +17,8 @@ from cuda.alignment.gapless.wide import THREADS as WIDE_THREADS
 from cuda.alignment.gapless.wide import gapless_wide
 
 _INTEGER_MAXIMUM_FROM = (9, 0)
+# a query of several tiles has tiles of more than half the widest
+_LEAST_TILE = 1024
 _TUNED = (DEFAULT, "NVIDIA H200")
 
 
@@ -39,12 +41,12 @@ class Compilable:
 
 def _packed() -> Iterator[tuple[Kind, Launch, Arithmetic]]:
     bounds = {launch for device in _TUNED for launch in launch_table(device, "bounds").values()}
+    tiles = {bordered(launch) for launch in bounds if launch.layout.tile > _LEAST_TILE}
     exact = {launch for device in _TUNED for launch in launch_table(device, "exact").values()}
     for launch in bounds:
         yield "bounds", launch, BYTE
-        # a query of several tiles has tiles of more than half the widest
-        if launch.layout.tile > 1024:
-            yield "bordered", launch, BYTE
+    for launch in tiles:
+        yield "bordered", launch, BYTE
     for launch in exact:
         yield "exact", launch, HALF
     listed = {list_launch(length, 2**18) for length in range(16, 2049, 16)}

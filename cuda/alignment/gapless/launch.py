@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment.compiled import compiled_kernel
-from cuda.alignment.gapless.device import Device, Ready, Uploaded, as_words, ready, stream_state
-from cuda.alignment.gapless.generator import STRETCH, Kind, Variant
+from cuda.alignment.gapless.device import Device, Ready, Uploaded, ready, stream_state
+from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.launch_table import Launch, choose_launch, list_launch
 from cuda.alignment.gapless.layout import ARITHMETICS, BYTE, HALF, Arithmetic
 from cuda.alignment.gapless.signatures import STRETCHES_SIGNATURE, WIDE_SIGNATURE
+from cuda.alignment.gapless.stretches import LEAST_STRETCH, list_stretches
 from cuda.alignment.gapless.stretches import THREADS as STRETCHES_THREADS
-from cuda.alignment.gapless.stretches import list_stretches
 from cuda.alignment.gapless.wide import THREADS as WIDE_THREADS
 from cuda.alignment.gapless.wide import gapless_wide
 
@@ -145,13 +145,16 @@ class GaplessFilter:
         if packed is not None:
             state = stream_state(self._device, stream)
             overlap = np.int32((len(self._profile) + 3) // 4 * 4)
-            room = lengths.size + residues.size // STRETCH
+            stretch = np.int32(max(LEAST_STRETCH, overlap))
+            room = lengths.size + residues.size // int(stretch)
             stretches = state.counters("stretches", 1 + 2 * room)
             cut = compiled_kernel(list_stretches, STRETCHES_SIGNATURE, (STRETCHES_THREADS, 1))
-            cut[(*self._device.grid(1, STRETCHES_THREADS), stream)](listed, lengths, stretches, scores)
+            cut[(*self._device.grid(1, STRETCHES_THREADS), stream)](
+                listed, lengths, stretch, stretches, scores
+            )
             packed.kernel.on(stream)(
                 packed.table.on(stream), as_words(residues), offsets, lengths, state.work,
-                state.counters("flagged", lengths.size + 1), scores, listed, stretches, overlap,
+                state.counters("flagged", lengths.size + 1), scores, listed, stretches, stretch, overlap,
             )  # fmt: skip
         if packed is None or self._flags:
             self._finish(packed is None, listed, residues, offsets, lengths, scores, stream)

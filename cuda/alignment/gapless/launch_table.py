@@ -1,7 +1,7 @@
 """Which launch a query gets, as measured per GPU; an unknown GPU takes the default."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Literal
@@ -66,6 +66,11 @@ def widest(device: str, shared_bytes: int, kernel: Filter = "exact") -> int:
         if launch.layout.table_bytes <= shared_bytes
     ]
     return max(fitting, default=0)
+
+
+def bordered(launch: Launch) -> Launch:
+    """The launch of a tile of a longer query, which needs some more registers."""
+    return replace(launch, threads=192, blocks=2)
 
 
 def list_launch(query_length: int, shared_bytes: int) -> Launch | None:
