@@ -24,12 +24,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from msa.compression import read_bytes
 from msa.fasta import read_fasta
 
+SEARCHED = ("residues.u8", "offsets.i64", "lengths.i32")
 SETTINGS = ["--max-seqs", "300", "-e", "1e-3"]
 
 
@@ -39,24 +41,27 @@ def fail(text: str) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """One finished process: wall seconds, largest resident set in bytes, what it wrote to stderr."""
+    """One finished process: wall seconds, largest resident set in bytes, and what it said, after how long."""
 
     seconds: float
     peak_bytes: int
-    messages: str
+    messages: list[tuple[float, str]]
 
 
-def timed(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Run:
+def timed(command: list[str], environment: dict[str, str] | None = None) -> Run:
     """Run a command to its end; its failure ends the benchmark."""
-    with log.open("w") as stream:
-        start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
+    start = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        messages = [(time.perf_counter() - start, text) for text in process.stdout]
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    messages = log.read_text()
+        process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        fail(f"{' '.join(command)} ended with {process.returncode}:\n{messages[-2000:]}")
+        said = "".join(text for _, text in messages[-20:])
+        fail(f"{' '.join(command)} ended with {process.returncode}:\n{said}")
     return Run(seconds, usage.ru_maxrss * 1024, messages)
 
 
@@ -73,7 +78,7 @@ class Foldcli:
     """Searches of one database, each in a process of its own.
 
     Args:
-        folder: for results, logs, and the caches of the first start.
+        folder: for results, and the caches of the first start.
         database: what is searched.
         threads: of each process.
     """
@@ -86,12 +91,20 @@ class Foldcli:
             "NUMBA_CACHE_DIR": str(folder / "numba"),
         }
 
-    def search(self, name: str, queries: Path, device: str, options: list[str] | None = None) -> Run:
-        """Search; the table goes to FOLDER/NAME.m8."""
+    def search(self, name: str, queries: Path, device: str, most_gpu_bytes: int | None = None) -> Run:
+        """Search, with no more GPU memory for the database than that; the table goes to FOLDER/NAME.m8."""
         command = [sys.executable, "-m", "foldcli", "search", str(queries), str(self._database)]
         command += ["-o", str(self.table(name)), "--device", device, "--overwrite", "-v", "--log-json"]
-        command += ["--threads", str(self._threads), *SETTINGS, *(options or [])]
-        return timed(command, self._folder / f"{name}.log", self._environment)
+        command += ["--threads", str(self._threads), *SETTINGS]
+        environment = self._environment
+        if most_gpu_bytes is not None:
+            environment = environment | {"FOLDCLI_GPU_MEMORY": str(most_gpu_bytes)}
+        return timed(command, environment)
+
+    @property
+    def database_bytes(self) -> int:
+        """What is searched, without the headers."""
+        return sum((self._database / name).stat().st_size for name in SEARCHED)
 
     def table(self, name: str) -> Path:
         return self._folder / f"{name}.m8"
@@ -102,9 +115,13 @@ def line(label: str, run: Run, remark: str = "") -> None:
 
 
 def stages(run: Run) -> None:
-    """Seconds of the stages, as far as the command's log tells them."""
-    for message in run.messages.splitlines():
-        entry = json.loads(message) if message.startswith("{") else {}
+    """When the first and the last query's hits were there, and seconds of stages that the command tells."""
+    hits = [after for after, text in run.messages if re.search(r": \d+ hits", text)]
+    print(
+        f"    hits of the first query after {hits[0]:.2f} s, of the last after {hits[-1]:.2f} s", flush=True
+    )
+    for _, text in run.messages:
+        entry = json.loads(text) if text.startswith("{") else {}
         for stage, seconds in entry.get("stages", {}).items():
             print(f"    {stage:40s}{seconds:9.3f} s", flush=True)
 
@@ -129,7 +146,7 @@ class Mmseqs:
 
     def _run(self, module: str, *arguments: object) -> Run:
         command = [self._program, module, *map(str, arguments), "-v", "2"]
-        return timed(command, self._folder / f"{module}.log")
+        return timed(command)
 
     def build(self, fasta: Path) -> None:
         line("MMseqs2 createdb", self._run("createdb", fasta, self._folder / "targets"))
@@ -156,34 +173,41 @@ class Mmseqs:
                 "align", *databases, work / "filtered", work / "found", "--alignment-mode", 3,
                 *SETTINGS[2:], *threads,
             )  # fmt: skip
-            found = Run(filtered.seconds + aligned.seconds, max(filtered.peak_bytes, aligned.peak_bytes), "")
+            found = Run(filtered.seconds + aligned.seconds, max(filtered.peak_bytes, aligned.peak_bytes), [])
         table = self._run("convertalis", *databases, work / "found", self._folder / f"{name}.m8", *threads)
         return found, table
 
 
+def best(search: Callable[[], Run], repeats: int) -> Run:
+    """The fastest of some runs."""
+    return min((search() for _ in range(repeats)), key=lambda run: run.seconds)
+
+
 def on_device(options: argparse.Namespace, foldcli: Foldcli, one: Path) -> tuple[Run, list[str]]:
     """All searches of ours on the chosen device: that of all queries, and the names of its equals."""
-    queries, device = options.queries, options.device
+    queries, device, repeats = options.queries, options.device, options.repeats
     line("first start ever", foldcli.search("first", queries, device))
-    second = foldcli.search("second", queries, device)
-    line("second start", second)
-    alone = min((foldcli.search("one", one, device) for _ in range(options.repeats)), key=lambda r: r.seconds)
+    line("second start", foldcli.search("second", queries, device))
+    alone = best(lambda: foldcli.search("one", one, device), repeats)
     line(f"one query ({len(next(iter(read_fasta(one))).sequence)} residues)", alone)
     stages(alone)
-    every = min(
-        (foldcli.search("all", queries, device) for _ in range(options.repeats)), key=lambda r: r.seconds
-    )
-    line(f"all queries, {device}", every, f"best of {options.repeats}")
+    every = best(lambda: foldcli.search("all", queries, device), repeats)
+    line(f"all queries, {device}", every)
     stages(every)
-    names = ["all", "first", "second"]
+    names = ["first", "second", "all"]
+
+    def compared(name: str, label: str, search: Callable[[], Run]) -> None:
+        run = best(search, repeats)
+        line(f"all queries, {label}", run, f"{every.seconds / run.seconds:.2f} × the speed of {device}")
+        stages(run)
+        names.append(name)
+
+    quarter = foldcli.database_bytes // 4
+    label = f"streamed through {quarter / 2**20:.0f} MiB"
+    compared("streamed", label, lambda: foldcli.search("streamed", queries, device, quarter))
     for devices in options.devices:
         name = devices.replace(":", "_").replace(",", "_")
-        several = min(
-            (foldcli.search(name, queries, devices) for _ in range(options.repeats)), key=lambda r: r.seconds
-        )
-        line(f"all queries, {devices}", several, f"{every.seconds / several.seconds:.2f} × {device}")
-        stages(several)
-        names.append(name)
+        compared(name, devices, lambda d=devices, n=name: foldcli.search(n, queries, d))  # type: ignore[misc]
     return every, names
 
 
@@ -210,9 +234,7 @@ def main() -> None:
         middle = records[len(records) // 2]
         one.write_text(f">{middle.header}\n{middle.sequence}\n")
         command = [sys.executable, "-m", "foldcli", "createdb", str(fasta), "-o", str(database)]
-        line(
-            "foldcli createdb", timed([*command, "--threads", str(options.threads)], folder / "createdb.log")
-        )
+        line("foldcli createdb", timed([*command, "--threads", str(options.threads)]))
 
         foldcli = Foldcli(folder, database, options.threads)
         every, names = on_device(options, foldcli, one)

@@ -35,6 +35,8 @@ def page() -> str:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         parts.append(_section(command, f"foldcli {name}"))
+        if isinstance(command, click.Group):
+            parts += [_section(each, f"foldcli {name} {own}") for own, each in command.commands.items()]
     return "\n".join(parts)
 
 

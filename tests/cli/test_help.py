@@ -31,7 +31,10 @@ def test_version_is_bare() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{VERSION}\n", "")
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), *((name, "--help") for name in COMMANDS)])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("--version",), *((name, "--help") for name in COMMANDS), ("bench", "gapless", "--help")],
+)
 def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert not loaded_after(*arguments) & {"torch", "numba", "numpy", "Bio", "gemmi"}
 
@@ -47,9 +50,12 @@ def test_the_listed_line_is_the_commands_own(name: str) -> None:
 def test_every_option_says_what_it_does(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            assert parameter.help, f"{name} {parameter.opts}"
+    commands = command.commands.values() if isinstance(command, click.Group) else [command]
+    for each in commands:
+        assert each.help
+        for parameter in each.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{each.name} {parameter.opts}"
 
 
 def test_the_reference_page_is_up_to_date(root: Path) -> None:

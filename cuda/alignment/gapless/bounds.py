@@ -49,9 +49,9 @@ class GaplessBounds:
         self._device, self._cache = Device.current(), cache
         length = len(profile)
         if launch is None:
-            table = self._device.name, self._device.shared_bytes
-            tiles = -(-length // max(widest(*table, "bounds"), 1))
-            launch = choose_launch(-(-length // tiles), *table, "bounds")
+            table = self._device.name, self._device.shared_bytes, "bounds", cache
+            tiles = -(-length // max(widest(*table), 1))
+            launch = choose_launch(-(-length // tiles), *table)
         if int(profile.max()) > LARGEST:
             launch = None
         if launch is not None and launch.layout.tile < length:

@@ -77,7 +77,9 @@ class GaplessFilter:
             if kind == "listed":
                 launch = list_launch(length, device.shared_bytes)
             else:
-                launch = self._asked or choose_launch(length, device.name, device.shared_bytes)
+                launch = self._asked or choose_launch(
+                    length, device.name, device.shared_bytes, "exact", self._cache
+                )
             packed = None
             if launch is not None and self._fits:
                 variant = Variant(kind, launch.layout, self._arithmetic, device.integer_maximum)

@@ -1,9 +1,10 @@
-"""Which launch a query gets, as measured per GPU; an unknown GPU takes the default."""
+"""Which launch a query gets: as measured on this machine, else on such a GPU, else what does for any."""
 
 import json
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 from cuda.alignment.gapless.layout import Layout
@@ -27,16 +28,35 @@ class Launch:
     blocks: int
 
 
+def own_table(device: str, kernels: Path) -> Path:
+    """Where this machine's own table for a GPU is looked for.
+
+    Args:
+        device: the GPU's name as the driver gives it, such as "NVIDIA H200".
+        kernels: folder of compiled kernels.
+    """
+    return kernels / "tuning" / f"{_name(device)}.json"
+
+
+def _name(device: str) -> str:
+    return device.lower().replace(" ", "_")
+
+
 @cache
-def launch_table(device: str = DEFAULT, kernel: Filter = "exact") -> dict[int, Launch]:
+def launch_table(
+    device: str = DEFAULT, kernel: Filter = "exact", kernels: Path | None = None
+) -> dict[int, Launch]:
     """Launches by the longest query that each is for, ascending.
 
     Args:
         device: the GPU's name as the driver gives it, such as "NVIDIA H200".
         kernel: exact scores, from entries of two bytes, or bounds, from entries of one.
+        kernels: folder of compiled kernels, in which there may be a table of this machine's own.
     """
     folder = resources.files("cuda.alignment.gapless") / "tuning"
-    path = folder / f"{device.lower().replace(' ', '_')}.json"
+    path = own_table(device, kernels) if kernels is not None else None
+    if path is None or not path.is_file():
+        path = folder / f"{_name(device)}.json"
     if not path.is_file():
         path = folder / f"{DEFAULT}.json"
     entry_bytes = 1 if kernel == "bounds" else 2
@@ -49,20 +69,20 @@ def launch_table(device: str = DEFAULT, kernel: Filter = "exact") -> dict[int, L
 
 
 def choose_launch(
-    query_length: int, device: str, shared_bytes: int, kernel: Filter = "exact"
+    query_length: int, device: str, shared_bytes: int, kernel: Filter = "exact", kernels: Path | None = None
 ) -> Launch | None:
     """The launch for a query; None if no tile holds it, or none that fits in so much shared memory."""
-    for longest, launch in launch_table(device, kernel).items():
+    for longest, launch in launch_table(device, kernel, kernels).items():
         if query_length <= longest and launch.layout.table_bytes <= shared_bytes:
             return launch
     return None
 
 
-def widest(device: str, shared_bytes: int, kernel: Filter = "exact") -> int:
+def widest(device: str, shared_bytes: int, kernel: Filter = "exact", kernels: Path | None = None) -> int:
     """Columns of the longest query that `choose_launch` has a launch for; 0 if there is none at all."""
     fitting = [
         longest
-        for longest, launch in launch_table(device, kernel).items()
+        for longest, launch in launch_table(device, kernel, kernels).items()
         if launch.layout.table_bytes <= shared_bytes
     ]
     return max(fitting, default=0)

@@ -1,0 +1,91 @@
+"""`foldcli bench`: how fast this machine is, and the launches of GPU kernels that are fastest on it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from foldcli import options
+
+_LENGTHS = 128, 256, 512, 1024, 2048
+
+
+class LengthsType(click.ParamType):
+    """click type of `--lengths 128,256`."""
+
+    name = "N,N,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        numbers = value.split(",")
+        if not all(number.isdecimal() and int(number) for number in numbers):
+            self.fail(f"expected query lengths such as 128,256, got {value!r}", param, ctx)
+        return tuple(sorted(set(map(int, numbers))))
+
+
+@click.group("bench")
+def command() -> None:
+    """Measure this machine, and tune GPU kernels for it."""
+
+
+@command.command("gapless")
+@click.option("--tune", is_flag=True, help="Find the fastest launches and keep them for searches.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_default="where searches look for it, under $FOLDCLI_CACHE",
+    help="With --tune: the file of the launch table.",
+)
+@click.option(
+    "--lengths",
+    type=LengthsType(),
+    show_default="128,256,512,1024,2048; with --tune those of the launch table",
+    help="Query lengths.",
+)
+@click.option("--gpu", type=click.IntRange(0), default=0, show_default=True, help="Number of the GPU.")
+@options.logging_options
+def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: int) -> None:
+    """Time the gapless filter on a GPU by query length.
+
+    Prints T cells (10¹² query residues × target residues) per second of both kernels, upper bounds and exact
+    scores, and their share of what shared memory could serve at two bytes a cell.
+
+    With --tune, every launch that may suit is tried, which takes minutes, and the table of the fastest is
+    printed and kept. Searches take a GPU's table from $FOLDCLI_CACHE/kernels/tuning, else the one that came
+    with foldcli.
+    """
+    if out is not None and not tune:
+        raise click.UsageError("-o goes with --tune.")
+    from foldcli.logs import logger
+    from foldcli.paths import cache_dir
+    from msa.atomic import atomic_write
+    from msa.errors import MissingError
+    from msa.gpu.devices import GpuUnavailable, find_gpu
+
+    try:
+        found = find_gpu(gpu)
+    except GpuUnavailable as error:
+        raise MissingError(error.reason, "foldcli bench gapless needs an NVIDIA GPU.") from error
+    from msa.gpu.gapless_bench import GaplessBench
+
+    bench = GaplessBench(found, cache_dir() / "kernels")
+    if tune:
+        table = bench.tuned(lengths or (), lambda line: logger.info("%s", line))
+        click.echo(table, nl=False)
+        path = out or bench.table_path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as stream:
+            stream.write(table)
+        logger.info("written to %s; searches on this machine read %s", path, bench.table_path)
+        return
+    wall = bench.wall()
+    click.echo(f"{found.name}, shared memory at two bytes a cell: {wall:.1f} T cells/s")
+    click.echo(f"{'query':>8}{'bounds':>10}{'of it':>8}{'exact':>10}{'of it':>8}")
+    for length in lengths or _LENGTHS:
+        speed = bench.speed(length)
+        parts = [f"{rate:10.2f}{rate / wall:8.2f}" for rate in (speed.bounds, speed.exact)]
+        click.echo(f"{length:8}{''.join(parts)}")

@@ -1,0 +1,44 @@
+"""`foldcli bench` as a user runs it, on a machine without a GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def bench(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "foldcli", "bench", "gapless", *arguments]
+    environment = os.environ | {"FOLDCLI_CACHE": str(cache)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--tune",), ("--gpu", "3", "--lengths", "128")])
+def test_without_a_gpu_it_says_why(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    from msa.gpu.devices import GpuUnavailable, find_gpu
+
+    try:
+        find_gpu()
+    except GpuUnavailable as error:
+        reason = error.reason
+    else:
+        pytest.skip("this machine has a GPU")
+    result = bench(*arguments, cache=tmp_path)
+    assert (result.returncode, result.stdout) == (4, "")
+    assert result.stderr == f"foldcli: error: {reason}\nfoldcli bench gapless needs an NVIDIA GPU.\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-o", "table.json"), "-o goes with --tune"),
+        (("--lengths", "128,x"), "expected query lengths such as 128,256, got '128,x'"),
+        (("--lengths", "0"), "expected query lengths"),
+        (("--gpu", "-1"), "--gpu"),
+    ],
+)
+def test_usage(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    result = bench(*arguments, cache=tmp_path)
+    assert result.returncode == 2 and said in result.stderr and "Traceback" not in result.stderr
