@@ -1,8 +1,10 @@
 """Which engine does a search: the CPU or GPUs, chosen once."""
 
+import contextlib
 import ctypes
+import gc
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,6 +54,27 @@ def choose_engine(
         return _cpu()
     # the driver takes a fifth of a second for what it does first; numba's import, which comes next, is Python
     threading.Thread(target=_open_contexts, args=(choice.gpus,), daemon=True).start()
+    # what is imported stays: a sixth of the time would go into looking for what can go
+    with _without_collection():
+        return _gpus(choice, notice, compiling) or _cpu()
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _gpus(
+    choice: EngineChoice, notice: Callable[[str], None], compiling: Callable[[int, int], None]
+) -> Engine | None:
+    """The engine on GPUs; None, which has been said, if none can be used and none was asked for."""
     from msa.gpu.devices import GpuUnavailable, find_gpu, has_nvidia_hardware
 
     try:
@@ -68,7 +91,7 @@ def choose_engine(
             raise
         if has_nvidia_hardware():
             notice(f"searching on the CPU: {error.reason}")
-        return _cpu()
+        return None
     from msa.gpu.engine import GpuEngine, GpuSettings
 
     settings = GpuSettings(choice.kernels, choice.share)

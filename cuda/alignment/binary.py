@@ -159,12 +159,12 @@ class _Launch:
 
 
 @cache
-def _sources() -> bytes:
-    """A digest of all that kernels are made from, beside what is generated."""
-    digest = hashlib.sha256()
+def sources_digest() -> str:
+    """A digest of all that kernels are made from, queries and GPU apart: our sources and the compiler."""
+    digest = hashlib.sha256(_versions().encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
-    return digest.digest()
+    return digest.hexdigest()[:16]
 
 
 @cache
@@ -189,8 +189,8 @@ def binary_path(
 ) -> Path:
     """Where the machine code of a kernel is kept for GPUs of a compute capability."""
     module = function.__module__
-    made_from = f"{module} {function.__qualname__} {signature} {launch_bounds} {capability} {_versions()}"
-    digest = hashlib.sha256(made_from.encode() + _sources()).hexdigest()[:16]
+    made_from = f"{module} {function.__qualname__} {signature} {launch_bounds} {sources_digest()}"
+    digest = hashlib.sha256(made_from.encode()).hexdigest()[:16]
     return folder / f"{function.__name__}_sm{capability[0]}{capability[1]}_{digest}{_SUFFIX}"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda.alignment import assembly, intrinsics
-from cuda.alignment.binary import BinaryKernel, binary_path, load_binary, save_binary
+from cuda.alignment.binary import BinaryKernel, binary_path, load_binary, save_binary, sources_digest
 
 _lock = threading.Lock()
 
@@ -90,10 +90,29 @@ def kept_only() -> Iterator[None]:
 
 
 def _capability() -> tuple[int, int]:
-    from numba import cuda
     from numba.core import config
 
-    return (0, 0) if config.ENABLE_CUDASIM else tuple(cuda.get_current_device().compute_capability)
+    if config.ENABLE_CUDASIM:
+        return 0, 0
+    from cuda.bindings import driver
+
+    result, device = driver.cuCtxGetDevice()
+    # a thread that has not asked numba for anything yet has no context
+    return _capability_of(int(device) if result == driver.CUresult.CUDA_SUCCESS else -1)
+
+
+@cache
+def _capability_of(device: int) -> tuple[int, int]:
+    from numba import cuda
+
+    chosen = cuda.get_current_device() if device < 0 else cuda.gpus[device]
+    return tuple(chosen.compute_capability)
+
+
+def kernels_identity() -> str:
+    """Changes with all that kernels for the current GPU are made from, queries apart."""
+    capability = _capability()
+    return f"sm{capability[0]}{capability[1]}_{sources_digest()}"
 
 
 def compiled_kernel(function: Callable[..., Any], signature: Any, launch_bounds: tuple[int, int]) -> Any:

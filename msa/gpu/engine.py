@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from cuda.alignment.compiled import keep_in
 from msa.candidates import Candidates, Wanted
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
+from msa.gpu.compiling import Compiling
 from msa.gpu.devices import Gpu
 from msa.gpu.group import Group, Request
-from msa.gpu.kernels import Compiling
-from msa.gpu.worker import GpuSettings, Limits, Worker
+from msa.gpu.limits import Limits
+from msa.gpu.worker import GpuSettings, Worker
 
 if TYPE_CHECKING:
     from msa.search_settings import SearchSettings
@@ -32,6 +32,9 @@ _UNDER_WAY = 3
 _BATCH, _BATCH_RESIDUES = 24, 6144
 """Queries and their residues in a batch when the database stays on the GPU: there is a batch for the host to
 handle soon after the start, and little left to do after the last was filtered."""
+
+_FEWEST, _STREAMED_FEWEST = 4, 48
+"""Queries of a batch that is not parted any more at the end; fewer are not worth a copy of the database."""
 
 _STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 16384
 """The same when it passes through: filtering a residue then takes some eight times as long as copying it."""
@@ -60,7 +63,6 @@ class GpuEngine:
     def __init__(
         self, gpus: Sequence[Gpu], settings: GpuSettings, compiling: Callable[[int, int], None] = _silent
     ) -> None:
-        keep_in(settings.kernels)
         kernels = Compiling(settings.kernels, compiling)
         self._workers = [Worker(gpu, settings, kernels) for gpu in gpus]
         self._groups: list[Group] = []
@@ -101,8 +103,8 @@ class GpuEngine:
                 scored(done)
             return found
 
-        # a thread that launches kernels gives the interpreter away at each, and has it back when the next turn
-        # comes: with Python's 5 ms, one launch in 5 ms while another thread works
+        # a thread gives the interpreter away at each launch and has it back at its next turn: with Python's
+        # 5 ms, that is one launch in 5 ms while another thread works
         turn = sys.getswitchinterval()
         sys.setswitchinterval(_TURN_SECONDS)
         begun = 0
@@ -166,5 +168,9 @@ def _batches(
             batch, residues = [], 0
         batch.append(query)
         residues += len(query.codes)
-    if batch:
-        yield batch, False
+    # the last in ever smaller ones: what is done after the filter has ended is done for few queries
+    while batch:
+        fewest = _FEWEST if all(group.stays for group in groups) else _STREAMED_FEWEST
+        few = len(batch) if len(batch) <= fewest else -(-len(batch) // 2)
+        yield batch[:few], few < len(batch)
+        batch = batch[few:]

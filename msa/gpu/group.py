@@ -5,15 +5,20 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cuda.alignment.gotoh import Alignments
 from msa.candidates import Candidates, Wanted, merge_best, wanted_of
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
-from msa.gpu.worker import Found, Limits, Worker
+from msa.gpu.limits import Limits
+from msa.gpu.worker import Worker
 from msa.local_alignment import LocalAlignment
+
+if TYPE_CHECKING:
+    from cuda.alignment.gotoh import Alignments
+    from msa.gpu.filtering import Found
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,9 @@ class Group:
 
     def _candidates(self, request: Request, found: "Sequence[Future[Found]]") -> list[Candidates]:
         parts = [filtered.result().wait() for filtered in found]
+        # not before: the filter's own imports come first
+        from msa.gpu.alignment import Alignment
+
         if request.stopped.is_set():
             return []
         chosen = [
@@ -87,7 +95,7 @@ class Group:
         holders = np.searchsorted([end for _, end in self._parts], places, side="right")
         shares = [np.flatnonzero(holders == number) for number in range(len(self._workers))]
         work = [
-            worker.align(request.queries, owners[share], places[share], request.gaps)
+            Alignment(worker, request.queries, owners[share], places[share], request.gaps)
             for worker, share in zip(self._workers, shares, strict=True)
         ]
         scores = np.zeros(len(places), np.int32)
@@ -112,7 +120,7 @@ class Group:
         return result
 
 
-def _local(aligned: Alignments) -> list[LocalAlignment]:
+def _local(aligned: "Alignments") -> list[LocalAlignment]:
     """What was found on a GPU, its positions from 1."""
     columns = (aligned.found[:, :7] + np.array([0, 1, 1, 1, 1, 0, 0], np.int32)).T.tolist()
     starts = aligned.starts.tolist()

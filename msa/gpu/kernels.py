@@ -1,7 +1,6 @@
-"""Which kernels a batch of queries needs, and the compiling of those that are not kept on the disk yet."""
+"""Which kernels queries need."""
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +9,7 @@ import numpy as np
 
 from cuda.alignment.best.kernel import SIGNATURES as BEST
 from cuda.alignment.best.kernel import THREADS as BEST_THREADS
-from cuda.alignment.compiled import NotKept, compiled_kernel, kept_only
+from cuda.alignment.compiled import compiled_kernel
 from cuda.alignment.gapless.device import Device, ready
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.launch_table import choose_launch, list_launch, widest
@@ -19,68 +18,30 @@ from cuda.alignment.gotoh.kernel import pack_runs_kernel, row_kernel, walk_kerne
 from cuda.alignment.gotoh.shapes import available_shapes, narrowest
 from cuda.alignment.gotoh.sorting import SIGNATURES as SORTING
 from cuda.alignment.gotoh.sorting import sorting_kernel
-
-Progress = Callable[[int, int], None]
-"""(kernels compiled, kernels to be compiled), as far as is known."""
-
-Load = Callable[[], object]
+from msa.gpu.compiling import Load
 
 
-class Compiling:
-    """Compiles kernels before they are used, and says so; one for all GPUs.
+def filter_kernels(lengths: Sequence[int], folder: Path) -> list[Load]:
+    """What the filter needs on the current GPU for queries of these lengths."""
+    best: dict[Any, Any] = BEST
+    loads: list[Load] = [
+        partial(compiled_kernel, kernel, signature, (BEST_THREADS, 1)) for kernel, signature in best.items()
+    ]
+    for length in lengths:
+        loads += _gapless(length, folder)
+    return loads
 
-    Args:
-        folder: of compiled kernels.
-        progress: called when there are kernels to compile, and after each.
-    """
 
-    def __init__(self, folder: Path, progress: Progress) -> None:
-        self._folder, self._progress = folder, progress
-        self._lock = threading.Lock()
-        self._done = self._needed = 0
-
-    def for_filter(self, lengths: Iterable[int]) -> None:
-        """Make the filter's kernels for queries of these lengths."""
-        best: dict[Any, Any] = BEST
-        loads: list[Load] = [
-            partial(compiled_kernel, kernel, signature, (BEST_THREADS, 1))
-            for kernel, signature in best.items()
-        ]
-        for length in sorted(set(lengths)):
-            loads += _gapless(length, self._folder)
-        self._make(loads)
-
-    def for_alignment(self, lengths: Sequence[int]) -> None:
-        """Make the kernels that align a batch of queries of these lengths."""
-        shapes, every = available_shapes(), np.array(sorted(set(lengths)))
-        needed: list[Load] = [walk_kernel, pack_runs_kernel]
-        needed += [partial(sorting_kernel, kernel) for kernel in SORTING]
-        kinds: list[tuple[Any, Any]] = [("packed", shapes.swift), ("traced", shapes.wide)]
-        for kind, of_kind in kinds:
-            places = np.unique(narrowest(of_kind, every)).tolist() if of_kind else []
-            needed += [partial(row_kernel, kind, of_kind[place], self._folder) for place in places]
-        self._make(needed)
-
-    def _make(self, loads: Sequence[Load]) -> None:
-        missing = []
-        with kept_only():
-            for load in loads:
-                try:
-                    load()
-                except NotKept:
-                    missing.append(load)
-        if not missing:
-            return
-        self._count(needed=len(missing))
-        for load in missing:
-            load()
-            self._count(done=1)
-
-    def _count(self, done: int = 0, needed: int = 0) -> None:
-        with self._lock:
-            self._done += done
-            self._needed += needed
-            self._progress(self._done, self._needed)
+def alignment_kernels(lengths: Sequence[int], folder: Path) -> list[Load]:
+    """What alignments need on the current GPU for queries of these lengths, as long as they are few."""
+    shapes = available_shapes()
+    loads: list[Load] = [walk_kernel, pack_runs_kernel]
+    loads += [partial(sorting_kernel, kernel) for kernel in SORTING]
+    kinds: list[tuple[Any, Any]] = [("packed", shapes.swift), ("traced", shapes.wide)]
+    for kind, of_kind in kinds:
+        places = np.unique(narrowest(of_kind, np.array(lengths))).tolist() if of_kind else []
+        loads += [partial(row_kernel, kind, of_kind[place], folder) for place in places]
+    return loads
 
 
 def _gapless(length: int, folder: Path) -> Iterator[Load]:

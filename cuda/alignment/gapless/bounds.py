@@ -14,11 +14,16 @@ from cuda.alignment.gapless.border import (
     launches_over,
 )
 from cuda.alignment.gapless.byte_table import LARGEST, byte_table, slack
-from cuda.alignment.gapless.device import Device, Uploaded, ready, stream_state
+from cuda.alignment.gapless.device import Device, Uploaded, as_words, ready, stream_state
 from cuda.alignment.gapless.generator import UNBOUNDED, Kind, Variant
 from cuda.alignment.gapless.launch import check_profile
 from cuda.alignment.gapless.launch_table import Launch, bordered, choose_launch, widest
 from cuda.alignment.gapless.layout import BYTE
+
+LONG = 4096
+"""Residues from which a target is shared by groups of lanes, …"""
+LONG_IN_QUERIES = 16
+"""… and how many queries long it has to be: each group starts a query before its share."""
 
 __all__ = ["UNBOUNDED", "GaplessBounds"]
 
@@ -52,6 +57,8 @@ class GaplessBounds:
         if launch is not None and launch.layout.tile < length:
             launch = bordered(launch)
         self._launch = launch
+        self._overlap = np.int32((length + 3) // 4 * 4)
+        self._long_from = np.int32(max(LONG, LONG_IN_QUERIES * length))
         self._slack = np.int32(slack(profile))
         self._tables: list[Uploaded] = []
         if launch is not None:
@@ -85,10 +92,10 @@ class GaplessBounds:
         kind: Kind = "bounds" if len(self._tables) == 1 else "bordered"
         variant = Variant(kind, self._launch.layout, BYTE, self._device.integer_maximum)
         launch = ready(variant, self._launch, self._cache, self._device).on(stream)
-        targets = residues.view(np.int32), offsets, lengths, state.work
+        targets = as_words(residues), offsets, lengths, state.work
         tables = [table.on(stream) for table in self._tables]
         if kind == "bounds":
-            launch(tables[0], *targets, bounds, self._slack)
+            launch(tables[0], *targets, bounds, self._slack, self._long_from, self._overlap)
             return
         border = border_words(state, residues.size)
         for from_byte, to_byte in launches_over(residues.size, border.size):

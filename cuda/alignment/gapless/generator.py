@@ -9,7 +9,8 @@ where its score goes:
 
     exact     all targets, longest first; scores that reach the limit are flagged
     listed    stretches of listed targets (cuda/alignment/gapless/stretches.py), flagged likewise
-    bounds    all targets; a score that reaches the limit is UNBOUNDED
+    bounds    all targets; a score that reaches the limit is UNBOUNDED. Long ones are shared by the groups of
+              a warp: one would still be at work when all others are done
     bordered  bounds of one tile of a longer query: the last column of the tile before comes from global
               memory, and this tile's goes there
 """
@@ -25,6 +26,7 @@ UNBOUNDED = 2**15 - 1
 """Instead of a bound that the kernel cannot vouch for."""
 
 _RESET: dict[Kind, str] = {"listed": "\n            stretches[0] = 0"}
+_WARP = 32
 _ROWS_PER_WORD = 4
 # chains of running maxima: one would wait for itself
 _CHAINS = 4
@@ -83,7 +85,7 @@ class Variant:
 _ARGUMENTS: dict[Kind, str] = {
     "exact": "flagged, scores",
     "listed": "flagged, scores, listed, stretches, stretch, overlap",
-    "bounds": "bounds, slack",
+    "bounds": "bounds, slack, long_from, overlap",
     "bordered": "bounds, slack, border, first_tile, from_byte, to_byte",
 }
 
@@ -92,7 +94,17 @@ _ARGUMENTS: dict[Kind, str] = {
 _RANGE: dict[Kind, str] = {
     "exact": "begin, end = 0, lengths.size",
     "listed": "count = stretches[0]",
-    "bounds": "begin, end = 0, lengths.size",
+    "bounds": """
+end = np.int32(lengths.size)
+short_end = np.int32(0)
+high = end
+while short_end < high:
+    middle = np.int32((short_end + high) >> 1)
+    if lengths[middle] < long_from:
+        short_end = np.int32(middle + 1)
+    else:
+        high = middle
+""",
     "bordered": """
 begin, end = np.int64(0), np.int64(offsets.size)
 high = end
@@ -125,7 +137,25 @@ if valid:
 
 _TAKE: dict[Kind, str] = {
     "exact": _TAKE_TARGETS,
-    "bounds": _TAKE_TARGETS,
+    "bounds": """
+split = taken < end - short_end
+target = np.int32(end - 1 - taken)
+if not split:
+    last = np.int32(short_end - 1 - (taken - (end - short_end)) * {groups})
+    if last < 0:
+        break
+    target = np.int32(last - group)
+valid = target >= 0
+if valid:
+    length = lengths[target]
+    start = np.uint64(offsets[target] >> 2)
+    if split:
+        # each group takes a part, and the rows before in which an alignment that ends in it can start
+        part = (length // {groups} + 4) & ~3
+        before = max(part * group - overlap, 0)
+        length = np.int32(max(min(length, part * (group + 1)) - before, 0))
+        start += np.uint64(before >> 2)
+""",
     "bordered": _TAKE_TARGETS
     + """
 column = np.int32(0)
@@ -168,7 +198,8 @@ if cuda.atomic.max(scores, place, score) < {limit} and score >= {limit}:
 """,
     "bounds": """
 score = score + slack
-bounds[target] = score if score < {limit} else {unbounded}
+if not split or lane == 0:
+    bounds[target] = score if score < {limit} else {unbounded}
 """,
     "bordered": """
 score = np.int32(score + slack)
@@ -236,13 +267,18 @@ def _reduce_lines(variant: Variant) -> list[str]:
     while distance < variant.layout.lanes:
         lines.append(f"score = max(score, shuffle_xor(score, {distance}))")
         distance *= 2
+    if variant.kind == "bounds" and distance < _WARP:
+        lines.append("if split:")
+        while distance < _WARP:
+            lines.append(f"    score = max(score, shuffle_xor(score, {distance}))")
+            distance *= 2
     return lines
 
 
 def _longest_lines(layout: Layout) -> list[str]:
     """The most residues of a group of the warp."""
     lines, distance = ["longest = length"], layout.lanes
-    while distance < layout.lanes * layout.groups:
+    while distance < _WARP:
         lines.append(f"longest = max(longest, shuffle_xor(longest, {distance}))")
         distance *= 2
     return lines

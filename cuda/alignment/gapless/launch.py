@@ -123,7 +123,7 @@ class GaplessFilter:
         if packed is not None:
             state = stream_state(self._device, stream)
             packed.kernel.on(stream)(
-                packed.table.on(stream), residues.view(np.int32), offsets, lengths, state.work,
+                packed.table.on(stream), as_words(residues), offsets, lengths, state.work,
                 state.counters("flagged", lengths.size + 1), scores,
             )  # fmt: skip
         if packed is None or self._flags:
@@ -155,7 +155,7 @@ class GaplessFilter:
                 listed, lengths, stretch, stretches, scores
             )
             packed.kernel.on(stream)(
-                packed.table.on(stream), residues.view(np.int32), offsets, lengths, state.work,
+                packed.table.on(stream), as_words(residues), offsets, lengths, state.work,
                 state.counters("flagged", lengths.size + 1), scores, listed, stretches, stretch, overlap,
             )  # fmt: skip
         if packed is None or self._flags:

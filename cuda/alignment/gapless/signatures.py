@@ -17,8 +17,9 @@ SIGNATURES = {
     # cuda/alignment/gapless/stretches.py makes them, none on return; residues of a stretch; residues to see
     # before it, at least the query's; both multiples of 4
     "listed": types.void(*_COMMON, _WORDS, _WORDS, _WORDS, _WORDS, types.int32, types.int32),
-    # bounds int16 [n]; what to add to a maximum over every second pair (byte_table.py)
-    "bounds": types.void(*_COMMON, _BOUNDS, types.int32),
+    # bounds int16 [n]; what to add to a maximum over every second pair (byte_table.py); residues from which a
+    # target is shared by the groups of a warp; residues to see before a share, as for a stretch
+    "bounds": types.void(*_COMMON, _BOUNDS, types.int32, types.int32, types.int32),
     # border int32 [half of the residues that a launch may span], two halves a word; 1 for a query's first
     # tile; the launch takes targets that start at bytes from … to
     "bordered": types.void(*_COMMON, _BOUNDS, types.int32, _WORDS, types.int32, types.int64, types.int64),

@@ -295,6 +295,22 @@ def test_profiles_out_of_range_are_not_bounded(tmp_path: Path) -> None:
 
 
 @simulated
+@pytest.mark.parametrize(("lanes", "length"), [(4, 5), (4, 30), (8, 30), (16, 60), (32, 100)])
+def test_bounds_of_long_targets_shared_by_a_warp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: int, length: int
+) -> None:
+    from cuda.alignment.gapless import bounds
+
+    rng = np.random.default_rng(length)
+    targets = [random_target(rng, n) for n in (0, 3, 15, 16, 17, 33, 70)]
+    profile = rng.integers(-3, 8, (length, 32)).astype(np.int16)  # long alignments
+    for long_from in (1, 17):
+        monkeypatch.setattr(bounds, "LONG", long_from)
+        monkeypatch.setattr(bounds, "LONG_IN_QUERIES", 0)
+        assert_bounded(tmp_path, profile, targets, byte_launch(lanes, 8 if lanes < 32 else 4))
+
+
+@simulated
 def test_bounds_ignore_what_stands_after_a_target(tmp_path: Path) -> None:
     profile = np.full((40, 32), 3, np.int16)
     targets = [np.zeros(n, np.uint8) for n in (1, 2, 3, 5, 6)]
@@ -353,7 +369,7 @@ def test_rescoring_a_list(tmp_path: Path) -> None:
 
 
 @simulated
-@pytest.mark.parametrize("length", [5, 20, 130])
+@pytest.mark.parametrize("length", [5, 20, 50])
 def test_rescoring_long_targets_in_stretches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
@@ -361,9 +377,9 @@ def test_rescoring_long_targets_in_stretches(
 
     monkeypatch.setattr(launch, "LEAST_STRETCH", 16)
     rng = np.random.default_rng(length)
-    targets = [random_target(rng, n) for n in (15, 16, 17, 32, 33, 70, 300)]
+    targets = [random_target(rng, n) for n in (15, 16, 17, 32, 33, 70)]
     profile = rng.integers(-3, 9, (length, 32)).astype(np.int16)  # long alignments
-    assert_rescored(tmp_path, profile, targets, [6, 2, 3, 0, 4, 5, 1])
+    assert_rescored(tmp_path, profile, targets, [5, 2, 3, 0, 4, 1])
 
 
 @simulated
@@ -409,6 +425,20 @@ def test_launch_tables_hold_every_query(kernel: Any) -> None:
         assert choose_launch(2049, device, 2**18, kernel) is None
         assert choose_launch(2048, device, 2**15, kernel) is None
         assert 0 < widest(device, 2**15, kernel) < 2048 and widest(device, 0, kernel) == 0
+
+
+@pytest.mark.parametrize("kernel", ["exact", "bounds"])
+def test_tuning_tries_launches_that_hold_the_query(kernel: Any) -> None:
+    from cuda.alignment.gapless.device import Device
+    from cuda.alignment.gapless.tune import LENGTHS, launches
+
+    device = Device(0, "a GPU", (9, 0), 132, 227 * 2**10)
+    for length in LENGTHS[kernel]:
+        tried = list(launches(length, kernel, device))
+        assert tried and len(tried) == len(set(tried))
+        for launch in tried:
+            assert launch.layout.tile >= length
+            assert launch.blocks * launch.layout.table_bytes <= device.shared_bytes
 
 
 def test_lists_have_a_launch_for_every_query() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from msa.build import BuildSettings, build_database
 from msa.database import TargetDatabase
 from msa.fasta import FastaRecord
-from msa.gpu import engine, worker
+from msa.gpu import alignment, engine, filtering
 from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.engine import GpuEngine, GpuSettings
 from msa.gpu.memory import OutOfGpuMemory, allocate_on_gpu
@@ -79,8 +79,8 @@ class Failing:
 
 @contextmanager
 def failing(name: str, fails: Callable[[int, int], bool]) -> Iterator[list[int]]:
-    """`worker.name` that finds no memory where `fails` says so of the number of its call and of its pairs."""
-    real, calls = getattr(worker, name), []
+    """`alignment.name` that finds no memory where `fails` says so of its call's number and its pairs."""
+    real, calls = getattr(alignment, name), []
 
     def instead(queries: Any, targets: Any, pairs: Any, *arguments: Any, **keywords: Any) -> Any:
         calls.append(len(pairs))
@@ -88,11 +88,11 @@ def failing(name: str, fails: Callable[[int, int], bool]) -> Iterator[list[int]]
             raise OutOfGpuMemory(12345)
         return real(queries, targets, pairs, *arguments, **keywords)
 
-    setattr(worker, name, instead)
+    setattr(alignment, name, instead)
     try:
         yield calls
     finally:
-        setattr(worker, name, real)
+        setattr(alignment, name, real)
 
 
 def compare(name: str, gpus: int = 1, **how: Any) -> None:
@@ -109,8 +109,12 @@ def compare(name: str, gpus: int = 1, **how: Any) -> None:
 
 
 compare("kernels")
-for name in "QueryFilter", "BestTargets", "end_positions", "trace_paths":
-    setattr(worker, name, getattr(cpu_kernels, name))
+for module, *names in (
+    (filtering, "QueryFilter", "BestTargets"),
+    (alignment, "end_positions", "trace_paths"),
+):
+    for name in names:
+        setattr(module, name, getattr(cpu_kernels, name))
 compare("resident")
 compare("several chunks", most_chunk_bytes=1)
 compare("streamed", most_bytes=150)

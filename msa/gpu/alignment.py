@@ -1,0 +1,115 @@
+"""Alignment of a batch's queries to their candidates on one GPU, with less at a time when memory is short."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import cuda
+
+from cuda.alignment.gotoh import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
+from msa.engine import QueryProfile
+from msa.gpu.devices import GpuUnavailable
+from msa.gpu.gather import gathered
+from msa.gpu.memory import OutOfGpuMemory, free_bytes, is_out_of_memory, release_unused
+from msa.gpu.worker import Worker
+
+_ALIGNMENT_BYTES = 2**30
+"""GPU memory for intermediate results."""
+_FEWEST_ALIGNMENT_BYTES = 2**20
+
+Result = TypeVar("Result")
+
+
+class Alignment:
+    """Alignments of a batch's queries to targets of one GPU: scores first, then the paths of some.
+
+    Args:
+        worker: the GPU.
+        queries: of a batch.
+        owners: int32 [n], index in the queries.
+        chosen: int64 [n], places in the database.
+        gaps: costs of a gap's first residue and each further one, half-bits.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        queries: Sequence[QueryProfile],
+        owners: np.ndarray,
+        chosen: np.ndarray,
+        gaps: tuple[int, int],
+    ) -> None:
+        self._worker, self._gaps = worker, gaps
+        self._queries = [Query(query.profile, query.codes) for query in queries]
+        self._owners, self._chosen = owners, chosen
+        self._ends = np.empty((0, 3), np.int32)
+
+    def scores(self) -> "Future[np.ndarray]":
+        """int32 [n], half-bits."""
+        return self._worker.submit(self._scores)
+
+    def paths(self, kept: np.ndarray) -> "Future[list[Alignments]]":
+        """The alignments of the pairs at some places, int64, one after the other; after `scores` is there."""
+        return self._worker.submit(lambda: self._paths(kept))
+
+    def _scores(self) -> np.ndarray:
+        self._worker.compiling.for_alignment([len(query.codes) for query in self._queries])
+
+        def score(places: np.ndarray, pairs: tuple[Any, Any, Any], how: dict[str, Any]) -> np.ndarray:
+            return end_positions(*pairs, **how)
+
+        pieces = self._in_pieces(np.arange(len(self._owners)), score)
+        self._ends = np.concatenate([self._ends, *pieces])
+        return self._ends[:, 0]
+
+    def _paths(self, kept: np.ndarray) -> list[Alignments]:
+        def trace(places: np.ndarray, pairs: tuple[Any, Any, Any], how: dict[str, Any]) -> Alignments:
+            return trace_paths(*pairs, self._ends[places], **how)
+
+        return list(self._in_pieces(kept, trace))
+
+    def _in_pieces(self, places: np.ndarray, work: Callable[..., Result]) -> Iterator[Result]:
+        """Do something with pairs, with fewer of them at a time when the GPU has not the memory."""
+        most, budget, first = len(places), _ALIGNMENT_BYTES, 0
+        worker = self._worker
+        while first < len(places):
+            piece = places[first : first + most]
+            try:
+                chosen = self._chosen[piece]
+                targets, which = self._targets(chosen)
+                pairs = Pairs(self._owners[piece], which, worker.targets.lengths[chosen])
+                how = {
+                    "gap_open": self._gaps[0],
+                    "gap_extend": self._gaps[1],
+                    "stream": worker.stream,
+                    "budget": budget,
+                    "kernels": worker.settings.kernels,
+                    "allocate": worker.settings.allocate,
+                }
+                result = work(piece, (self._queries, targets, pairs), how)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                if most <= 1 and budget <= _FEWEST_ALIGNMENT_BYTES:
+                    asked = error.asked if isinstance(error, OutOfGpuMemory) else 0
+                    raise GpuUnavailable(
+                        f"{worker.gpu.name} has no memory left for a single alignment: {asked} bytes are "
+                        f"asked for, {free_bytes()} are free"
+                    ) from error
+                most, budget = max(1, len(piece) // 2), max(_FEWEST_ALIGNMENT_BYTES, budget // 2)
+                release_unused()
+                continue
+            first += len(piece)
+            yield result
+
+    def _targets(self, chosen: np.ndarray) -> tuple[DeviceTargets, np.ndarray]:
+        """Where targets are on the GPU, and their places there, int64; a copy if need be."""
+        whole, stream = self._worker.whole, self._worker.stream
+        if whole is not None:
+            # the copy may not have ended yet when nothing has waited for it
+            whole.ready.wait(stream)
+            return DeviceTargets(whole.residues, whole.offsets, whole.lengths), chosen - whole.first
+        places, which = np.unique(chosen, return_inverse=True)
+        arrays = gathered(self._worker.targets, places)
+        return DeviceTargets(*(cuda.to_device(array, stream=stream) for array in arrays)), which

@@ -1,0 +1,97 @@
+"""Compiling kernels before they are needed, and saying so."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from msa.atomic import atomic_write
+
+Progress = Callable[[int, int], None]
+"""(kernels compiled, kernels to be compiled), as far as is known."""
+
+Load = Callable[[], object]
+"""Loads a kernel, or compiles it."""
+
+
+class Compiling:
+    """Compiles kernels before they are used, and says so; one for all GPUs.
+
+    A file beside the kernels lists the query lengths for which all have been made, as to look for each takes
+    longer than to load the few that the first query needs.
+
+    Args:
+        folder: of compiled kernels.
+        progress: called when there are kernels to compile, and after each.
+    """
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self._folder, self._progress = folder, progress
+        self._lock = threading.Lock()
+        self._done = self._needed = 0
+        self._made: dict[str, set[int]] | None = None
+
+    def for_filter(self, lengths: Iterable[int]) -> None:
+        """Make the filter's kernels for queries of these lengths."""
+        new = self._new("filter", lengths)
+        if not new:
+            return
+        from msa.gpu.kernels import filter_kernels
+
+        self._make("filter", new, filter_kernels(new, self._folder))
+
+    def for_alignment(self, lengths: Iterable[int]) -> None:
+        """Make the kernels that align queries of these lengths."""
+        new = self._new("alignment", lengths)
+        if not new:
+            return
+        from msa.gpu.kernels import alignment_kernels
+
+        self._make("alignment", new, alignment_kernels(new, self._folder))
+
+    def _new(self, stage: str, lengths: Iterable[int]) -> list[int]:
+        """Those lengths for which kernels may be missing."""
+        from cuda.alignment.compiled import keep_in
+
+        keep_in(self._folder)
+        with self._lock:
+            if self._made is None:
+                self._made = {"filter": set(), "alignment": set()}
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    kept = json.loads(self._list().read_text())
+                    self._made = {name: set(map(int, kept[name])) for name in self._made}
+            return sorted(set(lengths) - self._made[stage])
+
+    def _list(self) -> Path:
+        from cuda.alignment.compiled import kernels_identity
+
+        return self._folder / f"made_{kernels_identity()}.json"
+
+    def _make(self, stage: str, lengths: Sequence[int], loads: Sequence[Load]) -> None:
+        from cuda.alignment.compiled import NotKept, kept_only
+
+        missing = []
+        with kept_only():
+            for load in loads:
+                try:
+                    load()
+                except NotKept:
+                    missing.append(load)
+        if missing:
+            self._count(needed=len(missing))
+        for load in missing:
+            load()
+            self._count(done=1)
+        with self._lock, contextlib.suppress(OSError):
+            assert self._made is not None
+            self._made[stage].update(lengths)
+            content = {name: sorted(made) for name, made in self._made.items()}
+            with atomic_write(self._list()) as stream:
+                json.dump(content, stream)
+
+    def _count(self, done: int = 0, needed: int = 0) -> None:
+        with self._lock:
+            self._done += done
+            self._needed += needed
+            self._progress(self._done, self._needed)
