@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment.compiled import compiled_kernel
-from cuda.alignment.gapless.device import Device, Ready, Uploaded, ready, stream_state
+from cuda.alignment.gapless.device import Device, Ready, Uploaded, as_words, ready, stream_state
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.launch_table import Launch, choose_launch, list_launch
 from cuda.alignment.gapless.layout import ARITHMETICS, BYTE, HALF, Arithmetic
