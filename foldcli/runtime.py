@@ -75,12 +75,16 @@ def search_engine(device: str, share: float = 0.9) -> "Engine":
 
     # a short query's alignment is a small launch, which numba warns of at every shape
     warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
-    choice = EngineChoice(device, cache_dir() / "kernels", share, _most_gpu_bytes())
+    choice = EngineChoice(device, cache_dir() / "kernels", share, most_gpu_bytes())
     return choose_engine(choice, lambda line: logger.info("%s", line), CompilingBar())
 
 
-def _most_gpu_bytes() -> int | None:
-    """$FOLDCLI_GPU_MEMORY in bytes, None where it is not set."""
+def most_gpu_bytes() -> int | None:
+    """$FOLDCLI_GPU_MEMORY in bytes, None where it is not set.
+
+    Raises:
+        InputError: it is no size.
+    """
     text = os.environ.get("FOLDCLI_GPU_MEMORY", "")
     if not text:
         return None

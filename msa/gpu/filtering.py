@@ -21,6 +21,10 @@ LANES = 4
 that wait for each other: those of so many queries go side by side."""
 
 
+_MOST_ROWS, _ROW_BYTES = 16, 4 * 2**20
+"""Batches' results for which memory is taken at a time, and its bytes if there are several."""
+
+
 @dataclass(frozen=True)
 class _Rows:
     """Where the targets found for a batch in one chunk are written, and how they come back.
@@ -157,10 +161,17 @@ class Filter:
             if shape[0] >= queries and shape[1] == width:
                 del self._spare[place]
                 return rows
-        there = self._allocate(queries * width, np.dtype(np.int32))[: queries * width]
-        there = there.reshape(queries, width)
-        here = cuda.pinned_array((queries, width), np.int32)
-        return _Rows(there, [there[k] for k in range(queries)], here, cuda.event(), cuda.event())
+        # a streamed batch has some for each chunk: all at once, as the driver may wait for the GPU
+        size = queries * width
+        count = max(1, min(_MOST_ROWS, _ROW_BYTES // (4 * size)))
+        there = self._allocate(count * size, np.dtype(np.int32))[: count * size]
+        here = cuda.pinned_array((count, queries, width), np.int32)
+        for k in range(count):
+            part = there[k * size : (k + 1) * size].reshape(queries, width)
+            each = [part[q] for q in range(queries)]
+            rows = _Rows(part, each, here[k], cuda.event(), cuda.event())
+            self._spare.append(((queries, width), rows))
+        return self._spare.pop()[1]
 
     def take_back(self, found: Found) -> None:
         """Use a batch's memory again."""

@@ -2,11 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msa.statistics import PUBLISHED_GAP_COSTS, bit_score, evalue, gumbel_parameters
+from msa.statistics import PUBLISHED_GAP_COSTS, bit_score, evalue, evalues, gumbel_parameters
 
 DEFAULT = gumbel_parameters(11, 1)
 
@@ -59,3 +60,10 @@ def test_gap_costs_without_published_parameters_are_refused() -> None:
     assert (11, 1) in PUBLISHED_GAP_COSTS
     with pytest.raises(ValueError, match="11/3; there are 6/2"):
         gumbel_parameters(11, 3)
+
+
+def test_each_of_many_as_alone() -> None:
+    scores, lengths = np.array([1, 40, 90, 3000]), np.array([30, 11, 4000, 700])
+    together = evalues(scores, 76, lengths, 10**8, DEFAULT)
+    alone = [evalue(s, 76, n, 10**8, DEFAULT) for s, n in zip(scores.tolist(), lengths.tolist(), strict=True)]
+    assert together.tolist() == alone and evalues(scores[:0], 76, lengths[:0], 10**8, DEFAULT).shape == (0,)
