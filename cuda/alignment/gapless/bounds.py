@@ -20,10 +20,10 @@ from cuda.alignment.gapless.launch import check_profile
 from cuda.alignment.gapless.launch_table import Launch, bordered, choose_launch, widest
 from cuda.alignment.gapless.layout import BYTE
 
-LONG = 4096
-"""Residues from which a target is shared by groups of lanes, …"""
-LONG_IN_QUERIES = 16
-"""… and how many queries long it has to be: each group starts a query before its share."""
+SHARED = 1024
+"""Residues from which a target may be shared by the groups of a warp."""
+SHARED_IN_QUERIES = 8
+"""And how many queries long it must be: each group starts a query before its share."""
 
 __all__ = ["UNBOUNDED", "GaplessBounds"]
 
@@ -58,7 +58,7 @@ class GaplessBounds:
             launch = bordered(launch)
         self._launch = launch
         self._overlap = np.int32((length + 3) // 4 * 4)
-        self._long_from = np.int32(max(LONG, LONG_IN_QUERIES * length))
+        self._least_shared = max(SHARED, SHARED_IN_QUERIES * length)
         self._slack = np.int32(slack(profile))
         self._tables: list[Uploaded] = []
         if launch is not None:
@@ -91,11 +91,14 @@ class GaplessBounds:
         state = stream_state(self._device, stream)
         kind: Kind = "bounds" if len(self._tables) == 1 else "bordered"
         variant = Variant(kind, self._launch.layout, BYTE, self._device.integer_maximum)
-        launch = ready(variant, self._launch, self._cache, self._device).on(stream)
+        kernel = ready(variant, self._launch, self._cache, self._device)
+        launch = kernel.on(stream)
         targets = as_words(residues), offsets, lengths, state.work
         tables = [table.on(stream) for table in self._tables]
         if kind == "bounds":
-            launch(tables[0], *targets, bounds, self._slack, self._long_from, self._overlap)
+            # the longest come first: one that takes less than half of the whole time keeps nobody waiting
+            long_from = max(residues.size // kernel.groups // 2, self._least_shared)
+            launch(tables[0], *targets, bounds, self._slack, np.int32(long_from), self._overlap)
             return
         border = border_words(state, residues.size)
         for from_byte, to_byte in launches_over(residues.size, border.size):

@@ -158,6 +158,12 @@ class Ready:
     blocks: int
 
     @property
+    def groups(self) -> int:
+        """Targets that the GPU works on at once."""
+        blocks, threads = self.device.grid(self.blocks, self.launch.threads)
+        return blocks * threads // self.launch.layout.lanes
+
+    @property
     def spilled_bytes(self) -> int:
         """Local memory of a thread, which holds what registers do not: none in a kernel that is fast."""
         if config.ENABLE_CUDASIM:

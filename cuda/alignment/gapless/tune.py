@@ -23,7 +23,7 @@ LENGTHS: dict[Filter, tuple[int, ...]] = {
 }
 """Longest queries of the rows of a launch table: multiples of what 4, 8 and 16 lanes can hold."""
 
-_SHAPES = ((128, 4), (192, 2), (192, 3), (256, 2), (256, 3), (384, 2))
+_SHAPES = ((128, 4), (192, 2), (192, 3), (256, 2), (256, 3), (256, 4), (384, 2))
 _REGISTERS = 2**16
 # registers that a thread needs beside its cells, at the least
 _OVERHEAD = 34

@@ -304,9 +304,9 @@ def test_bounds_of_long_targets_shared_by_a_warp(
     rng = np.random.default_rng(length)
     targets = [random_target(rng, n) for n in (0, 3, 15, 16, 17, 33, 70)]
     profile = rng.integers(-3, 8, (length, 32)).astype(np.int16)  # long alignments
-    for long_from in (1, 17):
-        monkeypatch.setattr(bounds, "LONG", long_from)
-        monkeypatch.setattr(bounds, "LONG_IN_QUERIES", 0)
+    monkeypatch.setattr(bounds, "SHARED_IN_QUERIES", 0)
+    for shared in (1, 17):
+        monkeypatch.setattr(bounds, "SHARED", shared)
         assert_bounded(tmp_path, profile, targets, byte_launch(lanes, 8 if lanes < 32 else 4))
 
 
