@@ -1,7 +1,8 @@
 """Compiled kernels from generated source, kept on disk between runs.
 
-numba caches only functions that live in a file, so the source is written to a module in a folder of the
-caller's choice, whose name says what it was made from; machine code lies in `__pycache__` beside it.
+numba takes tracebacks and its cache from the file of a function, so the source is written to a module in a
+folder of the caller's choice, whose name says what it was made from. Machine code is kept in the folder that
+`keep_in` names, else by numba in `__pycache__` beside the source.
 """
 
 import contextlib
@@ -151,7 +152,8 @@ def _compiled_for(
         if getattr(_mode, "kept_only", False):
             raise NotKept(function.__name__)
         try:
-            dispatcher = cuda.jit(signature, cache=True, launch_bounds=launch_bounds)(function)
+            # what is kept here need not be kept by numba too
+            dispatcher = cuda.jit(signature, cache=path is None, launch_bounds=launch_bounds)(function)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise

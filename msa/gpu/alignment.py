@@ -8,6 +8,7 @@ import numpy as np
 from numba import cuda
 
 from cuda.alignment.gotoh import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
+from cuda.alignment.gotoh.plan import MANY
 from msa.engine import QueryProfile
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.gather import gathered
@@ -17,6 +18,8 @@ from msa.gpu.worker import Worker
 _ALIGNMENT_BYTES = 2**30
 """GPU memory for intermediate results."""
 _FEWEST_ALIGNMENT_BYTES = 2**20
+_MANY_PAIRS = 4 * MANY
+"""From which the kernels for many pairs at a time, which are others, are worth compiling."""
 
 Result = TypeVar("Result")
 
@@ -54,7 +57,9 @@ class Alignment:
         return self._worker.submit(lambda: self._paths(kept))
 
     def _scores(self) -> np.ndarray:
-        self._worker.compiling.for_alignment([len(query.codes) for query in self._queries])
+        self._worker.compiling.for_alignment(
+            [len(query.codes) for query in self._queries], many=len(self._owners) >= _MANY_PAIRS
+        )
 
         def score(places: np.ndarray, pairs: tuple[Any, Any, Any], how: dict[str, Any]) -> np.ndarray:
             return end_positions(*pairs, **how)
@@ -71,7 +76,8 @@ class Alignment:
 
     def _in_pieces(self, places: np.ndarray, work: Callable[..., Result]) -> Iterator[Result]:
         """Do something with pairs, with fewer of them at a time when the GPU has not the memory."""
-        most, budget, first = len(places), _ALIGNMENT_BYTES, 0
+        most = len(places) if len(self._owners) >= _MANY_PAIRS else MANY - 1
+        budget, first = _ALIGNMENT_BYTES, 0
         worker = self._worker
         while first < len(places):
             piece = places[first : first + most]

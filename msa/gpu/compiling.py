@@ -41,14 +41,15 @@ class Compiling:
 
         self._make("filter", new, filter_kernels(new, self._folder))
 
-    def for_alignment(self, lengths: Iterable[int]) -> None:
-        """Make the kernels that align queries of these lengths."""
-        new = self._new("alignment", lengths)
+    def for_alignment(self, lengths: Iterable[int], many: bool) -> None:
+        """Make the kernels that align queries of these lengths, also to many targets in one call."""
+        stage = "many alignments" if many else "alignment"
+        new = self._new(stage, lengths)
         if not new:
             return
         from msa.gpu.kernels import alignment_kernels
 
-        self._make("alignment", new, alignment_kernels(new, self._folder))
+        self._make(stage, new, alignment_kernels(new, self._folder, many))
 
     def _new(self, stage: str, lengths: Iterable[int]) -> list[int]:
         """Those lengths for which kernels may be missing."""
@@ -57,7 +58,7 @@ class Compiling:
         keep_in(self._folder)
         with self._lock:
             if self._made is None:
-                self._made = {"filter": set(), "alignment": set()}
+                self._made = {"filter": set(), "alignment": set(), "many alignments": set()}
                 with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                     kept = json.loads(self._list().read_text())
                     self._made = {name: set(map(int, kept[name])) for name in self._made}

@@ -33,11 +33,11 @@ _BATCH, _BATCH_RESIDUES = 24, 6144
 """Queries and their residues in a batch when the database stays on the GPU: there is a batch for the host to
 handle soon after the start, and little left to do after the last was filtered."""
 
+_STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 8192
+"""The same when it passes through: filtering a residue then takes some four times as long as copying it."""
+
 _FEWEST, _STREAMED_FEWEST = 4, 24
 """Queries of a batch that is not parted any more at the end; fewer are not worth a copy of the database."""
-
-_STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 16384
-"""The same when it passes through: filtering a residue then takes some eight times as long as copying it."""
 
 _TURN_SECONDS = 1e-4
 """For which a thread has the interpreter to itself."""

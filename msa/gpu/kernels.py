@@ -32,12 +32,14 @@ def filter_kernels(lengths: Sequence[int], folder: Path) -> list[Load]:
     return loads
 
 
-def alignment_kernels(lengths: Sequence[int], folder: Path) -> list[Load]:
-    """What alignments need on the current GPU for queries of these lengths, as long as they are few."""
+def alignment_kernels(lengths: Sequence[int], folder: Path, many: bool) -> list[Load]:
+    """What alignments need on the current GPU for queries of these lengths, also for many in one call."""
     shapes = available_shapes()
     loads: list[Load] = [walk_kernel, pack_runs_kernel]
     loads += [partial(sorting_kernel, kernel) for kernel in SORTING]
     kinds: list[tuple[Any, Any]] = [("packed", shapes.swift), ("traced", shapes.wide)]
+    if many:
+        kinds.append(("packed", shapes.packed))
     for kind, of_kind in kinds:
         places = np.unique(narrowest(of_kind, np.array(lengths))).tolist() if of_kind else []
         loads += [partial(row_kernel, kind, of_kind[place], folder) for place in places]

@@ -34,7 +34,7 @@ def test_the_last_batches_are_small_when_the_database_stays() -> None:
 
 
 def test_long_queries_make_smaller_batches() -> None:
-    for stays, residues in ((True, 6144), (False, 16384)):
+    for stays, residues in ((True, 6144), (False, 8192)):
         found = _batches(queries([1000] * 64 + [40000]), [Group(stays)])  # type: ignore[list-item]
         totals = [sum(len(query.codes) for query in batch) for batch, _ in found]
         assert totals[0] == residues // 1000 * 1000 and totals[-1] == 40000
