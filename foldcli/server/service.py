@@ -59,7 +59,8 @@ class Service:
         """
         search: _SearchThread | None = None
         # until there is something to drain, they just end the start
-        _on_stop_signals(signal.default_int_handler)
+        start = _Start()
+        _on_stop_signals(start.end)
         try:
             with claimed(self.path):
                 logger.info("loading %s", self.db)
@@ -67,8 +68,12 @@ class Service:
                 search = _SearchThread(searcher, self.settings.threads)
                 search.start()
                 search.ready.result()
+                start.check()
                 self._serve(searcher, search)
-        except KeyboardInterrupt:
+        except BaseException:
+            # an import that a signal breaks off may raise anything
+            if not start.ended:
+                raise
             logger.info("stopped before it was ready")
         if search is not None and not search.ended():
             # it is in a search that nobody waits for any more, and the interpreter cannot end beside it
@@ -153,6 +158,30 @@ class _SearchThread(Thread):
         settings = SearchSettings(threads=self._threads)
         for _ in self._search([query], settings):
             pass
+
+
+class _StartEnded(BaseException):
+    """A signal came before there was anything to drain.
+
+    Not a KeyboardInterrupt: when one has passed through `exec`, as in an import it may, Python ends by SIGINT
+    whatever the exit code.
+    """
+
+
+class _Start:
+    """A start that a signal may end."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def end(self, *_: object) -> None:
+        self.ended = True
+        raise _StartEnded
+
+    def check(self) -> None:
+        """Raise what `end` raised, should something have swallowed it."""
+        if self.ended:
+            raise _StartEnded
 
 
 def _on_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
