@@ -55,9 +55,13 @@ class LocalSearcher:
         settings: "SearchSettings",
         progress: Progress | None = None,
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
+        from foldcli.logs import logger
         from msa.search import search_many
 
-        return search_many(queries, self.targets, settings, self.engine, progress)
+        yield from search_many(queries, self.targets, settings, self.engine, progress)
+        if seconds := self.engine.seconds:
+            told = ", ".join(f"{stage} {taken:.3f} s" for stage, taken in seconds.items())
+            logger.debug("GPU stages so far: %s", told, extra={"fields": {"stages": seconds}})
 
 
 def open_here(db: str, device: str) -> LocalSearcher:

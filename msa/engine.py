@@ -29,6 +29,11 @@ class QueryProfile:
 class Engine(Protocol):
     """Gapless filter and alignment of queries against a database."""
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What its stages have taken so far, by name; empty where that is not measured."""
+        ...
+
     def run(
         self,
         queries: Iterable[QueryProfile],

@@ -1,7 +1,7 @@
 """The search engine that every machine has: one query after another on CPU threads."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 class CpuEngine:
     """Filter and alignment on `settings.threads` threads; see msa.engine.Engine."""
+
+    seconds: Final[dict[str, float]] = {}
 
     def run(
         self,
