@@ -68,6 +68,7 @@ def launch_table(
     }
 
 
+@cache
 def choose_launch(
     query_length: int, device: str, shared_bytes: int, kernel: Filter = "exact", kernels: Path | None = None
 ) -> Launch | None:
@@ -78,6 +79,7 @@ def choose_launch(
     return None
 
 
+@cache
 def widest(device: str, shared_bytes: int, kernel: Filter = "exact", kernels: Path | None = None) -> int:
     """Columns of the longest query that `choose_launch` has a launch for; 0 if there is none at all."""
     fitting = [

@@ -4,9 +4,7 @@ The simulator has to be chosen before numba is imported, so where there is no GP
 again in a process that has chosen it.
 """
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,8 @@ works = pytest.mark.skipif(not WORKS, reason="runs in the process that test_unde
 
 
 @pytest.mark.skipif(WORKS, reason="the tests run in this process")
-def test_under_the_simulator(root: Path) -> None:
-    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
-    assert run.returncode == 0 and " passed" in run.stdout, run.stdout + run.stderr
+def test_under_the_simulator(run_in_simulator: Callable[[str], None]) -> None:
+    run_in_simulator(__file__)
 
 
 class KnownScores:

@@ -5,8 +5,7 @@ has chosen it; on a machine with a GPU `benchmarks/gapless_gpu.py` compares the 
 """
 
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,8 @@ simulated = pytest.mark.skipif(
 
 
 @pytest.mark.skipif(SIMULATED, reason="is in the simulator already")
-def test_under_the_simulator(root: Path) -> None:
-    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
-    assert run.returncode == 0 and " passed" in run.stdout, run.stdout + run.stderr
+def test_under_the_simulator(run_in_simulator: Callable[[str], None]) -> None:
+    run_in_simulator(__file__)
 
 
 def random_profile(rng: np.random.Generator, length: int) -> np.ndarray:
