@@ -44,7 +44,7 @@ def tune(size: Size) -> None:
     def timed(options: dict[str, Any]) -> Call:
         return using(kernel, options, lambda: kernel.transition(*given))
 
-    # rows, warps, and registers: as the compiler likes or so many that a multiprocessor holds several programs
+    # rows, warps, registers: as the compiler likes, or for several programs on a multiprocessor
     shapes = [(64, 4, None), (64, 4, 168), (64, 8, 128), (128, 8, None), (128, 8, 128), (256, 16, None)]
     candidates = [
         {"ROWS": rows, "HIDDEN": hidden, "PRECISION": "ieee"}
