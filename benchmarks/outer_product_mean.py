@@ -17,7 +17,7 @@ from cuda.fused.outer_product_mean import OuterProductMeanWeights, kernel, refer
 
 Size = tuple[int, int, int]
 INNER, PAIR = 32, 128
-FACTORS = {"ROWS": 64, "PRECISION": "ieee", "num_warps": 4, "num_stages": 1}
+FACTORS = {"ROWS": 64, "COLUMNS": 32, "PRECISION": "ieee", "num_warps": 4, "num_stages": 1}
 
 
 def arguments(size: Size) -> tuple[torch.Tensor, OuterProductMeanWeights, torch.Tensor]:

@@ -16,17 +16,28 @@ from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWei
 
 
 @triton.jit
-def _factor(normed, weights, bias, mask, result, rows, count, INNER: tl.constexpr, PRECISION: tl.constexpr):
+def _factor(
+    normed,
+    weights,
+    bias,
+    mask,
+    result,
+    rows,
+    count,
+    INNER: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """One factor of a block of rows: project [ROWS, BLOCK], add the bias, mask, store as [rows, INNER]."""
-    tile = weights.load([0, 0])
-    columns = tl.arange(0, tile.shape[1])
-    inner = columns < INNER
-    factor = tl.dot(normed, tile, input_precision=PRECISION)
-    factor += tl.load(bias + columns, mask=inner, other=0.0).to(tl.float32)[None, :]
-    factor *= mask[:, None]
-    places = rows.to(tl.int64)[:, None] * INNER + columns[None, :]
-    present = (rows < count)[:, None] & inner[None, :]
-    tl.store(result + places, factor.to(result.dtype.element_ty), mask=present)
+    places = rows.to(tl.int64)[:, None] * INNER
+    for first in range(0, INNER, COLUMNS):
+        columns = first + tl.arange(0, COLUMNS)
+        inner = columns < INNER
+        factor = tl.dot(normed, weights.load([0, first]), input_precision=PRECISION)
+        factor += tl.load(bias + columns, mask=inner, other=0.0).to(tl.float32)[None, :]
+        factor *= mask[:, None]
+        present = (rows < count)[:, None] & inner[None, :]
+        tl.store(result + places + columns[None, :], factor.to(result.dtype.element_ty), mask=present)
 
 
 @triton.jit
@@ -50,6 +61,7 @@ def _factors(
     INNER: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Both factors [S * N, INNER] of rows of the MSA."""
@@ -67,8 +79,8 @@ def _factors(
         CHANNELS,
     ).to(msa.dtype.element_ty)
     kept = tl.load(mask + rows, mask=rows < count, other=0.0)
-    _factor(normed, left, left_bias, kept, left_result, rows, count, INNER, PRECISION)
-    _factor(normed, right, right_bias, kept, right_result, rows, count, INNER, PRECISION)
+    _factor(normed, left, left_bias, kept, left_result, rows, count, INNER, COLUMNS, PRECISION)
+    _factor(normed, right, right_bias, kept, right_result, rows, count, INNER, COLUMNS, PRECISION)
 
 
 @triton.jit
@@ -202,15 +214,15 @@ def _both_factors(
     sequences, length, channels = msa.shape
     inner = weights.left.shape[1]
     rows = rows_of(msa)
-    block, inner_block = max(16, triton.next_power_of_2(channels)), max(16, inner)
+    block = max(16, triton.next_power_of_2(channels))
     factors = msa.new_empty(2, sequences, length * inner)
     _factors[(triton.cdiv(rows.count, options["ROWS"]),)](
         msa,
         weights.norm_scale.contiguous(),
         weights.norm_offset.contiguous(),
-        matrix_tiles(weights.left, block, inner_block),
+        matrix_tiles(weights.left, block, options["COLUMNS"]),
         weights.left_bias.contiguous(),
-        matrix_tiles(weights.right, block, inner_block),
+        matrix_tiles(weights.right, block, options["COLUMNS"]),
         weights.right_bias.contiguous(),
         mask,
         factors[0],
