@@ -84,6 +84,8 @@ def matrix_tiles(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescrip
     if matrix.shape[1] * matrix.element_size() % 16:
         width = matrix.shape[1]
         raise ValueError(f"no kernel takes {width} columns of {matrix.dtype}: no multiple of 16 bytes")
+    if matrix.data_ptr() % 16:
+        matrix = matrix.clone()
     return TensorDescriptor.from_tensor(matrix, [rows, columns])
 
 

@@ -77,6 +77,13 @@ def test_in_place(transposed: bool, draw: Draw, compare: Compare) -> None:
     compare(x, plain, exact)
 
 
+def test_weights_that_begin_anywhere(draw: Draw) -> None:
+    x, weights = draw(5, 32), relu_weights(draw, 32, 128)
+    widen = draw(1 + weights.widen.numel())[1:].view(weights.widen.shape).copy_(weights.widen)
+    ours = kernel.transition(x, weights._replace(widen=widen))
+    assert widen.data_ptr() % 16 and torch.equal(ours, kernel.transition(x, weights))
+
+
 def test_what_no_kernel_takes(draw: Draw) -> None:
     with pytest.raises(ValueError, match="512 channels"):
         kernel.transition(draw(3, 512), relu_weights(draw, 512, 512))
