@@ -1,9 +1,11 @@
-"""Milliseconds of the outer product mean in bfloat16, E = 32 and Z = 128.
+"""Milliseconds of the outer product mean with E = 32 and Z = 128.
 
-    python benchmarks/outer_product_mean.py [--sizes 512x512x256,5120x512x64] [--tune]
+    python benchmarks/outer_product_mean.py [--sizes 512x512x256,5120x512x64] [--dtype float32]
+    python benchmarks/outer_product_mean.py --tune
 
 A size is S x N x C. Peers: the reference, which works on some residues at a time, and torch.compile of it.
 The arithmetic floor is the outer products and their contraction at the speed of a large bf16 product.
+`--tune` times launches in bfloat16 instead, and prints the best as the launch table has them.
 """
 
 import argparse
@@ -20,13 +22,15 @@ INNER, PAIR = 32, 128
 FACTORS = {"ROWS": 64, "COLUMNS": 32, "PRECISION": "ieee", "num_warps": 4, "num_stages": 1}
 
 
-def arguments(size: Size) -> tuple[torch.Tensor, OuterProductMeanWeights, torch.Tensor]:
+def arguments(
+    size: Size, dtype: torch.dtype = torch.bfloat16
+) -> tuple[torch.Tensor, OuterProductMeanWeights, torch.Tensor]:
     """MSA, weights and mask for S, N and C."""
     sequences, length, channels = size
     shapes = [(channels,), (channels,), (channels, INNER), (INNER,), (channels, INNER), (INNER,)]
     shapes += [(INNER, INNER, PAIR), (PAIR,)]
-    weights = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) / shape[0] ** 0.5 for shape in shapes]
-    msa = torch.randn(size, device="cuda", dtype=torch.bfloat16)
+    weights = [torch.randn(shape, device="cuda", dtype=dtype) / shape[0] ** 0.5 for shape in shapes]
+    msa = torch.randn(size, device="cuda", dtype=dtype)
     return msa, OuterProductMeanWeights(*weights), torch.ones(sequences, length, device="cuda")
 
 
@@ -63,8 +67,10 @@ def main() -> None:
     """Print one line for each size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="512x512x256,5120x512x64,512x1024x256,5120x1024x64")
+    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], default="bfloat16")
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
+    dtype = getattr(torch, options.dtype)
     floors = Floors.measured()
     tuner = Tuner(run_once) if options.tune else None
     for given in options.sizes.split(","):
@@ -72,7 +78,7 @@ def main() -> None:
         if tuner is not None:
             tune(tuner, size)
             continue
-        case = arguments(size)
+        case = arguments(size, dtype)
         compiled = torch.compile(reference.outer_product_mean, dynamic=False)
         calls: dict[str, Call] = {
             "reference": lambda case=case: reference.outer_product_mean(*case),
@@ -80,7 +86,7 @@ def main() -> None:
             "ours": lambda case=case: kernel.outer_product_mean(*case),
         }
         # the MSA read, the factors written and read, the result written
-        moved = 2 * (sequences * length * (channels + 4 * INNER) + length**2 * PAIR)
+        moved = dtype.itemsize * (sequences * length * (channels + 4 * INNER) + length**2 * PAIR)
         operations = 2 * length**2 * INNER**2 * (sequences + PAIR)
         print_times(
             f"outer product mean S {sequences} N {length} C {channels}", calls, floors.of(moved, operations)

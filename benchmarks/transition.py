@@ -1,10 +1,12 @@
-"""Milliseconds of the transition of an N × N pair representation in bfloat16.
+"""Milliseconds of the transition of an N × N pair representation.
 
-    python benchmarks/transition.py [--lengths 512,1024] [--channels 64,128,256] [--factor 4] [--tune]
+    python benchmarks/transition.py [--lengths 512,1024] [--channels 64,128,256] [--factor 4] [--dtype float32]
+    python benchmarks/transition.py --tune
 
 Peers: the reference, which works on some rows at a time, and torch.compile of the whole. "in place" adds the
 update to the input; the peers' lines leave the residual out. The arithmetic floor is both products at the
 speed of a large bf16 product.
+`--tune` times launches in bfloat16 instead, and prints the best as the launch table has them.
 """
 
 import argparse
@@ -19,13 +21,13 @@ from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights, ke
 Size = tuple[int, int, int]
 
 
-def arguments(size: Size) -> tuple[torch.Tensor, TransitionWeights]:
+def arguments(size: Size, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, TransitionWeights]:
     """Input and weights for N, C and W / C."""
     length, channels, factor = size
     width = factor * channels
     shapes = [(channels,), (channels,), (channels, width), (width,), (width, channels), (channels,)]
-    weights = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) / shape[0] ** 0.5 for shape in shapes]
-    x = torch.randn(length, length, channels, device="cuda", dtype=torch.bfloat16)
+    weights = [torch.randn(shape, device="cuda", dtype=dtype) / shape[0] ** 0.5 for shape in shapes]
+    x = torch.randn(length, length, channels, device="cuda", dtype=dtype)
     return x, TransitionWeights(*weights)
 
 
@@ -60,9 +62,11 @@ def main() -> None:
     parser.add_argument("--lengths", default="512,1024")
     parser.add_argument("--channels", default="64,128,256")
     parser.add_argument("--factor", type=int, default=4)
+    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], default="bfloat16")
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     lengths, channels = ([int(n) for n in given.split(",")] for given in (options.lengths, options.channels))
+    dtype = getattr(torch, options.dtype)
     floors = Floors.measured()
     tuner = Tuner(run_once) if options.tune else None
     for length, width in product(lengths, channels):
@@ -70,7 +74,7 @@ def main() -> None:
         if tuner is not None:
             tune(tuner, size)
             continue
-        x, weights = arguments(size)
+        x, weights = arguments(size, dtype)
         swiglu = SwigluTransitionWeights(*weights[:2], weights.widen, weights.widen, weights.narrow)
         whole = torch.compile(lambda x, weights: reference.transition(x, weights, 2**62), dynamic=False)
         calls: dict[str, Call] = {
