@@ -1,6 +1,6 @@
 """Milliseconds of the transition of an N × N pair representation.
 
-    python benchmarks/transition.py [--lengths 512,1024] [--channels 64,128,256] [--factor 4] [--dtype float32]
+    python benchmarks/transition.py [--lengths 512,1024] [--channels 64,128,256] [--dtype float32]
     python benchmarks/transition.py --tune
 
 Peers: the reference, which works on some rows at a time, and torch.compile of the whole. "in place" adds the
