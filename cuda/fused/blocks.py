@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cuda.fused.layer_norm.reference import EPSILON as LAYER_NORM_EPSILON
 
@@ -71,6 +72,18 @@ def check_tensors(operation: str, *tensors: torch.Tensor) -> None:
                 f"fused {operation} takes tensors of one kind, not {first.dtype} on {first.device} "
                 f"beside {other.dtype} on {other.device}"
             )
+
+
+def matrix_tiles(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """A matrix as kernels load it in tiles [rows, columns], by the tensor memory accelerator where there is one.
+
+    Raises:
+        ValueError: the matrix's rows are no multiple of 16 bytes long.
+    """
+    matrix = matrix.contiguous()
+    if matrix.shape[1] * matrix.element_size() % 16:
+        raise ValueError(f"no kernel takes {matrix.shape[1]} columns of {matrix.dtype}: no multiple of 16 bytes")
+    return TensorDescriptor.from_tensor(matrix, [rows, columns])
 
 
 @triton.jit

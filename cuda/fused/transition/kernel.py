@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.blocks import check_tensors, normalised, row_offsets, rows_of
+from cuda.fused.blocks import check_tensors, matrix_tiles, normalised, row_offsets, rows_of
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.transition.reference import SwigluTransitionWeights, TransitionWeights
 
@@ -41,7 +41,11 @@ def _transition(
     HIDDEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """A gate makes it SwiGLU, otherwise it is ReLU with biases; ADD adds x to the result."""
+    """A gate makes it SwiGLU, otherwise it is ReLU with biases; ADD adds x to the result.
+
+    gate and widen are descriptors of [BLOCK, HIDDEN] tiles, narrow of [HIDDEN, BLOCK]: tiles read through
+    pointers cost registers that the accumulator needs. What lies outside the matrices reads as 0.
+    """
     dtype = x.dtype.element_ty
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK)
@@ -59,22 +63,14 @@ def _transition(
     update = tl.zeros((ROWS, BLOCK), tl.float32)
     for first in range(0, WIDTH, HIDDEN):
         hidden = first + tl.arange(0, HIDDEN)
-        kept = hidden < WIDTH
-        widen_places = columns[:, None] * WIDTH + hidden[None, :]  # [BLOCK, HIDDEN]
-        widen_present = channels[:, None] & kept[None, :]
-        weights = tl.load(widen + widen_places, mask=widen_present, other=0.0)
-        wide = tl.dot(normed, weights, input_precision=PRECISION)  # [ROWS, HIDDEN]
+        wide = tl.dot(normed, widen.load([0, first]), input_precision=PRECISION)  # [ROWS, HIDDEN]
         if gate is None:
-            wide += tl.load(widen_bias + hidden, mask=kept, other=0.0).to(tl.float32)[None, :]
+            wide += tl.load(widen_bias + hidden, mask=hidden < WIDTH, other=0.0).to(tl.float32)[None, :]
             wide = tl.maximum(wide, 0.0)
         else:
-            weights = tl.load(gate + widen_places, mask=widen_present, other=0.0)
-            gates = tl.dot(normed, weights, input_precision=PRECISION)
+            gates = tl.dot(normed, gate.load([0, first]), input_precision=PRECISION)
             wide *= gates * tl.sigmoid(gates)
-        narrow_places = hidden[:, None] * CHANNELS + columns[None, :]  # [HIDDEN, BLOCK]
-        narrow_present = kept[:, None] & channels[None, :]
-        weights = tl.load(narrow + narrow_places, mask=narrow_present, other=0.0)
-        update = tl.dot(wide.to(dtype), weights, update, input_precision=PRECISION)
+        update = tl.dot(wide.to(dtype), narrow.load([first, 0]), update, input_precision=PRECISION)
     if gate is None:
         update += tl.load(narrow_bias + columns, mask=channels, other=0.0).to(tl.float32)[None, :]
     if ADD:
@@ -130,32 +126,33 @@ def _launch(
     channels, width = weights.widen.shape
     options = choose_launch("transition", x, channels)
     rows = rows_of(x)
-    given = {name: tensor.contiguous() for name, tensor in weights._asdict().items()}
+    block = max(16, triton.next_power_of_2(channels))
+    gate = widen_bias = narrow_bias = None
     if isinstance(weights, SwigluTransitionWeights):
         # the gate's tile takes the room of half a block
         options["HIDDEN"] //= 2
-        given |= {"widen_bias": None, "narrow_bias": None}
+        gate = matrix_tiles(weights.gate, block, options["HIDDEN"])
     else:
-        given["gate"] = None
+        widen_bias, narrow_bias = weights.widen_bias.contiguous(), weights.narrow_bias.contiguous()
     result = x if in_place else x.new_empty(x.shape)
     result_strides = rows[2:] if in_place else (rows.inner * channels, channels, 1)
     if rows.count:
         _transition[(triton.cdiv(rows.count, options["ROWS"]),)](
             x,
-            given["norm_scale"],
-            given["norm_offset"],
-            given["gate"],
-            given["widen"],
-            given["widen_bias"],
-            given["narrow"],
-            given["narrow_bias"],
+            weights.norm_scale.contiguous(),
+            weights.norm_offset.contiguous(),
+            gate,
+            matrix_tiles(weights.widen, block, options["HIDDEN"]),
+            widen_bias,
+            matrix_tiles(weights.narrow, options["HIDDEN"], block),
+            narrow_bias,
             result,
             *rows,
             *result_strides,
             CHANNELS=channels,
             WIDTH=width,
             ADD=in_place,
-            BLOCK=max(16, triton.next_power_of_2(channels)),
+            BLOCK=block,
             **options,
         )
     return result
