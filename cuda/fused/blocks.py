@@ -82,7 +82,9 @@ def matrix_tiles(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescrip
     """
     matrix = matrix.contiguous()
     if matrix.shape[1] * matrix.element_size() % 16:
-        raise ValueError(f"no kernel takes {matrix.shape[1]} columns of {matrix.dtype}: no multiple of 16 bytes")
+        raise ValueError(
+            f"no kernel takes {matrix.shape[1]} columns of {matrix.dtype}: no multiple of 16 bytes"
+        )
     return TensorDescriptor.from_tensor(matrix, [rows, columns])
 
 

@@ -209,11 +209,7 @@ def attention(
             gated.transpose(0, 1) if swapped else gated,
         )
         target = stored[:, rows] if swapped else stored[rows]
-        if target.is_contiguous():
-            flat = target.view(-1, target.shape[-1])
-            torch.addmm(weights.output_bias, gated.flatten(0, 1), output, out=flat)
-        else:
-            torch.add(gated @ output, weights.output_bias, out=target)
+        torch.add(gated @ output, weights.output_bias, out=target)
     return result
 
 
