@@ -75,16 +75,15 @@ def check_tensors(operation: str, *tensors: torch.Tensor) -> None:
 
 
 def matrix_tiles(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """A matrix as kernels load it in tiles [rows, columns], by the tensor memory accelerator where there is one.
+    """A matrix as kernels load it in tiles, by the tensor memory accelerator where there is one.
 
     Raises:
         ValueError: the matrix's rows are no multiple of 16 bytes long.
     """
     matrix = matrix.contiguous()
     if matrix.shape[1] * matrix.element_size() % 16:
-        raise ValueError(
-            f"no kernel takes {matrix.shape[1]} columns of {matrix.dtype}: no multiple of 16 bytes"
-        )
+        width = matrix.shape[1]
+        raise ValueError(f"no kernel takes {width} columns of {matrix.dtype}: no multiple of 16 bytes")
     return TensorDescriptor.from_tensor(matrix, [rows, columns])
 
 

@@ -1,10 +1,9 @@
 """The outer product mean in two Triton kernels: the factors, then outer products and their contraction.
 
 The N × N × E² outer products never lie in memory as a whole. A program of the second kernel takes a strip of
-I × (T · J) residue pairs: tile by tile it sums a_i ⊗ b_j over the sequences on the tensor cores, leaves the
+residue pairs: tile by tile it sums a_i ⊗ b_j over the sequences on the tensor cores, leaves the
 tile, rounded to the tensors' dtype, in a scratch of its own that stays in the L2 cache, and then contracts
-the strip with the output weights. A strip of one tile would need no scratch on paper, but the contraction's
-weights are as large as the tile, and are read once for each strip.
+the strip with the output weights. These are read once for each strip, so a strip has several tiles.
 """
 
 import torch
@@ -86,8 +85,8 @@ def _outer(
     strips,
     PAIR: tl.constexpr,
     INNER: tl.constexpr,
-    I: tl.constexpr,
-    J: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
     TILES: tl.constexpr,
     SEQUENCES: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -96,33 +95,34 @@ def _outer(
 ):
     """The update [N, N, PAIR], strip by strip.
 
-    left and right are descriptors of [SEQUENCES, I * INNER] and [SEQUENCES, J * INNER] tiles of [S, N * INNER],
-    output of [DEPTH, PAIR_BLOCK] tiles of [INNER², PAIR]. Scratch has [TILES * I * J, INNER²] for each program.
+    left and right are descriptors of tiles [SEQUENCES, LEFT * INNER] and [SEQUENCES, RIGHT * INNER] of
+    [S, N * INNER], output of tiles [DEPTH, PAIR_BLOCK] of [INNER², PAIR]. The scratch is
+    [TILES * LEFT * RIGHT, INNER²] for each program.
     """
     OUTER: tl.constexpr = INNER * INNER
-    PAIRS: tl.constexpr = TILES * I * J
+    PAIRS: tl.constexpr = TILES * LEFT * RIGHT
     dtype = scratch.dtype.element_ty
     scratch += tl.program_id(0).to(tl.int64) * (PAIRS * OUTER)
-    across = tl.cdiv(length, TILES * J)
-    # where element (i, c), (j, e) of a tile lies in the scratch: pair i * J + j, element c * INNER + e
-    row = tl.arange(0, I * INNER)
-    column = tl.arange(0, J * INNER)
-    row_places = (row // INNER) * (J * OUTER) + (row % INNER) * INNER
+    across = tl.cdiv(length, TILES * RIGHT)
+    # where element (i, c), (j, e) of a tile lies in the scratch: pair i * RIGHT + j, element c * INNER + e
+    row = tl.arange(0, LEFT * INNER)
+    column = tl.arange(0, RIGHT * INNER)
+    row_places = (row // INNER) * (RIGHT * OUTER) + (row % INNER) * INNER
     places = row_places[:, None] + ((column // INNER) * OUTER + column % INNER)[None, :]
     pair = tl.arange(0, PAIRS)
     depth = tl.arange(0, DEPTH)
     channel = tl.arange(0, PAIR_BLOCK)
     bias = tl.load(output_bias + channel, mask=channel < PAIR, other=0.0).to(tl.float32)
     for strip in range(tl.program_id(0), strips, tl.num_programs(0)):
-        first_i = (strip // across) * I
-        first_j = (strip % across) * (TILES * J)
+        first_i = (strip // across) * LEFT
+        first_j = (strip % across) * (TILES * RIGHT)
         for tile in range(TILES):
-            total = tl.zeros((I * INNER, J * INNER), tl.float32)
+            total = tl.zeros((LEFT * INNER, RIGHT * INNER), tl.float32)
             for s in range(0, sequences, SEQUENCES):
                 a = left.load([s, first_i * INNER])
-                b = right.load([s, (first_j + tile * J) * INNER])
+                b = right.load([s, (first_j + tile * RIGHT) * INNER])
                 total = tl.dot(a.T, b, total, input_precision=PRECISION)
-            tl.store(scratch + tile * (I * J * OUTER) + places, total.to(dtype))
+            tl.store(scratch + tile * (LEFT * RIGHT * OUTER) + places, total.to(dtype))
         # other threads of the program read what this one wrote, and write again after all have read
         tl.debug_barrier()
         update = tl.zeros((PAIRS, PAIR_BLOCK), tl.float32)
@@ -130,8 +130,8 @@ def _outer(
             outer = tl.load(scratch + pair[:, None] * OUTER + (first + depth)[None, :])
             update = tl.dot(outer, output.load([first, 0]), update, input_precision=PRECISION)
         tl.debug_barrier()
-        i = first_i + (pair // J) % I
-        j = first_j + (pair // (I * J)) * J + pair % J
+        i = first_i + (pair // RIGHT) % LEFT
+        j = first_j + (pair // (LEFT * RIGHT)) * RIGHT + pair % RIGHT
         real = (i < length) & (j < length)
         cell = i.to(tl.int64) * length + j
         count = tl.load(counts + cell, mask=real, other=1.0)
@@ -170,7 +170,7 @@ def outer_product_mean(
     counts = mask.T @ mask + EPSILON  # [N, N]
     factors = _both_factors(msa, weights, mask, options["factors"])
     outer = dict(options["outer"])
-    tile_i, tile_j = outer["I"] * 32 // inner, outer["J"] * 32 // inner
+    tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
     strips = triton.cdiv(length, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
     programs = min(strips, _multiprocessors(msa.device) * outer.pop("resident"))
     result = msa.new_empty(length, length, pair)
@@ -190,7 +190,7 @@ def outer_product_mean(
         PAIR=pair,
         INNER=inner,
         PAIR_BLOCK=pair_block,
-        **(outer | {"I": tile_i, "J": tile_j, "DEPTH": depth}),
+        **(outer | {"LEFT": tile_i, "RIGHT": tile_j, "DEPTH": depth}),
     )
     return result
 

@@ -1,4 +1,4 @@
-"""Triton's interpreter, which runs kernels on CPU tensors, made to work with numpy 2.4; what kernel tests share.
+"""What kernel tests share, and Triton's interpreter, which runs kernels on CPU tensors.
 
 The interpreter has to be chosen before kernels are imported, so where there is no GPU the files of kernel
 tests run in processes of their own, which test_interpreter.py starts.
@@ -43,7 +43,7 @@ def length(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(params=["normal", "Cauchy"])
 def draw(request: pytest.FixtureRequest, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-    """Draws a tensor of the dtype: normal numbers or, where asked for, long-tailed ones that float16 can hold."""
+    """Draws a tensor of the dtype: normal numbers or, where asked for, long-tailed ones within float16."""
 
     def drawn(*shape: int, seed: int = 0, tailed: bool = False, scale: float = 1.0) -> torch.Tensor:
         generator = torch.Generator().manual_seed(seed + sum(shape))

@@ -1,4 +1,4 @@
-"""Where there is no GPU, the kernels' tests under Triton's interpreter, each file in a process that chose it."""
+"""Where there is no GPU: the kernels' tests under Triton's interpreter, a process for each file."""
 
 import os
 import subprocess
