@@ -76,29 +76,37 @@ def using(kernel: ModuleType, options: dict[str, Any], call: Call) -> Call:
     return called
 
 
-def print_best(
-    title: str,
-    try_once: Callable[[Any], None],
-    timed: Callable[[dict[str, Any]], Call],
-    size: Any,
-    candidates: Iterable[dict[str, Any]],
-) -> None:
-    """Time launch options and print the best three as rows of a launch table.
+class Tuner:
+    """Times launch options; other processes run each first, so that all compile side by side.
 
     Args:
-        title: what is tuned.
-        try_once: runs (size, options) in another process, so that all candidates compile side by side.
-        timed: the call with these options.
-        size: what try_once takes beside the options.
-        candidates: options.
+        run_once: what they run: takes (size, options), and does not have to be large.
+        processes: how many of them.
     """
-    options = list(candidates)
-    with ProcessPoolExecutor(min(8, len(options)), multiprocessing.get_context("spawn")) as pool:
-        tried = [pool.submit(try_once, (size, each)) for each in options]
-        works = [job.exception() is None for job in tried]
-    times = [
-        (milliseconds(timed(each)), json.dumps(each)) for each, ok in zip(options, works, strict=True) if ok
-    ]
-    print(f"{title}: {len(times)} of {len(options)} launches work")
-    for time, launch in sorted(times)[:3]:
-        print(f"  {time:.3f} ms {launch}", flush=True)
+
+    def __init__(self, run_once: Callable[[Any], None], processes: int = 12) -> None:
+        self.run_once = run_once
+        self.pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+
+    def print_best(
+        self,
+        title: str,
+        size: Any,
+        timed: Callable[[dict[str, Any]], Call],
+        candidates: Iterable[dict[str, Any]],
+    ) -> None:
+        """Print the best three options as a launch table has them.
+
+        Args:
+            title: what is tuned.
+            size: what run_once takes beside the options.
+            timed: the call with these options.
+            candidates: options.
+        """
+        options = list(candidates)
+        tried = [self.pool.submit(self.run_once, (size, each)) for each in options]
+        works = [each for job, each in zip(tried, options, strict=True) if job.exception() is None]
+        times = sorted((milliseconds(timed(each)), json.dumps(each)) for each in works)
+        print(f"{title}: {len(times)} of {len(options)} launches work")
+        for time, launch in times[:3]:
+            print(f"  {time:.3f} ms {launch}", flush=True)

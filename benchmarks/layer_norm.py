@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from fused_timing import Call, Floors, print_best, print_times, using
+from fused_timing import Call, Floors, Tuner, print_times, using
 
 from cuda.fused.layer_norm import kernel, reference
 
@@ -24,7 +24,7 @@ def arguments(size: Size) -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes)
 
 
-def try_once(job: tuple[Size, dict[str, Any]]) -> None:
+def run_once(job: tuple[Size, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     size, options = job
     given = arguments((16, size[1]))
@@ -32,7 +32,7 @@ def try_once(job: tuple[Size, dict[str, Any]]) -> None:
     torch.cuda.synchronize()
 
 
-def tune(size: Size) -> None:
+def tune(tuner: Tuner, size: Size) -> None:
     """Print the best launches."""
     given = arguments(size)
 
@@ -42,7 +42,7 @@ def tune(size: Size) -> None:
     candidates = [
         {"ROWS": rows, "num_warps": warps} for rows, warps in product((1, 2, 4, 8, 16, 32), (1, 2, 4, 8))
     ]
-    print_best(f"N {size[0]} C {size[1]}", try_once, timed, size, candidates)
+    tuner.print_best(f"N {size[0]} C {size[1]}", size, timed, candidates)
 
 
 def main() -> None:
@@ -54,9 +54,10 @@ def main() -> None:
     options = parser.parse_args()
     lengths, channels = ([int(n) for n in given.split(",")] for given in (options.lengths, options.channels))
     floors = Floors.measured()
+    tuner = Tuner(run_once) if options.tune else None
     for length, width in product(lengths, channels):
-        if options.tune:
-            tune((length, width))
+        if tuner is not None:
+            tune(tuner, (length, width))
             continue
         given = arguments((length, width))
         compiled = torch.compile(reference.layer_norm, dynamic=False)

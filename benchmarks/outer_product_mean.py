@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from fused_timing import Call, Floors, print_best, print_times, using
+from fused_timing import Call, Floors, Tuner, print_times, using
 
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, kernel, reference
 
@@ -30,7 +30,7 @@ def arguments(size: Size) -> tuple[torch.Tensor, OuterProductMeanWeights, torch.
     return msa, OuterProductMeanWeights(*weights), torch.ones(sequences, length, device="cuda")
 
 
-def try_once(job: tuple[Size, dict[str, Any]]) -> None:
+def run_once(job: tuple[Size, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     (_, _, channels), options = job
     given = arguments((16, 16, channels))
@@ -38,7 +38,7 @@ def try_once(job: tuple[Size, dict[str, Any]]) -> None:
     torch.cuda.synchronize()
 
 
-def tune(size: Size) -> None:
+def tune(tuner: Tuner, size: Size) -> None:
     """Print the best launches of the outer products."""
     given = arguments(size)
 
@@ -54,9 +54,9 @@ def tune(size: Size) -> None:
             | {"resident": resident, "PRECISION": "ieee"}
             | {"num_warps": 8, "num_stages": stages, "maxnreg": registers},
         }
-        for (left, right, count, resident, registers), depth, stages in product(tiles, (64, 128), (2, 3, 4))
+        for (left, right, count, resident, registers), depth, stages in product(tiles, (64, 128), (2, 3))
     ]
-    print_best("S {} N {} C {}".format(*size), try_once, timed, size, candidates)
+    tuner.print_best("S {} N {} C {}".format(*size), size, timed, candidates)
 
 
 def main() -> None:
@@ -66,10 +66,11 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     floors = Floors.measured()
+    tuner = Tuner(run_once) if options.tune else None
     for given in options.sizes.split(","):
         sequences, length, channels = size = tuple(int(n) for n in given.split("x"))
-        if options.tune:
-            tune(size)
+        if tuner is not None:
+            tune(tuner, size)
             continue
         case = arguments(size)
         compiled = torch.compile(reference.outer_product_mean, dynamic=False)

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from fused_timing import Call, Floors, print_best, print_times, using
+from fused_timing import Call, Floors, Tuner, print_times, using
 
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights, kernel, reference
 
@@ -29,7 +29,7 @@ def arguments(size: Size) -> tuple[torch.Tensor, TransitionWeights]:
     return x, TransitionWeights(*weights)
 
 
-def try_once(job: tuple[Size, dict[str, Any]]) -> None:
+def run_once(job: tuple[Size, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     (_, channels, factor), options = job
     given = arguments((16, channels, factor))
@@ -37,7 +37,7 @@ def try_once(job: tuple[Size, dict[str, Any]]) -> None:
     torch.cuda.synchronize()
 
 
-def tune(size: Size) -> None:
+def tune(tuner: Tuner, size: Size) -> None:
     """Print the best launches."""
     given = arguments(size)
 
@@ -45,13 +45,13 @@ def tune(size: Size) -> None:
         return using(kernel, options, lambda: kernel.transition(*given))
 
     # rows, warps, registers: as the compiler likes, or for several programs on a multiprocessor
-    shapes = [(64, 4, None), (64, 4, 168), (64, 8, 128), (128, 8, None), (128, 8, 128), (256, 16, None)]
+    shapes = [(64, 4, None), (64, 4, 168), (128, 8, None), (128, 8, 128), (256, 16, None)]
     candidates = [
         {"ROWS": rows, "HIDDEN": hidden, "PRECISION": "ieee"}
         | {"num_warps": warps, "num_stages": stages, "maxnreg": registers}
         for (rows, warps, registers), hidden, stages in product(shapes, (32, 64, 128), (2, 3))
     ]
-    print_best(f"N {size[0]} C {size[1]} W {size[1] * size[2]}", try_once, timed, size, candidates)
+    tuner.print_best(f"N {size[0]} C {size[1]} W {size[1] * size[2]}", size, timed, candidates)
 
 
 def main() -> None:
@@ -64,10 +64,11 @@ def main() -> None:
     options = parser.parse_args()
     lengths, channels = ([int(n) for n in given.split(",")] for given in (options.lengths, options.channels))
     floors = Floors.measured()
+    tuner = Tuner(run_once) if options.tune else None
     for length, width in product(lengths, channels):
         size = (length, width, options.factor)
-        if options.tune:
-            tune(size)
+        if tuner is not None:
+            tune(tuner, size)
             continue
         x, weights = arguments(size)
         swiglu = SwigluTransitionWeights(*weights[:2], weights.widen, weights.widen, weights.narrow)
