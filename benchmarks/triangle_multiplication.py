@@ -181,12 +181,12 @@ def tune(tuner: Tuner, length: int, channels: int) -> None:
             common
             | {"POSITIONS": positions, "INNER": inner, "CHUNK": min(128, channels)}
             | {"num_warps": warps, "num_stages": stages}
-            for positions, inner, warps, stages in product((64, 128, 256), (32, 64, 128), (4, 8), (1, 2, 3))
+            for positions, inner, warps, stages in product((64, 128, 256), (32, 64, 128), (4, 8), (1, 2))
             if positions * inner <= 128 * 128 and positions * INNER <= 4096 * warps
         ],
         "finish": [
             common | {"POSITIONS": positions, "OUTPUTS": outputs, "num_warps": warps, "num_stages": stages}
-            for positions, outputs, warps, stages in product((64, 128), (32, 64, 128), (4, 8), (1, 2, 3))
+            for positions, outputs, warps, stages in product((64, 128), (32, 64, 128), (4, 8), (1, 2))
         ],
     }
     for name, each in candidates.items():
@@ -202,13 +202,14 @@ def main() -> None:
     """Print one line for each shape."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", default="256,512,1024")
+    parser.add_argument("--channels", default="64,128,384", help="that --tune is for")
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     lengths = [int(n) for n in options.lengths.split(",")]
     if options.tune:
         tuner = Tuner(try_once)
-        for length, channels in product(lengths, (64, 128, 384)):
+        for length, channels in product(lengths, [int(c) for c in options.channels.split(",")]):
             tune(tuner, length, channels)
         return
     floors = Floors.measured()
