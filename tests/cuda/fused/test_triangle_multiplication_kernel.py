@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 
 from cuda.fused.triangle_multiplication import (
     GateFirstWeights,
@@ -64,6 +65,18 @@ def double(x: Any) -> Any:
     return None if x is None else x.double()
 
 
+@pytest.fixture
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large tiles under the interpreter, whose time goes by the program."""
+    choose = kernel.choose_launch
+
+    def chosen(*given: Any) -> dict[str, Any]:
+        return {name: options | {"POSITIONS": 1024} for name, options in choose(*given).items()}
+
+    if triton.knobs.runtime.interpret:
+        monkeypatch.setattr(kernel, "choose_launch", chosen)
+
+
 def check(compare: Compare, x: torch.Tensor, weights: Any, mask: torch.Tensor | None, outgoing: bool) -> None:
     exact = reference.triangle_multiplication(double(x), double(weights), double(mask), outgoing=outgoing)
     plain = reference.triangle_multiplication(x, weights, mask, outgoing=outgoing)
@@ -71,6 +84,7 @@ def check(compare: Compare, x: torch.Tensor, weights: Any, mask: torch.Tensor | 
 
 
 @pytest.mark.parametrize("masked, outgoing", [("none", True), ("some", True), ("some", False)])
+@pytest.mark.usefixtures("few_programs")
 def test_lengths(length: int, masked: str, outgoing: bool, draw: Draw, compare: Compare) -> None:
     pair = draw(length, length, 16, tailed=True)
     check(compare, pair, weights_of(draw, 16, 16), mask_of(masked, pair), outgoing)
@@ -91,6 +105,7 @@ def test_strides(outgoing: bool, draw: Draw, compare: Compare) -> None:
     check(compare, pair, weights_of(draw, 16, 16), mask.T, outgoing)
 
 
+@pytest.mark.usefixtures("few_programs")
 def test_adding_in_place(draw: Draw, compare: Compare) -> None:
     pair, weights = draw(33, 33, 40), weights_of(draw, 40, 16)
     exact = double(pair) + reference.triangle_multiplication(double(pair), double(weights), outgoing=True)
@@ -105,6 +120,7 @@ def test_adding_in_place(draw: Draw, compare: Compare) -> None:
 @pytest.mark.parametrize(
     "shape, inner", [((2, 17, 17, 16), 16), ((1, 34, 34, 128), 24), ((1, 9, 9, 384), 128)]
 )
+@pytest.mark.usefixtures("few_programs")
 def test_gate_first(
     shape: tuple[int, ...], inner: int, masked: str, outgoing: bool, draw: Draw, compare: Compare
 ) -> None:
@@ -116,6 +132,7 @@ def test_gate_first(
     compare(ours, operation(x, weights, mask, outgoing=outgoing), exact)
 
 
+@pytest.mark.usefixtures("few_programs")
 def test_the_contest_s_tolerance(draw: Draw) -> None:
     x, weights = draw(2, 40, 40, 128).float(), gate_first_weights(draw, 128, 128)
     weights = type(weights)(*(w.float() for w in weights))
