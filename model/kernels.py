@@ -18,7 +18,7 @@ class Kernels:
     attention: Callable[..., torch.Tensor]
     global_attention: Callable[..., torch.Tensor]
     triangle_multiplication: Callable[..., torch.Tensor]
-    transition: Callable[..., torch.Tensor]
+    add_transition: Callable[..., torch.Tensor]
     outer_product_mean: Callable[..., torch.Tensor]
 
 
@@ -27,7 +27,7 @@ REFERENCE = Kernels(
     attention=attention.attention,
     global_attention=attention.global_attention,
     triangle_multiplication=triangle_multiplication.triangle_multiplication,
-    transition=transition.transition,
+    add_transition=transition.add_transition,
     outer_product_mean=outer_product_mean.outer_product_mean,
 )
 
@@ -35,7 +35,7 @@ REFERENCE = Kernels(
 # not imported, because Triton comes with torch's CUDA wheels only.
 FUSED = {
     "layer_norm": "cuda.fused.layer_norm.kernel",
-    "transition": "cuda.fused.transition.kernel",
+    "add_transition": "cuda.fused.transition.kernel",
     "outer_product_mean": "cuda.fused.outer_product_mean.kernel",
 }
 

@@ -6,8 +6,15 @@
 from cuda.fused.transition.reference import (
     SwigluTransitionWeights,
     TransitionWeights,
+    add_transition,
     swiglu_transition,
     transition,
 )
 
-__all__ = ["SwigluTransitionWeights", "TransitionWeights", "swiglu_transition", "transition"]
+__all__ = [
+    "SwigluTransitionWeights",
+    "TransitionWeights",
+    "add_transition",
+    "swiglu_transition",
+    "transition",
+]

@@ -98,8 +98,8 @@ def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None =
     return _launch(x, weights, in_place=False)
 
 
-def add_transition(x: torch.Tensor, weights: TransitionWeights) -> torch.Tensor:
-    """Add the transition's update to x in place; the sum is rounded once.
+def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
+    """`cuda.fused.transition.add_transition`: no update in memory, and the sum is rounded once.
 
     Args and raises as `transition`.
 

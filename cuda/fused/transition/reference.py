@@ -62,6 +62,11 @@ def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None =
     return result.view(x.shape)
 
 
+def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
+    """Add the transition's update to x [..., C] in place, and return x; arguments as `transition`."""
+    return x.add_(transition(x, weights, budget))
+
+
 def swiglu_transition(
     x: torch.Tensor, weights: SwigluTransitionWeights, budget: int | None = None
 ) -> torch.Tensor:
