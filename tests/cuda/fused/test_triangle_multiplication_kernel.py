@@ -91,6 +91,7 @@ def test_lengths(length: int, masked: str, outgoing: bool, draw: Draw, compare: 
 
 
 @pytest.mark.parametrize("channels, inner", [(128, 128), (64, 64), (8, 24), (40, 128), (256, 64)])
+@pytest.mark.usefixtures("few_programs")
 def test_channels(channels: int, inner: int, draw: Draw, compare: Compare) -> None:
     pair = draw(18, 18, channels, tailed=True)
     check(compare, pair, weights_of(draw, channels, inner), mask_of("all", pair), True)
