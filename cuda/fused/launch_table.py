@@ -30,16 +30,18 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else DEFAULT
 
 
-def choose_launch(operation: str, x: torch.Tensor, channels: int) -> dict[str, Any]:
-    """The options of the first launch that is for x's width of element and as many channels.
+def choose_launch(operation: str, x: torch.Tensor, channels: int, **sizes: int) -> dict[str, Any]:
+    """The options of the first launch that is for x's width of element, as many channels and such sizes.
 
-    A row of the table has "bytes" (of an element), "channels" (the most it is for) and "options", which are
-    what the operation's kernel and Triton's launcher take.
+    A row of the table has "bytes" (of an element), "channels" (the most it is for), the most of any other
+    size that it is bounded by, and "options", which are what the operation's kernel and Triton's launcher
+    take.
 
     Raises:
         ValueError: no launch is for so many channels or such elements.
     """
     for row in launch_table(operation, _device_name(x.device)):
-        if row["bytes"] == x.element_size() and channels <= row["channels"]:
+        fits = all(size <= row.get(name, size) for name, size in sizes.items())
+        if fits and row["bytes"] == x.element_size() and channels <= row["channels"]:
             return dict(row["options"])
     raise ValueError(f"no {operation} kernel takes {channels} channels of {x.dtype}")

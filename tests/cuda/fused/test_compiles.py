@@ -21,11 +21,15 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
+from cuda.fused.attention import AttentionWeights, global_kernel  # noqa: E402
+from cuda.fused.attention import kernel as attention  # noqa: E402
 from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
 from cuda.fused.transition import kernel as transition  # noqa: E402
+from cuda.fused.triangle_multiplication import GateFirstWeights, TriangleMultiplicationWeights  # noqa: E402
+from cuda.fused.triangle_multiplication import kernel as triangle_multiplication  # noqa: E402
 
 PTXAS = Path(nvidia.__file__).parent / "bin" / "ptxas"
 SHARED_BYTES = 227 * 1024
@@ -51,22 +55,26 @@ class Compiled:
         names = self.function.arg_names
         options = {name: value for name, value in named.items() if name not in names}
         arguments = dict(zip(names, given, strict=False)) | {n: v for n, v in named.items() if n in names}
-        signature, constants, attributes = {}, {}, {}
-        for i, name in enumerate(names):
-            value = arguments[name]
-            signature[name] = "constexpr"
+        constants: dict[tuple[int, ...], Any] = {}
+        attributes: dict[tuple[int, ...], Any] = {}
+
+        def type_of(value: Any, path: tuple[int, ...], fixed: bool) -> Any:
+            if isinstance(value, tuple):
+                return tuple(type_of(part, (*path, k), fixed) for k, part in enumerate(value))
             if isinstance(value, TensorDescriptor):
-                signature[name] = f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)}>"
-            elif isinstance(value, torch.Tensor):
-                signature[name] = f"*{TYPES[value.dtype]}"
-                attributes[(i,)] = [["tt.divisibility", 16]]
+                return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)}>"
+            if isinstance(value, torch.Tensor):
+                attributes[path] = [["tt.divisibility", 16]]
+                return f"*{TYPES[value.dtype]}"
             # as the launcher does, except that launches of one row are not of interest
-            elif type(value) is int and value != 1 and name not in named:
-                signature[name] = "i32"
+            if type(value) is int and value != 1 and not fixed:
                 if value % 16 == 0:
-                    attributes[(i,)] = [["tt.divisibility", 16]]
-            else:
-                constants[(i,)] = value
+                    attributes[path] = [["tt.divisibility", 16]]
+                return "i32"
+            constants[path] = value
+            return "constexpr"
+
+        signature = {name: type_of(arguments[name], (i,), name in named) for i, name in enumerate(names)}
         source = ASTSource(self.function, signature, constants, attributes)
         compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         command = [str(PTXAS), "-v", "--gpu-name=sm_90a", "-", "-o", os.devnull]
@@ -131,5 +139,56 @@ def test_outer_product_mean(
     weights = OuterProductMeanWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
     msa = torch.empty(16, 64, c, dtype=dtype)
     outer_product_mean.outer_product_mean(msa, weights, torch.ones(16, 64))
+    for kernel in kernels:
+        check(kernel, 1)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("heads, width", [(8, 8), (4, 16), (4, 32), (8, 32)])
+def test_attention(heads: int, width: int, masked: bool, biased: bool, compiled: Callable[..., Any]) -> None:
+    kernel = compiled(attention, "_attend")
+    projected, gated = (torch.empty(48, 48, count * heads * width, dtype=torch.bfloat16) for count in (4, 1))
+    attention.attend(
+        projected,
+        projected.new_empty(heads, width),
+        projected.new_empty(48, 48) if masked else None,
+        projected.new_empty(heads, 48, 48) if biased else None,
+        gated,
+    )
+    check(kernel, 1)
+
+
+def test_global_attention(compiled: Callable[..., Compiled]) -> None:
+    kernels = [compiled(global_kernel, name) for name in ("_mean", "_softmax_sum", "_gated")]
+    shapes = [(64, 8, 8), (64, 8), (64, 8), (64, 8, 8), (8, 8), (8, 8, 64), (64,)]
+    weights = AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
+    x = torch.empty(64, 48, 64, dtype=torch.bfloat16)
+    global_kernel.global_attention(x.transpose(0, 1), weights, x[..., 0].T)
+    for kernel in kernels:
+        check(kernel, 1)
+
+
+@pytest.mark.parametrize("channels", [64, 128])
+def test_triangle_multiplication(channels: int, compiled: Callable[..., Compiled]) -> None:
+    kernels = [compiled(triangle_multiplication, name) for name in ("_operands", "_finish")]
+    c = channels
+    shapes = [(c,), (c,), *[(c, c), (c,)] * 4, (c,), (c,), (c, c), (c,), (c, c), (c,)]
+    weights = TriangleMultiplicationWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
+    pair = torch.empty(48, 48, c, dtype=torch.bfloat16)
+    triangle_multiplication.triangle_multiplication(pair, weights, pair[..., 0], outgoing=True)
+    triangle_multiplication.add_triangle_multiplication(pair, weights, outgoing=False)
+    for kernel in kernels:
+        check(kernel, 2)
+
+
+@pytest.mark.parametrize("channels", [128, 384])
+def test_gate_first_triangle_multiplication(channels: int, compiled: Callable[..., Compiled]) -> None:
+    kernels = [compiled(triangle_multiplication, name) for name in ("_operands", "_finish")]
+    c, m = channels, 128
+    shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
+    weights = GateFirstWeights(*(torch.empty(shape) for shape in shapes))
+    x = torch.empty(2, 48, 48, c)
+    triangle_multiplication.gate_first_triangle_multiplication(x, weights, x[..., 0])
     for kernel in kernels:
         check(kernel, 1)
