@@ -35,6 +35,9 @@ REFERENCE = Kernels(
 # not imported, because Triton comes with torch's CUDA wheels only.
 FUSED = {
     "layer_norm": "cuda.fused.layer_norm.kernel",
+    "attention": "cuda.fused.attention.kernel",
+    "global_attention": "cuda.fused.attention.global_kernel",
+    "triangle_multiplication": "cuda.fused.triangle_multiplication.kernel",
     "add_transition": "cuda.fused.transition.kernel",
     "outer_product_mean": "cuda.fused.outer_product_mean.kernel",
 }
