@@ -26,6 +26,7 @@ from cuda.fused.attention import kernel as attention  # noqa: E402
 from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
+from cuda.fused.softmax import kernel as softmax  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
 from cuda.fused.transition import kernel as transition  # noqa: E402
 from cuda.fused.triangle_multiplication import GateFirstWeights, TriangleMultiplicationWeights  # noqa: E402
@@ -194,3 +195,11 @@ def test_gate_first_triangle_multiplication(channels: int, compiled: Callable[..
     triangle_multiplication.gate_first_triangle_multiplication(x, weights, x[..., 0])
     for kernel in kernels:
         check(kernel, 1)
+
+
+@pytest.mark.parametrize("keys", [48, 1024, 5120])
+def test_softmax(keys: int, compiled: Callable[..., Compiled]) -> None:
+    kernel = compiled(softmax, "_softmax")
+    logits = torch.empty(2, 8, 4, keys, dtype=torch.bfloat16)
+    softmax.softmax(logits, 0.25, logits[:, 0, 0], logits[0])
+    check(kernel, 1)

@@ -10,6 +10,7 @@ from cuda.fused.attention import AttentionWeights, add_attention, attention, glo
 from cuda.fused.chunking import row_slices
 from cuda.fused.layer_norm import layer_norm
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, outer_product_mean
+from cuda.fused.softmax import softmax
 from cuda.fused.transition import TransitionWeights, transition
 from cuda.fused.triangle_multiplication import (
     TriangleMultiplicationWeights,
@@ -103,6 +104,13 @@ def test_global_attention(shape: tuple[int, int, int]) -> None:
     gate = torch.sigmoid(torch.einsum("blc,chd->blhd", x, w.gating) + w.gating_bias)
     exact = torch.einsum("blhd,hdo->blo", gate * attended[:, None], w.output) + w.output_bias
     assert error(ours, exact) < RELATIVE
+
+
+def test_softmax() -> None:
+    logits, bias, mask = drawn(3, 2, 5, 7), drawn(2, 5, 7), some_mask(3, 7)
+    exact = (0.3 * logits.double() + bias.double()).masked_fill(mask[:, None, None] == 0, -torch.inf)
+    assert error(softmax(logits, 0.3, mask, bias), exact.softmax(-1)) < RELATIVE
+    assert softmax(logits.half()).dtype == torch.float16
 
 
 def triangle_weights(channels: int) -> TriangleMultiplicationWeights:
