@@ -73,13 +73,14 @@ def whole(length: int) -> dict[str, Call]:
         "PyTorch": lambda: reference.attention(pair, weights, None, bias),
         "ours, starting": lambda: kernel.attention(pair, weights, None, bias),
         "ours, ending": lambda: kernel.attention(swapped, weights, None, bias),
+        "ours, added in place": lambda: kernel.add_attention(swapped, swapped, weights, None, bias),
     }
 
 
 def try_once(job: tuple[int, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     length, options = job
-    using(kernel, options, core(16, length))()
+    using(kernel, {"attend": options}, core(16, length))()
     torch.cuda.synchronize()
 
 
@@ -94,7 +95,9 @@ def tune(tuner: Tuner, length: int) -> None:
         # fewer threads than this spill
         if rows * queries * keys <= 64 * 128 * warps // 4
     ]
-    tuner.print_best(f"N {length}", length, lambda options: using(kernel, options, call), candidates)
+    tuner.print_best(
+        f"N {length}", length, lambda options: using(kernel, {"attend": options}, call), candidates
+    )
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Gated attention as one Triton kernel between two matrix products: no logits in memory.
+"""Gated attention: a product for the projections, a kernel without logits in memory, one for the output.
 
 A program takes a block of queries of one head, for one or two entries of axis 0: two share each tile of the
 pair bias, which is most of what the kernel reads. Logits are in units of log2, so that softmax needs exp2
@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.attention.reference import MASKED, AttentionWeights
-from cuda.fused.blocks import check_tensors
+from cuda.fused.blocks import check_tensors, row_offsets
 from cuda.fused.chunking import row_slices
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.packing import side_by_side
@@ -165,6 +165,34 @@ def _attend(
         _finish(other_state, gate + other_row * projected_row, gate_bias, gated + other_row * gated_row, here)
 
 
+@triton.jit
+def _output(
+    gated, weights, bias, result, count, per_outer, outer_stride, inner_stride,
+    DEPTH: tl.constexpr, CHANNELS: tl.constexpr, ADD: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """gated [R, DEPTH] W + b, written to rows of the result wherever they lie, or added to them."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    depth = tl.arange(0, STEP)
+    places = gated + row.to(tl.int64)[:, None] * DEPTH
+    out = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for begin in tl.range(0, DEPTH, STEP):
+        term = begin + depth
+        here = (row < count)[:, None] & (term < DEPTH)[None, :]
+        matrix_here = (term < DEPTH)[:, None] & (column < CHANNELS)[None, :]
+        part = tl.load(places + term[None, :], mask=here, other=0.0)
+        matrix = tl.load(weights + term[:, None] * CHANNELS + column[None, :], mask=matrix_here, other=0.0)
+        out = tl.dot(part, matrix, out, input_precision=PRECISION)
+    out += tl.load(bias + column, mask=column < CHANNELS, other=0.0).to(tl.float32)[None, :]
+    starts = row_offsets(row, per_outer, outer_stride, inner_stride)
+    here = (row < count)[:, None] & (column < CHANNELS)[None, :]
+    target = result + starts[:, None] + column[None, :]
+    if ADD:
+        out += tl.load(target, mask=here, other=0.0).to(tl.float32)
+    tl.store(target, out.to(result.dtype.element_ty), mask=here)
+
+
 def attention(
     x: torch.Tensor,
     weights: AttentionWeights,
@@ -188,18 +216,54 @@ def attention(
     Raises:
         ValueError: a head has another width, or no kernel runs on this device or dtype.
     """
-    length = x.shape[1]
+    batch, length, _ = x.shape
+    outputs = weights.output.shape[-1]
+    if x.stride(0) < x.stride(1):
+        result = x.new_empty(length, batch, outputs).transpose(0, 1)
+    else:
+        result = x.new_empty(batch, length, outputs)
+    _attention(result, x, weights, mask, pair_bias, budget, add=False)
+    return result
+
+
+def add_attention(
+    representation: torch.Tensor,
+    x: torch.Tensor,
+    weights: AttentionWeights,
+    mask: torch.Tensor | None = None,
+    pair_bias: torch.Tensor | None = None,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add what `attention` gives for the other arguments to a representation in place, rounded once.
+
+    Args:
+        representation: [B, L, O], channels contiguous, axes 0 and 1 in any order in memory.
+
+    Returns:
+        representation.
+    """
+    _attention(representation, x, weights, mask, pair_bias, budget, add=True)
+    return representation
+
+
+def _attention(
+    result: torch.Tensor,
+    x: torch.Tensor,
+    weights: AttentionWeights,
+    mask: torch.Tensor | None,
+    pair_bias: torch.Tensor | None,
+    budget: int | None,
+    *,
+    add: bool,
+) -> None:
+    check_tensors("attention", x, result, *weights)
     inner = weights.query[0].numel()
     projection = side_by_side(weights.query, weights.key, weights.value, weights.gating)  # [C, 4*H*D]
-    output = weights.output.reshape(inner, -1)  # [H*D, O]
     bias = None if pair_bias is None else _aligned(pair_bias)
     swapped = x.stride(0) < x.stride(1)
-    # from here on "stored" tensors have their two long axes in the order of memory
-    stored = x.new_empty(*(x.transpose(0, 1) if swapped else x).shape[:2], output.shape[-1])
-    result = stored.transpose(0, 1) if swapped else stored  # [B, L, O]
-    for rows in row_slices(x, 5 * length * inner, budget):
-        part = x[rows].transpose(0, 1) if swapped else x[rows]
-        projected = part @ projection
+    for rows in row_slices(x, 5 * x.shape[1] * inner, budget):
+        # intermediates have their two long axes in the order in which the input has them in memory
+        projected = (x[rows].transpose(0, 1) if swapped else x[rows]) @ projection
         gated = projected.new_empty(*projected.shape[:2], inner)
         attend(
             projected.transpose(0, 1) if swapped else projected,
@@ -208,9 +272,30 @@ def attention(
             bias,
             gated.transpose(0, 1) if swapped else gated,
         )
-        target = stored[:, rows] if swapped else stored[rows]
-        torch.add(gated @ output, weights.output_bias, out=target)
-    return result
+        target = result[rows].transpose(0, 1) if swapped else result[rows]
+        _project(gated, weights, target, add)
+
+
+def _project(gated: torch.Tensor, weights: AttentionWeights, result: torch.Tensor, add: bool) -> None:
+    """The output projection of gated [..., ..., H*D], contiguous, to result [..., ..., O]."""
+    heads, width, channels = weights.output.shape
+    options = choose_launch("attention", gated, width)["output"]
+    count = gated.shape[0] * gated.shape[1]
+    if count:
+        _output[(triton.cdiv(count, options["ROWS"]), triton.cdiv(channels, options["COLUMNS"]))](
+            gated,
+            weights.output.contiguous(),
+            weights.output_bias.contiguous(),
+            result,
+            count,
+            result.shape[1],
+            result.stride(0),
+            result.stride(1),
+            DEPTH=heads * width,
+            CHANNELS=channels,
+            ADD=add,
+            **options,
+        )
 
 
 def attend(
@@ -238,7 +323,7 @@ def attend(
     if width not in WIDTHS:
         raise ValueError(f"fused attention takes heads {WIDTHS} wide, not {width}")
     biased = pair_bias is not None
-    options = choose_launch("attention", projected, width, length=length, biased=int(biased))
+    options = choose_launch("attention", projected, width, biased=int(biased))["attend"]
     grid = (triton.cdiv(length, options["QUERIES"]), triton.cdiv(batch, options["ROWS"]), heads)
     if batch * length:
         _attend[grid](

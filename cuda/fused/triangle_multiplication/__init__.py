@@ -7,6 +7,7 @@ before the output projection.
 from cuda.fused.triangle_multiplication.reference import (
     GateFirstWeights,
     TriangleMultiplicationWeights,
+    add_triangle_multiplication,
     gate_first_triangle_multiplication,
     triangle_multiplication,
 )
@@ -14,6 +15,7 @@ from cuda.fused.triangle_multiplication.reference import (
 __all__ = [
     "GateFirstWeights",
     "TriangleMultiplicationWeights",
+    "add_triangle_multiplication",
     "gate_first_triangle_multiplication",
     "triangle_multiplication",
 ]

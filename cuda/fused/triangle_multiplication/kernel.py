@@ -236,6 +236,7 @@ def add_triangle_multiplication(
     mask: torch.Tensor | None = None,
     *,
     outgoing: bool,
+    budget: int | None = None,
 ) -> torch.Tensor:
     """Add the update to pair in place; the sum is rounded once. Args and raises as `triangle_multiplication`.
 

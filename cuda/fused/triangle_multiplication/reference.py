@@ -112,6 +112,18 @@ def triangle_multiplication(
     return result
 
 
+def add_triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair [N, N, C] in place, and return it; arguments as `triangle_multiplication`."""
+    return pair.add_(triangle_multiplication(pair, weights, mask, outgoing=outgoing, budget=budget))
+
+
 def gate_first_triangle_multiplication(
     x: torch.Tensor,
     weights: GateFirstWeights,

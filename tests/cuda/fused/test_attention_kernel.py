@@ -79,6 +79,26 @@ def test_swapped_axes_stay_swapped_in_memory(
     compare(ours, reference.attention(*arguments), reference.attention(*map(double, arguments)))
 
 
+@pytest.mark.parametrize("budget", [None, 10_000])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_adding_in_place(budget: int | None, swapped: bool, draw: Draw, compare: Compare) -> None:
+    pair = draw(40, 6, 24)
+    x, target = normed(pair), pair.clone()
+    if swapped:
+        pair, x, target = (y.transpose(0, 1) for y in (pair, x, target))
+    weights = weights_of(draw, 24, 3, 16)
+    ours = kernel.add_attention(target, x, weights, some_mask(x), budget=budget)
+    assert ours is target
+    plain, exact = (
+        given + reference.attention(*arguments)
+        for given, *arguments in (
+            (pair, x, weights, some_mask(x)),
+            map(double, (pair, x, weights, some_mask(x))),
+        )
+    )
+    compare(ours, plain, exact)
+
+
 def test_a_strided_bias(draw: Draw, compare: Compare) -> None:
     x = normed(draw(2, 33, 16))
     check(compare, x, weights_of(draw, 16, 2, 8), None, draw(33, 33, 2, tailed=True).permute(2, 0, 1))

@@ -26,6 +26,7 @@ from cuda.fused.attention import kernel as attention  # noqa: E402
 from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
+from cuda.fused.softmax import kernel as softmax  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
 from cuda.fused.transition import kernel as transition  # noqa: E402
 from cuda.fused.triangle_multiplication import GateFirstWeights, TriangleMultiplicationWeights  # noqa: E402
@@ -145,18 +146,20 @@ def test_outer_product_mean(
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("heads, width", [(8, 8), (4, 16), (4, 32), (8, 32)])
-def test_attention(heads: int, width: int, masked: bool, biased: bool, compiled: Callable[..., Any]) -> None:
-    kernel = compiled(attention, "_attend")
-    projected, gated = (torch.empty(48, 48, count * heads * width, dtype=torch.bfloat16) for count in (4, 1))
-    attention.attend(
-        projected,
-        projected.new_empty(heads, width),
-        projected.new_empty(48, 48) if masked else None,
-        projected.new_empty(heads, 48, 48) if biased else None,
-        gated,
-    )
-    check(kernel, 1)
+@pytest.mark.parametrize("channels, heads, width", [(64, 8, 8), (64, 4, 16), (128, 4, 32), (256, 8, 32)])
+def test_attention(
+    channels: int, heads: int, width: int, masked: bool, biased: bool, compiled: Callable[..., Any]
+) -> None:
+    kernels = [compiled(attention, name) for name in ("_attend", "_output")]
+    shapes = [(channels, heads, width)] * 4 + [(heads, width), (heads, width, channels), (channels,)]
+    weights = AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
+    x = torch.zeros(48, 64, channels, dtype=torch.bfloat16).transpose(0, 1)
+    mask = torch.ones(64, 48, dtype=torch.bfloat16) if masked else None
+    bias = torch.empty(heads, 48, 48, dtype=torch.bfloat16) if biased else None
+    attention.attention(x, weights, mask, bias, budget=2**40)
+    attention.add_attention(x, x, weights, mask, bias, budget=2**40)
+    for kernel in kernels:
+        check(kernel, 2)
 
 
 def test_global_attention(compiled: Callable[..., Compiled]) -> None:
@@ -192,3 +195,11 @@ def test_gate_first_triangle_multiplication(channels: int, compiled: Callable[..
     triangle_multiplication.gate_first_triangle_multiplication(x, weights, x[..., 0])
     for kernel in kernels:
         check(kernel, 1)
+
+
+@pytest.mark.parametrize("keys", [48, 1024, 5120])
+def test_softmax(keys: int, compiled: Callable[..., Compiled]) -> None:
+    kernel = compiled(softmax, "_softmax")
+    logits = torch.empty(2, 8, 4, keys, dtype=torch.bfloat16)
+    softmax.softmax(logits, 0.25, logits[:, 0, 0], logits[0])
+    check(kernel, 1)
