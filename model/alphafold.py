@@ -111,11 +111,14 @@ class AlphaFold(nn.Module):
     Args:
         config: the network's shape.
         kernels: implementation of the heavy operations; see `model.kernels.select_kernels`.
+        device: where the network will run.
     """
 
-    def __init__(self, config: ModelConfig, kernels: str = "reference") -> None:
+    def __init__(
+        self, config: ModelConfig, kernels: str = "reference", device: torch.device | str = "cpu"
+    ) -> None:
         super().__init__()
-        chosen = select_kernels(kernels)
+        chosen = select_kernels(kernels, device)
         self.config = config
         self.evoformer = Trunk(config, chosen)
         self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, chosen)
@@ -142,7 +145,7 @@ class AlphaFold(nn.Module):
             kernels: implementation of the heavy operations.
         """
         with torch.device("meta"):
-            network = cls(config, kernels)
+            network = cls(config, kernels, device)
         assign(network, arrays, torch.device(device), dtype)
         return network.eval()
 

@@ -191,11 +191,11 @@ class EvoformerBlock(nn.Module):
         """
         msa += self.msa_row_attention_with_pair_bias(msa, pair, msa_mask)
         msa += self.get_submodule(self.column_attention_name)(msa, msa_mask)
-        msa += self.msa_transition(msa)
+        self.msa_transition(msa)
         pair += self.outer_product_mean(msa, msa_mask)
         pair += self.triangle_multiplication_outgoing(pair, pair_mask)
         pair += self.triangle_multiplication_incoming(pair, pair_mask)
         pair += self.triangle_attention_starting_node(pair, pair_mask)
         pair += self.triangle_attention_ending_node(pair, pair_mask)
-        pair += self.pair_transition(pair)
+        self.pair_transition(pair)
         return msa, pair

@@ -1,7 +1,9 @@
 """The one place where the implementation of the heavy operations is chosen."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 
 import torch
 
@@ -16,7 +18,7 @@ class Kernels:
     attention: Callable[..., torch.Tensor]
     global_attention: Callable[..., torch.Tensor]
     triangle_multiplication: Callable[..., torch.Tensor]
-    transition: Callable[..., torch.Tensor]
+    add_transition: Callable[..., torch.Tensor]
     outer_product_mean: Callable[..., torch.Tensor]
 
 
@@ -25,20 +27,40 @@ REFERENCE = Kernels(
     attention=attention.attention,
     global_attention=attention.global_attention,
     triangle_multiplication=triangle_multiplication.triangle_multiplication,
-    transition=transition.transition,
+    add_transition=transition.add_transition,
     outer_product_mean=outer_product_mean.outer_product_mean,
 )
 
+# The operations that have a Triton kernel, and where; "fused" takes the reference for all others. Named and
+# not imported, because Triton comes with torch's CUDA wheels only.
+FUSED = {
+    "layer_norm": "cuda.fused.layer_norm.kernel",
+    "attention": "cuda.fused.attention.kernel",
+    "global_attention": "cuda.fused.attention.global_kernel",
+    "triangle_multiplication": "cuda.fused.triangle_multiplication.kernel",
+    "add_transition": "cuda.fused.transition.kernel",
+    "outer_product_mean": "cuda.fused.outer_product_mean.kernel",
+}
 
-def select_kernels(name: str) -> Kernels:
+
+def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
     """The operations of an implementation.
 
     Args:
-        name: "reference", plain PyTorch on any device.
+        name: "reference", plain PyTorch on any device; "fused", Triton kernels for the operations in FUSED,
+            which take what their docstrings say and nothing else; or "auto", fused on a CUDA device if Triton
+            is there, otherwise the reference.
+        device: where the network runs.
 
     Raises:
         ValueError: there is no such implementation.
+        ModuleNotFoundError: "fused" was asked for and Triton is not installed.
     """
-    if name != "reference":
-        raise ValueError(f"no kernels are called {name!r}; there is 'reference'")
-    return REFERENCE
+    if name == "auto":
+        on_cuda = torch.device(device).type == "cuda"
+        name = "fused" if on_cuda and find_spec("triton") is not None else "reference"
+    if name == "reference":
+        return REFERENCE
+    if name != "fused":
+        raise ValueError(f"no kernels are called {name!r}; there are 'auto', 'fused' and 'reference'")
+    return replace(REFERENCE, **{field: getattr(import_module(at), field) for field, at in FUSED.items()})

@@ -83,7 +83,7 @@ class Attention(nn.Module):
 
 
 class Transition(nn.Module):
-    """Algorithms 9 and 15: normalise, widen, ReLU, narrow."""
+    """Algorithms 9 and 15 with the residual: normalise, widen, ReLU, narrow, add."""
 
     def __init__(self, channels: int, factor: int, kernels: Kernels) -> None:
         super().__init__()
@@ -93,9 +93,9 @@ class Transition(nn.Module):
         self.transition2 = Linear(channels * factor, channels)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., C] to the update [..., C]."""
+        """Add the update to x [..., C] in place, and return x."""
         norm, widen, narrow = self.input_layer_norm, self.transition1, self.transition2
         weights = TransitionWeights(
             norm.scale, norm.offset, widen.weights, widen.bias, narrow.weights, narrow.bias
         )
-        return self.kernels.transition(x, weights)
+        return self.kernels.add_transition(x, weights)

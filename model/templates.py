@@ -53,7 +53,7 @@ class TemplatePairBlock(nn.Module):
         pair += self.triangle_attention_ending_node(pair, mask)
         pair += self.triangle_multiplication_outgoing(pair, mask)
         pair += self.triangle_multiplication_incoming(pair, mask)
-        pair += self.pair_transition(pair)
+        self.pair_transition(pair)
         return pair
 
 

@@ -6,6 +6,6 @@ global column attention of the extra MSA stack (Algorithm 19). Algorithm numbers
 of Jumper et al., Nature 596, 583 (2021).
 """
 
-from cuda.fused.attention.reference import AttentionWeights, attention, global_attention
+from cuda.fused.attention.reference import AttentionWeights, add_attention, attention, global_attention
 
-__all__ = ["AttentionWeights", "attention", "global_attention"]
+__all__ = ["AttentionWeights", "add_attention", "attention", "global_attention"]

@@ -77,6 +77,18 @@ def attention(
     return result
 
 
+def add_attention(
+    representation: torch.Tensor,
+    x: torch.Tensor,
+    weights: AttentionWeights,
+    mask: torch.Tensor | None = None,
+    pair_bias: torch.Tensor | None = None,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add attention's result to a representation [B, L, O] in place, and return that; see `attention`."""
+    return representation.add_(attention(x, weights, mask, pair_bias, budget))
+
+
 def _by_head(x: torch.Tensor, heads: int) -> torch.Tensor:
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # [b, H, L, D]
 

@@ -1,5 +1,20 @@
-"""The two-layer transition of the MSA and pair representations (Algorithms 9 and 15)."""
+"""The two-layer transition of the MSA and pair representations (Algorithms 9 and 15), and AlphaFold 3's.
 
-from cuda.fused.transition.reference import TransitionWeights, transition
+`swiglu_transition` is Algorithm 11 of the supplement of Abramson et al., Nature 630, 493 (2024).
+"""
 
-__all__ = ["TransitionWeights", "transition"]
+from cuda.fused.transition.reference import (
+    SwigluTransitionWeights,
+    TransitionWeights,
+    add_transition,
+    swiglu_transition,
+    transition,
+)
+
+__all__ = [
+    "SwigluTransitionWeights",
+    "TransitionWeights",
+    "add_transition",
+    "swiglu_transition",
+    "transition",
+]

@@ -37,6 +37,28 @@ class TriangleMultiplicationWeights(NamedTuple):
     gating_bias: torch.Tensor
 
 
+class GateFirstWeights(NamedTuple):
+    """Parameters of the contest's form: C channels, M channels of the product, no biases.
+
+    Args:
+        norm_scale, norm_offset: [C], of the input's normalisation.
+        left, right, left_gate, right_gate, output_gate: [C, M].
+        center_scale, center_offset: [M], of the product's normalisation.
+        output: [M, C].
+    """
+
+    norm_scale: torch.Tensor
+    norm_offset: torch.Tensor
+    left: torch.Tensor
+    right: torch.Tensor
+    left_gate: torch.Tensor
+    right_gate: torch.Tensor
+    output_gate: torch.Tensor
+    center_scale: torch.Tensor
+    center_offset: torch.Tensor
+    output: torch.Tensor
+
+
 def triangle_multiplication(
     pair: torch.Tensor,
     weights: TriangleMultiplicationWeights,
@@ -79,7 +101,7 @@ def triangle_multiplication(
     # outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j]
     product = torch.bmm(left, right.transpose(1, 2)) if outgoing else torch.bmm(right.transpose(1, 2), left)
     del factors, left, right
-    result = torch.empty_like(pair)
+    result = pair.new_empty(pair.shape)
     for rows in row_slices(pair, length * (2 * inner + 3 * channels), budget):
         centered = product[:, rows].permute(1, 2, 0)  # [n, N, M]
         centered = layer_norm(centered, weights.center_scale, weights.center_offset)
@@ -88,3 +110,45 @@ def triangle_multiplication(
         gate = torch.sigmoid(torch.addmm(weights.gating_bias, normed, weights.gating))  # [n*N, C]
         torch.mul(update, gate, out=result[rows].view(-1, channels))
     return result
+
+
+def add_triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair [N, N, C] in place, and return it; arguments as `triangle_multiplication`."""
+    return pair.add_(triangle_multiplication(pair, weights, mask, outgoing=outgoing, budget=budget))
+
+
+def gate_first_triangle_multiplication(
+    x: torch.Tensor,
+    weights: GateFirstWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool = True,
+) -> torch.Tensor:
+    """W (LN(Σ_k a_ik · b_jk) ⊙ gate_ij), the operator of GPU MODE's contest "Triangle multiplicative update".
+
+    It differs from AlphaFold2's in having no biases and in gating before the output projection.
+
+    Args:
+        x: [B, N, N, C].
+        weights: the layer's parameters.
+        mask: [B, N, N], 1 for real pairs, or None for all.
+        outgoing: the contest's; otherwise Σ_k a_kj · b_ki.
+
+    Returns:
+        [B, N, N, C].
+    """
+    normed = layer_norm(x, weights.norm_scale, weights.norm_offset)
+    left = (normed @ weights.left) * torch.sigmoid(normed @ weights.left_gate)  # [B, N, N, M]
+    right = (normed @ weights.right) * torch.sigmoid(normed @ weights.right_gate)
+    if mask is not None:
+        left, right = left * mask[..., None], right * mask[..., None]
+    equation = "bikm,bjkm->bijm" if outgoing else "bkjm,bkim->bijm"
+    product = layer_norm(torch.einsum(equation, left, right), weights.center_scale, weights.center_offset)
+    return (product * torch.sigmoid(normed @ weights.output_gate)) @ weights.output

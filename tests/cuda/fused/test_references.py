@@ -6,12 +6,17 @@ from typing import Any
 import pytest
 import torch
 
-from cuda.fused.attention import AttentionWeights, attention, global_attention
+from cuda.fused.attention import AttentionWeights, add_attention, attention, global_attention
 from cuda.fused.chunking import row_slices
 from cuda.fused.layer_norm import layer_norm
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, outer_product_mean
+from cuda.fused.softmax import softmax
 from cuda.fused.transition import TransitionWeights, transition
-from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights, triangle_multiplication
+from cuda.fused.triangle_multiplication import (
+    TriangleMultiplicationWeights,
+    add_triangle_multiplication,
+    triangle_multiplication,
+)
 
 SHAPES = [(1, 1, 8), (5, 7, 8), (3, 23, 16), (13, 4, 24)]
 # rounding in float32 of sums of a few hundred terms
@@ -101,6 +106,13 @@ def test_global_attention(shape: tuple[int, int, int]) -> None:
     assert error(ours, exact) < RELATIVE
 
 
+def test_softmax() -> None:
+    logits, bias, mask = drawn(3, 2, 5, 7), drawn(2, 5, 7), some_mask(3, 7)
+    exact = (0.3 * logits.double() + bias.double()).masked_fill(mask[:, None, None] == 0, -torch.inf)
+    assert error(softmax(logits, 0.3, mask, bias), exact.softmax(-1)) < RELATIVE
+    assert softmax(logits.half()).dtype == torch.float16
+
+
 def triangle_weights(channels: int) -> TriangleMultiplicationWeights:
     inner = 6
     shapes: list[tuple[int, ...]] = [(channels,), (channels,)]
@@ -127,6 +139,19 @@ def test_triangle_multiplication(length: int, outgoing: bool, masked: bool) -> N
     exact = (product @ w.output + w.output_bias) * torch.sigmoid(normed @ w.gating + w.gating_bias)
     # LN of a product that is near zero amplifies its rounding
     assert error(ours, exact) < 5 * RELATIVE
+
+
+def test_adding_in_place() -> None:
+    pair = drawn(9, 9, 8)
+    expected = pair + triangle_multiplication(pair, triangle_weights(8), outgoing=True)
+    changed = pair.clone()
+    assert add_triangle_multiplication(changed, triangle_weights(8), outgoing=True) is changed
+    assert torch.equal(changed, expected)
+    weights = attention_weights(8)
+    expected = drawn(9, 9, 7) + attention(pair, weights)
+    changed = drawn(9, 9, 7)
+    assert add_attention(changed, pair, weights) is changed
+    assert torch.equal(changed, expected)
 
 
 def transition_weights(channels: int) -> TransitionWeights:

@@ -1,0 +1,126 @@
+"""Milliseconds of triangle attention's core: N rows of N × N logits with a pair bias, bfloat16, 4 heads × 32.
+
+    python benchmarks/triangle_attention.py [--lengths 256,512,1024,2048] [--tune]
+
+Peers take queries, keys, values and bias: PyTorch eager and compiled, SDPA with the bias expanded,
+FlexAttention, and cuEquivariance if it is installed. Ours takes them as one projection, and gates too. The
+exponential floor is 16 a clock and multiprocessor. The whole operation, with projections, is timed after it,
+for rows as they lie and for swapped axes (the ending node).
+"""
+
+import argparse
+from importlib.util import find_spec
+from itertools import product
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fused_timing import Call, Floors, Tuner, print_times, using
+from torch.nn.attention.flex_attention import flex_attention
+
+from cuda.fused.attention import AttentionWeights, kernel, reference
+
+HEADS, WIDTH, CHANNELS = 4, 32, 128
+INNER = HEADS * WIDTH
+
+
+def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
+    return scale * torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+
+
+def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    logits = q @ k.transpose(-1, -2) * WIDTH**-0.5 + bias
+    return torch.softmax(logits.float(), -1).to(q.dtype) @ v
+
+
+def core(rows: int, length: int) -> Call:
+    """Our kernel between the projections."""
+    projected, gating_bias = random(rows, length, 4 * INNER), random(HEADS, WIDTH)
+    bias, gated = random(HEADS, length, length), random(rows, length, INNER)
+    return lambda: kernel.attend(projected, gating_bias, None, bias, gated)
+
+
+def peers(length: int) -> dict[str, Call]:
+    q, k, v = (random(length, HEADS, length, WIDTH) for _ in range(3))
+    bias = random(HEADS, length, length)
+    calls: dict[str, Call] = {}
+    if length <= 1024:
+        compiled = torch.compile(eager, dynamic=False)
+        calls["eager"] = lambda: eager(q, k, v, bias)
+        calls["torch.compile"] = lambda: compiled(q, k, v, bias)
+    calls["SDPA"] = lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None])
+    flexible = torch.compile(flex_attention, dynamic=False)
+    calls["FlexAttention"] = lambda: flexible(
+        q, k, v, score_mod=lambda score, b, h, i, j: score + bias[h, i, j]
+    )
+    if find_spec("cuequivariance_torch") is not None:
+        from cuequivariance_torch import triangle_attention
+
+        mask = torch.ones(1, length, 1, 1, length, dtype=torch.bool, device="cuda")
+        calls["cuEquivariance"] = lambda: triangle_attention(
+            q[None], k[None], v[None], bias[None, None], mask
+        )
+    return calls
+
+
+def whole(length: int) -> dict[str, Call]:
+    """The operation of the network around a starting and an ending node."""
+    shapes = [(CHANNELS, HEADS, WIDTH)] * 4 + [(HEADS, WIDTH), (HEADS, WIDTH, CHANNELS), (CHANNELS,)]
+    weights = AttentionWeights(*(random(*shape, scale=shape[0] ** -0.5) for shape in shapes))
+    pair, bias = random(length, length, CHANNELS), random(HEADS, length, length)
+    swapped = pair.transpose(0, 1)
+    return {
+        "PyTorch": lambda: reference.attention(pair, weights, None, bias),
+        "ours, starting": lambda: kernel.attention(pair, weights, None, bias),
+        "ours, ending": lambda: kernel.attention(swapped, weights, None, bias),
+        "ours, added in place": lambda: kernel.add_attention(swapped, swapped, weights, None, bias),
+    }
+
+
+def try_once(job: tuple[int, dict[str, Any]]) -> None:
+    """Compile and run one launch."""
+    length, options = job
+    using(kernel, {"attend": options}, core(16, length))()
+    torch.cuda.synchronize()
+
+
+def tune(tuner: Tuner, length: int) -> None:
+    """Print the best launches."""
+    call = core(length, length)
+    shapes = product((1, 2), (64, 128), (32, 64, 128), (4, 8), (2, 3))
+    candidates = [
+        {"ROWS": rows, "QUERIES": queries, "KEYS": keys, "PRECISION": "ieee"}
+        | {"num_warps": warps, "num_stages": stages}
+        for rows, queries, keys, warps, stages in shapes
+        # fewer threads than this spill
+        if rows * queries * keys <= 64 * 128 * warps // 4
+    ]
+    tuner.print_best(
+        f"N {length}", length, lambda options: using(kernel, {"attend": options}, call), candidates
+    )
+
+
+def main() -> None:
+    """Print two lines for each length."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lengths", default="256,512,1024,2048")
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--no-peers", action="store_true")
+    options = parser.parse_args()
+    tuner = Tuner(try_once) if options.tune else None
+    floors = Floors.measured()
+    device = torch.cuda.get_device_properties(0)
+    for length in [int(n) for n in options.lengths.split(",")]:
+        if tuner is not None:
+            tune(tuner, length)
+            continue
+        cells = HEADS * length**3
+        limits = floors.of(6 * length**2 * INNER * 2, 4 * WIDTH * cells)
+        limits["exponential floor"] = cells / (16 * device.multi_processor_count * device.clock_rate)
+        calls = {} if options.no_peers else peers(length)
+        print_times(f"triangle attention N {length}", calls | {"ours": core(length, length)}, limits)
+        print_times(f"with its projections N {length}", whole(length), {})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""The outer product mean in two Triton kernels: the factors, then outer products and their contraction.
+
+The N × N × E² outer products never lie in memory as a whole. A program of the second kernel takes a strip of
+residue pairs: tile by tile it sums a_i ⊗ b_j over the sequences on the tensor cores, leaves the
+tile, rounded to the tensors' dtype, in a scratch of its own that stays in the L2 cache, and then contracts
+the strip with the output weights. These are read once for each strip, so a strip has several tiles.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda.fused.blocks import INTERPRETED, check_tensors, matrix_tiles, normalised, row_offsets, rows_of
+from cuda.fused.launch_table import choose_launch
+from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
+
+
+@triton.jit
+def _factor(
+    normed,
+    weights,
+    bias,
+    mask,
+    result,
+    rows,
+    count,
+    INNER: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """One factor of a block of rows: project [ROWS, BLOCK], add the bias, mask, store as [rows, INNER]."""
+    places = rows.to(tl.int64)[:, None] * INNER
+    for first in range(0, INNER, COLUMNS):
+        columns = first + tl.arange(0, COLUMNS)
+        inner = columns < INNER
+        factor = tl.dot(normed, weights.load([0, first]), input_precision=PRECISION)
+        factor += tl.load(bias + columns, mask=inner, other=0.0).to(tl.float32)[None, :]
+        factor *= mask[:, None]
+        present = (rows < count)[:, None] & inner[None, :]
+        tl.store(result + places + columns[None, :], factor.to(result.dtype.element_ty), mask=present)
+
+
+@triton.jit
+def _factors(
+    msa,
+    norm_scale,
+    norm_offset,
+    left,
+    left_bias,
+    right,
+    right_bias,
+    mask,
+    left_result,
+    right_result,
+    count,
+    inner,
+    outer_stride,
+    inner_stride,
+    channel_stride,
+    CHANNELS: tl.constexpr,
+    INNER: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Both factors [S * N, INNER] of rows of the MSA."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK)
+    channels = columns < CHANNELS
+    present = (rows < count)[:, None] & channels[None, :]
+    starts = row_offsets(rows, inner, outer_stride, inner_stride)
+    places = starts[:, None] + columns[None, :] * channel_stride
+    normed = normalised(
+        tl.load(msa + places, mask=present, other=0.0).to(tl.float32),
+        channels[None, :],
+        tl.load(norm_scale + columns, mask=channels, other=0.0).to(tl.float32),
+        tl.load(norm_offset + columns, mask=channels, other=0.0).to(tl.float32),
+        CHANNELS,
+    ).to(msa.dtype.element_ty)
+    kept = tl.load(mask + rows, mask=rows < count, other=0.0)
+    _factor(normed, left, left_bias, kept, left_result, rows, count, INNER, COLUMNS, PRECISION)
+    _factor(normed, right, right_bias, kept, right_result, rows, count, INNER, COLUMNS, PRECISION)
+
+
+@triton.jit
+def _outer(
+    left,
+    right,
+    output,
+    output_bias,
+    counts,
+    scratch,
+    result,
+    sequences,
+    length,
+    strips,
+    PAIR: tl.constexpr,
+    INNER: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    TILES: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PAIR_BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """The update [N, N, PAIR], strip by strip.
+
+    left and right are descriptors of tiles [SEQUENCES, LEFT * INNER] and [SEQUENCES, RIGHT * INNER] of
+    [S, N * INNER], output of tiles [DEPTH, PAIR_BLOCK] of [INNER², PAIR]. The scratch is
+    [TILES * LEFT * RIGHT, INNER²] for each program.
+    """
+    OUTER: tl.constexpr = INNER * INNER
+    PAIRS: tl.constexpr = TILES * LEFT * RIGHT
+    dtype = scratch.dtype.element_ty
+    scratch += tl.program_id(0).to(tl.int64) * (PAIRS * OUTER)
+    across = tl.cdiv(length, TILES * RIGHT)
+    # where element (i, c), (j, e) of a tile lies in the scratch: pair i * RIGHT + j, element c * INNER + e
+    row = tl.arange(0, LEFT * INNER)
+    column = tl.arange(0, RIGHT * INNER)
+    row_places = (row // INNER) * (RIGHT * OUTER) + (row % INNER) * INNER
+    places = row_places[:, None] + ((column // INNER) * OUTER + column % INNER)[None, :]
+    pair = tl.arange(0, PAIRS)
+    depth = tl.arange(0, DEPTH)
+    channel = tl.arange(0, PAIR_BLOCK)
+    bias = tl.load(output_bias + channel, mask=channel < PAIR, other=0.0).to(tl.float32)
+    for strip in range(tl.program_id(0), strips, tl.num_programs(0)):
+        first_i = (strip // across) * LEFT
+        first_j = (strip % across) * (TILES * RIGHT)
+        for tile in range(TILES):
+            total = tl.zeros((LEFT * INNER, RIGHT * INNER), tl.float32)
+            for s in range(0, sequences, SEQUENCES):
+                a = left.load([s, first_i * INNER])
+                b = right.load([s, (first_j + tile * RIGHT) * INNER])
+                total = tl.dot(a.T, b, total, input_precision=PRECISION)
+            tl.store(scratch + tile * (LEFT * RIGHT * OUTER) + places, total.to(dtype))
+        # other threads of the program read what this one wrote, and write again after all have read
+        tl.debug_barrier()
+        update = tl.zeros((PAIRS, PAIR_BLOCK), tl.float32)
+        for first in range(0, OUTER, DEPTH):
+            outer = tl.load(scratch + pair[:, None] * OUTER + (first + depth)[None, :])
+            update = tl.dot(outer, output.load([first, 0]), update, input_precision=PRECISION)
+        tl.debug_barrier()
+        i = first_i + (pair // RIGHT) % LEFT
+        j = first_j + (pair // (LEFT * RIGHT)) * RIGHT + pair % RIGHT
+        real = (i < length) & (j < length)
+        cell = i.to(tl.int64) * length + j
+        count = tl.load(counts + cell, mask=real, other=1.0)
+        update = (update + bias[None, :]) / count[:, None]
+        present = real[:, None] & (channel < PAIR)[None, :]
+        tl.store(result + cell[:, None] * PAIR + channel[None, :], update.to(dtype), mask=present)
+
+
+def outer_product_mean(
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """`cuda.fused.outer_product_mean.outer_product_mean` with neither the outer products nor their copies.
+
+    Args:
+        msa: [S, N, C] of at most 256 channels, strided as it comes.
+        weights: the layer's parameters, of msa's dtype; E is a power of two up to 32, Z at most 128.
+        mask: [S, N], 1 for real positions.
+        budget: taken for the reference's sake; the intermediates beside the factors do not grow with N.
+
+    Returns:
+        [N, N, Z], the update.
+
+    Raises:
+        ValueError: no kernel takes these tensors.
+    """
+    check_tensors("outer_product_mean", msa, *weights)
+    sequences, length, channels = msa.shape
+    inner, _, pair = weights.output.shape
+    if inner not in (4, 8, 16, 32) or pair > 128:
+        raise ValueError(f"fused outer_product_mean takes no factors of {inner} channels to {pair} of pairs")
+    options = choose_launch("outer_product_mean", msa, channels)
+    mask = mask.float().contiguous()
+    counts = mask.T @ mask + EPSILON  # [N, N]
+    factors = _both_factors(msa, weights, mask, options["factors"])
+    outer = dict(options["outer"])
+    tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
+    strips = triton.cdiv(length, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
+    programs = min(strips, _multiprocessors(msa.device) * outer.pop("resident"))
+    result = msa.new_empty(length, length, pair)
+    pair_block = max(16, triton.next_power_of_2(pair))
+    depth = min(outer["DEPTH"], inner * inner)
+    _outer[(programs,)](
+        matrix_tiles(factors[0], outer["SEQUENCES"], tile_i * inner),
+        matrix_tiles(factors[1], outer["SEQUENCES"], tile_j * inner),
+        matrix_tiles(weights.output.reshape(inner * inner, pair), depth, pair_block),
+        weights.output_bias.contiguous(),
+        counts,
+        msa.new_empty(programs, outer["TILES"] * tile_i * tile_j, inner * inner),
+        result,
+        sequences,
+        length,
+        strips,
+        PAIR=pair,
+        INNER=inner,
+        PAIR_BLOCK=pair_block,
+        **(outer | {"LEFT": tile_i, "RIGHT": tile_j, "DEPTH": depth}),
+    )
+    return result
+
+
+def _both_factors(
+    msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor, options: dict[str, int]
+) -> torch.Tensor:
+    """Left and right factor [2, S, N * E] of a mask that is float32 and contiguous."""
+    sequences, length, channels = msa.shape
+    inner = weights.left.shape[1]
+    rows = rows_of(msa)
+    block = max(16, triton.next_power_of_2(channels))
+    factors = msa.new_empty(2, sequences, length * inner)
+    _factors[(triton.cdiv(rows.count, options["ROWS"]),)](
+        msa,
+        weights.norm_scale.contiguous(),
+        weights.norm_offset.contiguous(),
+        matrix_tiles(weights.left, block, options["COLUMNS"]),
+        weights.left_bias.contiguous(),
+        matrix_tiles(weights.right, block, options["COLUMNS"]),
+        weights.right_bias.contiguous(),
+        mask,
+        factors[0],
+        factors[1],
+        *rows,
+        CHANNELS=channels,
+        INNER=inner,
+        BLOCK=block,
+        **options,
+    )
+    return factors
+
+
+def _multiprocessors(device: torch.device) -> int:
+    return 2 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,0 +1,421 @@
+"""The triangle multiplication in three passes: operands, matrix product, result.
+
+The first kernel normalises the pair representation, projects, gates and masks it, and writes the two factors
+channel by channel, so that the product is a plain batch of matrix products for the tensor cores; the second
+normalises that product over its channels as it lies, projects and gates it. Nothing else of the size of the
+pair representation is in memory. Matrices are padded with zeros to a multiple of 16 rows and columns, which
+keeps every load wide whatever the length.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda.fused.blocks import EPSILON, check_tensors, normalised
+from cuda.fused.launch_table import choose_launch
+from cuda.fused.triangle_multiplication.reference import (
+    GateFirstWeights,
+    TriangleMultiplicationWeights,
+)
+
+ALIGNMENT = 16
+
+
+@triton.jit
+def _places(flat, padded, length, strides):
+    """Offsets in [B, N, N] of flat positions in [B, padded, padded], and which of them exist."""
+    batch_stride, row_stride, column_stride = strides
+    column = flat % padded
+    row = flat // padded % padded
+    batch = flat // (padded * padded)
+    offsets = batch.to(tl.int64) * batch_stride + row.to(tl.int64) * row_stride
+    return offsets + column.to(tl.int64) * column_stride, (row < length) & (column < length)
+
+
+@triton.jit
+def _channels(start, first, CHANNELS: tl.constexpr, CHUNK: tl.constexpr):
+    """A chunk of a vector of channels; 0 past the last."""
+    channel = first + tl.arange(0, CHUNK)
+    return tl.load(start + channel, mask=channel < CHANNELS, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _tile(rows, real, first, CHANNELS: tl.constexpr, CHUNK: tl.constexpr):
+    """A chunk of channels of some positions, float32 [positions, CHUNK]; 0 past the last."""
+    channel = first + tl.arange(0, CHUNK)
+    present = real[:, None] & (channel < CHANNELS)[None, :]
+    return tl.load(rows[:, None] + channel[None, :], mask=present, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _matrix(weights, first, column, rows, columns, strides, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Rows and columns of a weight matrix [rows, columns]; 0 past the last."""
+    row_stride, column_stride = strides
+    row = first + tl.arange(0, ROWS)
+    column += tl.arange(0, COLUMNS)
+    places = row[:, None] * row_stride + column[None, :] * column_stride
+    return tl.load(weights + places, mask=(row < rows)[:, None] & (column < columns)[None, :], other=0.0)
+
+
+@triton.jit
+def _normed(
+    rows, real, norm_scale, norm_offset, DTYPE: tl.constexpr, CHANNELS: tl.constexpr, CHUNK: tl.constexpr
+):
+    """LN of some positions, as a tuple of [positions, CHUNK] that holds all channels."""
+    raw = ()
+    total = 0.0
+    for first in tl.static_range(0, CHANNELS, CHUNK):
+        part = _tile(rows, real, first, CHANNELS, CHUNK)
+        total += tl.sum(part, 1)
+        raw += (part,)
+    mean = total / CHANNELS
+    squares = 0.0
+    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
+        present = (k * CHUNK + tl.arange(0, CHUNK) < CHANNELS)[None, :]
+        centred = tl.where(present, raw[k] - mean[:, None], 0.0)
+        squares += tl.sum(centred * centred, 1)
+    scale = tl.rsqrt(squares / CHANNELS + EPSILON)
+    parts = ()
+    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
+        part = (raw[k] - mean[:, None]) * scale[:, None]
+        part *= _channels(norm_scale, k * CHUNK, CHANNELS, CHUNK)[None, :]
+        parts += ((part + _channels(norm_offset, k * CHUNK, CHANNELS, CHUNK)[None, :]).to(DTYPE),)
+    return parts
+
+
+@triton.jit
+def _projected(
+    parts, weights, strides, bias, column, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
+    INNER: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Columns of LN(x) W + b, float32 [positions, INNER]."""
+    out = 0.0
+    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
+        matrix = _matrix(weights, k * CHUNK, column, CHANNELS, WIDTH, strides, CHUNK, INNER)
+        out += tl.dot(parts[k], matrix.to(parts[k].dtype), input_precision=PRECISION)
+    if bias is not None:
+        out += _channels(bias, column, WIDTH, INNER)[None, :]
+    return out
+
+
+@triton.jit
+def _operands(
+    x, x_strides, mask, mask_strides, norm_scale, norm_offset, left, left_bias, left_gate, left_gate_bias,
+    right, right_bias, right_gate, right_gate_bias, output_gate, weight_strides, out, plane, positions,
+    padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
+    INNER: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """(LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ mask, left then right, to out [2*M, B, padded, padded].
+
+    With an output gate, its sigmoid follows as M more channels.
+    """
+    DTYPE: tl.constexpr = out.dtype.element_ty
+    flat = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
+    places, real = _places(flat, padded, length, x_strides)
+    real &= flat < positions
+    rows = x + places
+    kept = real.to(tl.float32)
+    if mask is not None:
+        mask_places, _ = _places(flat, padded, length, mask_strides)
+        kept = tl.load(mask + mask_places, mask=real, other=0.0).to(tl.float32)
+    parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, CHUNK)
+    out += flat[:, None]
+    stored = (flat < positions)[:, None]
+    for side in tl.static_range(2):
+        for column in range(0, WIDTH, INNER):
+            values = _projected(
+                parts, left if side == 0 else right, weight_strides, left_bias if side == 0 else right_bias,
+                column, CHANNELS, WIDTH, INNER, CHUNK, PRECISION,
+            )  # fmt: skip
+            gates = _projected(
+                parts, left_gate if side == 0 else right_gate, weight_strides,
+                left_gate_bias if side == 0 else right_gate_bias,
+                column, CHANNELS, WIDTH, INNER, CHUNK, PRECISION,
+            )  # fmt: skip
+            values *= tl.sigmoid(gates) * kept[:, None]
+            channel = column + tl.arange(0, INNER)
+            place = (side * WIDTH + channel).to(tl.int64)[None, :] * plane
+            tl.store(out + place, values.to(DTYPE), mask=stored & (channel < WIDTH)[None, :])
+    if output_gate is not None:
+        for column in range(0, WIDTH, INNER):
+            gates = _projected(
+                parts, output_gate, weight_strides, None,
+                column, CHANNELS, WIDTH, INNER, CHUNK, PRECISION,
+            )  # fmt: skip
+            channel = column + tl.arange(0, INNER)
+            place = (2 * WIDTH + channel).to(tl.int64)[None, :] * plane
+            tl.store(out + place, tl.sigmoid(gates).to(DTYPE), mask=stored & (channel < WIDTH)[None, :])
+
+
+@triton.jit
+def _finish(
+    product, plane, gates, center_scale, center_offset, output, output_strides, output_bias, x, x_strides,
+    norm_scale, norm_offset, gating, gating_strides, gating_bias, result, result_strides, positions, padded,
+    length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    ADD: tl.constexpr, POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The projection of LN(product [M, B, padded, padded]) to result [B, N, N, C].
+
+    Gates [M, B, padded, padded] multiply before the projection; where there are none, sigmoid(LN(x) G + c)
+    multiplies after it. ADD adds x, which may be the result.
+    """
+    DTYPE: tl.constexpr = product.dtype.element_ty
+    flat = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
+    inner = tl.arange(0, BLOCK_WIDTH)
+    there = (inner < WIDTH)[:, None] & (flat < positions)[None, :]
+    planes = inner.to(tl.int64)[:, None] * plane + flat[None, :]
+    centred = normalised(
+        tl.trans(tl.load(product + planes, mask=there, other=0.0)).to(tl.float32),
+        (inner < WIDTH)[None, :],
+        _channels(center_scale, 0, WIDTH, BLOCK_WIDTH),
+        _channels(center_offset, 0, WIDTH, BLOCK_WIDTH),
+        WIDTH,
+    )  # [positions, M]
+    if gates is not None:
+        centred *= tl.trans(tl.load(gates + planes, mask=there, other=0.0)).to(tl.float32)
+    centred = centred.to(DTYPE)
+    places, real = _places(flat, padded, length, result_strides)
+    real &= flat < positions
+    rows = None
+    parts = ()
+    if gating is not None:
+        x_places, _ = _places(flat, padded, length, x_strides)
+        rows = x + x_places
+        parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, BLOCK)
+    for column in range(0, CHANNELS, OUTPUTS):
+        matrix = _matrix(output, 0, column, WIDTH, CHANNELS, output_strides, BLOCK_WIDTH, OUTPUTS)
+        update = tl.dot(centred, matrix.to(DTYPE), input_precision=PRECISION)
+        if gating is not None:
+            gate = _projected(
+                parts, gating, gating_strides, gating_bias,
+                column, CHANNELS, CHANNELS, OUTPUTS, BLOCK, PRECISION,
+            )  # fmt: skip
+            update = (update + _channels(output_bias, column, CHANNELS, OUTPUTS)[None, :]) * tl.sigmoid(gate)
+        if ADD:
+            update += _tile(rows, real, column, CHANNELS, OUTPUTS)
+        channel = column + tl.arange(0, OUTPUTS)
+        tl.store(
+            result + places[:, None] + channel[None, :],
+            update.to(result.dtype.element_ty),
+            mask=real[:, None] & (channel < CHANNELS)[None, :],
+        )
+
+
+def triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """The update of AlphaFold2's form; as the reference, whose arguments it takes.
+
+    Args:
+        pair: [N, N, C], C at most 256, channels contiguous.
+        weights: the layer's parameters, of pair's dtype.
+        mask: [N, N], 1 for real pairs, or None for all.
+        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
+        budget: taken for the reference's sake; beside the factors and their product there is nothing to
+            bound.
+
+    Returns:
+        [N, N, C], the update.
+
+    Raises:
+        ValueError: no kernel takes these tensors.
+    """
+    return _gate_after(pair, weights, mask, outgoing, in_place=False)
+
+
+def add_triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair in place; the sum is rounded once. Args and raises as `triangle_multiplication`.
+
+    Returns:
+        pair.
+    """
+    return _gate_after(pair, weights, mask, outgoing, in_place=True)
+
+
+def _gate_after(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None,
+    outgoing: bool,
+    *,
+    in_place: bool,
+) -> torch.Tensor:
+    check_tensors("triangle_multiplication", pair, *weights)
+    channels, width = weights.left.shape
+    if max(channels, width) > 256 or pair.stride(-1) != 1:
+        raise ValueError(
+            f"fused triangle multiplication takes at most 256 contiguous channels, "
+            f"not {channels} and {width} in strides {pair.stride()}"
+        )
+    x = pair[None]
+    mask = None if mask is None else mask[None]
+    options = choose_launch("triangle_multiplication", pair, channels)
+    factors = _factors(x, weights, mask, None, pair.dtype, options["operands"])
+    product = _multiplied(factors, width, outgoing)
+    del factors
+    result = pair if in_place else torch.empty_like(pair)
+    _launch_finish(product, None, weights, x, result[None], in_place, options["finish"])
+    return result
+
+
+def gate_first_triangle_multiplication(
+    x: torch.Tensor,
+    weights: GateFirstWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool = True,
+    operands: torch.dtype = torch.float16,
+) -> torch.Tensor:
+    """The operator of GPU MODE's contest; as the reference, whose arguments it takes.
+
+    Args:
+        x: [B, N, N, C], channels contiguous.
+        weights: the layer's parameters, of any float dtype.
+        mask: [B, N, N], 1 for real pairs, or None for all.
+        outgoing: whether the product is over k of (i, k) and (j, k), the contest's, or of (k, i) and (k, j).
+        operands: dtype that matrix products take; sums and statistics are float32. Normalised inputs and
+            gated values stay far inside float16's range, and it rounds eight times finer than bfloat16.
+
+    Returns:
+        [B, N, N, C], of x's dtype.
+
+    Raises:
+        ValueError: no kernel takes these tensors.
+    """
+    check_tensors("triangle_multiplication", x)
+    channels, width = weights.left.shape
+    if width > 256 or x.stride(-1) != 1:
+        raise ValueError(f"fused triangle multiplication takes at most 256 inner channels, not {width}")
+    options = choose_launch("triangle_multiplication", x.new_empty(0, dtype=operands), channels)
+    factors = _factors(x, weights, mask, weights.output_gate, operands, options["operands"])
+    product = _multiplied(factors, width, outgoing)
+    result = torch.empty_like(x)
+    _launch_finish(product, factors[2 * width :], weights, x, result, False, options["finish"])
+    return result
+
+
+def _factors(
+    x: torch.Tensor,
+    weights: TriangleMultiplicationWeights | GateFirstWeights,
+    mask: torch.Tensor | None,
+    output_gate: torch.Tensor | None,
+    dtype: torch.dtype,
+    options: dict[str, Any],
+) -> torch.Tensor:
+    """Left and right factor and, with an output gate, its sigmoid: [2*M or 3*M, B, padded, padded]."""
+    batch, length, _, channels = x.shape
+    width = weights.left.shape[1]
+    padded = triton.cdiv(length, ALIGNMENT) * ALIGNMENT
+    count = 2 if output_gate is None else 3
+    out = torch.empty(count * width, batch, padded, padded, dtype=dtype, device=x.device)
+    matrices = [weights.left, weights.left_gate, weights.right, weights.right_gate]
+    if output_gate is not None:
+        matrices.append(output_gate)
+    matrices = [matrix.to(dtype) for matrix in matrices]
+    if len({matrix.stride() for matrix in matrices}) > 1:
+        matrices = [matrix.contiguous() for matrix in matrices]
+    left, left_gate, right, right_gate = matrices[:4]
+    biases = isinstance(weights, TriangleMultiplicationWeights)
+    positions = batch * padded * padded
+    if positions:
+        _operands[(triton.cdiv(positions, options["POSITIONS"]),)](
+            x,
+            x.stride()[:3],
+            mask,
+            None if mask is None else mask.stride(),
+            weights.norm_scale.contiguous(),
+            weights.norm_offset.contiguous(),
+            left,
+            weights.left_bias.contiguous() if biases else None,
+            left_gate,
+            weights.left_gate_bias.contiguous() if biases else None,
+            right,
+            weights.right_bias.contiguous() if biases else None,
+            right_gate,
+            weights.right_gate_bias.contiguous() if biases else None,
+            None if output_gate is None else matrices[4],
+            left.stride(),
+            out,
+            positions,
+            positions,
+            padded,
+            length,
+            CHANNELS=channels,
+            WIDTH=width,
+            **(options | {"CHUNK": min(options["CHUNK"], _block(channels))}),
+        )
+    return out
+
+
+def _multiplied(factors: torch.Tensor, width: int, outgoing: bool) -> torch.Tensor:
+    """The product [M, B, padded, padded] of the factors.
+
+    Outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j].
+    """
+    left, right = factors[:width].flatten(0, 1), factors[width : 2 * width].flatten(0, 1)
+    product = torch.bmm(left, right.transpose(1, 2)) if outgoing else torch.bmm(right.transpose(1, 2), left)
+    return product.unflatten(0, (width, -1))
+
+
+def _launch_finish(
+    product: torch.Tensor,
+    gates: torch.Tensor | None,
+    weights: TriangleMultiplicationWeights | GateFirstWeights,
+    x: torch.Tensor,
+    result: torch.Tensor,
+    add: bool,
+    options: dict[str, Any],
+) -> None:
+    """Write the result [B, N, N, C] of the product; gates [M, B, padded, padded] or those of the weights."""
+    width, batch, padded, _ = product.shape
+    channels = x.shape[-1]
+    after = weights if isinstance(weights, TriangleMultiplicationWeights) else None
+    positions = batch * padded * padded
+    if positions:
+        _finish[(triton.cdiv(positions, options["POSITIONS"]),)](
+            product,
+            positions,
+            gates,
+            weights.center_scale.contiguous(),
+            weights.center_offset.contiguous(),
+            weights.output,
+            weights.output.stride(),
+            None if after is None else after.output_bias.contiguous(),
+            x,
+            x.stride()[:3],
+            None if after is None else after.norm_scale.contiguous(),
+            None if after is None else after.norm_offset.contiguous(),
+            None if after is None else after.gating,
+            None if after is None else after.gating.stride(),
+            None if after is None else after.gating_bias.contiguous(),
+            result,
+            result.stride()[:3],
+            positions,
+            padded,
+            x.shape[1],
+            CHANNELS=channels,
+            WIDTH=width,
+            BLOCK=_block(channels),
+            BLOCK_WIDTH=_block(width),
+            ADD=add,
+            **options,
+        )
+
+
+def _block(channels: int) -> int:
+    """The tile's channels: powers of two, and no product has fewer than 16 terms."""
+    return max(16, triton.next_power_of_2(channels))

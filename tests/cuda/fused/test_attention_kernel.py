@@ -1,0 +1,130 @@
+"""The attention kernels against float64."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cuda.fused.attention import AttentionWeights, kernel, reference
+
+Draw = Callable[..., torch.Tensor]
+Compare = Callable[..., None]
+Weights = AttentionWeights
+
+
+def weights_of(draw: Draw, channels: int, heads: int, width: int, shared_key: bool = False) -> Weights:
+    key = (channels, width) if shared_key else (channels, heads, width)
+    query, gating = (draw(channels, heads, width, seed=k, scale=channels**-0.5) for k in (1, 4))
+    return AttentionWeights(
+        query=query,
+        key=draw(*key, seed=2, scale=channels**-0.5),
+        value=draw(*key, seed=3, scale=channels**-0.5),
+        gating=gating,
+        gating_bias=draw(heads, width, seed=5),
+        output=draw(heads, width, channels, seed=6, scale=(heads * width) ** -0.5),
+        output_bias=draw(channels, seed=7),
+    )
+
+
+def normed(x: torch.Tensor) -> torch.Tensor:
+    """Attention's input is normalised, whatever the representation's tails."""
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def some_mask(x: torch.Tensor) -> torch.Tensor:
+    """[B, L] with about a third of the keys masked, but no row without any."""
+    mask = (torch.rand(x.shape[:2], generator=torch.Generator().manual_seed(x.shape[1])) > 0.3).to(x)
+    mask[:, x.shape[1] // 2] = 1
+    return mask
+
+
+def double(x: Any) -> Any:
+    if isinstance(x, AttentionWeights):
+        return AttentionWeights(*(w.double() for w in x))
+    return None if x is None else x.double()
+
+
+def check(compare: Compare, *arguments: Any) -> None:
+    exact = reference.attention(*map(double, arguments))
+    compare(kernel.attention(*arguments), reference.attention(*arguments), exact)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_lengths(length: int, masked: bool, biased: bool, draw: Draw, compare: Compare) -> None:
+    x = normed(draw(3, length, 32, tailed=True))
+    bias = draw(2, length, length, tailed=True) if biased else None
+    check(compare, x, weights_of(draw, 32, 2, 32), some_mask(x) if masked else None, bias)
+
+
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_widths(width: int, batch: int, draw: Draw, compare: Compare) -> None:
+    x = normed(draw(batch, 70, 16, tailed=True))
+    check(compare, x, weights_of(draw, 16, 3, width), some_mask(x), draw(3, 70, 70, tailed=True))
+
+
+@pytest.mark.parametrize("budget", [None, 10_000])
+@pytest.mark.parametrize("biased", [False, True])
+def test_swapped_axes_stay_swapped_in_memory(
+    budget: int | None, biased: bool, draw: Draw, compare: Compare
+) -> None:
+    x = normed(draw(40, 5, 16, tailed=True)).transpose(0, 1)  # [5, 40, 16]
+    mask = some_mask(x).T.contiguous().T
+    arguments = x, weights_of(draw, 16, 2, 8), mask, draw(2, 40, 40) if biased else None
+    ours = kernel.attention(*arguments, budget=budget)
+    assert ours.transpose(0, 1).is_contiguous()
+    compare(ours, reference.attention(*arguments), reference.attention(*map(double, arguments)))
+
+
+@pytest.mark.parametrize("budget", [None, 10_000])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_adding_in_place(budget: int | None, swapped: bool, draw: Draw, compare: Compare) -> None:
+    pair = draw(40, 6, 24)
+    x, target = normed(pair), pair.clone()
+    if swapped:
+        pair, x, target = (y.transpose(0, 1) for y in (pair, x, target))
+    weights = weights_of(draw, 24, 3, 16)
+    ours = kernel.add_attention(target, x, weights, some_mask(x), budget=budget)
+    assert ours is target
+    plain, exact = (
+        given + reference.attention(*arguments)
+        for given, *arguments in (
+            (pair, x, weights, some_mask(x)),
+            map(double, (pair, x, weights, some_mask(x))),
+        )
+    )
+    compare(ours, plain, exact)
+
+
+def test_a_strided_bias(draw: Draw, compare: Compare) -> None:
+    x = normed(draw(2, 33, 16))
+    check(compare, x, weights_of(draw, 16, 2, 8), None, draw(33, 33, 2, tailed=True).permute(2, 0, 1))
+
+
+@pytest.mark.parametrize("length", [1, 63, 65])
+def test_rows_without_keys_average_all_of_them(length: int, draw: Draw, compare: Compare) -> None:
+    x = normed(draw(3, length, 16, tailed=True))
+    weights = weights_of(draw, 16, 2, 8)
+    mask = torch.ones_like(x[..., 0])
+    mask[1] = 0
+    # the same to every key
+    flat = weights._replace(query=torch.zeros_like(weights.query))
+    ours = kernel.attention(x, weights, mask, draw(2, length, length))[1:2]
+    compare(ours, reference.attention(x[1:2], flat), reference.attention(double(x[1:2]), double(flat)))
+
+
+def test_weights_that_change_are_packed_again(draw: Draw, compare: Compare) -> None:
+    x, weights = normed(draw(2, 17, 16)), weights_of(draw, 16, 2, 8)
+    check(compare, x, weights)
+    weights.value.mul_(-1)
+    check(compare, x, weights)
+
+
+def test_what_no_kernel_takes(draw: Draw) -> None:
+    with pytest.raises(ValueError, match="not 12"):
+        kernel.attention(draw(2, 3, 16), weights_of(draw, 16, 2, 12))
+    with pytest.raises(ValueError, match="float64"):
+        kernel.attention(draw(2, 3, 16).double(), double(weights_of(draw, 16, 2, 8)))

@@ -1,0 +1,83 @@
+"""The global attention's kernels against float64."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cuda.fused.attention import AttentionWeights, reference
+from cuda.fused.attention.global_kernel import global_attention
+
+Draw = Callable[..., torch.Tensor]
+Compare = Callable[..., None]
+
+
+def weights_of(draw: Draw, channels: int, heads: int, width: int) -> AttentionWeights:
+    return AttentionWeights(
+        query=draw(channels, heads, width, seed=1, scale=channels**-0.5),
+        key=draw(channels, width, seed=2, scale=channels**-0.5),
+        value=draw(channels, width, seed=3, scale=channels**-0.5),
+        gating=draw(channels, heads, width, seed=4, scale=channels**-0.5),
+        gating_bias=draw(heads, width, seed=5),
+        output=draw(heads, width, channels, seed=6, scale=(heads * width) ** -0.5),
+        output_bias=draw(channels, seed=7),
+    )
+
+
+def check(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor, compare: Compare) -> None:
+    double = AttentionWeights(*(w.double() for w in weights))
+    exact = reference.global_attention(x.double(), double, mask.double())
+    ours = global_attention(x, weights, mask)
+    assert ours.stride() == x.stride()
+    compare(ours, reference.global_attention(x, weights, mask), exact)
+
+
+def normed(x: torch.Tensor) -> torch.Tensor:
+    """Attention's input is normalised, whatever the representation's tails."""
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def some_mask(x: torch.Tensor) -> torch.Tensor:
+    """[B, L] with a third of the keys masked."""
+    mask = torch.ones_like(x[..., 0])
+    mask[:, 1::3] = 0
+    return mask
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_lengths(length: int, masked: bool, draw: Draw, compare: Compare) -> None:
+    x = normed(draw(3, length, 64, tailed=True))
+    mask = some_mask(x) if masked else torch.ones_like(x[..., 0])
+    check(x, weights_of(draw, 64, 8, 8), mask, compare)
+
+
+@pytest.mark.parametrize("length", [130, 300])
+def test_swapped_axes_stay_swapped_in_memory(length: int, draw: Draw, compare: Compare) -> None:
+    x = normed(draw(length, 3, 64, tailed=True)).transpose(0, 1)
+    check(x, weights_of(draw, 64, 8, 8), some_mask(x).T.contiguous().T, compare)
+
+
+@pytest.mark.parametrize("channels, heads, width", [(16, 1, 8), (24, 3, 5), (128, 16, 16)])
+def test_channels(channels: int, heads: int, width: int, draw: Draw, compare: Compare) -> None:
+    x = normed(draw(2, 33, channels, tailed=True))
+    check(x, weights_of(draw, channels, heads, width), some_mask(x), compare)
+
+
+@pytest.mark.parametrize("length", [1, 65, 130])
+def test_entries_without_keys_average_all_of_them(length: int, draw: Draw, compare: Compare) -> None:
+    x, weights = normed(draw(3, length, 64, tailed=True)), weights_of(draw, 64, 8, 8)
+    mask = torch.ones_like(x[..., 0])
+    mask[1] = 0
+    # the same to every key
+    flat = weights._replace(query=torch.zeros_like(weights.query))
+    double = AttentionWeights(*(w.double() for w in flat))
+    exact = reference.global_attention(x[1:2].double(), double, torch.ones_like(mask[1:2]).double())
+    plain = reference.global_attention(x[1:2], flat, torch.ones_like(mask[1:2]))
+    compare(global_attention(x, weights, mask)[1:2], plain, exact)
+
+
+def test_what_no_kernel_takes(draw: Draw) -> None:
+    x = draw(2, 3, 64)
+    with pytest.raises(ValueError, match="17 heads"):
+        global_attention(x, weights_of(draw, 64, 17, 8), torch.ones_like(x[..., 0]))

@@ -1,0 +1,76 @@
+"""The outer product mean's kernels against float64."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from cuda.fused.outer_product_mean import OuterProductMeanWeights, kernel, reference
+
+Draw = Callable[..., torch.Tensor]
+Compare = Callable[..., None]
+
+
+def outer_weights(draw: Draw, channels: int, inner: int, pair: int) -> OuterProductMeanWeights:
+    return OuterProductMeanWeights(
+        norm_scale=draw(channels, seed=1),
+        norm_offset=draw(channels, seed=2),
+        left=draw(channels, inner, seed=3, scale=channels**-0.5),
+        left_bias=draw(inner, seed=4),
+        right=draw(channels, inner, seed=5, scale=channels**-0.5),
+        right_bias=draw(inner, seed=6),
+        output=draw(inner, inner, pair, seed=7, scale=1 / inner),
+        output_bias=draw(pair, seed=8),
+    )
+
+
+def some_mask(sequences: int, length: int, masked: str) -> torch.Tensor:
+    """Float32 [S, N] with no, some or all positions masked; some: also a whole row and a whole column."""
+    if masked == "some":
+        mask = (torch.rand(sequences, length, generator=torch.Generator().manual_seed(length)) > 0.3).float()
+        mask[sequences // 2], mask[:, length // 2] = 0, 0
+        return mask
+    return torch.full((sequences, length), float(masked == "none"))
+
+
+def check(msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor, compare: Compare) -> None:
+    mask = mask.to(msa.device)
+    exact = reference.outer_product_mean(
+        msa.double(), OuterProductMeanWeights(*(w.double() for w in weights)), mask.double()
+    )
+    plain = reference.outer_product_mean(msa, weights, mask)
+    ours = kernel.outer_product_mean(msa, weights, mask)
+    # where no sequence counts, the bias is divided by ε: its rounding would hide all others
+    counted = mask.T @ mask > 0
+    for cells in (counted, ~counted):
+        if cells.any():
+            compare(ours[cells], plain[cells], exact[cells])
+
+
+@pytest.mark.parametrize("masked", ["none", "some", "all"])
+def test_lengths(length: int, masked: str, draw: Draw, compare: Compare) -> None:
+    msa = draw(7, length, 16, tailed=True)
+    check(msa, outer_weights(draw, 16, 8, 16), some_mask(7, length, masked), compare)
+
+
+@pytest.mark.parametrize("sequences", [1, 64, 65, 130])
+def test_sequences(sequences: int, draw: Draw, compare: Compare) -> None:
+    msa = draw(sequences, 11, 16, tailed=True)
+    check(msa, outer_weights(draw, 16, 8, 16), some_mask(sequences, 11, "some"), compare)
+
+
+@pytest.mark.parametrize("channels, inner, pair", [(64, 32, 128), (256, 32, 128), (24, 8, 40), (8, 16, 8)])
+def test_channels(channels: int, inner: int, pair: int, draw: Draw, compare: Compare) -> None:
+    msa = draw(9, 6, channels, tailed=True)
+    check(msa, outer_weights(draw, channels, inner, pair), some_mask(9, 6, "some"), compare)
+
+
+@pytest.mark.parametrize("view", [lambda x: x.transpose(0, 1), lambda x: x[::2, 1:]])
+def test_strides(view: Callable[[torch.Tensor], torch.Tensor], draw: Draw, compare: Compare) -> None:
+    msa = view(draw(9, 13, 32, tailed=True))
+    check(msa, outer_weights(draw, 32, 8, 16), some_mask(*msa.shape[:2], "some"), compare)
+
+
+def test_what_no_kernel_takes(draw: Draw) -> None:
+    with pytest.raises(ValueError, match="6 channels"):
+        kernel.outer_product_mean(draw(3, 4, 16), outer_weights(draw, 16, 6, 16), torch.ones(3, 4))

@@ -1,0 +1,91 @@
+"""The transition kernels against float64."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights, kernel, reference
+
+Draw = Callable[..., torch.Tensor]
+Compare = Callable[..., None]
+
+
+def relu_weights(draw: Draw, channels: int, width: int) -> TransitionWeights:
+    return TransitionWeights(
+        norm_scale=draw(channels, seed=1),
+        norm_offset=draw(channels, seed=2),
+        widen=draw(channels, width, seed=3, scale=channels**-0.5),
+        widen_bias=draw(width, seed=4),
+        narrow=draw(width, channels, seed=5, scale=width**-0.5),
+        narrow_bias=draw(channels, seed=6),
+    )
+
+
+def swiglu_weights(draw: Draw, channels: int, width: int) -> SwigluTransitionWeights:
+    relu = relu_weights(draw, channels, width)
+    gate = draw(channels, width, seed=7, scale=channels**-0.5)
+    return SwigluTransitionWeights(relu.norm_scale, relu.norm_offset, gate, relu.widen, relu.narrow)
+
+
+OPERATIONS: dict[str, tuple[Any, Any, Any]] = {
+    "ReLU": (kernel.transition, reference.transition, relu_weights),
+    "SwiGLU": (kernel.swiglu_transition, reference.swiglu_transition, swiglu_weights),
+}
+
+
+@pytest.fixture(params=OPERATIONS)
+def check(request: pytest.FixtureRequest, draw: Draw, compare: Compare) -> Callable[..., None]:
+    ours, plain, weights_of = OPERATIONS[request.param]
+
+    def checked(x: torch.Tensor, width: int) -> None:
+        weights = weights_of(draw, x.shape[-1], width)
+        exact = plain(x.double(), type(weights)(*(w.double() for w in weights)))
+        result = ours(x, weights)
+        assert result.is_contiguous()
+        compare(result, plain(x, weights), exact)
+
+    return checked
+
+
+def test_lengths(length: int, check: Callable[..., None], draw: Draw) -> None:
+    check(draw(2, length, 64, tailed=True), 256)
+
+
+@pytest.mark.parametrize("channels, width", [(8, 8), (24, 40), (64, 128), (128, 512), (256, 1024)])
+def test_channels(channels: int, width: int, check: Callable[..., None], draw: Draw) -> None:
+    check(draw(3, 11, channels, tailed=True), width)
+
+
+@pytest.mark.parametrize("view", [lambda x: x.transpose(0, 1), lambda x: x[::2, 1:], lambda x: x[:, 3]])
+def test_strides(
+    view: Callable[[torch.Tensor], torch.Tensor], check: Callable[..., None], draw: Draw
+) -> None:
+    check(view(draw(9, 13, 32, tailed=True)), 64)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_in_place(transposed: bool, draw: Draw, compare: Compare) -> None:
+    whole = draw(9, 13, 32, tailed=True)
+    x = whole.transpose(0, 1) if transposed else whole
+    weights = relu_weights(draw, 32, 128)
+    exact = x.double() + reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
+    plain = reference.add_transition(x.clone(), weights)
+    result = kernel.add_transition(x, weights)
+    assert result.data_ptr() == whole.data_ptr() and result.stride() == x.stride()
+    compare(x, plain, exact)
+
+
+def test_weights_that_begin_anywhere(draw: Draw) -> None:
+    x, weights = draw(5, 32), relu_weights(draw, 32, 128)
+    widen = draw(1 + weights.widen.numel())[1:].view(weights.widen.shape).copy_(weights.widen)
+    ours = kernel.transition(x, weights._replace(widen=widen))
+    assert widen.data_ptr() % 16 and torch.equal(ours, kernel.transition(x, weights))
+
+
+def test_what_no_kernel_takes(draw: Draw) -> None:
+    with pytest.raises(ValueError, match="512 channels"):
+        kernel.transition(draw(3, 512), relu_weights(draw, 512, 512))
+    with pytest.raises(ValueError, match="16 bytes"):
+        kernel.transition(draw(3, 16), relu_weights(draw, 16, 17))
