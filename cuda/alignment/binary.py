@@ -206,8 +206,17 @@ def load_binary(path: Path, signature: Any) -> BinaryKernel | None:
 def save_binary(path: Path, kernel: BinaryKernel) -> None:
     """Keep a kernel for the next run; where the folder cannot be written it is compiled anew."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(kernel.name.encode() + b"\n" + kernel.code)
-        Path(temporary).replace(path)
+        write_whole(path, kernel.name.encode() + b"\n" + kernel.code)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that other processes see whole or not at all; its folder is made if it is not there.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+    Path(temporary).replace(path)

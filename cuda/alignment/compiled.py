@@ -8,28 +8,23 @@ folder of the caller's choice, whose name says what it was made from. Machine co
 import contextlib
 import hashlib
 import importlib.util
-import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cuda.alignment import assembly, intrinsics
-from cuda.alignment.binary import BinaryKernel, binary_path, load_binary, save_binary, sources_digest
+from cuda.alignment.binary import (
+    BinaryKernel,
+    binary_path,
+    load_binary,
+    save_binary,
+    sources_digest,
+    write_whole,
+)
 
 _lock = threading.Lock()
-
-
-@cache
-def _toolchain() -> bytes:
-    """What else the machine code depends on."""
-    import numba_cuda
-
-    sources = b"".join(Path(module.__file__).read_bytes() for module in (assembly, intrinsics))
-    return sources + numba_cuda.__version__.encode()
 
 
 def generated_function(
@@ -46,18 +41,14 @@ def generated_function(
     Raises:
         OSError: the folder cannot be written.
     """
-    digest = hashlib.sha256(f"{source}{launch_bounds}".encode() + _toolchain()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{source}{launch_bounds}{sources_digest()}".encode()).hexdigest()[:16]
     path = folder / f"{name}_{digest}.py"
     module_name = f"foldcli_kernel_{name}_{digest}"
     with _lock:
         if module_name in sys.modules:
             return getattr(sys.modules[module_name], name)
         if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
-            with os.fdopen(descriptor, "w") as stream:
-                stream.write(source)
-            Path(temporary).replace(path)
+            write_whole(path, source.encode())
         spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)

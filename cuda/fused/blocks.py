@@ -97,6 +97,20 @@ def row_offsets(rows, inner, outer_stride, inner_stride):
 
 
 @triton.jit
+def normalised_rows(x, places, present, norm_scale, norm_offset, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):
+    """Load rows at places [R, BLOCK], where they are present, and normalise them: float32 [R, BLOCK]."""
+    columns = tl.arange(0, BLOCK)
+    channels = columns < CHANNELS
+    return normalised(
+        tl.load(x + places, mask=present, other=0.0).to(tl.float32),
+        channels[None, :],
+        tl.load(norm_scale + columns, mask=channels, other=0.0).to(tl.float32),
+        tl.load(norm_offset + columns, mask=channels, other=0.0).to(tl.float32),
+        CHANNELS,
+    )
+
+
+@triton.jit
 def normalised(x, present, scale, offset, CHANNELS: tl.constexpr):
     """LayerNorm of a tile: float32 [R, BLOCK] and [BLOCK] to float32 [R, BLOCK].
 

@@ -5,14 +5,15 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msa.atomic import atomic_write
 
+if TYPE_CHECKING:
+    from msa.gpu.kernels import Load
+
 Progress = Callable[[int, int], None]
 """(kernels compiled, kernels to be compiled), as far as is known."""
-
-Load = Callable[[], object]
-"""Loads a kernel, or compiles it."""
 
 
 class Compiling:
@@ -69,7 +70,7 @@ class Compiling:
 
         return self._folder / f"made_{kernels_identity()}.json"
 
-    def _make(self, stage: str, lengths: Sequence[int], loads: Sequence[Load]) -> None:
+    def _make(self, stage: str, lengths: Sequence[int], loads: "Sequence[Load]") -> None:
         from cuda.alignment.compiled import NotKept, kept_only
 
         missing = []

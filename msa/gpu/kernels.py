@@ -1,6 +1,6 @@
 """Which kernels queries need."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +18,9 @@ from cuda.alignment.gotoh.kernel import pack_runs_kernel, row_kernel, walk_kerne
 from cuda.alignment.gotoh.shapes import available_shapes, narrowest
 from cuda.alignment.gotoh.sorting import SIGNATURES as SORTING
 from cuda.alignment.gotoh.sorting import sorting_kernel
-from msa.gpu.compiling import Load
+
+Load = Callable[[], object]
+"""Loads a kernel, or compiles it."""
 
 
 def filter_kernels(lengths: Sequence[int], folder: Path) -> list[Load]:

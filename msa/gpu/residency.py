@@ -111,17 +111,11 @@ class Residency:
             self._pinned.put(_PinnedBuffer())
         self._thread = ThreadPoolExecutor(1, "copying", cuda.select_device, (gpu,))
         self._senders = ThreadPoolExecutor(_SENDERS, "sending", cuda.select_device, (gpu,))
-        self.copied_bytes = 0
 
     @property
     def stays(self) -> bool:
         """Whether all the targets stay on the GPU between passes."""
         return self._stays
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes of a chunk, at most; a longer target is a chunk of its own."""
-        return self._chunk_bytes
 
     @property
     def whole(self) -> "Chunk | None":
@@ -284,7 +278,6 @@ class Residency:
 
         for _ in self._senders.map(send, range(0, len(source), piece)):
             pass
-        self.copied_bytes += source.nbytes
 
 
 class _PinnedBuffer:

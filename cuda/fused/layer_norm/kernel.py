@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.blocks import check_tensors, normalised, row_offsets, rows_of
+from cuda.fused.blocks import check_tensors, normalised_rows, row_offsets, rows_of
 from cuda.fused.launch_table import choose_launch
 
 
@@ -28,14 +28,8 @@ def _layer_norm(
     channels = columns < CHANNELS
     present = (rows < count)[:, None] & channels[None, :]
     starts = row_offsets(rows, inner, outer_stride, inner_stride)
-    tile = tl.load(x + starts[:, None] + columns[None, :] * channel_stride, mask=present, other=0.0)
-    normed = normalised(
-        tile.to(tl.float32),
-        channels[None, :],
-        tl.load(scale + columns, mask=channels, other=0.0).to(tl.float32),
-        tl.load(offset + columns, mask=channels, other=0.0).to(tl.float32),
-        CHANNELS,
-    )
+    places = starts[:, None] + columns[None, :] * channel_stride
+    normed = normalised_rows(x, places, present, scale, offset, CHANNELS, BLOCK)
     places = rows.to(tl.int64)[:, None] * CHANNELS + columns[None, :]
     tl.store(result + places, normed.to(result.dtype.element_ty), mask=present)
 

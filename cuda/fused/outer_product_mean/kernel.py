@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.blocks import INTERPRETED, check_tensors, matrix_tiles, normalised, row_offsets, rows_of
+from cuda.fused.blocks import INTERPRETED, check_tensors, matrix_tiles, normalised_rows, row_offsets, rows_of
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
@@ -71,13 +71,9 @@ def _factors(
     present = (rows < count)[:, None] & channels[None, :]
     starts = row_offsets(rows, inner, outer_stride, inner_stride)
     places = starts[:, None] + columns[None, :] * channel_stride
-    normed = normalised(
-        tl.load(msa + places, mask=present, other=0.0).to(tl.float32),
-        channels[None, :],
-        tl.load(norm_scale + columns, mask=channels, other=0.0).to(tl.float32),
-        tl.load(norm_offset + columns, mask=channels, other=0.0).to(tl.float32),
-        CHANNELS,
-    ).to(msa.dtype.element_ty)
+    normed = normalised_rows(msa, places, present, norm_scale, norm_offset, CHANNELS, BLOCK).to(
+        msa.dtype.element_ty
+    )
     kept = tl.load(mask + rows, mask=rows < count, other=0.0)
     _factor(normed, left, left_bias, kept, left_result, rows, count, INNER, COLUMNS, PRECISION)
     _factor(normed, right, right_bias, kept, right_result, rows, count, INNER, COLUMNS, PRECISION)

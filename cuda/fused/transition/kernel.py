@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.blocks import check_tensors, matrix_tiles, normalised, row_offsets, rows_of
+from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, row_offsets, rows_of
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.transition.reference import SwigluTransitionWeights, TransitionWeights
 
@@ -53,13 +53,7 @@ def _transition(
     present = (rows < count)[:, None] & channels[None, :]
     starts = row_offsets(rows, inner, outer_stride, inner_stride)
     places = starts[:, None] + columns[None, :] * channel_stride
-    normed = normalised(
-        tl.load(x + places, mask=present, other=0.0).to(tl.float32),
-        channels[None, :],
-        tl.load(norm_scale + columns, mask=channels, other=0.0).to(tl.float32),
-        tl.load(norm_offset + columns, mask=channels, other=0.0).to(tl.float32),
-        CHANNELS,
-    ).to(dtype)
+    normed = normalised_rows(x, places, present, norm_scale, norm_offset, CHANNELS, BLOCK).to(dtype)
     update = tl.zeros((ROWS, BLOCK), tl.float32)
     for first in range(0, WIDTH, HIDDEN):
         hidden = first + tl.arange(0, HIDDEN)

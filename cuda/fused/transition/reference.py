@@ -1,5 +1,6 @@
 """The transition in plain PyTorch, over a bounded number of rows at a time."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -53,13 +54,12 @@ def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None =
     Returns:
         [..., C], the update.
     """
-    flat = x.reshape(-1, x.shape[-1])  # [R, C]
-    result = torch.empty_like(flat)
-    for rows in row_slices(flat, sum(weights.widen.shape), budget):
-        normed = layer_norm(flat[rows], weights.norm_scale, weights.norm_offset)
+
+    def update(normed: torch.Tensor, out: torch.Tensor) -> None:
         wide = torch.addmm(weights.widen_bias, normed, weights.widen).relu_()  # [r, W]
-        torch.addmm(weights.narrow_bias, wide, weights.narrow, out=result[rows])
-    return result.view(x.shape)
+        torch.addmm(weights.narrow_bias, wide, weights.narrow, out=out)
+
+    return _by_rows(x, weights, update, budget)
 
 
 def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
@@ -80,10 +80,23 @@ def swiglu_transition(
     Returns:
         [..., C], the update.
     """
+
+    def update(normed: torch.Tensor, out: torch.Tensor) -> None:
+        wide = F.silu(normed @ weights.gate).mul_(normed @ weights.widen)  # [r, W]
+        torch.mm(wide, weights.narrow, out=out)
+
+    return _by_rows(x, weights, update, budget)
+
+
+def _by_rows(
+    x: torch.Tensor,
+    weights: TransitionWeights | SwigluTransitionWeights,
+    update: Callable[[torch.Tensor, torch.Tensor], None],
+    budget: int | None,
+) -> torch.Tensor:
+    """What `update` writes to its second argument [r, C] for the normalised rows [r, C] of x."""
     flat = x.reshape(-1, x.shape[-1])  # [R, C]
     result = torch.empty_like(flat)
     for rows in row_slices(flat, sum(weights.widen.shape), budget):
-        normed = layer_norm(flat[rows], weights.norm_scale, weights.norm_offset)
-        wide = F.silu(normed @ weights.gate).mul_(normed @ weights.widen)  # [r, W]
-        torch.mm(wide, weights.narrow, out=result[rows])
+        update(layer_norm(flat[rows], weights.norm_scale, weights.norm_offset), result[rows])
     return result.view(x.shape)
