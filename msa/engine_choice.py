@@ -1,14 +1,16 @@
 """Which engine does a search: the CPU or GPUs, chosen once."""
 
-import contextlib
-import ctypes
-import gc
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msa.engine import Engine
+
+if TYPE_CHECKING:
+    from msa.gpu.settings import GpuSettings
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class EngineChoice:
 def choose_engine(
     choice: EngineChoice,
     notice: Callable[[str], None],
-    compiling: Callable[[int, int], None] = lambda done, needed: None,
+    compiling: Progress = lambda done, needed: None,
 ) -> Engine:
     """The engine for a choice.
 
@@ -52,69 +54,62 @@ def choose_engine(
     """
     if choice.device == "cpu":
         return _cpu()
-    # the driver takes a fifth of a second for what it does first; numba's import, which comes next, is Python
-    threading.Thread(target=_open_contexts, args=(choice.gpus,), daemon=True).start()
-    # what is imported stays: a sixth of the time would go into looking for what can go
-    with _without_collection():
-        return _gpus(choice, notice, compiling) or _cpu()
+    if len(choice.gpus) > 1:
+        return _several_gpus(choice, compiling)
+    return _one_gpu(choice, notice, compiling) or _cpu()
 
 
-@contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if enabled:
-            gc.enable()
+def _one_gpu(choice: EngineChoice, notice: Callable[[str], None], compiling: Progress) -> Engine | None:
+    """The engine on a GPU in this process; None, which has been said, if there is none and any would do."""
+    from msa.gpu.devices import GpuUnavailable, has_nvidia_hardware
+    from msa.gpu.opening import open_gpu, without_collection
+
+    with without_collection():
+        try:
+            gpu = open_gpu(*choice.gpus)
+        except GpuUnavailable as error:
+            if choice.device != "auto":
+                raise
+            if has_nvidia_hardware():
+                notice(f"searching on the CPU: {error.reason}")
+            return None
+        from msa.gpu.compiling import Compiling
+        from msa.gpu.engine import GpuEngine
+        from msa.gpu.worker import Worker
+
+    settings = _settings(choice)
+    return GpuEngine([Worker(gpu, settings, Compiling(settings.kernels, compiling))])
 
 
-def _gpus(
-    choice: EngineChoice, notice: Callable[[str], None], compiling: Callable[[int, int], None]
-) -> Engine | None:
-    """The engine on GPUs; None, which has been said, if none can be used and none was asked for."""
-    from msa.gpu.devices import GpuUnavailable, find_gpu, has_nvidia_hardware
+def _several_gpus(choice: EngineChoice, compiling: Progress) -> Engine:
+    """The engine on several GPUs, each in a process of its own."""
+    from msa.gpu.remote import remote_workers
 
-    try:
-        gpus = [find_gpu(number) for number in choice.gpus]
-        kinds = {gpu.capability: gpu for gpu in gpus}
-        if len(kinds) > 1:
-            one, other, *_ = kinds.values()
-            raise GpuUnavailable(
-                f"GPUs of several generations do not search together: {one.name} ({one.number}) and "
-                f"{other.name} ({other.number})"
-            )
-    except GpuUnavailable as error:
-        if choice.device != "auto":
-            raise
-        if has_nvidia_hardware():
-            notice(f"searching on the CPU: {error.reason}")
-        return None
-    from msa.gpu.engine import GpuEngine, GpuSettings
+    workers = remote_workers(choice.gpus, _settings(choice), compiling)
+    # imported while the processes start
+    from msa.gpu.devices import GpuUnavailable
+    from msa.gpu.engine import GpuEngine
+
+    kinds = {worker.gpu.capability: worker.gpu for worker in workers}
+    if len(kinds) > 1:
+        one, other, *_ = kinds.values()
+        raise GpuUnavailable(
+            f"GPUs of several generations do not search together: {one.name} ({one.number}) and "
+            f"{other.name} ({other.number})"
+        )
+    return GpuEngine(workers)
+
+
+def _settings(choice: EngineChoice) -> "GpuSettings":
+    from msa.gpu.settings import GpuSettings
 
     settings = GpuSettings(choice.kernels, choice.share)
     if choice.most_gpu_bytes is not None:
         settings = replace(settings, most_bytes=choice.most_gpu_bytes)
-    return GpuEngine(gpus, settings, compiling)
+    return settings
 
 
 def _cpu() -> Engine:
     from msa.cpu.engine import CpuEngine
 
     return CpuEngine()
-
-
-def _open_contexts(numbers: Sequence[int]) -> None:
-    """Start the driver and the GPUs; whatever fails is found again, and said, by `find_gpu`."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return
-    if driver.cuInit(0):
-        return
-    for number in numbers:
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        if not driver.cuDeviceGet(ctypes.byref(device), number):
-            driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)

@@ -1,7 +1,6 @@
 """Alignment of a batch's queries to their candidates on one GPU, with less at a time when memory is short."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from cuda.alignment.gotoh.plan import MANY
 from msa.engine import QueryProfile
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.gather import gathered
+from msa.gpu.member import Paths
 from msa.gpu.memory import OutOfGpuMemory, free_bytes, is_out_of_memory, release_unused
 from msa.gpu.worker import Worker
 
@@ -26,6 +26,8 @@ Result = TypeVar("Result")
 
 class Alignment:
     """Alignments of a batch's queries to targets of one GPU: scores first, then the paths of some.
+
+    Used in the worker's thread for alignments.
 
     Args:
         worker: the GPU.
@@ -48,15 +50,8 @@ class Alignment:
         self._owners, self._chosen = owners, chosen
         self._ends = np.empty((0, 3), np.int32)
 
-    def scores(self) -> "Future[np.ndarray]":
+    def scores(self) -> np.ndarray:
         """int32 [n], half-bits."""
-        return self._worker.submit(self._scores)
-
-    def paths(self, kept: np.ndarray) -> "Future[list[Alignments]]":
-        """The alignments of the pairs at some places, int64, one after the other; after `scores` is there."""
-        return self._worker.submit(lambda: self._paths(kept))
-
-    def _scores(self) -> np.ndarray:
         self._worker.compiling.for_alignment(
             [len(query.codes) for query in self._queries], many=len(self._owners) >= _MANY_PAIRS
         )
@@ -68,11 +63,17 @@ class Alignment:
         self._ends = np.concatenate([self._ends, *pieces])
         return self._ends[:, 0]
 
-    def _paths(self, kept: np.ndarray) -> list[Alignments]:
+    def paths(self, kept: np.ndarray) -> Paths:
+        """The alignments of the pairs at some places, int64; after `scores`."""
+
         def trace(places: np.ndarray, pairs: tuple[Any, Any, Any], how: dict[str, Any]) -> Alignments:
             return trace_paths(*pairs, self._ends[places], **how)
 
-        return list(self._in_pieces(kept, trace))
+        pieces = list(self._in_pieces(kept, trace))
+        found = np.concatenate([np.empty((0, 8), np.int32), *(piece.found for piece in pieces)])
+        runs = np.concatenate([np.empty(0, np.int32), *(piece.runs for piece in pieces)])
+        counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(piece.starts) for piece in pieces)])
+        return Paths(found, runs, np.cumsum(counts))
 
     def _in_pieces(self, places: np.ndarray, work: Callable[..., Result]) -> Iterator[Result]:
         """Do something with pairs, with fewer of them at a time when the GPU has not the memory."""
@@ -91,7 +92,7 @@ class Alignment:
                     "stream": worker.stream,
                     "budget": budget,
                     "kernels": worker.settings.kernels,
-                    "allocate": worker.settings.allocate,
+                    "allocate": worker.allocate,
                 }
                 result = work(piece, (self._queries, targets, pairs), how)
             except Exception as error:

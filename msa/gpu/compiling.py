@@ -17,7 +17,7 @@ Progress = Callable[[int, int], None]
 
 
 class Compiling:
-    """Compiles kernels before they are used, and says so; one for all GPUs.
+    """Compiles kernels before they are used, and says so.
 
     A file beside the kernels lists the query lengths for which all have been made, as to look for each takes
     longer than to load the few that the first query needs.
@@ -25,10 +25,13 @@ class Compiling:
     Args:
         folder: of compiled kernels.
         progress: called when there are kernels to compile, and after each.
+        share: number of this process among those that need the same kernels at the same time, from 0, and
+            how many they are. Each compiles its share first and finds the others' made, or nearly all: what
+            two compile at a time is written twice, whole each time.
     """
 
-    def __init__(self, folder: Path, progress: Progress) -> None:
-        self._folder, self._progress = folder, progress
+    def __init__(self, folder: Path, progress: Progress, share: tuple[int, int] = (0, 1)) -> None:
+        self._folder, self._progress, self._share = folder, progress, share
         self._lock = threading.Lock()
         self._done = self._needed = 0
         self._made: dict[str, set[int]] | None = None
@@ -71,20 +74,19 @@ class Compiling:
         return self._folder / f"made_{kernels_identity()}.json"
 
     def _make(self, stage: str, lengths: Sequence[int], loads: "Sequence[Load]") -> None:
-        from cuda.alignment.compiled import NotKept, kept_only
-
-        missing = []
-        with kept_only():
-            for load in loads:
-                try:
-                    load()
-                except NotKept:
-                    missing.append(load)
-        if missing:
-            self._count(needed=len(missing))
-        for load in missing:
+        missing = [load for load in loads if not _is_kept(load)]
+        first, step = self._share
+        own = missing[first::step]
+        if own:
+            self._count(needed=len(own))
+        for load in own:
             load()
             self._count(done=1)
+        for load in missing:
+            if not _is_kept(load):
+                self._count(needed=1)
+                load()
+                self._count(done=1)
         with self._lock, contextlib.suppress(OSError):
             assert self._made is not None
             self._made[stage].update(lengths)
@@ -97,3 +99,15 @@ class Compiling:
             self._done += done
             self._needed += needed
             self._progress(self._done, self._needed)
+
+
+def _is_kept(load: "Load") -> bool:
+    """Load a kernel if it has been compiled before."""
+    from cuda.alignment.compiled import NotKept, kept_only
+
+    with kept_only():
+        try:
+            load()
+        except NotKept:
+            return False
+    return True

@@ -3,6 +3,7 @@
 A batch's filter is queued on the GPU before the batch before it is waited for, so the GPU filters on while
 the host merges, aligns and hands out what was found. Several GPUs each hold a part of a large database, and
 every query goes to all of them; a small database is copied to each, and the queries are shared out.
+msa/gpu/remote.py says how several are driven.
 """
 
 import sys
@@ -15,16 +16,13 @@ from typing import TYPE_CHECKING
 from msa.candidates import Candidates, Wanted
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
-from msa.gpu.compiling import Compiling
-from msa.gpu.devices import Gpu
 from msa.gpu.group import Group, Request
 from msa.gpu.limits import Limits
-from msa.gpu.worker import GpuSettings, Worker
+from msa.gpu.member import Member
+from msa.gpu.settings import TURN_SECONDS
 
 if TYPE_CHECKING:
     from msa.search_settings import SearchSettings
-
-__all__ = ["GpuEngine", "GpuSettings"]
 
 _UNDER_WAY = 3
 """Batches of a group at a time: one that is aligned, one that the GPU filters, one that waits for it."""
@@ -39,32 +37,20 @@ _STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 8192
 _FEWEST, _STREAMED_FEWEST = 4, 24
 """Queries of a batch that is not parted any more at the end; fewer are not worth a copy of the database."""
 
-_TURN_SECONDS = 1e-4
-"""For which a thread has the interpreter to itself."""
-
 _REPLICATED_BYTES = 2**30
 """Residues up to which a database is copied to every GPU. That takes 0.1 s, and no GPU then waits for
 another: of a small part of a database the last targets of each query are a large share."""
-
-
-def _silent(done: int, needed: int) -> None:
-    pass
 
 
 class GpuEngine:
     """Filter and alignment on GPUs; see msa.engine.Engine.
 
     Args:
-        gpus: from `find_gpu`; one may be given several times, as several workers.
-        settings: see GpuSettings.
-        compiling: called with how many kernels were compiled and how many have to be, when there are such.
+        members: the GPUs, one or several; they are the engine's from now on.
     """
 
-    def __init__(
-        self, gpus: Sequence[Gpu], settings: GpuSettings, compiling: Callable[[int, int], None] = _silent
-    ) -> None:
-        kernels = Compiling(settings.kernels, compiling)
-        self._workers = [Worker(gpu, settings, kernels) for gpu in gpus]
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = members
         self._groups: list[Group] = []
         self._targets: Targets | None = None
         self._choosing = threading.Lock()
@@ -74,7 +60,7 @@ class GpuEngine:
         """What the stages have taken so far, on all GPUs together: host seconds that the filter's launches
         took, GPU seconds of the filter, host seconds in alignment, waiting included."""
         return {
-            stage: sum(worker.seconds[stage] for worker in self._workers)
+            stage: sum(member.seconds[stage] for member in self._members)
             for stage in ("queueing", "filter", "alignment")
         }
 
@@ -106,7 +92,7 @@ class GpuEngine:
         # a thread gives the interpreter away at each launch and has it back at its next turn: with Python's
         # 5 ms, that is one launch in 5 ms while another thread works
         turn = sys.getswitchinterval()
-        sys.setswitchinterval(_TURN_SECONDS)
+        sys.setswitchinterval(TURN_SECONDS)
         begun = 0
         try:
             for number, (batch, again) in enumerate(_batches(queries, groups)):
@@ -121,13 +107,19 @@ class GpuEngine:
             if under_way or done < begun * len(targets):
                 # an error, or nobody wants the rest: nothing may be left on the GPUs when this ends
                 stopped.set()
+                drained = [member.drain() for member in self._members]
                 for _, candidates in under_way:
                     candidates.exception()
-                for worker in self._workers:
-                    worker.drain()
-            for worker in self._workers:
-                worker.rest()
+                _wait(drained)
+            _wait([member.rest() for member in self._members])
             sys.setswitchinterval(turn)
+
+    def close(self) -> None:
+        """Give back the GPUs; nothing is under way, and nothing is asked for any more."""
+        for group in self._groups:
+            group.close()
+        for member in self._members:
+            member.close()
 
     def _groups_for(self, targets: Targets) -> list[Group]:
         """The GPUs, with these targets on them or on the way there."""
@@ -139,18 +131,25 @@ class GpuEngine:
                 return self._groups
             for group in self._groups:
                 group.close()
-            workers, everywhere = self._workers, len(targets.residues) <= _replicated_bytes(self._workers)
-            if len(workers) == 1 or everywhere:
-                self._groups = [Group([worker], targets) for worker in workers]
+            self._groups, self._targets = [], None
+            members, everywhere = self._members, len(targets.residues) <= _replicated_bytes(self._members)
+            if len(members) == 1 or everywhere:
+                self._groups = [Group([member], targets) for member in members]
             else:
-                self._groups = [Group(workers, targets)]
+                self._groups = [Group(members, targets)]
             self._targets = targets
             return self._groups
 
 
-def _replicated_bytes(workers: Sequence[Worker]) -> int:
+def _wait(done: Sequence["Future[None]"]) -> None:
+    """Wait for all; one that fails has failed before, which was said, or fails again at the next search."""
+    for each in done:
+        each.exception()
+
+
+def _replicated_bytes(members: Sequence[Member]) -> int:
     """Residues of a database that is to be on every GPU: it has to fit, targets' numbers too."""
-    return min(_REPLICATED_BYTES, *(worker.budget // 2 for worker in workers), 2**62)
+    return min(_REPLICATED_BYTES, *(member.budget // 2 for member in members), 2**62)
 
 
 def _batches(

@@ -1,11 +1,11 @@
 """GPUs that together hold a database: all of them filter a batch, and each aligns the targets it has."""
 
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +13,11 @@ from msa.candidates import Candidates, Wanted, merge_best, wanted_of
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
 from msa.gpu.limits import Limits
-from msa.gpu.worker import Worker
+from msa.gpu.member import Batch, Member, Paths
 from msa.local_alignment import LocalAlignment
 
-if TYPE_CHECKING:
-    from cuda.alignment.gotoh import Alignments
-    from msa.gpu.filtering import Found
+_TARGET_RESIDUES = 0
+"""Residues that take the filter as long as what it does for each target besides."""
 
 
 @dataclass(frozen=True)
@@ -45,61 +44,54 @@ class Request:
 
 
 class Group:
-    """Some GPUs with a database, of which each has a part with about as many residues as the others.
+    """Some GPUs with a database, of which each has a part that takes about as long as the others'.
 
     Args:
-        workers: the GPUs.
+        members: the GPUs.
         targets: the database; its copy to the GPUs begins at once.
     """
 
-    def __init__(self, workers: Sequence[Worker], targets: Targets) -> None:
-        self._workers = workers
+    def __init__(self, members: Sequence[Member], targets: Targets) -> None:
+        self._members = members
         self._thread = ThreadPoolExecutor(1, "candidates")
-        total, count = len(targets.residues), len(workers)
-        marks = [total * part // count for part in range(1, count)]
-        cuts = np.searchsorted(targets.offsets, marks).tolist()
-        self._parts = list(zip([0, *cuts], [*cuts, len(targets)], strict=True))
-        for worker, part in zip(workers, self._parts, strict=True):
-            worker.hold(targets, part)
+        self._parts = _parts(targets, len(members))
+        held = [member.hold(targets, part) for member, part in zip(members, self._parts, strict=True)]
+        for each in held:
+            each.result()
 
     @property
     def stays(self) -> bool:
         """Whether the database stays on the GPUs, as far as is known."""
-        return all(worker.stays for worker in self._workers)
+        return all(member.stays for member in self._members)
 
     def search(self, request: Request) -> "Future[list[Candidates]]":
         """Candidates of each query of a batch; batches are done in the order of the calls."""
-        found = [
-            worker.filter(request.queries, request.limits, request.again, request.stopped)
-            for worker in self._workers
+        batches = [
+            member.filter(request.queries, request.limits, request.again, request.stopped)
+            for member in self._members
         ]
-        return self._thread.submit(self._candidates, request, found)
+        return self._thread.submit(self._candidates, request, batches)
 
     def close(self) -> None:
         """End the thread; the GPUs keep what they have until they are given something else."""
         self._thread.shutdown()
 
-    def _candidates(self, request: Request, found: "Sequence[Future[Found]]") -> list[Candidates]:
-        parts = [filtered.result().wait() for filtered in found]
-        # not before: the filter's own imports come first
-        from msa.gpu.alignment import Alignment
-
+    def _candidates(self, request: Request, batches: Sequence[Batch]) -> list[Candidates]:
+        found = [batch.best() for batch in batches]
+        parts = [best.result().of_each() for best in found]
         if request.stopped.is_set():
             return []
-        chosen = [
-            merge_best([part for of_worker in parts for part in of_worker[k]], request.limits.most)
-            for k in range(len(request.queries))
-        ]
+        chosen = [merge_best(of_query, request.limits.most) for of_query in zip(*parts, strict=True)]
         owners = np.repeat(np.arange(len(chosen), dtype=np.int32), [len(places) for places in chosen])
         places = np.concatenate(chosen)
         holders = np.searchsorted([end for _, end in self._parts], places, side="right")
-        shares = [np.flatnonzero(holders == number) for number in range(len(self._workers))]
-        work = [
-            Alignment(worker, request.queries, owners[share], places[share], request.gaps)
-            for worker, share in zip(self._workers, shares, strict=True)
+        shares = [np.flatnonzero(holders == number) for number in range(len(batches))]
+        asked = [
+            batch.scores(owners[share], places[share], request.gaps)
+            for batch, share in zip(batches, shares, strict=True)
         ]
         scores = np.zeros(len(places), np.int32)
-        for share, scored in list(zip(shares, [alignment.scores() for alignment in work], strict=True)):
+        for share, scored in zip(shares, asked, strict=True):
             scores[share] = scored.result()
         ends = np.cumsum([len(each) for each in chosen]).tolist()
         spans = [slice(end - len(each), end) for each, end in zip(chosen, ends, strict=True)]
@@ -107,11 +99,10 @@ class Group:
         for k, span in enumerate(spans):
             wanted[span] = wanted_of(request.wanted, request.first + k, chosen[k], scores[span])
         kept = [np.flatnonzero(wanted[share]) for share in shares]
-        paths = [alignment.paths(which) for alignment, which in zip(work, kept, strict=True)]
+        paths = [batch.paths(which) for batch, which in zip(batches, kept, strict=True)]
         alignments: dict[int, LocalAlignment] = {}
         for share, which, traced in zip(shares, kept, paths, strict=True):
-            found_here = [alignment for part in traced.result() for alignment in _local(part)]
-            alignments.update(zip(share[which].tolist(), found_here, strict=True))
+            alignments.update(zip(share[which].tolist(), _local(traced.result()), strict=True))
         result = []
         for each, span in zip(chosen, spans, strict=True):
             which = np.flatnonzero(wanted[span])
@@ -120,7 +111,19 @@ class Group:
         return result
 
 
-def _local(aligned: "Alignments") -> list[LocalAlignment]:
+def _parts(targets: Targets, count: int) -> list[tuple[int, int]]:
+    """First target and end of each GPU's part: consecutive targets that take about as long as the others."""
+    each = len(targets.residues) + _TARGET_RESIDUES * len(targets)
+    marks = [each * part // count for part in range(1, count)]
+
+    def before(place: int) -> int:
+        return int(targets.offsets[place]) + _TARGET_RESIDUES * place
+
+    cuts = [bisect_left(range(len(targets)), mark, key=before) for mark in marks]
+    return list(zip([0, *cuts], [*cuts, len(targets)], strict=True))
+
+
+def _local(aligned: Paths) -> list[LocalAlignment]:
     """What was found on a GPU, its positions from 1."""
     columns = (aligned.found[:, :7] + np.array([0, 1, 1, 1, 1, 0, 0], np.int32)).T.tolist()
     starts = aligned.starts.tolist()

@@ -1,8 +1,9 @@
-"""One GPU's part of a search: its targets, and the threads that filter and align on it.
+"""One GPU's part of a search, in the process that has the GPU: its targets, and the threads that use it.
 
 The filter has a thread of its own and alignment another, each with streams of its own that wait for no
-other's. So the filter of the next queries is queued, and runs, while the host and the GPU align what passed
-the last. What the threads run is imported there: the database is on its way to the GPU meanwhile.
+other's; a third waits for what the filter finds. So the filter of the next queries is queued, and runs, while
+the host and the GPU align what passed the last. What the threads run is imported there: the database is on
+its way to the GPU meanwhile.
 """
 
 import contextlib
@@ -10,10 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 from numba import cuda
 
 from msa.cpu.targets import Targets
@@ -21,10 +21,13 @@ from msa.engine import QueryProfile
 from msa.gpu.compiling import Compiling
 from msa.gpu.devices import Gpu
 from msa.gpu.limits import Limits
+from msa.gpu.member import Best, Paths
 from msa.gpu.memory import SIMULATED, Allocate, allocate_on_gpu, is_out_of_memory, new_stream, release_unused
 from msa.gpu.residency import MOST_CHUNK_BYTES, Chunk, Residency
+from msa.gpu.settings import GpuSettings
 
 if TYPE_CHECKING:
+    from msa.gpu.alignment import Alignment
     from msa.gpu.filtering import Filter, Found
 
 FILTER_BYTES_PER_TARGET = 72
@@ -36,39 +39,23 @@ Result = TypeVar("Result")
 _turn: Any = threading.RLock() if SIMULATED else contextlib.nullcontext()
 
 
-@dataclass(frozen=True)
-class GpuSettings:
-    """How the engine uses a GPU; hits do not depend on it.
-
-    Args:
-        kernels: folder that keeps compiled kernels between runs.
-        share: of a GPU's free memory that the database may take.
-        most_bytes: that it may take on each GPU.
-        most_chunk_bytes: of residues scored at a time.
-        allocate: how GPU memory is taken.
-    """
-
-    kernels: Path
-    share: float = 0.9
-    most_bytes: int = 2**62
-    most_chunk_bytes: int = MOST_CHUNK_BYTES
-    allocate: Allocate = allocate_on_gpu
-
-
 class Worker:
-    """One GPU. `filter` and `submit` return at once; what they return comes in the order of the calls.
+    """One GPU; see msa.gpu.member.Member.
 
     Args:
         gpu: from `find_gpu`.
         settings: see GpuSettings.
         compiling: makes the kernels.
+        allocate: how GPU memory is taken.
     """
 
-    def __init__(self, gpu: Gpu, settings: GpuSettings, compiling: Compiling) -> None:
-        self.gpu, self.settings, self.compiling = gpu, settings, compiling
-        self._filtering, self._aligning = (
+    def __init__(
+        self, gpu: Gpu, settings: GpuSettings, compiling: Compiling, allocate: Allocate = allocate_on_gpu
+    ) -> None:
+        self.gpu, self.settings, self.compiling, self.allocate = gpu, settings, compiling, allocate
+        self._filtering, self._waiting, self._aligning = (
             ThreadPoolExecutor(1, f"{name} on GPU {gpu.number}", cuda.select_device, (gpu.number,))
-            for name in ("filter", "alignment")
+            for name in ("filter", "candidates", "alignment")
         )
         self._residency: Residency | None = None
         self._filter: Filter | None = None
@@ -83,16 +70,11 @@ class Worker:
     @property
     def budget(self) -> int:
         """Bytes of GPU memory that targets may take."""
-        return min(int(self.settings.share * self.gpu.free_bytes), self.settings.most_bytes)
+        return self.settings.budget(self.gpu.free_bytes)
 
-    def hold(self, targets: Targets, part: tuple[int, int]) -> None:
-        """Have these targets from now on; their copy begins at once.
-
-        Args:
-            targets: the database.
-            part: first target and end.
-        """
-        self._filtering.submit(self._hold, targets, part).result()
+    def hold(self, targets: Targets, part: tuple[int, int]) -> "Future[None]":
+        """Have these targets from now on."""
+        return self._filtering.submit(self._hold, targets, part)
 
     def _hold(self, targets: Targets, part: tuple[int, int]) -> None:
         if self._residency is not None:
@@ -100,7 +82,7 @@ class Worker:
         self.targets, self._part = targets, part
         self._residency = Residency(
             targets, part, self.gpu.number, self.budget, FILTER_BYTES_PER_TARGET,
-            self.settings.allocate, self.settings.most_chunk_bytes,
+            self.allocate, self.settings.most_chunk_bytes or MOST_CHUNK_BYTES,
         )  # fmt: skip
         self._residency.begin()
 
@@ -116,16 +98,10 @@ class Worker:
 
     def filter(
         self, batch: Sequence[QueryProfile], limits: Limits, again: bool, stopped: threading.Event
-    ) -> "Future[Found]":
-        """The best targets of queries, among those held; the result is there when the work is queued.
-
-        Args:
-            batch: the queries.
-            limits: what passes.
-            again: whether another batch follows.
-            stopped: once set, nothing more is queued, and the result is worth nothing.
-        """
-        return self._filtering.submit(self._queue, batch, limits, again, stopped)
+    ) -> "LocalBatch":
+        """Queue the filter of a batch."""
+        found = self._filtering.submit(self._queue, batch, limits, again, stopped)
+        return LocalBatch(self, batch, self._waiting.submit(_best, found))
 
     def _queue(
         self, batch: Sequence[QueryProfile], limits: Limits, again: bool, stopped: threading.Event
@@ -137,7 +113,7 @@ class Worker:
         assert residency is not None
         residency.begin()
         if self._filter is None:
-            self._filter = Filter(self.settings.kernels, self.settings.allocate)
+            self._filter = Filter(self.settings.kernels, self.allocate)
         with _turn:
             self.compiling.for_filter(len(query.codes) for query in batch)
             found = self._filter.begin(batch, limits)
@@ -175,10 +151,60 @@ class Worker:
             self._stream = new_stream(urgent=True)
         return self._stream
 
-    def drain(self) -> None:
+    def drain(self) -> "Future[None]":
         """Wait for all that is queued on the GPU."""
-        self._filtering.submit(cuda.synchronize).result()
+        return self._filtering.submit(cuda.synchronize)
 
-    def rest(self) -> None:
-        """Give back GPU memory that is not needed between searches; nothing is under way."""
-        self._aligning.submit(release_unused).result()
+    def rest(self) -> "Future[None]":
+        """Give back GPU memory that is not needed between searches."""
+        return self._aligning.submit(release_unused)
+
+    def close(self) -> None:
+        """Give back the targets' GPU memory and end the threads."""
+        for thread in (self._waiting, self._aligning):
+            thread.shutdown()
+        if self._residency is not None:
+            self._filtering.submit(self._residency.close).result()
+        self._filtering.shutdown()
+
+
+class LocalBatch:
+    """A batch on a GPU of this process; see msa.gpu.member.Batch."""
+
+    def __init__(self, worker: Worker, queries: Sequence[QueryProfile], best: "Future[Best]") -> None:
+        self._worker, self._queries, self._best = worker, queries, best
+        self._alignment: Alignment | None = None
+
+    def best(self) -> "Future[Best]":
+        """What the filter found."""
+        return self._best
+
+    def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
+        """Scores of alignments, int32 [n]."""
+
+        def scored() -> np.ndarray:
+            # not before: the filter's own imports come first
+            from msa.gpu.alignment import Alignment
+
+            self._alignment = Alignment(self._worker, self._queries, owners, places, gaps)
+            return self._alignment.scores()
+
+        return self._worker.submit(scored)
+
+    def paths(self, kept: np.ndarray) -> "Future[Paths]":
+        """The alignments of the pairs at some places of those scored."""
+
+        def traced() -> Paths:
+            assert self._alignment is not None
+            return self._alignment.paths(kept)
+
+        return self._worker.submit(traced)
+
+
+def _best(queued: "Future[Found]") -> Best:
+    """What the filter found, once it has."""
+    found = queued.result().wait()
+    counts = np.array([sum(len(places) for places, _ in parts) for parts in found], np.int64)
+    every = [part for parts in found for part in parts]
+    places = np.concatenate([np.empty(0, np.int64), *(places for places, _ in every)])
+    return Best(counts, places, np.concatenate([np.empty(0, np.int32), *(scores for _, scores in every)]))

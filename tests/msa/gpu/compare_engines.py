@@ -16,10 +16,13 @@ import numpy as np
 from msa.build import BuildSettings, build_database
 from msa.database import TargetDatabase
 from msa.fasta import FastaRecord
-from msa.gpu import alignment, engine, filtering
+from msa.gpu import alignment, engine
+from msa.gpu.compiling import Compiling
 from msa.gpu.devices import GpuUnavailable, find_gpu
-from msa.gpu.engine import GpuEngine, GpuSettings
-from msa.gpu.memory import OutOfGpuMemory, allocate_on_gpu
+from msa.gpu.engine import GpuEngine
+from msa.gpu.memory import Allocate, OutOfGpuMemory, allocate_on_gpu
+from msa.gpu.settings import GpuSettings
+from msa.gpu.worker import Worker
 from msa.search import SearchSettings, search_many
 
 LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
@@ -95,9 +98,11 @@ def failing(name: str, fails: Callable[[int, int], bool]) -> Iterator[list[int]]
         setattr(alignment, name, real)
 
 
-def compare(name: str, gpus: int = 1, **how: Any) -> None:
+def compare(name: str, allocate: Allocate = allocate_on_gpu, **how: Any) -> None:
     pairs: list[int] = []
-    own = GpuEngine([find_gpu()] * gpus, GpuSettings(folder / "kernels", **how))
+    gpu_settings = GpuSettings(folder / "kernels", **how)
+    compiling = Compiling(gpu_settings.kernels, lambda done, needed: None)
+    own = GpuEngine([Worker(find_gpu(), gpu_settings, compiling, allocate)])
     found = plain(search_many(queries, database, settings, own, lambda done, total: pairs.append(done)))
     assert found == expected, f"{name}: {found}\n{expected}"
     assert pairs[-1] == len(queries) * len(database), pairs
@@ -105,23 +110,15 @@ def compare(name: str, gpus: int = 1, **how: Any) -> None:
     again = search_many(queries, database, settings, own)
     assert plain([next(again)]) == expected[:1]
     again.close()
+    own.close()
     print(f"{name}: {sum(map(len, found))}", flush=True)
 
 
 compare("kernels")
-for module, *names in (
-    (filtering, "QueryFilter", "BestTargets"),
-    (alignment, "end_positions", "trace_paths"),
-):
-    for name in names:
-        setattr(module, name, getattr(cpu_kernels, name))
+cpu_kernels.use()
 compare("resident")
 compare("several chunks", most_chunk_bytes=1)
 compare("streamed", most_bytes=150)
-compare("queries shared out", gpus=2)
-engine._REPLICATED_BYTES = 0
-compare("targets shared out", gpus=2)
-compare("targets shared out and streamed", gpus=2, most_bytes=150)
 for at in range(1, 12, 2):
     compare(f"no memory at allocation {at}", allocate=Failing(at))
 with failing("end_positions", lambda call, pairs: call == 1):

@@ -73,3 +73,11 @@ def trace_paths(
     return Alignments(
         np.array(rows, np.int32).reshape(-1, 8), np.concatenate([*runs, np.empty(0, np.int32)]), starts
     )
+
+
+def use() -> None:
+    """Let the engine of this process take these."""
+    from msa.gpu import alignment, filtering
+
+    filtering.QueryFilter, filtering.BestTargets = QueryFilter, BestTargets  # type: ignore[misc, assignment]
+    alignment.end_positions, alignment.trace_paths = end_positions, trace_paths  # type: ignore[assignment]
