@@ -13,9 +13,6 @@ from typing import Any
 import cpu_kernels
 import numpy as np
 
-from msa.build import BuildSettings, build_database
-from msa.database import TargetDatabase
-from msa.fasta import FastaRecord
 from msa.gpu import alignment, engine
 from msa.gpu.compiling import Compiling
 from msa.gpu.devices import GpuUnavailable, find_gpu
@@ -23,48 +20,11 @@ from msa.gpu.engine import GpuEngine
 from msa.gpu.memory import Allocate, OutOfGpuMemory, allocate_on_gpu
 from msa.gpu.settings import GpuSettings
 from msa.gpu.worker import Worker
-from msa.search import SearchSettings, search_many
-
-LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
+from tests.msa.gpu.tiny import BATCH, Tiny
 
 folder = Path(sys.argv[1])
-rng = np.random.default_rng(1)
-words = ["".join(rng.choice(LETTERS, 12)) for _ in range(3)]
-# the same sequence three times: their scores are equal, and two of the three pass
-sequences = [words[0], words[1] + words[0][:9], words[0][:5] + "G" + words[0][5:], *[words[2]] * 3]
-sequences += ["".join(rng.choice(LETTERS, length)) for length in (1, 7, 11)]
-(folder / "t.fasta").write_text("".join(f">t{k}\n{s}\n" for k, s in enumerate(sequences)))
-build_database([folder / "t.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
-database = TargetDatabase.open(folder / "db")
-queries = [FastaRecord(f"q{k}", s) for k, s in enumerate([words[0], words[1], words[2], "WW", words[0][3:]])]
-settings = SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8)
-engine._BATCH = engine._STREAMED_BATCH = 2  # of five queries: the last batch is short
-
-
-def plain(found: Any) -> list[list[tuple[Any, ...]]]:
-    return [
-        [
-            (
-                h.target,
-                h.id,
-                h.score,
-                h.evalue,
-                h.bits,
-                h.qstart,
-                h.qend,
-                h.tstart,
-                h.tend,
-                h.cigar,
-                h.identity,
-            )
-            for h in hits
-        ]
-        for _, hits in found
-    ]
-
-
-expected = plain(search_many(queries, database, settings))
-assert len({len(hits) for hits in expected}) > 1, "no hit is left out by its E-value"
+tiny = Tiny(folder)
+engine._BATCH = engine._STREAMED_BATCH = BATCH
 
 
 class Failing:
@@ -99,19 +59,12 @@ def failing(name: str, fails: Callable[[int, int], bool]) -> Iterator[list[int]]
 
 
 def compare(name: str, allocate: Allocate = allocate_on_gpu, **how: Any) -> None:
-    pairs: list[int] = []
     gpu_settings = GpuSettings(folder / "kernels", **how)
     compiling = Compiling(gpu_settings.kernels, lambda done, needed: None)
     own = GpuEngine([Worker(find_gpu(), gpu_settings, compiling, allocate)])
-    found = plain(search_many(queries, database, settings, own, lambda done, total: pairs.append(done)))
-    assert found == expected, f"{name}: {found}\n{expected}"
-    assert pairs[-1] == len(queries) * len(database), pairs
-    # what is there serves another search, of which only the beginning is wanted
-    again = search_many(queries, database, settings, own)
-    assert plain([next(again)]) == expected[:1]
-    again.close()
+    tiny.check(own, name)
     own.close()
-    print(f"{name}: {sum(map(len, found))}", flush=True)
+    print(f"{name}: {sum(map(len, tiny.expected))}", flush=True)
 
 
 compare("kernels")

@@ -1,0 +1,66 @@
+"""A database of nine targets and five queries, with what a search of them finds."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from msa.build import BuildSettings, build_database
+from msa.database import TargetDatabase
+from msa.engine import Engine
+from msa.fasta import FastaRecord
+from msa.search import SearchSettings, search_many
+
+_LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
+BATCH = 2
+"""Queries of a batch, for engine._BATCH: of five the last batch is short."""
+
+Table = list[list[tuple[Any, ...]]]
+
+
+class Tiny:
+    """The database in a folder, its queries, and the CPU engine's hits."""
+
+    def __init__(self, folder: Path) -> None:
+        rng = np.random.default_rng(1)
+        words = ["".join(rng.choice(_LETTERS, 12)) for _ in range(3)]
+        # the same sequence three times: their scores are equal, and two of the three pass
+        sequences = [words[0], words[1] + words[0][:9], words[0][:5] + "G" + words[0][5:], *[words[2]] * 3]
+        sequences += ["".join(rng.choice(_LETTERS, length)) for length in (1, 7, 11)]
+        (folder / "t.fasta").write_text("".join(f">t{k}\n{s}\n" for k, s in enumerate(sequences)))
+        build_database([folder / "t.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
+        self.database = TargetDatabase.open(folder / "db")
+        asked = [words[0], words[1], words[2], "WW", words[0][3:]]
+        self.queries = [FastaRecord(f"q{k}", s) for k, s in enumerate(asked)]
+        self.settings = SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8)
+        self.expected = plain(search_many(self.queries, self.database, self.settings))
+        assert len({len(hits) for hits in self.expected}) > 1, "no hit is left out by its E-value"
+
+    def check(self, engine: Engine, name: str, database: TargetDatabase | None = None) -> None:
+        """An engine finds the same, with all queries and when only the beginning is asked for."""
+        pairs: list[int] = []
+        there = database or self.database
+        scored = search_many(
+            self.queries, there, self.settings, engine, lambda done, total: pairs.append(done)
+        )
+        found = plain(scored)
+        assert found == self.expected, f"{name}: {found}\n{self.expected}"
+        assert pairs[-1] == len(self.queries) * len(there), pairs
+        # what is there serves another search, of which only the beginning is wanted
+        again = search_many(self.queries, there, self.settings, engine)
+        assert plain([next(again)]) == self.expected[:1]
+        again.close()
+
+
+def plain(found: Any) -> Table:
+    """All that is told of each query's hits."""
+    return [
+        [
+            (
+                h.target, h.id, h.score, h.evalue, h.bits, h.qstart, h.qend, h.tstart, h.tend, h.cigar,
+                h.identity,
+            )
+            for h in hits
+        ]
+        for _, hits in found
+    ]  # fmt: skip
