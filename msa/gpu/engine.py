@@ -50,7 +50,7 @@ class GpuEngine:
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
-        self._members = members
+        self.members = members
         self._groups: list[Group] = []
         self._targets: Targets | None = None
         self._choosing = threading.Lock()
@@ -60,7 +60,7 @@ class GpuEngine:
         """What the stages have taken so far, on all GPUs together: host seconds that the filter's launches
         took, GPU seconds of the filter, host seconds in alignment, waiting included."""
         return {
-            stage: sum(member.seconds[stage] for member in self._members)
+            stage: sum(member.seconds[stage] for member in self.members)
             for stage in ("queueing", "filter", "alignment")
         }
 
@@ -107,18 +107,18 @@ class GpuEngine:
             if under_way or done < begun * len(targets):
                 # an error, or nobody wants the rest: nothing may be left on the GPUs when this ends
                 stopped.set()
-                drained = [member.drain() for member in self._members]
+                drained = [member.drain() for member in self.members]
                 for _, candidates in under_way:
                     candidates.exception()
                 _wait(drained)
-            _wait([member.rest() for member in self._members])
+            _wait([member.rest() for member in self.members])
             sys.setswitchinterval(turn)
 
     def close(self) -> None:
         """Give back the GPUs; nothing is under way, and nothing is asked for any more."""
         for group in self._groups:
             group.close()
-        for member in self._members:
+        for member in self.members:
             member.close()
 
     def _groups_for(self, targets: Targets) -> list[Group]:
@@ -132,7 +132,7 @@ class GpuEngine:
             for group in self._groups:
                 group.close()
             self._groups, self._targets = [], None
-            members, everywhere = self._members, len(targets.residues) <= _replicated_bytes(self._members)
+            members, everywhere = self.members, len(targets.residues) <= _replicated_bytes(self.members)
             if len(members) == 1 or everywhere:
                 self._groups = [Group([member], targets) for member in members]
             else:

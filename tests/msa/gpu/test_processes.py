@@ -141,7 +141,7 @@ def test_processes_end_with_what_refers_to_them(tiny: Tiny, start: Start, tmp_pa
     command = [sys.executable, str(HERE / "child.py"), "works"]
     own = GpuEngine(remote_workers([0, 0], GpuSettings(tmp_path), command=command))
     tiny.check(own, "before")
-    processes = [worker._process.process for worker in own._members]  # type: ignore[attr-defined]
+    processes = [worker._process.process for worker in own.members]
     del own
     gc.collect()
     assert [process.returncode for process in processes] == [0, 0]
