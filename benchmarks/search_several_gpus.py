@@ -2,12 +2,12 @@
 
     python benchmarks/search_several_gpus.py DB QUERIES.fasta [--devices cuda:0 cuda:0,1 cuda:0,1,2,3]
 
-All in one process, an engine after the other: a search with the copy to the GPUs, then `--repeats` without, of
-which the median counts; a search is all queries with `--max-seqs 300 -e 1e-3` and their m8 table, in memory.
-Tables must be equal byte for byte; else the run ends with an error. Below each engine stands where its last
-search's time went: for each GPU the seconds in which its host thread made tables and queued launches, those of
-the filter on the GPU, and those of alignment, waiting included; then the processor seconds of this process,
-which merges, chooses and writes (on one GPU it does the GPU's host work too).
+All in one process, an engine after the other: a search with the copy to the GPUs, then `--repeats` without,
+of which the median counts; a search is all queries with `--max-seqs 300 -e 1e-3` and their m8 table, in
+memory. Tables must be equal byte for byte; else the run ends with an error. Below each engine stands where
+its last search's time went: for each GPU the seconds in which its host thread made tables and queued
+launches, those of the filter on the GPU, and those of alignment, waiting included; then the processor seconds
+of this process, which merges, chooses and writes (on one GPU it does the GPU's host work too).
 """
 
 import argparse
