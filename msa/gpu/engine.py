@@ -24,8 +24,10 @@ from msa.gpu.settings import TURN_SECONDS
 if TYPE_CHECKING:
     from msa.search_settings import SearchSettings
 
-_UNDER_WAY = 3
-"""Batches of a group at a time: one that is aligned, one that the GPU filters, one that waits for it."""
+_UNDER_WAY, _STREAMED_UNDER_WAY = 6, 3
+"""Batches of a group at a time: one that is aligned, one that the GPU filters, the others wait for it. A
+batch is aligned and written in about the time that a GPU of four takes to filter one, and the last batches
+are small: with three at a time GPUs would wait for the host."""
 
 _BATCH, _BATCH_RESIDUES = 24, 6144
 """Queries and their residues in a batch when the database stays on the GPU: there is a batch for the host to
@@ -35,7 +37,8 @@ _STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 8192
 """The same when it passes through: filtering a residue then takes some four times as long as copying it."""
 
 _FEWEST, _STREAMED_FEWEST = 4, 24
-"""Queries of a batch that is not parted any more at the end; fewer are not worth a copy of the database."""
+"""Queries of a batch that is not parted any more at the end; fewer are not worth a copy of the database. When
+it stays, the first batch has so many, each further one twice as many: the GPU begins sooner."""
 
 _REPLICATED_BYTES = 2**30
 """Residues up to which a database is copied to every GPU. That takes 0.1 s, and no GPU then waits for
@@ -96,7 +99,8 @@ class GpuEngine:
         begun = 0
         try:
             for number, (batch, again) in enumerate(_batches(queries, groups)):
-                if len(under_way) >= _UNDER_WAY * len(groups):
+                most = _UNDER_WAY if all(group.stays for group in groups) else _STREAMED_UNDER_WAY
+                if len(under_way) >= most * len(groups):
                     yield from oldest()
                 request = Request(batch, begun, limits, gaps, again, stopped, wanted)
                 under_way.append((len(batch), groups[number % len(groups)].search(request)))
@@ -157,14 +161,14 @@ def _batches(
 ) -> Iterator[tuple[list[QueryProfile], bool]]:
     """Queries in batches, each with whether another follows."""
     batch: list[QueryProfile] = []
-    residues = 0
+    residues, ramp = 0, _FEWEST
     for query in queries:
         stays = all(group.stays for group in groups)
-        most = _BATCH if stays else _STREAMED_BATCH
+        most = min(_BATCH, ramp) if stays else _STREAMED_BATCH
         most_residues = _BATCH_RESIDUES if stays else _STREAMED_BATCH_RESIDUES
         if batch and (len(batch) >= most or residues + len(query.codes) > most_residues):
             yield batch, True
-            batch, residues = [], 0
+            batch, residues, ramp = [], 0, 2 * ramp
         batch.append(query)
         residues += len(query.codes)
     # the last in ever smaller ones: what is done after the filter has ended is done for few queries

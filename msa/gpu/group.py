@@ -1,7 +1,6 @@
 """GPUs that together hold a database: all of them filter a batch, and each aligns the targets it has."""
 
 import threading
-from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,9 +14,6 @@ from msa.engine import QueryProfile
 from msa.gpu.limits import Limits
 from msa.gpu.member import Batch, Member, Paths
 from msa.local_alignment import LocalAlignment
-
-_TARGET_RESIDUES = 0
-"""Residues that take the filter as long as what it does for each target besides."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Request:
 
 
 class Group:
-    """Some GPUs with a database, of which each has a part that takes about as long as the others'.
+    """Some GPUs with a database, of which each has a part with about as many residues as the others.
 
     Args:
         members: the GPUs.
@@ -54,7 +50,10 @@ class Group:
     def __init__(self, members: Sequence[Member], targets: Targets) -> None:
         self._members = members
         self._thread = ThreadPoolExecutor(1, "candidates")
-        self._parts = _parts(targets, len(members))
+        total, count = len(targets.residues), len(members)
+        marks = [total * part // count for part in range(1, count)]
+        cuts = np.searchsorted(targets.offsets, marks).tolist()
+        self._parts = list(zip([0, *cuts], [*cuts, len(targets)], strict=True))
         held = [member.hold(targets, part) for member, part in zip(members, self._parts, strict=True)]
         for each in held:
             each.result()
@@ -109,18 +108,6 @@ class Group:
             aligned = [alignments[k] for k in (which + span.start).tolist()]
             result.append(Candidates(each, scores[span], which, aligned))
         return result
-
-
-def _parts(targets: Targets, count: int) -> list[tuple[int, int]]:
-    """First target and end of each GPU's part: consecutive targets that take about as long as the others."""
-    each = len(targets.residues) + _TARGET_RESIDUES * len(targets)
-    marks = [each * part // count for part in range(1, count)]
-
-    def before(place: int) -> int:
-        return int(targets.offsets[place]) + _TARGET_RESIDUES * place
-
-    cuts = [bisect_left(range(len(targets)), mark, key=before) for mark in marks]
-    return list(zip([0, *cuts], [*cuts, len(targets)], strict=True))
 
 
 def _local(aligned: Paths) -> list[LocalAlignment]:
