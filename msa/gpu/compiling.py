@@ -74,6 +74,16 @@ class Compiling:
         return self._folder / f"made_{kernels_identity()}.json"
 
     def _make(self, stage: str, lengths: Sequence[int], loads: "Sequence[Load]") -> None:
+        self._compile(loads)
+        with self._lock, contextlib.suppress(OSError):
+            assert self._made is not None
+            self._made[stage].update(lengths)
+            content = {name: sorted(made) for name, made in self._made.items()}
+            with atomic_write(self._list()) as stream:
+                json.dump(content, stream)
+
+    def _compile(self, loads: "Sequence[Load]") -> None:
+        """Compile what is missing of these kernels, and has not been made by another process by then."""
         missing = [load for load in loads if not _is_kept(load)]
         first, step = self._share
         own = missing[first::step]
@@ -87,12 +97,6 @@ class Compiling:
                 self._count(needed=1)
                 load()
                 self._count(done=1)
-        with self._lock, contextlib.suppress(OSError):
-            assert self._made is not None
-            self._made[stage].update(lengths)
-            content = {name: sorted(made) for name, made in self._made.items()}
-            with atomic_write(self._list()) as stream:
-                json.dump(content, stream)
 
     def _count(self, done: int = 0, needed: int = 0) -> None:
         with self._lock:

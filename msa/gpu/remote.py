@@ -194,9 +194,15 @@ class GpuProcess:
                     return answer
                 number = next(self._numbers)
                 self._asked[number] = answer
-            # who reads finds the end too, and tells all who wait
-            with contextlib.suppress(ConnectionError):
+            try:
                 self._connection.send((number, name, arguments))
+            except ConnectionError:
+                # who reads finds the end too, and tells all who wait
+                pass
+            except BaseException:
+                # interrupted: of what was sent in part, the rest would be waited for
+                self.hang_up()
+                raise
         return answer
 
     def hang_up(self) -> None:

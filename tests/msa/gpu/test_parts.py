@@ -1,10 +1,15 @@
 """The parts of the GPU engine that need no GPU: batches of queries, sequences brought together."""
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from cuda.alignment.compiled import NotKept, _mode
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
+from msa.gpu.compiling import Compiling
 from msa.gpu.engine import _batches
 from msa.gpu.gather import gathered
 
@@ -51,3 +56,32 @@ def test_gathered_sequences() -> None:
         for place, start, length in zip(chosen, offsets.tolist(), found.tolist(), strict=True):
             assert start % 4 == 0
             assert residues[start : start + length].tolist() == targets.codes(place).tolist()
+
+
+def test_processes_share_out_what_is_compiled(tmp_path: Path) -> None:
+    kept, compiled = {3}, list[int]()
+
+    def load(kernel: int) -> None:
+        if kernel not in kept:
+            if getattr(_mode, "kept_only", False):
+                raise NotKept(str(kernel))
+            compiled.append(kernel)
+            kept.add(kernel)
+            # the other process compiles another meanwhile, except at the end
+            if kernel < 4:
+                kept.add(kernel + 1)
+
+    said: list[tuple[int, int]] = []
+    one, other = (
+        Compiling(tmp_path, lambda done, needed: said.append((done, needed)), share=(place, 2))
+        for place in range(2)
+    )
+    loads = [partial(load, kernel) for kernel in range(7)]
+    one._compile(loads)
+    # of 0 1 2 4 5 6, which are missing, 0 2 5 are its own; 1 has been made by then, 4 and 6 have not
+    assert compiled == [0, 2, 5, 4, 6]
+    assert said[0] == (0, 3) and said[-1] == (5, 5)
+    # the other finds all of them made, and says nothing
+    said.clear()
+    other._compile(loads)
+    assert len(compiled) == 5 and not said

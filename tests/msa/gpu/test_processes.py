@@ -122,6 +122,24 @@ def test_errors_come_back(tiny: Tiny, start: Start) -> None:
     tiny.check(GpuEngine([working]), "after errors")
 
 
+def test_an_interrupted_request_is_not_waited_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = start()[0]
+    connection = worker._process._connection
+
+    def send(message: object) -> None:
+        # four bytes say how many follow
+        os.write(connection.fileno(), (1000).to_bytes(4) + b"some")
+        raise KeyboardInterrupt
+
+    assert worker.gpu.number == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "send", send)
+        with pytest.raises(KeyboardInterrupt):
+            worker.drain()
+    with pytest.raises(GpuUnavailable, match="has ended"):
+        worker.rest().result(60)
+
+
 def test_a_gpu_that_is_not_there(start: Start) -> None:
     worker = start("works", gpu=7)[-1]
     with pytest.raises(GpuUnavailable, match="there is no GPU number 7") as caught:
