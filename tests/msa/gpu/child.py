@@ -1,7 +1,7 @@
 """A GPU's process under the simulator, with the CPU's kernels: child.py WAY SOCKET [module search path …].
 
 WAY is "works", or what goes wrong: "fails" and "no memory" when scores are asked for, "stuck" at the second
-batch of queries.
+batch of queries, and "waiting" there until the search is given up.
 """
 
 import sys
@@ -15,6 +15,7 @@ from msa.gpu import alignment, worker
 from msa.gpu.memory import OutOfGpuMemory
 from msa.gpu.process import main
 from msa.gpu.residency import Residency
+from msa.gpu.worker import Worker
 
 
 def failing(*arguments: Any, **keywords: Any) -> np.ndarray:
@@ -36,12 +37,24 @@ class Stuck(Residency):
         super().begin()
 
 
+class Waiting(Worker):
+    batches = 0
+
+    def _queue(self, batch: Any, limits: Any, again: bool, stopped: threading.Event) -> Any:
+        Waiting.batches += 1
+        if Waiting.batches == 2:
+            stopped.wait()
+        return super()._queue(batch, limits, again, stopped)
+
+
 way = sys.argv.pop(1)
 cpu_kernels.use()
 if way == "fails":
     alignment.end_positions = failing
 elif way == "no memory":
     alignment.end_positions = without_memory
+elif way == "waiting":
+    worker.Worker = Waiting  # type: ignore[misc]
 elif way == "stuck":
     worker.Residency = Stuck  # type: ignore[misc]
 main()

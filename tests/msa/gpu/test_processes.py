@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,17 @@ def test_streamed(tiny: Tiny, start: Start) -> None:
     own = GpuEngine(start(most_bytes=150))
     tiny.check(own, "streamed")
     assert not own._groups[0].stays
+
+
+def test_a_search_that_is_given_up_is_not_finished(tiny: Tiny, start: Start) -> None:
+    own = GpuEngine(start("waiting", "works"))
+    found: Any = search_many(tiny.queries, tiny.database, tiny.settings, own)
+    assert plain([next(found)]) == tiny.expected[:1]
+    closing = threading.Thread(target=found.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
+    tiny.check(own, "another search")
 
 
 def test_signals_to_the_group_do_not_end_a_gpus_process(tiny: Tiny, start: Start) -> None:
