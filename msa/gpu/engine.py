@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from msa.search_settings import SearchSettings
 
 _UNDER_WAY, _STREAMED_UNDER_WAY = 6, 3
-"""Batches of a group at a time: one that is aligned, one that the GPU filters, the others wait for it. A
-batch is aligned and written in about the time that a GPU of four takes to filter one, and the last batches
-are small: with three at a time GPUs would wait for the host."""
+"""Batches of a group at a time: one that is aligned, one that the GPU filters, the others wait for it: a
+batch takes the host about as long as it takes each of four GPUs, and the last batches are small."""
 
 _BATCH, _BATCH_RESIDUES = 24, 6144
 """Queries and their residues in a batch when the database stays on the GPU: there is a batch for the host to
