@@ -155,6 +155,20 @@ search_options = together(
         help="Correct scores for the query's local composition (1) or not (0).",
     ),
     click.option(
+        "--num-iterations",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Searches, each but the first with a profile of what the one before found.",
+    ),
+    click.option(
+        "--e-profile",
+        type=click.FloatRange(0),
+        default=0.1,
+        show_default=True,
+        help="Largest E-value of a target that becomes part of the profile.",
+    ),
+    click.option(
         "--min-seq-id",
         type=click.FloatRange(0, 1),
         default=0.0,
@@ -262,6 +276,8 @@ def search_settings(options: dict[str, Any], threads: int) -> "SearchSettings":
             min_seq_id=options["min_seq_id"],
             coverage=options["coverage"],
             cov_mode=options["cov_mode"],
+            num_iterations=options["num_iterations"],
+            e_profile=options["e_profile"],
             threads=threads,
         )
     except InputError as error:

@@ -7,22 +7,20 @@ order, so results do not depend on the engine, the number of threads or the mach
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
-from msa.alphabet import encode
 from msa.candidates import best_targets
 from msa.database import TargetDatabase
-from msa.engine import Engine, QueryProfile
+from msa.engine import Engine
 from msa.errors import InputError
 from msa.fasta import FastaRecord
-from msa.hits import DatabaseHit, Hit
-from msa.profile import query_profile
+from msa.hits import Hit
 from msa.search_settings import SearchSettings
-from msa.statistics import bit_scores, evalues, gumbel_parameters
 
 __all__ = ["SearchSettings", "best_targets", "check_query", "search", "search_many"]
 
 Progress = Callable[[int, int | None], None]
+
+_AT_ONCE = 256
+"""Queries that are iterated side by side: many for a GPU's sake, with all their hits in memory."""
 
 
 def search(
@@ -85,6 +83,7 @@ def _search_each(
     progress: Progress | None,
 ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
     from msa.cpu.targets import Targets
+    from msa.iterations import Searched, iterated
 
     if engine is None:
         # numba takes a third of a second to import
@@ -93,37 +92,20 @@ def _search_each(
         engine = CpuEngine()
 
     targets = Targets(database.residues, database.offsets, database.lengths)
-    total = len(queries) * len(targets)
+    searched = Searched(database, targets, settings, engine)
+    at_once = _AT_ONCE if settings.num_iterations > 1 else max(len(queries), 1)
+    pairs = len(targets) * settings.num_iterations
+    for first in range(0, len(queries), at_once):
+        block = queries[first : first + at_once]
 
-    def profiles() -> Iterator[QueryProfile]:
-        for query in queries:
-            codes = encode(query.sequence)
-            yield QueryProfile(codes, query_profile(codes, settings.comp_bias_corr))
+        def scored(done: int, before: int = first) -> None:
+            if progress is not None:
+                progress(before * pairs + done, len(queries) * pairs)
 
-    def scored(pairs: int) -> None:
-        if progress is not None:
-            progress(pairs, total)
-
-    parameters = gumbel_parameters(settings.gap_open, settings.gap_extend)
-
-    def expected(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        length, target_lengths = len(queries[query].sequence), database.lengths[chosen]
-        return evalues(scores, length, target_lengths, database.total_residues, parameters)
-
-    def wanted(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        return expected(query, chosen, scores) <= settings.evalue
-
-    found = engine.run(profiles(), targets, settings, scored, wanted)
-    for index, (query, candidates) in enumerate(zip(queries, found, strict=True)):
-        chosen, scores = candidates.targets[candidates.wanted], candidates.scores[candidates.wanted]
-        values, bits = expected(index, chosen, scores), bit_scores(scores, parameters)
-        order = np.lexsort((chosen, -scores, values)).tolist()
-        of_each = chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments
-        length = len(query.sequence)
-        hits: list[Hit] = [DatabaseHit(database, length, *(column[k] for column in of_each)) for k in order]
-        if settings.min_seq_id > 0 or settings.coverage > 0:
-            hits = [hit for hit in hits if _similar_enough(hit, settings)]
-        yield query, hits
+        for query, hits in zip(block, iterated(searched, block, scored), strict=True):
+            yield query, [hit for hit in hits if _similar_enough(hit, settings)]
+        # queries that settled early are done as well
+        scored(len(block) * pairs)
 
 
 def check_query(query: FastaRecord) -> None:
@@ -138,6 +120,8 @@ def check_query(query: FastaRecord) -> None:
 
 
 def _similar_enough(hit: Hit, settings: SearchSettings) -> bool:
+    if settings.min_seq_id <= 0 and settings.coverage <= 0:
+        return True
     covered = {
         0: min(hit.query_coverage, hit.target_coverage),
         1: hit.target_coverage,

@@ -14,6 +14,8 @@ _RANGES = {
     "min_seq_id": (0, 1),
     "coverage": (0, 1),
     "cov_mode": (0, 2),
+    "num_iterations": (1, _MOST),
+    "e_profile": (0, math.inf),
     "threads": (1, _MOST),
 }
 
@@ -32,6 +34,8 @@ class SearchSettings:
         min_seq_id: smallest fraction of identical pairs among the alignment's columns.
         coverage: smallest fraction of residues between the alignment's ends.
         cov_mode: of query and target (0), of the target (1), of the query (2).
+        num_iterations: searches, each but the first with the profile of what the one before found.
+        e_profile: largest E-value of a target that becomes part of the profile.
         threads: CPU threads; results do not depend on them.
 
     Raises:
@@ -47,6 +51,8 @@ class SearchSettings:
     min_seq_id: float = 0.0
     coverage: float = 0.0
     cov_mode: int = 0
+    num_iterations: int = 1
+    e_profile: float = 0.1
     threads: int = 1
 
     def __post_init__(self) -> None:

@@ -1,0 +1,251 @@
+"""What `foldcli search` finds beside blastp, MMseqs2, DIAMOND, phmmer and jackhmmer: ROC1, calibration, time.
+
+    python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…] [--device cpu]
+
+FOLDER has db.fasta(.gz), queries.fasta and labels.tsv (id, SCOPe class such as a.1.1.2, of labelled domains).
+Ids that begin with rev_ are reversed domains: decoys. ROC1 is, per query, the fraction of its family's (or
+superfamily's) other members that are ranked before the first false positive, averaged; false are decoys and
+domains of another fold. Decoys per query with an E-value up to 0.1, 1 and 10 are printed as multiples of what
+their share of the database's sequences predicts. Programs that are not installed are left out.
+"""
+
+import argparse
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from msa.fasta import read_fasta
+
+EVALUE, TARGETS = "1000", "4000"
+LEVELS = {"family": 4, "superfamily": 3}
+LIMITS = (0.1, 1.0, 10.0)
+Table = dict[str, list[tuple[float, str]]]
+"""(E-value, target) of each query's targets, the best of each first."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Queries, database and labels.
+
+    Args:
+        folder: where they are.
+        work: for results.
+        threads: of every program.
+        device: of foldcli.
+    """
+
+    folder: Path
+    work: Path
+    threads: int
+    device: str
+
+    @property
+    def queries(self) -> Path:
+        return self.folder / "queries.fasta"
+
+    @property
+    def fasta(self) -> Path:
+        """The database, plain."""
+        plain = self.work / "db.fasta"
+        if not plain.exists():
+            packed = self.folder / "db.fasta.gz"
+            content = gzip.decompress(packed.read_bytes()) if packed.exists() else None
+            plain.write_bytes((self.folder / "db.fasta").read_bytes() if content is None else content)
+        return plain
+
+
+def run(*command: object) -> None:
+    """Run a program to its end; its failure ends the benchmark."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"sensitivity: {command[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
+
+
+def timed(command: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    command()
+    return time.perf_counter() - start
+
+
+def table(path: Path, query: int, target: int, evalue: int) -> Table:
+    """A table of hits with these columns."""
+    best: dict[str, dict[str, float]] = defaultdict(dict)
+    with path.open() as stream:
+        for line in stream:
+            if line.startswith("#") or not line.strip():
+                continue
+            fields = line.split()
+            name, value = fields[target], float(fields[evalue])
+            of_query = best[fields[query]]
+            of_query[name] = min(value, of_query.get(name, value))
+    # sorted by E-value alone: the program's own order decides among equal ones
+    return {
+        name: sorted(((value, target) for target, value in found.items()), key=lambda hit: hit[0])
+        for name, found in best.items()
+    }
+
+
+def foldcli(iterations: int, *options: str) -> Callable[[Benchmark], tuple[float, Table]]:
+    def search(benchmark: Benchmark) -> tuple[float, Table]:
+        database, out = benchmark.work / "foldcli_db", benchmark.work / "foldcli.m8"
+        program = (sys.executable, "-m", "foldcli")
+        if not database.exists():
+            run(*program, "createdb", benchmark.fasta, "-o", database, "--threads", benchmark.threads)
+        seconds = timed(
+            lambda: run(
+                *program, "search", benchmark.queries, database, "-o", out, "--overwrite",
+                "-e", EVALUE, "--max-seqs", TARGETS, "--threads", benchmark.threads,
+                "--device", benchmark.device, "--num-iterations", iterations, *options,
+            )
+        )  # fmt: skip
+        return seconds, table(out, 0, 1, 10)
+
+    return search
+
+
+def mmseqs(iterations: int) -> Callable[[Benchmark], tuple[float, Table]]:
+    def search(benchmark: Benchmark) -> tuple[float, Table]:
+        out = benchmark.work / "mmseqs.m8"
+        more = ("--num-iterations", iterations, "--e-profile", "0.1") if iterations > 1 else ()
+        with tempfile.TemporaryDirectory(dir=benchmark.work) as scratch:
+            seconds = timed(
+                lambda: run(
+                    "mmseqs", "easy-search", benchmark.queries, benchmark.fasta, out, scratch, "-s", "8.5",
+                    "-e", EVALUE, "--max-seqs", TARGETS, "--threads", benchmark.threads, *more,
+                )
+            )  # fmt: skip
+        return seconds, table(out, 0, 1, 10)
+
+    return search
+
+
+def blastp(benchmark: Benchmark) -> tuple[float, Table]:
+    out, database = benchmark.work / "blastp.tsv", benchmark.work / "blast_db"
+    run("makeblastdb", "-in", benchmark.fasta, "-dbtype", "prot", "-out", database)
+    seconds = timed(
+        lambda: run(
+            "blastp", "-query", benchmark.queries, "-db", database, "-out", out, "-outfmt", "6",
+            "-evalue", EVALUE, "-max_target_seqs", TARGETS, "-num_threads", benchmark.threads,
+        )
+    )  # fmt: skip
+    return seconds, table(out, 0, 1, 10)
+
+
+def diamond(benchmark: Benchmark) -> tuple[float, Table]:
+    out, database = benchmark.work / "diamond.tsv", benchmark.work / "diamond_db"
+    run("diamond", "makedb", "--in", benchmark.fasta, "-d", database)
+    seconds = timed(
+        lambda: run(
+            "diamond", "blastp", "-q", benchmark.queries, "-d", database, "-o", out, "--ultra-sensitive",
+            "-e", EVALUE, "-k", TARGETS, "-p", benchmark.threads,
+        )
+    )  # fmt: skip
+    return seconds, table(out, 0, 1, 10)
+
+
+def hmmer(program: str, *options: str) -> Callable[[Benchmark], tuple[float, Table]]:
+    def search(benchmark: Benchmark) -> tuple[float, Table]:
+        out = benchmark.work / f"{program}.tbl"
+        # one worker beside the thread that reads the database
+        workers = max(benchmark.threads - 1, 1)
+        seconds = timed(
+            lambda: run(
+                program, *options, "--cpu", workers, "-E", EVALUE, "--noali", "-o", os.devnull,
+                "--tblout", out, benchmark.queries, benchmark.fasta,
+            )
+        )  # fmt: skip
+        return seconds, table(out, 2, 0, 4)
+
+    return search
+
+
+TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[float, Table]]]] = {
+    "foldcli": ("", foldcli(1)),
+    "blastp": ("blastp", blastp),
+    "mmseqs": ("mmseqs", mmseqs(1)),
+    "diamond": ("diamond", diamond),
+    "phmmer": ("phmmer", hmmer("phmmer")),
+    "foldcli-3": ("", foldcli(3)),
+    "mmseqs-3": ("mmseqs", mmseqs(3)),
+    "jackhmmer-3": ("jackhmmer", hmmer("jackhmmer", "-N", "3")),
+}
+"""By name: the program that has to be installed, and what runs it. A number is iterations."""
+
+
+def roc1(found: Table, queries: list[str], labels: dict[str, str], level: str) -> float:
+    """ROC1, 0 to 1, over the queries whose class has other members."""
+    depth = LEVELS[level]
+    classes = {name: ".".join(label.split(".")[:depth]) for name, label in labels.items()}
+    folds = {name: ".".join(label.split(".")[:2]) for name, label in labels.items()}
+    sizes = Counter(classes.values())
+    fractions = []
+    for query in queries:
+        others = sizes[classes[query]] - 1
+        if not others:
+            continue
+        true = 0
+        for _, target in found.get(query, []):
+            if target == query:
+                continue
+            if target.startswith("rev_"):
+                break
+            if target not in labels:
+                continue
+            if classes[target] == classes[query]:
+                true += 1
+            elif folds[target] != folds[query]:
+                break
+        fractions.append(true / others)
+    return sum(fractions) / len(fractions)
+
+
+def decoys(found: Table, queries: int, share: float) -> list[float]:
+    """For each of LIMITS, decoys up to that E-value as a multiple of what the E-values promise."""
+    values = [value for hits in found.values() for value, target in hits if target.startswith("rev_")]
+    return [sum(value <= limit for value in values) / (limit * share * queries) for limit in LIMITS]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tools", default=",".join(TOOLS), help="of " + ", ".join(TOOLS))
+    parser.add_argument("--device", default="cpu", help="of foldcli")
+    options = parser.parse_args()
+    chosen = options.tools.split(",")
+    if unknown := set(chosen) - set(TOOLS):
+        parser.error(f"no tool is called {', '.join(sorted(unknown))}")
+    labels = dict(line.split()[:2] for line in (options.folder / "labels.tsv").read_text().splitlines())
+    print(
+        f"{'':14}{'family':>8}{'superfamily':>13}{'seconds':>9}   decoys found ÷ expected at E ≤ 0.1, 1, 10"
+    )
+    with tempfile.TemporaryDirectory() as name:
+        benchmark = Benchmark(options.folder, Path(name), options.threads, options.device)
+        queries = [record.id for record in read_fasta(benchmark.queries)]
+        ids = [record.id for record in read_fasta(benchmark.fasta)]
+        share = sum(each.startswith("rev_") for each in ids) / len(ids)
+        for tool in chosen:
+            program, search = TOOLS[tool]
+            if program and shutil.which(program) is None:
+                print(f"{tool:14}not installed")
+                continue
+            seconds, found = search(benchmark)
+            of_levels = [roc1(found, queries, labels, level) for level in LEVELS]
+            calibration = "  ".join(f"{ratio:.2f}" for ratio in decoys(found, len(queries), share))
+            print(
+                f"{tool:14}{of_levels[0]:8.4f}{of_levels[1]:13.4f}{seconds:9.1f}   {calibration}", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
