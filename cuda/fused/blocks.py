@@ -107,11 +107,12 @@ def normalised_rows(x, places, present, norm_scale, norm_offset, CHANNELS: tl.co
         tl.load(norm_scale + columns, mask=channels, other=0.0).to(tl.float32),
         tl.load(norm_offset + columns, mask=channels, other=0.0).to(tl.float32),
         CHANNELS,
+        EPSILON,
     )
 
 
 @triton.jit
-def normalised(x, present, scale, offset, CHANNELS: tl.constexpr):
+def normalised(x, present, scale, offset, CHANNELS: tl.constexpr, epsilon):
     """LayerNorm of a tile: float32 [R, BLOCK] and [BLOCK] to float32 [R, BLOCK].
 
     The variance is that of the centred values, since E[x²] − E[x]² cancels. `present` [1, BLOCK] says which
@@ -120,4 +121,4 @@ def normalised(x, present, scale, offset, CHANNELS: tl.constexpr):
     mean = tl.sum(x, axis=1) / CHANNELS
     centred = tl.where(present, x - mean[:, None], 0.0)
     variance = tl.sum(centred * centred, axis=1) / CHANNELS
-    return centred * tl.rsqrt(variance + EPSILON)[:, None] * scale[None, :] + offset[None, :]
+    return centred * tl.rsqrt(variance + epsilon)[:, None] * scale[None, :] + offset[None, :]

@@ -144,6 +144,21 @@ def test_the_contest_s_tolerance(draw: Draw) -> None:
     torch.testing.assert_close(ours.double(), exact, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.usefixtures("few_programs")
+def test_sums_beyond_the_range_of_float16(draw: Draw) -> None:
+    x, weights = draw(1, 20, 20, 16).float(), gate_first_weights(draw, 16, 16)
+    weights = type(weights)(*(w.float() for w in weights))
+    # one sign, so that nothing cancels: terms of some 3e4, of which float16 holds two
+    weights = weights._replace(
+        norm_offset=torch.full_like(weights.norm_offset, 60.0),
+        left=weights.left.abs(),
+        right=weights.right.abs(),
+    )
+    exact = reference.gate_first_triangle_multiplication(double(x), double(weights))
+    ours = kernel.gate_first_triangle_multiplication(x, weights)
+    torch.testing.assert_close(ours.double(), exact, rtol=2e-2, atol=2e-2)
+
+
 def test_what_no_kernel_takes(draw: Draw) -> None:
     with pytest.raises(ValueError, match="channels"):
         kernel.triangle_multiplication(draw(3, 3, 264), weights_of(draw, 264, 16), outgoing=True)
