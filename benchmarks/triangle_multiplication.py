@@ -159,7 +159,7 @@ def passes(size: tuple[int, int]) -> dict[str, Call]:
         "operands": lambda: kernel._factors(x, weights, mask, gate, dtype, part("operands")),
         "product": lambda: kernel._multiplied(factors, inner, True),
         "finish": lambda: kernel._launch_finish(
-            factors[:inner], gates, weights, x, result, False, part("finish")
+            factors[:inner], 1.0, gates, weights, x, result, False, part("finish")
         ),
     }
 
@@ -181,12 +181,14 @@ def tune(tuner: Tuner, length: int, channels: int) -> None:
             common
             | {"POSITIONS": positions, "INNER": inner, "CHUNK": min(128, channels)}
             | {"num_warps": warps, "num_stages": stages}
-            for positions, inner, warps, stages in product((64, 128, 256), (32, 64, 128), (4, 8), (1, 2))
-            if positions * inner <= 128 * 128 and positions * INNER <= 4096 * warps
+            for positions, inner, warps, stages in product(
+                (64, 128, 256), (16, 32, 64, 128), (4, 8), (1, 2, 3)
+            )
+            if 2 * positions * inner <= 4096 * warps and positions * INNER <= 4096 * warps
         ],
         "finish": [
             common | {"POSITIONS": positions, "OUTPUTS": outputs, "num_warps": warps, "num_stages": stages}
-            for positions, outputs, warps, stages in product((64, 128), (32, 64, 128), (4, 8), (1, 2))
+            for positions, outputs, warps, stages in product((32, 64, 128), (32, 64, 128), (4, 8), (1, 2, 3))
         ],
     }
     for name, each in candidates.items():
