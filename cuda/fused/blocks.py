@@ -89,6 +89,13 @@ def matrix_tiles(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescrip
     return TensorDescriptor.from_tensor(matrix, [rows, columns])
 
 
+def programs(x: torch.Tensor, blocks: int, resident: int) -> int:
+    """How many programs take these blocks in turn: so many for each multiprocessor, none without work."""
+    if x.device.type != "cuda":
+        return min(blocks, 2 * resident)
+    return min(blocks, torch.cuda.get_device_properties(x.device).multi_processor_count * resident)
+
+
 @triton.jit
 def row_offsets(rows, inner, outer_stride, inner_stride):
     """Where rows [R] of a `Rows` start, as 64-bit offsets: a pair representation outgrows 2³¹ elements."""

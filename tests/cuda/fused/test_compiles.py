@@ -134,7 +134,6 @@ def test_outer_product_mean(
     channels: int, dtype: torch.dtype, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = [compiled(outer_product_mean, name) for name in ("_factors", "_outer")]
-    monkeypatch.setattr(outer_product_mean, "_multiprocessors", lambda device: 4)
     c, e, z = channels, 32, 128
     shapes = [(c,), (c,), (c, e), (e,), (c, e), (e,), (e, e, z), (z,)]
     weights = OuterProductMeanWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
