@@ -21,8 +21,10 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
+from cuda.fused import launch_table  # noqa: E402
 from cuda.fused.attention import AttentionWeights, global_kernel  # noqa: E402
 from cuda.fused.attention import kernel as attention  # noqa: E402
+from cuda.fused.launch_table import DEFAULT  # noqa: E402
 from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
@@ -82,6 +84,12 @@ class Compiled:
         log = subprocess.run(command, input=compiled.asm["ptx"], capture_output=True, text=True, check=True)
         self.spilled += [int(count) for count in re.findall(r"(\d+) bytes spill stores", log.stderr)]
         self.shared.append(compiled.metadata.shared)
+
+
+@pytest.fixture(params=[DEFAULT, "NVIDIA H200"], autouse=True)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches of each table."""
+    monkeypatch.setattr(launch_table, "_device_name", lambda device: request.param)
 
 
 @pytest.fixture

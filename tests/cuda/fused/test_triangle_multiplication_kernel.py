@@ -70,9 +70,9 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large tiles under the interpreter, whose time goes by the program; matrices are kept."""
     choose = kernel.choose_launch
 
-    def chosen(*given: Any) -> dict[str, Any]:
+    def chosen(*given: Any, **sizes: int) -> dict[str, Any]:
         changed = {"POSITIONS": 1024, "KEPT": True}
-        return {name: options | changed for name, options in choose(*given).items()}
+        return {name: options | changed for name, options in choose(*given, **sizes).items()}
 
     if triton.knobs.runtime.interpret:
         monkeypatch.setattr(kernel, "choose_launch", chosen)
