@@ -55,7 +55,7 @@ def iterations(network: AlphaFold, features: dict[str, np.ndarray]) -> list[dict
             arrays["confidence/plddt"] = plddt(result["predicted_lddt/logits"])
             if "predicted_aligned_error/logits" in result:
                 logits = result["predicted_aligned_error/logits"]
-                error = aligned_error(logits)
+                error = aligned_error(logits, torch.nn.Identity())
                 arrays["confidence/aligned_confidence_probs"] = torch.softmax(logits, dim=-1).numpy()
                 arrays["confidence/predicted_aligned_error"] = error.pae
                 arrays["confidence/max_predicted_aligned_error"] = np.asarray(error.max_pae)

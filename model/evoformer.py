@@ -23,7 +23,7 @@ def pair_bias(pair: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     Returns:
         [H, N, N], contiguous.
     """
-    return (pair.reshape(-1, pair.shape[-1]) @ weights).T.contiguous().unflatten(1, pair.shape[:2])
+    return (weights.T @ pair.reshape(-1, pair.shape[-1]).T).unflatten(1, pair.shape[:2])
 
 
 class MsaRowAttention(nn.Module):
@@ -38,9 +38,9 @@ class MsaRowAttention(nn.Module):
         self.attention = Attention(msa.channels, msa.attention_heads, msa.attention_channels)
 
     def forward(self, msa: torch.Tensor, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """msa [S, N, C], pair [N, N, Z] and mask [S, N] to the update [S, N, C]."""
+        """Add the update to msa [S, N, C] in place, from pair [N, N, Z] and mask [S, N]; return msa."""
         bias = pair_bias(self.feat_2d_norm(pair), self.feat_2d_weights)  # [H, N, N]
-        return self.kernels.attention(self.query_norm(msa), self.attention.weights(), mask, bias)
+        return self.kernels.add_attention(msa, self.query_norm(msa), self.attention.weights(), mask, bias)
 
 
 class MsaColumnAttention(nn.Module):
@@ -56,15 +56,16 @@ class MsaColumnAttention(nn.Module):
         )
 
     def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """msa [S, N, C] and mask [S, N] to the update [S, N, C]."""
+        """Add the update to msa [S, N, C] in place, from mask [S, N]; return msa."""
         columns = self.query_norm(msa).transpose(0, 1)  # [N, S, C]
         weights = self.attention.weights()
         if self.is_global:
             mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
-            update = self.kernels.global_attention(columns, weights, mask.T)
+            msa += self.kernels.global_attention(columns, weights, mask.T).transpose(0, 1)
         else:
-            update = self.kernels.attention(columns, weights, None if mask is None else mask.T)
-        return update.transpose(0, 1)
+            columns_mask = None if mask is None else mask.T
+            self.kernels.add_attention(msa.transpose(0, 1), columns, weights, columns_mask)
+        return msa
 
 
 class OuterProductMean(nn.Module):
@@ -114,7 +115,7 @@ class TriangleMultiplication(nn.Module):
         self.gating_linear = Linear(channels, channels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """pair [N, N, C] and mask [N, N] to the update [N, N, C]."""
+        """Add the update to pair [N, N, C] in place, from mask [N, N]; return pair."""
         weights = TriangleMultiplicationWeights(
             norm_scale=self.layer_norm_input.scale,
             norm_offset=self.layer_norm_input.offset,
@@ -133,7 +134,7 @@ class TriangleMultiplication(nn.Module):
             gating=self.gating_linear.weights,
             gating_bias=self.gating_linear.bias,
         )
-        return self.kernels.triangle_multiplication(pair, weights, mask, outgoing=self.outgoing)
+        return self.kernels.add_triangle_multiplication(pair, weights, mask, outgoing=self.outgoing)
 
 
 class TriangleAttention(nn.Module):
@@ -148,13 +149,14 @@ class TriangleAttention(nn.Module):
         self.attention = Attention(config.channels, config.attention_heads, config.attention_channels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """pair [N, N, C] and mask [N, N] to the update [N, N, C]."""
-        normed = self.query_norm(pair)  # [N, N, C]
-        if not self.starting:
-            normed, mask = normed.transpose(0, 1), None if mask is None else mask.T
+        """Add the update to pair [N, N, C] in place, from mask [N, N]; return pair."""
+        rows, normed = pair, self.query_norm(pair)  # [N, N, C]
         bias = pair_bias(normed, self.feat_2d_weights)  # [H, N, N]
-        update = self.kernels.attention(normed, self.attention.weights(), mask, bias)
-        return update if self.starting else update.transpose(0, 1)
+        if not self.starting:
+            rows, normed, bias = rows.transpose(0, 1), normed.transpose(0, 1), bias.transpose(1, 2)
+            mask = None if mask is None else mask.T
+        self.kernels.add_attention(rows, normed, self.attention.weights(), mask, bias)
+        return pair
 
 
 class EvoformerBlock(nn.Module):
@@ -189,13 +191,13 @@ class EvoformerBlock(nn.Module):
         Returns:
             The same two tensors.
         """
-        msa += self.msa_row_attention_with_pair_bias(msa, pair, msa_mask)
-        msa += self.get_submodule(self.column_attention_name)(msa, msa_mask)
+        self.msa_row_attention_with_pair_bias(msa, pair, msa_mask)
+        self.get_submodule(self.column_attention_name)(msa, msa_mask)
         self.msa_transition(msa)
         pair += self.outer_product_mean(msa, msa_mask)
-        pair += self.triangle_multiplication_outgoing(pair, pair_mask)
-        pair += self.triangle_multiplication_incoming(pair, pair_mask)
-        pair += self.triangle_attention_starting_node(pair, pair_mask)
-        pair += self.triangle_attention_ending_node(pair, pair_mask)
+        self.triangle_multiplication_outgoing(pair, pair_mask)
+        self.triangle_multiplication_incoming(pair, pair_mask)
+        self.triangle_attention_starting_node(pair, pair_mask)
+        self.triangle_attention_ending_node(pair, pair_mask)
         self.pair_transition(pair)
         return msa, pair
