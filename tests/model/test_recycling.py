@@ -139,3 +139,12 @@ def test_ptm_takes_the_best_aligned_residue() -> None:
     assert error.pae[7].max() == pytest.approx(0.25) and error.pae[8].min() == pytest.approx(31.75)
     transposed = aligned_error(logits.transpose(0, 1), torch.nn.Identity())
     assert transposed.ptm == pytest.approx(error.ptm / 20, rel=0.01)
+
+
+def test_masks_of_ones_are_left_out(make_features: Any) -> None:
+    features = make_features(iterations=2)
+    features["extra_msa_mask"][1, 2] = 0
+    first, second = (feature_tensors(features, i, torch.device("cpu")) for i in range(2))
+    assert not [name for name in first if name.endswith("mask")]
+    assert [name for name in second if name.endswith("mask")] == ["extra_msa_mask"]
+    assert torch.equal(second["extra_msa_mask"], torch.from_numpy(features["extra_msa_mask"][1]))
