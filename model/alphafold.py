@@ -108,16 +108,19 @@ class AlphaFold(nn.Module):
 
     Args:
         config: the network's shape.
-        kernels: implementation of the heavy operations; see `model.kernels.select_kernels`.
+        kernels: implementation of the heavy operations, or its name; see `model.kernels.select_kernels`.
         device: where the network will run.
     """
 
     def __init__(
-        self, config: ModelConfig, kernels: str = "reference", device: torch.device | str = "cpu"
+        self,
+        config: ModelConfig,
+        kernels: str | Kernels = "reference",
+        device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
-        chosen = select_kernels(kernels, device)
-        self.config = config
+        chosen = kernels if isinstance(kernels, Kernels) else select_kernels(kernels, device)
+        self.config, self.kernels = config, chosen
         self.evoformer = Trunk(config, chosen)
         self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, chosen)
         self.heads = make_heads(config, chosen)
@@ -129,7 +132,7 @@ class AlphaFold(nn.Module):
         arrays: Mapping[str, np.ndarray],
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
-        kernels: str = "reference",
+        kernels: str | Kernels = "reference",
     ) -> "AlphaFold":
         """A network with these parameters.
 

@@ -60,7 +60,8 @@ def aligned_error(
     values = torch.stack([centers, 1.0 / (1.0 + (centers / d0).square())], dim=1)  # [64, 2]
     pae = torch.empty(length, length, device=pair.device)
     per_residue = values.new_empty(length)
-    for rows in row_slices(pair, length * (pair.shape[-1] + 6 * PAE_BINS), budget):
+    # float64 beside a trunk in bfloat16
+    for rows in row_slices(pair, 16 * length * PAE_BINS, budget):
         logits = head(pair[rows].float())  # [n, N, 64]
         expected = torch.softmax(logits.double(), dim=-1) @ values  # [n, N, 2]
         pae[rows] = expected[..., 0].float()

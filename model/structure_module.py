@@ -117,7 +117,7 @@ class InvariantPointAttention(nn.Module):
         value_points = value_points.permute(1, 0, 2, 3).flatten(2)  # [H, N, P*3]
 
         scalars, points, pairs = [], [], []
-        for rows in row_slices(single, length * heads * (3 * config.query_points + 4), budget):
+        for rows in row_slices(single, 2 * length * heads * (3 * config.query_points + 4), budget):
             logits = scalar_weight * (query[rows].transpose(0, 1) @ key)  # [H, n, N]
             squared = (query_points[rows, None] - key_points[None]).square().sum(dim=(-1, -2))  # [n, N, H]
             logits -= 0.5 * (point_weight * squared).permute(2, 0, 1)
@@ -231,7 +231,8 @@ class StructureModule(nn.Module):
         initial = self.single_layer_norm(single)  # [N, C]
         single = self.initial_projection(initial)
         normed = torch.empty_like(pair, dtype=single.dtype)  # [N, N, Z]
-        for rows in row_slices(pair, 2 * pair[0].numel()):
+        # float32 beside a trunk in bfloat16
+        for rows in row_slices(pair, 4 * pair[0].numel()):
             normed[rows] = self.pair_layer_norm(pair[rows].float())
         pair_logits = self.fold_iteration.invariant_point_attention.pair_logits(normed)  # [H, N, N]
         backbone = Backbone.identity(single.shape[0], single.device)
