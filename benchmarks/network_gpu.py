@@ -1,124 +1,202 @@
-"""Seconds, peak memory and time budget of one pass through model_3_ptm on a GPU, with random parameters.
+"""Seconds, peak memory and time budget of model_3_ptm on a GPU, with random parameters.
 
-    python benchmarks/network_gpu.py [--lengths 256,512,1024] [--kernels reference,fused] [--dtype bfloat16]
+    python benchmarks/network_gpu.py [--lengths 256,512,1024,2048,2560,4096,6144] [--predictions 2560,4096]
+                                     [--precision bf16] [--kernels fused] [--budget 256,1024]
 
-508 + 5,120 MSA rows, all masks full, the median of five passes after one. The budget is that of one more,
-by events around each heavy operation. At the shortest length the representations are compared with the
-float32 reference's: relative root mean square.
+508 + 5,120 MSA rows, all masks full. A pass is the median of five after one; above 2,048 residues of fewer.
+The budget is that of one more pass, by events around each heavy operation, beside the floors that arithmetic,
+memory and exponentials set on this GPU. A prediction is four passes with all that follows them, from the
+features in the CPU's memory on. Peers are figures measured on the same kind of GPU; see network_floors.py.
 """
 
 import argparse
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import wraps
+from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
+from fused_timing import Floors
+from network_floors import (
+    COLABFOLD,
+    COLABFOLD_PREDICTION,
+    EXTRA_ROWS,
+    FASTFOLD,
+    PASS_BARS,
+    PREDICTION_BARS,
+    ROWS,
+    costs,
+)
 from network_pass import random_features
 
-import model.alphafold
-from model.alphafold import AlphaFold, Representations
+from cuda.fused.chunking import chunk_budget
+from foldcli.network_memory import NetworkMemory
+from model.alphafold import AlphaFold
 from model.config import model_config
 from model.kernels import Kernels, select_kernels
+from model.layers import LayerNorm
 from model.parameters import random_parameters
-from model.recycling import feature_tensors
+from model.recycling import feature_tensors, predict
 
-ROWS, EXTRA_ROWS = 508, 5120
+CONFIG = model_config("model_3_ptm")
+GPU = torch.device("cuda:0")
+MEMORY = NetworkMemory("cuda:0")
+GIB = 2**30
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 Events = dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]]
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of a call on the GPU, and its result."""
+def timed(call: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds of a call on the GPU, and those that the CPU needs to queue it; the result is let go."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
     start.record()
-    result = call()
+    call()
     end.record()
+    queued = time.perf_counter() - begun
     end.synchronize()
-    return start.elapsed_time(end) / 1e3, result
+    return start.elapsed_time(end) / 1e3, queued
+
+
+def recorded(name: str, operation: Callable[..., Any], events: Events) -> Callable[..., Any]:
+    """The operation with events around each call."""
+
+    @wraps(operation)
+    def called(*given: Any, **named: Any) -> Any:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        result = operation(*given, **named)
+        end.record()
+        events[name].append((start, end))
+        return result
+
+    return called
 
 
 def recording(kernels: Kernels, events: Events) -> Kernels:
     """The same operations, with events around each call."""
-
-    def recorded(name: str, operation: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        @wraps(operation)
-        def called(*given: Any, **named: Any) -> torch.Tensor:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            result = operation(*given, **named)
-            end.record()
-            events[name].append((start, end))
-            return result
-
-        return called
-
-    operations = {field.name: getattr(kernels, field.name) for field in fields(kernels)}
-    return replace(kernels, **{name: recorded(name, operation) for name, operation in operations.items()})
+    names = [field.name for field in fields(kernels)]
+    return replace(kernels, **{name: recorded(name, getattr(kernels, name), events) for name in names})
 
 
-def build(arrays: dict[str, np.ndarray], kernels: str, dtype: torch.dtype, events: Events) -> AlphaFold:
-    """The network with recorded operations."""
+def recorded_network(arrays: dict[str, np.ndarray], options: argparse.Namespace, events: Events) -> AlphaFold:
+    """A network whose heavy operations and structure module are recorded, the latter as a whole."""
+    plain = select_kernels(options.kernels, GPU)
+    network = AlphaFold.from_parameters(
+        CONFIG, arrays, GPU, DTYPES[options.precision], recording(plain, events)
+    )
+    structure_module = network.structure_module
+    for module in structure_module.modules():
+        if isinstance(module, LayerNorm):
+            module.kernels = plain
+    structure_module.forward = recorded("structure module", structure_module.forward, events)
+    return network
 
-    def chosen(name: str, device: torch.device | str) -> Kernels:
-        return recording(select_kernels(name, device), events)
 
-    with patch.object(model.alphafold, "select_kernels", chosen):
-        return AlphaFold.from_parameters(model_config("model_3_ptm"), arrays, "cuda", dtype, kernels)
-
-
-def run(network: AlphaFold, length: int, events: Events, title: str) -> Representations:
-    """Print a line for one length; what the trunk computes."""
-    features = feature_tensors(random_features(length, ROWS, EXTRA_ROWS), 0, torch.device("cuda"))
-    with torch.inference_mode():
+def print_pass(network: AlphaFold, length: int) -> None:
+    """One row: seconds and memory of a pass, beside the bar and ColabFold's."""
+    drawn = random_features(length, ROWS, EXTRA_ROWS)
+    plan = MEMORY.plan(network, drawn)
+    assert plan is not None
+    with torch.inference_mode(), chunk_budget(plan.chunk_elements):
+        features = feature_tensors(drawn, 0, GPU)
         previous = network.first_recycled(features)
+        held = torch.cuda.memory_allocated() - sum(p.nbytes for p in network.parameters())
         torch.cuda.reset_peak_memory_stats()
         first, _ = timed(lambda: network.run_pass(features, previous))
-        passes = [timed(lambda: network.run_pass(features, previous)) for _ in range(5)]
+        repeats = 5 if length <= 2048 else 2 if length <= 4096 else 1
+        times = [timed(lambda: network.run_pass(features, previous)) for _ in range(repeats)]
+    peak = torch.cuda.max_memory_allocated() / GIB
+    seconds, queued = (median(column) for column in zip(*times, strict=True))
+    bar, peak_bar = PASS_BARS.get(length, (float("nan"),) * 2)
+    theirs, their_peak = COLABFOLD.get(length, (float("nan"),) * 2)
+    print(
+        f"| {length} | {seconds:.3f} s (≤ {bar}) | {theirs} s, {theirs / seconds:.2f} × | {peak:.1f} GiB "
+        f"(≤ {peak_bar}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak}) | first {first:.2f} s, "
+        f"queued in {queued:.3f} s, features and parameters {(held) / GIB:.2f} GiB |",
+        flush=True,
+    )
+
+
+def print_budget(network: AlphaFold, length: int, events: Events, gpu: Floors) -> None:
+    """A table of one pass: milliseconds of each kind of operation, and its floors."""
+    drawn = random_features(length, ROWS, EXTRA_ROWS)
+    plan = MEMORY.plan(network, drawn)
+    assert plan is not None
+    with torch.inference_mode(), chunk_budget(plan.chunk_elements):
+        features = feature_tensors(drawn, 0, GPU)
+        previous = network.first_recycled(features)
+        network.run_pass(features, previous)
         events.clear()
         whole, _ = timed(lambda: network.run_pass(features, previous))
-    spent = {
-        name: sum(start.elapsed_time(end) for start, end in pairs) / 1e3 for name, pairs in events.items()
-    }
-    spent["other"] = whole - sum(spent.values())
-    budget = ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in spent.items())
-    median = float(np.median([seconds for seconds, _ in passes]))
-    peak = torch.cuda.max_memory_allocated() / 2**30
+    spent = {name: sum(start.elapsed_time(end) for start, end in pairs) for name, pairs in events.items()}
+    spent["other"] = whole * 1e3 - sum(spent.values())
+    counted = costs(CONFIG, length)
+    print(f"budget of a pass at {length} residues, {whole:.3f} s:")
+    for name, time_ms in sorted(spent.items(), key=lambda item: -item[1]):
+        row = f"| {name} | {time_ms:.1f} ms | {time_ms / whole / 10:.0f} % |"
+        if name in counted:
+            floors = counted[name].floors(gpu)
+            highest = max(floors, key=lambda floor: floors[floor])
+            row += f" {highest} {floors[highest]:.1f} ms | {time_ms / floors[highest]:.1f} × |"
+        print(row, flush=True)
+
+
+def print_prediction(network: AlphaFold, length: int) -> None:
+    """One row: seconds of four passes and what follows, beside the bar and peers."""
+    drawn = random_features(length, ROWS, EXTRA_ROWS)
+    features = {name: np.broadcast_to(x, (4, *x.shape[1:])) for name, x in drawn.items()}
+    plan = MEMORY.plan(network, features)
+    assert plan is not None
+    torch.cuda.reset_peak_memory_stats()
+    begun = time.perf_counter()
+    with chunk_budget(plan.chunk_elements):
+        predict(network, features)
+    seconds, peak = time.perf_counter() - begun, torch.cuda.max_memory_allocated() / GIB
+    nan = float("nan")
     print(
-        f"{title} N {length}: {median:.3f} s (first {first:.1f} s), peak {peak:.1f} GiB; {budget}", flush=True
+        f"| prediction, {length} residues | {seconds:.1f} s (≤ {PREDICTION_BARS.get(length, nan)}) | "
+        f"ColabFold {COLABFOLD_PREDICTION.get(length, nan)} s | "
+        f"FastFold, 8 × A100 {FASTFOLD.get(length, nan)} s | "
+        f"{peak:.1f} GiB (planned {plan.peak_bytes / GIB:.1f}) |",
+        flush=True,
     )
-    return passes[-1][1].representations
+
+
+def numbers(text: str) -> list[int]:
+    """Of an option such as 256,512."""
+    return sorted(int(number) for number in text.split(",") if number)
 
 
 def main() -> None:
-    """Print a line for each length and implementation."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lengths", default="256,512,1024")
-    parser.add_argument("--kernels", default="reference,fused")
-    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--lengths", type=numbers, default="256,512,1024,2048,2560,4096,6144")
+    parser.add_argument("--predictions", type=numbers, default="2560,4096")
+    parser.add_argument("--budget", type=numbers, default="256,1024")
+    parser.add_argument("--kernels", choices=["fused", "reference"], default="fused")
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     options = parser.parse_args()
-    lengths = sorted(int(n) for n in options.lengths.split(","))
-    arrays = random_parameters(model_config("model_3_ptm"))
     events: Events = defaultdict(list)
-    exact = build(arrays, "reference", torch.float32, events)
-    expected = run(exact, lengths[0], events, "reference float32")
-    del exact
-    dtype = getattr(torch, options.dtype)
-    for kernels in options.kernels.split(","):
-        network = build(arrays, kernels, dtype, events)
-        for length in lengths:
-            title = f"{kernels} {options.dtype}"
+    arrays = random_parameters(CONFIG)
+    gpu = Floors.measured()
+    torch.cuda.empty_cache()
+    network = AlphaFold.from_parameters(CONFIG, arrays, GPU, DTYPES[options.precision], options.kernels)
+    for name, print_row in (("lengths", print_pass), ("predictions", print_prediction)):
+        for length in getattr(options, name):
             try:
-                found = run(network, length, events, title)
+                print_row(network, length)
             except torch.OutOfMemoryError as error:
-                print(f"{title} N {length}: {error}")
-                continue
-            if length == lengths[0]:
-                for name in ("msa", "pair", "single"):
-                    a, b = getattr(expected, name).double(), getattr(found, name).double()
-                    print(f"  {name}: {float((a - b).norm() / a.norm()):.2e} of float32's")
+                print(f"| {length} | {error}")
+            torch.cuda.empty_cache()
+    network = recorded_network(arrays, options, events)
+    for length in options.budget:
+        print_budget(network, length, events, gpu)
 
 
 if __name__ == "__main__":

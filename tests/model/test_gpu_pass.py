@@ -1,16 +1,19 @@
-"""A pass on a GPU: nothing waits for it, and memory stays within the plan."""
+"""On a GPU nothing waits for a pass, and memory stays within what is planned and allowed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from foldcli.network_memory import NetworkMemory, predict_within
 from model.alphafold import AlphaFold
 from model.config import model_config
+from model.errors import OutOfMemory
 from model.parameters import random_parameters
-from model.recycling import feature_tensors
+from model.recycling import Prediction, RecyclingSettings, feature_tensors
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
 GPU = torch.device("cuda")
@@ -43,3 +46,40 @@ def test_nothing_waits_for_the_gpu(make_features: Any, name: str, templates: int
             tensors = feature_tensors(features, 1, GPU)
             again = network.run_pass(tensors, done.recycled())
         assert torch.isfinite(again.positions).all()
+
+
+def test_memory_stays_within_the_plan(make_features: Any) -> None:
+    config = model_config("model_3_ptm").with_blocks(1, 1)
+    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
+    features = make_features(residues=700, rows=60, extra=400, iterations=2)
+    memory = NetworkMemory("cuda:0")
+    plan = memory.plan(network, features)
+    assert plan is not None
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    predict_within(memory, "target", network, features, RecyclingSettings(1), lambda done, total: None)
+    # tensors that the plan leaves out are small
+    assert torch.cuda.max_memory_allocated() - before <= 1.05 * plan.peak_bytes + 2**26
+
+
+def test_a_target_that_does_not_fit(make_features: Any) -> None:
+    config = model_config("model_3_ptm").with_blocks(1, 1)
+    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
+    long, short = (make_features(residues=n, iterations=1) for n in (900, 60))
+    torch.cuda.empty_cache()
+    memory = NetworkMemory("cuda:0", torch.cuda.memory_allocated() + 2**29)
+
+    def run(features: dict[str, np.ndarray]) -> Prediction:
+        return predict_within(memory, "t", network, features, RecyclingSettings(0), lambda done, total: None)
+
+    memory.limit()
+    try:
+        with pytest.raises(
+            OutOfMemory, match=r"^900 residues, [\d.]+ [MG]iB more; without this target .* free"
+        ):
+            run(long)
+        assert np.isfinite(run(short).atom_positions).all()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    memory = NetworkMemory("cuda:0")
+    assert np.isfinite(run(long).atom_positions).all()
