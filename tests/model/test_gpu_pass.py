@@ -74,9 +74,7 @@ def test_a_target_that_does_not_fit(make_features: Any) -> None:
 
     memory.limit()
     try:
-        with pytest.raises(
-            OutOfMemory, match=r"^900 residues, [\d.]+ [MG]iB more; without this target .* free"
-        ):
+        with pytest.raises(OutOfMemory, match=r"^900 residues, [\d.]+ .iB more; without .* free"):
             run(long)
         assert np.isfinite(run(short).atom_positions).all()
     finally:
