@@ -51,9 +51,8 @@ def main() -> None:
     ways = [("reference", torch.bfloat16)]
     if options.device != "cpu":
         ways += [("fused", torch.float32), ("fused", torch.bfloat16)]
-    print(
-        "| network | kernels | dtype | MSA | pair | single | structure | Å, superposed | Å | pLDDT | PAE Å | pTM |"
-    )
+    columns = "network, kernels, dtype, MSA, pair, single, structure, Å superposed, Å, pLDDT, PAE Å, pTM"
+    print(f"| {columns.replace(', ', ' | ')} |")
     for model in ("model_1", "model_3"):
         with np.load(DATA / f"{model}_features.npz") as archive:
             features = dict(archive)
