@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from cuda.fused.chunking import chunk_budget, row_slices
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.memory_plan import GIB, LEAST, USUAL, PassSize, peak_bytes, plan_memory
@@ -73,3 +74,20 @@ def test_the_size_of_features(tiny: AlphaFold, make_features: Any) -> None:
 def test_it_says_what_was_planned() -> None:
     text = str(plan_memory(CONFIG, size(1024), 80 * GIB))
     assert text.startswith("chunks of 256 Mi elements, ") and text.endswith(", 80.0 GiB free")
+
+
+def test_a_planned_budget_holds_where_none_is_given() -> None:
+    x = torch.empty(100, device="meta")
+
+    def rows(budget: int | None = None) -> int:
+        first = next(row_slices(x, 10, budget))
+        return first.stop - first.start
+
+    assert rows() == 100
+    with chunk_budget(300):
+        assert rows() == 30 and rows(70) == 7
+        with chunk_budget(None):
+            assert rows() == 30
+        with chunk_budget(5):
+            assert rows() == 1
+    assert rows() == 100
