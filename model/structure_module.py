@@ -38,10 +38,15 @@ class Backbone:
         """The frames, translations multiplied by `scale`."""
         return Rigid(rotation_from_quaternion(self.quaternion), self.translation * scale)
 
-    def updated(self, update: torch.Tensor) -> "Backbone":
-        """Compose with local updates [N, 6]: a quaternion's vector part, a translation (Algorithm 23)."""
+    def updated(self, update: torch.Tensor, frames: Rigid) -> "Backbone":
+        """Compose with local updates [N, 6]: a quaternion's vector part, a translation (Algorithm 23).
+
+        Args:
+            update: [N, 6].
+            frames: those of `rigid`, which the caller has.
+        """
         turn, shift = update.split(3, dim=-1)
-        return Backbone(update_quaternion(self.quaternion, turn), self.rigid().apply(shift))
+        return Backbone(update_quaternion(self.quaternion, turn), frames.apply(shift))
 
 
 @dataclass(frozen=True)
@@ -187,11 +192,12 @@ class FoldIteration(nn.Module):
         mask: Mask,
     ) -> tuple[torch.Tensor, Backbone]:
         """single [N, C], pair [N, N, Z], pair_logits [H, N, N] and mask [N] to single and backbone, moved."""
-        single = single + self.invariant_point_attention(single, pair, pair_logits, backbone.rigid(), mask)
+        frames = backbone.rigid()
+        single = single + self.invariant_point_attention(single, pair, pair_logits, frames, mask)
         single = self.attention_layer_norm(single)
         wide = torch.relu(self.transition_1(torch.relu(self.transition(single))))
         single = self.transition_layer_norm(single + self.transition_2(wide))
-        return single, backbone.updated(self.affine_update(single))
+        return single, backbone.updated(self.affine_update(single), frames)
 
     def place(
         self, single: torch.Tensor, initial: torch.Tensor, backbone: Backbone, aatype: torch.Tensor

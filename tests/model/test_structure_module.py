@@ -74,7 +74,7 @@ def test_masked_residues_do_not_matter(
 def test_the_backbone_is_updated_in_its_own_frame() -> None:
     start = Backbone(torch.tensor([[0.5, 0.5, 0.5, 0.5]]), torch.tensor([[1.0, 2.0, 3.0]]))
     # this quaternion turns x to y, y to z, z to x
-    moved = start.updated(torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]))
+    moved = start.updated(torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]), start.rigid())
     assert torch.allclose(moved.translation, torch.tensor([[1.0, 3.0, 3.0]]))
     assert torch.allclose(moved.quaternion, start.quaternion)
 
