@@ -1,12 +1,14 @@
 """Seconds, peak memory and time budget of model_3_ptm on a GPU, with random parameters.
 
-    python benchmarks/network_gpu.py [--lengths 256,512,1024,2048,2560,4096,6144] [--predictions 2560,4096]
-                                     [--precision bf16] [--kernels fused] [--budget 256,1024]
+    python benchmarks/network_gpu.py [--lengths 256,512,1024,2048] [--repeats 5] [--memory 6144]
+                                     [--predictions 2560,4096] [--budget 256,1024]
+                                     [--precision bf16] [--kernels fused]
 
-508 + 5,120 MSA rows, all masks full. A pass is the median of five after one; above 2,048 residues of fewer.
-The budget is that of one more pass, by events around each heavy operation, beside the floors that arithmetic,
-memory and exponentials set on this GPU. A prediction is four passes with all that follows them, from the
-features in the CPU's memory on. Peers are figures measured on the same kind of GPU; see network_floors.py.
+508 + 5,120 MSA rows, all masks full. A pass is the median of five after one. `--memory`: the peak of a pass with
+one block in each stack, which is that of all blocks. A prediction is four passes with all that follows them, from
+the features in the CPU's memory on; its passes are the median of the last three. The budget is that of one pass, by
+events around each heavy operation, beside the floors that arithmetic, memory and exponentials set on this GPU.
+Peers are figures measured on the same kind of GPU; see network_floors.py.
 """
 
 import argparse
@@ -14,7 +16,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import wraps
+from functools import partial, wraps
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -39,13 +42,14 @@ from model.alphafold import AlphaFold
 from model.config import model_config
 from model.kernels import Kernels, select_kernels
 from model.layers import LayerNorm
+from model.memory_plan import MemoryPlan
 from model.parameters import random_parameters
 from model.recycling import feature_tensors, predict
 
 CONFIG = model_config("model_3_ptm")
 GPU = torch.device("cuda:0")
 MEMORY = NetworkMemory("cuda:0")
-GIB = 2**30
+GIB, NAN = 2**30, float("nan")
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 Events = dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]]
 
@@ -98,7 +102,7 @@ def recorded_network(arrays: dict[str, np.ndarray], options: argparse.Namespace,
     return network
 
 
-def print_pass(network: AlphaFold, length: int) -> None:
+def print_pass(network: AlphaFold, length: int, repeats: int) -> None:
     """One row: seconds and memory of a pass, beside the bar and ColabFold's."""
     drawn = random_features(length, ROWS, EXTRA_ROWS)
     plan = MEMORY.plan(network, drawn)
@@ -106,20 +110,25 @@ def print_pass(network: AlphaFold, length: int) -> None:
     with torch.inference_mode(), chunk_budget(plan.chunk_elements):
         features = feature_tensors(drawn, 0, GPU)
         previous = network.first_recycled(features)
-        held = torch.cuda.memory_allocated() - sum(p.nbytes for p in network.parameters())
         torch.cuda.reset_peak_memory_stats()
         first, _ = timed(lambda: network.run_pass(features, previous))
-        repeats = 5 if length <= 2048 else 2 if length <= 4096 else 1
         times = [timed(lambda: network.run_pass(features, previous)) for _ in range(repeats)]
     peak = torch.cuda.max_memory_allocated() / GIB
     seconds, queued = (median(column) for column in zip(*times, strict=True))
-    bar, peak_bar = PASS_BARS.get(length, (float("nan"),) * 2)
-    theirs, their_peak = COLABFOLD.get(length, (float("nan"),) * 2)
     print(
-        f"| {length} | {seconds:.3f} s (≤ {bar}) | {theirs} s, {theirs / seconds:.2f} × | {peak:.1f} GiB "
-        f"(≤ {peak_bar}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak}) | first {first:.2f} s, "
-        f"queued in {queued:.3f} s, features and parameters {(held) / GIB:.2f} GiB |",
+        f"| {network.config.evoformer.blocks} blocks, {beside(length, seconds, peak, plan)} | "
+        f"first {first:.2f} s, queued in {queued:.3f} s |",
         flush=True,
+    )
+
+
+def beside(length: int, seconds: float, peak: float, plan: MemoryPlan) -> str:
+    """Cells: a pass beside its bars and ColabFold's."""
+    bar, peak_bar = PASS_BARS.get(length, (NAN, NAN))
+    theirs, their_peak = COLABFOLD.get(length, (NAN, NAN))
+    return (
+        f"{length} | {seconds:.3f} s (≤ {bar}) | ColabFold {theirs} s, {theirs / seconds:.2f} × | {peak:.1f} GiB "
+        f"(≤ {peak_bar}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak})"
     )
 
 
@@ -136,7 +145,7 @@ def print_budget(network: AlphaFold, length: int, events: Events, gpu: Floors) -
         whole, _ = timed(lambda: network.run_pass(features, previous))
     spent = {name: sum(start.elapsed_time(end) for start, end in pairs) for name, pairs in events.items()}
     spent["other"] = whole * 1e3 - sum(spent.values())
-    counted = costs(CONFIG, length)
+    counted = costs(network.config, length)
     print(f"budget of a pass at {length} residues, {whole:.3f} s:")
     for name, time_ms in sorted(spent.items(), key=lambda item: -item[1]):
         row = f"| {name} | {time_ms:.1f} ms | {time_ms / whole / 10:.0f} % |"
@@ -154,16 +163,18 @@ def print_prediction(network: AlphaFold, length: int) -> None:
     plan = MEMORY.plan(network, features)
     assert plan is not None
     torch.cuda.reset_peak_memory_stats()
+    ends = []
     begun = time.perf_counter()
     with chunk_budget(plan.chunk_elements):
-        predict(network, features)
+        predict(network, features, progress=lambda done, total: ends.append(time.perf_counter()))
     seconds, peak = time.perf_counter() - begun, torch.cuda.max_memory_allocated() / GIB
-    nan = float("nan")
+    # the first one is called while the GPU still works
+    one = median(after - before for before, after in pairwise(ends[1:]))
     print(
-        f"| prediction, {length} residues | {seconds:.1f} s (≤ {PREDICTION_BARS.get(length, nan)}) | "
-        f"ColabFold {COLABFOLD_PREDICTION.get(length, nan)} s | "
-        f"FastFold, 8 × A100 {FASTFOLD.get(length, nan)} s | "
-        f"{peak:.1f} GiB (planned {plan.peak_bytes / GIB:.1f}) |",
+        f"| prediction, {length} residues | {seconds:.1f} s (≤ {PREDICTION_BARS.get(length, NAN)}) | "
+        f"ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s | "
+        f"FastFold, 8 × A100 {FASTFOLD.get(length, NAN)} s |\n"
+        f"| its passes, {beside(length, one, peak, plan)} |",
         flush=True,
     )
 
@@ -176,7 +187,9 @@ def numbers(text: str) -> list[int]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--lengths", type=numbers, default="256,512,1024,2048,2560,4096,6144")
+    parser.add_argument("--lengths", type=numbers, default="256,512,1024,2048")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--memory", type=numbers, default="6144")
     parser.add_argument("--predictions", type=numbers, default="2560,4096")
     parser.add_argument("--budget", type=numbers, default="256,1024")
     parser.add_argument("--kernels", choices=["fused", "reference"], default="fused")
@@ -187,13 +200,22 @@ def main() -> None:
     gpu = Floors.measured()
     torch.cuda.empty_cache()
     network = AlphaFold.from_parameters(CONFIG, arrays, GPU, DTYPES[options.precision], options.kernels)
-    for name, print_row in (("lengths", print_pass), ("predictions", print_prediction)):
-        for length in getattr(options, name):
-            try:
-                print_row(network, length)
-            except torch.OutOfMemoryError as error:
-                print(f"| {length} | {error}")
-            torch.cuda.empty_cache()
+    shallow = AlphaFold.from_parameters(
+        CONFIG.with_blocks(1, 1),
+        random_parameters(CONFIG.with_blocks(1, 1)),
+        GPU,
+        DTYPES[options.precision],
+        options.kernels,
+    )
+    jobs = [partial(print_pass, network, length, options.repeats) for length in options.lengths]
+    jobs += [partial(print_pass, shallow, length, 1) for length in options.memory]
+    jobs += [partial(print_prediction, network, length) for length in options.predictions]
+    for job in jobs:
+        try:
+            job()
+        except torch.OutOfMemoryError as error:
+            print(f"| {job.args[1]} | {error}")
+        torch.cuda.empty_cache()
     network = recorded_network(arrays, options, events)
     for length in options.budget:
         print_budget(network, length, events, gpu)
