@@ -4,11 +4,11 @@
                                      [--predictions 2560,4096] [--budget 256,1024]
                                      [--precision bf16] [--kernels fused]
 
-508 + 5,120 MSA rows, all masks full. A pass is the median of five after one. `--memory`: the peak of a pass with
-one block in each stack, which is that of all blocks. A prediction is four passes with all that follows them, from
-the features in the CPU's memory on; its passes are the median of the last three. The budget is that of one pass, by
-events around each heavy operation, beside the floors that arithmetic, memory and exponentials set on this GPU.
-Peers are figures measured on the same kind of GPU; see network_floors.py.
+508 + 5,120 MSA rows, all masks full. A pass is the median of five after one. `--memory`: the peak of a pass
+with one block in each stack, which is that of all blocks. A prediction is four passes with all that follows
+them, from the features in the CPU's memory on; its passes are the mean of the last two. The budget is that of
+one pass, by events around each heavy operation, beside the floors that arithmetic, memory and exponentials
+set on this GPU. Peers are figures measured on the same kind of GPU; see network_floors.py.
 """
 
 import argparse
@@ -127,8 +127,8 @@ def beside(length: int, seconds: float, peak: float, plan: MemoryPlan) -> str:
     bar, peak_bar = PASS_BARS.get(length, (NAN, NAN))
     theirs, their_peak = COLABFOLD.get(length, (NAN, NAN))
     return (
-        f"{length} | {seconds:.3f} s (≤ {bar}) | ColabFold {theirs} s, {theirs / seconds:.2f} × | {peak:.1f} GiB "
-        f"(≤ {peak_bar}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak})"
+        f"{length} | {seconds:.3f} s (≤ {bar}) | ColabFold {theirs} s, {theirs / seconds:.2f} × | "
+        f"{peak:.1f} GiB (≤ {peak_bar}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak})"
     )
 
 
