@@ -165,8 +165,8 @@ def print_prediction(network: AlphaFold, length: int) -> None:
     torch.cuda.reset_peak_memory_stats()
     ends = []
     begun = time.perf_counter()
-    with chunk_budget(plan.chunk_elements):
-        predict(network, features, progress=lambda done, total: ends.append(time.perf_counter()))
+    note_end = lambda done, total: ends.append(time.perf_counter())  # noqa: E731
+    predict(network, features, progress=note_end, chunk_elements=plan.chunk_elements)
     seconds, peak = time.perf_counter() - begun, torch.cuda.max_memory_allocated() / GIB
     # the first one is called while the GPU still works
     one = median(after - before for before, after in pairwise(ends[1:]))

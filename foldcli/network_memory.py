@@ -85,18 +85,17 @@ def predict_within(
     """
     import torch
 
-    from cuda.fused.chunking import CPU_BUDGET, chunk_budget
     from model.errors import OutOfMemory
+    from model.memory_plan import ON_CPU
     from model.recycling import predict
 
     plan = memory.plan(network, features)
     if plan is not None:
         logger.debug("%s: %s", name, plan)
-    chunk = CPU_BUDGET if plan is None else plan.chunk_elements
+    chunk = ON_CPU if plan is None else plan.chunk_elements
     for elements in (chunk, chunk // SMALLER):
         try:
-            with chunk_budget(elements):
-                return predict(network, features, settings, progress)
+            return predict(network, features, settings, progress, elements)
         except torch.OutOfMemoryError as error:
             # the error itself holds the tensors of the try through its traceback
             said = str(error)

@@ -4,6 +4,7 @@ import os
 import warnings
 from dataclasses import fields
 from importlib.util import find_spec
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from foldcli.logs import logger
@@ -38,10 +39,21 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
         "precision": choose_precision(settings["precision"], device),
         "kernels": choose_kernels(settings["kernels"], device),
     }
+    if device != "cpu":
+        # half a second of the driver's, beside which features and parameters are read
+        Thread(target=_wake, args=(device,), daemon=True).start()
     if any(source.untrained for source in sources):
         logger.warning("%s", UNTRAINED)
     chosen = PredictSettings(**{field.name: settings[field.name] for field in fields(PredictSettings)})
     return Predictor(sources, chosen, memory)
+
+
+def _wake(device: str) -> None:
+    """Have the GPU's libraries load what the network's first operations wait for."""
+    import torch
+
+    x = torch.ones(16, 16, device=device)
+    x @ x
 
 
 def choose_device(asked: str) -> str:

@@ -1,6 +1,9 @@
 """The Evoformer and extra MSA stacks (Algorithms 6 to 19 of the supplement)."""
 
+from functools import cached_property
+
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from cuda.fused.outer_product_mean import OuterProductMeanWeights
@@ -13,20 +16,28 @@ from model.layers import Attention, LayerNorm, Linear, Transition, parameter
 Mask = torch.Tensor | None
 
 
-def pair_bias(pair: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Logits that attention takes from the pair representation.
-
-    Args:
-        pair: [N, N, C], normalised.
-        weights: [C, H].
-
-    Returns:
-        [H, N, N], contiguous.
-    """
-    return (weights.T @ pair.reshape(-1, pair.shape[-1]).T).unflatten(1, pair.shape[:2])
+# rows of 16 bytes: matrix products with fewer columns of bfloat16 take twice as long
+BIAS_COLUMNS = 8
 
 
-class MsaRowAttention(nn.Module):
+class PairBias(nn.Module):
+    """What has `feat_2d_weights` [C, H]: logits that attention takes from the pair representation."""
+
+    feat_2d_weights: nn.Parameter
+
+    def pair_bias(self, pair: torch.Tensor) -> torch.Tensor:
+        """pair [N, N, C], normalised, to [H, N, N]."""
+        flat = pair.view(-1, pair.shape[-1])  # [N*N, C]
+        return (self.bias_weights @ flat.T)[: self.feat_2d_weights.shape[1]].unflatten(1, pair.shape[:2])
+
+    @cached_property
+    def bias_weights(self) -> torch.Tensor:
+        """[H or more, C]: transposed, with rows of zeros."""
+        weights = self.feat_2d_weights.T
+        return F.pad(weights, (0, 0, 0, max(0, BIAS_COLUMNS - weights.shape[0])))
+
+
+class MsaRowAttention(PairBias):
     """Algorithm 7: gated self-attention along each MSA row, biased by the pair representation."""
 
     def __init__(self, msa: MsaConfig, pair: PairConfig, kernels: Kernels) -> None:
@@ -39,8 +50,8 @@ class MsaRowAttention(nn.Module):
 
     def forward(self, msa: torch.Tensor, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update to msa [S, N, C] in place, from pair [N, N, Z] and mask [S, N]; return msa."""
-        bias = pair_bias(self.feat_2d_norm(pair), self.feat_2d_weights)  # [H, N, N]
-        return self.kernels.add_attention(msa, self.query_norm(msa), self.attention.weights(), mask, bias)
+        bias = self.pair_bias(self.feat_2d_norm(pair))  # [H, N, N]
+        return self.kernels.add_attention(msa, self.query_norm(msa), self.attention.operands, mask, bias)
 
 
 class MsaColumnAttention(nn.Module):
@@ -58,7 +69,7 @@ class MsaColumnAttention(nn.Module):
     def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update to msa [S, N, C] in place, from mask [S, N]; return msa."""
         columns = self.query_norm(msa).transpose(0, 1)  # [N, S, C]
-        weights = self.attention.weights()
+        weights = self.attention.operands
         if self.is_global:
             mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
             msa += self.kernels.global_attention(columns, weights, mask.T).transpose(0, 1)
@@ -82,8 +93,14 @@ class OuterProductMean(nn.Module):
 
     def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
         """msa [S, N, C] and mask [S, N] to the update of the pair representation [N, N, Z]."""
+        mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
+        return self.kernels.outer_product_mean(msa, self.operands, mask)
+
+    @cached_property
+    def operands(self) -> OuterProductMeanWeights:
+        """The parameters, as the operation takes them."""
         norm, left, right = self.layer_norm_input, self.left_projection, self.right_projection
-        weights = OuterProductMeanWeights(
+        return OuterProductMeanWeights(
             norm.scale,
             norm.offset,
             left.weights,
@@ -93,8 +110,6 @@ class OuterProductMean(nn.Module):
             self.output_w,
             self.output_b,
         )
-        mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
-        return self.kernels.outer_product_mean(msa, weights, mask)
 
 
 class TriangleMultiplication(nn.Module):
@@ -116,7 +131,12 @@ class TriangleMultiplication(nn.Module):
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update to pair [N, N, C] in place, from mask [N, N]; return pair."""
-        weights = TriangleMultiplicationWeights(
+        return self.kernels.add_triangle_multiplication(pair, self.operands, mask, outgoing=self.outgoing)
+
+    @cached_property
+    def operands(self) -> TriangleMultiplicationWeights:
+        """The parameters, as the operation takes them."""
+        return TriangleMultiplicationWeights(
             norm_scale=self.layer_norm_input.scale,
             norm_offset=self.layer_norm_input.offset,
             left=self.left_projection.weights,
@@ -134,10 +154,9 @@ class TriangleMultiplication(nn.Module):
             gating=self.gating_linear.weights,
             gating_bias=self.gating_linear.bias,
         )
-        return self.kernels.add_triangle_multiplication(pair, weights, mask, outgoing=self.outgoing)
 
 
-class TriangleAttention(nn.Module):
+class TriangleAttention(PairBias):
     """Algorithms 13 (starting node) and 14 (ending node): triangle self-attention."""
 
     def __init__(self, config: PairConfig, kernels: Kernels, *, starting: bool) -> None:
@@ -151,11 +170,11 @@ class TriangleAttention(nn.Module):
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update to pair [N, N, C] in place, from mask [N, N]; return pair."""
         rows, normed = pair, self.query_norm(pair)  # [N, N, C]
-        bias = pair_bias(normed, self.feat_2d_weights)  # [H, N, N]
+        bias = self.pair_bias(normed)  # [H, N, N]
         if not self.starting:
             rows, normed, bias = rows.transpose(0, 1), normed.transpose(0, 1), bias.transpose(1, 2)
             mask = None if mask is None else mask.T
-        self.kernels.add_attention(rows, normed, self.attention.weights(), mask, bias)
+        self.kernels.add_attention(rows, normed, self.attention.operands, mask, bias)
         return pair
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cuda.fused.chunking import CPU_BUDGET
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.embedders import EXTRA_MSA_TYPES, MSA_FEATURES, RECYCLED_BINS
@@ -21,6 +22,8 @@ GIB = 2**30
 # USUAL more of them fill the GPU better.
 LEAST = 2**22
 USUAL = 2**28
+# what is usual on the CPU, where memory is not planned
+ON_CPU = CPU_BUDGET
 # of what is free, what fragments and the libraries' own workspaces may take
 MARGIN = 0.05
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold import AlphaFold, Pass
 from model.confidence import aligned_error, plddt
@@ -112,6 +113,7 @@ def predict(
     features: Mapping[str, np.ndarray],
     settings: RecyclingSettings | None = None,
     progress: Progress | None = None,
+    chunk_elements: int | None = None,
 ) -> Prediction:
     """Predict a structure.
 
@@ -121,6 +123,7 @@ def predict(
             num_recycles + 1 long.
         settings: how long to recycle; default three recycles.
         progress: called after each pass; the first may still be running on a GPU then.
+        chunk_elements: as a `model.memory_plan.MemoryPlan` has them, or None for those usual on the device.
 
     Raises:
         ValueError: there are features for fewer iterations than asked for.
@@ -131,7 +134,7 @@ def predict(
         raise ValueError(f"{passes} passes need as many draws of features, not {features['aatype'].shape[0]}")
     device = network.evoformer.single_activations.bias.device
     tolerances: list[float] = []
-    with torch.inference_mode():
+    with torch.inference_mode(), chunk_budget(chunk_elements):
         current = feature_tensors(features, 0, device)
         mask = current.get("seq_mask")
         previous = network.first_recycled(current)
