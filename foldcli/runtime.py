@@ -1,5 +1,6 @@
 """From command-line settings to the objects that do the work: threads, device, parameters."""
 
+import contextlib
 import os
 import warnings
 from dataclasses import fields
@@ -40,7 +41,7 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
         "kernels": choose_kernels(settings["kernels"], device),
     }
     if device != "cpu":
-        # half a second of the driver's, beside which features and parameters are read
+        # the driver takes its time, and parameters can be read beside it
         Thread(target=_wake, args=(device,), daemon=True).start()
     if any(source.untrained for source in sources):
         logger.warning("%s", UNTRAINED)
@@ -52,8 +53,10 @@ def _wake(device: str) -> None:
     """Have the GPU's libraries load what the network's first operations wait for."""
     import torch
 
-    x = torch.ones(16, 16, device=device)
-    x @ x
+    # what fails here fails again where it is missed, and is told there
+    with contextlib.suppress(RuntimeError):
+        x = torch.ones(16, 16, device=device)
+        x @ x
 
 
 def choose_device(asked: str) -> str:
