@@ -41,6 +41,8 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
         "kernels": choose_kernels(settings["kernels"], device),
     }
     if device != "cpu":
+        # Triton launches on the current device
+        torch.cuda.set_device(device)
         # the driver takes its time, and parameters can be read beside it
         Thread(target=_wake, args=(device,), daemon=True).start()
     if any(source.untrained for source in sources):
@@ -79,7 +81,7 @@ def choose_device(asked: str) -> str:
             f"--device {asked}: torch finds no CUDA GPU",
             "Check the driver with nvidia-smi, or use --device cpu.",
         )
-    return asked
+    return "cuda:0" if asked == "cuda" else asked
 
 
 def choose_precision(asked: str | None, device: str) -> str:
