@@ -99,7 +99,7 @@ def _add_msa(found: dict[str, Cost], msa: MsaConfig, pair: PairConfig, rows: int
     found["add_transition"].add(4 * factor * positions * channels**2, 2 * positions * channels)
     outer = msa.outer_channels
     operations = 4 * positions * channels * outer + 2 * pairs * outer**2 * (rows + pair.channels)
-    found["outer_product_mean"].add(operations, positions * channels + pairs * pair.channels)
+    found["add_outer_product_mean"].add(operations, positions * channels + 2 * pairs * pair.channels)
 
 
 def _add_pair(found: dict[str, Cost], pair: PairConfig, length: int) -> None:

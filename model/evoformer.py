@@ -91,10 +91,10 @@ class OuterProductMean(nn.Module):
         self.output_w = parameter(msa.outer_channels, msa.outer_channels, pair.channels)
         self.output_b = parameter(pair.channels)
 
-    def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """msa [S, N, C] and mask [S, N] to the update of the pair representation [N, N, Z]."""
+    def forward(self, pair: torch.Tensor, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """Add the update to pair [N, N, Z] in place, from msa [S, N, C] and mask [S, N]; return pair."""
         mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
-        return self.kernels.outer_product_mean(msa, self.operands, mask)
+        return self.kernels.add_outer_product_mean(pair, msa, self.operands, mask)
 
     @cached_property
     def operands(self) -> OuterProductMeanWeights:
@@ -213,7 +213,7 @@ class EvoformerBlock(nn.Module):
         self.msa_row_attention_with_pair_bias(msa, pair, msa_mask)
         self.get_submodule(self.column_attention_name)(msa, msa_mask)
         self.msa_transition(msa)
-        pair += self.outer_product_mean(msa, msa_mask)
+        self.outer_product_mean(pair, msa, msa_mask)
         self.triangle_multiplication_outgoing(pair, pair_mask)
         self.triangle_multiplication_incoming(pair, pair_mask)
         self.triangle_attention_starting_node(pair, pair_mask)

@@ -19,7 +19,7 @@ class Kernels:
     global_attention: Callable[..., torch.Tensor]
     add_triangle_multiplication: Callable[..., torch.Tensor]
     add_transition: Callable[..., torch.Tensor]
-    outer_product_mean: Callable[..., torch.Tensor]
+    add_outer_product_mean: Callable[..., torch.Tensor]
 
 
 REFERENCE = Kernels(
@@ -28,7 +28,7 @@ REFERENCE = Kernels(
     global_attention=attention.global_attention,
     add_triangle_multiplication=triangle_multiplication.add_triangle_multiplication,
     add_transition=transition.add_transition,
-    outer_product_mean=outer_product_mean.outer_product_mean,
+    add_outer_product_mean=outer_product_mean.add_outer_product_mean,
 )
 
 # The operations that have a Triton kernel, and where; "fused" takes the reference for all others. Named and
@@ -39,7 +39,7 @@ FUSED = {
     "global_attention": "cuda.fused.attention.global_kernel",
     "add_triangle_multiplication": "cuda.fused.triangle_multiplication.kernel",
     "add_transition": "cuda.fused.transition.kernel",
-    "outer_product_mean": "cuda.fused.outer_product_mean.kernel",
+    "add_outer_product_mean": "cuda.fused.outer_product_mean.kernel",
 }
 
 

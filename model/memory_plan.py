@@ -143,11 +143,11 @@ def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str
         "extra column attention": 3 * extra_msa,
         "extra outer product mean": extra_msa
         + 2 * size.extra_rows * length * extra.msa.outer_channels * b
-        + pair,
+        + update,
         "row attention": msa
         + squared * stack.msa.attention_heads * b
         + max(pair, chunk(size.msa_rows, 5 * length * row_attention)),
-        "outer product mean": 2 * size.msa_rows * length * stack.msa.outer_channels * b + pair,
+        "outer product mean": 2 * size.msa_rows * length * stack.msa.outer_channels * b + update,
         "triangle multiplication": 3 * squared * stack.pair.multiplication_channels * b + update,
         "triangle attention": pair
         + update
