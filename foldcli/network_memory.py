@@ -48,6 +48,22 @@ class NetworkMemory:
         available = free + torch.cuda.memory_reserved(self.device) - used
         return available if self.most_bytes is None else min(available, max(0, self.most_bytes - used))
 
+    def reset_peak(self) -> None:
+        """Count the peak of `facts` from now on."""
+        import torch
+
+        if self.device != "cpu":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def facts(self) -> dict[str, str | int]:
+        """For done.json: the device, and on a GPU the most bytes that were allocated there."""
+        import torch
+
+        if self.device == "cpu":
+            return {"device": "cpu"}
+        peak = torch.cuda.max_memory_allocated(self.device)
+        return {"device": torch.cuda.get_device_name(self.device), "peak_gpu_memory_bytes": peak}
+
     def plan(self, network: "AlphaFold", features: "Mapping[str, np.ndarray]") -> "MemoryPlan | None":
         """How a target's passes are cut into chunks; None on the CPU."""
         from model.memory_plan import PassSize, plan_memory

@@ -61,13 +61,15 @@ def test_precision_and_kernels_are_settings(environment: dict[str, str], tmp_pat
     (tmp_path / "t.a3m").write_text(A3M)
     scores = []
     for precision in ("fp32", "bf16"):
-        arguments = [tmp_path / "t.a3m", *QUICK, "--precision", precision, "-v", "-o", tmp_path / "out"]
+        arguments = [tmp_path / "t.a3m", *QUICK, "--device", "cpu", "--precision", precision, "-v"]
+        arguments += ["-o", tmp_path / "out"]
         result = foldcli("predict", *arguments, env=environment)
         assert result.returncode == 0, result.stderr
         assert "already done" not in result.stderr and "the first block was through" in result.stderr
         done = json.loads((tmp_path / "out/t/t.done.json").read_text())
         assert done["settings"]["predict"]["precision"] == precision
         assert done["settings"]["predict"]["kernels"] == "reference"
+        assert done["facts"]["device"] == "cpu"
         (pdb,) = (tmp_path / "out" / "t").glob("*.pdb")
         assert f"recycles, {precision}" in pdb.read_text()
         scores.append(scores_of(tmp_path / "out/t"))
