@@ -5,10 +5,11 @@
                                      [--precision bf16] [--kernels fused]
 
 508 + 5,120 MSA rows, all masks full. A pass is the median of five after one. `--memory`: the peak of a pass
-with one block in each stack, which is that of all blocks. A prediction is four passes with all that follows
-them, from the features in the CPU's memory on; its passes are the mean of the last two. The budget is that of
-one pass, by events around each heavy operation, beside the floors that arithmetic, memory and exponentials
-set on this GPU. Peers are figures measured on the same kind of GPU; see network_floors.py.
+with one block in each stack, which is that of all blocks. A prediction is four passes, or fewer with
+--recycles, and what follows them, from the features in the CPU's memory on; its passes are the median of all
+but the first. The budget is that of one pass, by events around each heavy operation, beside the floors that
+arithmetic, memory and exponentials set on this GPU. Peers are figures measured on the same kind of GPU; see
+network_floors.py.
 """
 
 import argparse
@@ -44,7 +45,7 @@ from model.kernels import Kernels, select_kernels
 from model.layers import LayerNorm
 from model.memory_plan import MemoryPlan
 from model.parameters import random_parameters
-from model.recycling import feature_tensors, predict
+from model.recycling import RecyclingSettings, feature_tensors, predict
 
 CONFIG = model_config("model_3_ptm")
 GPU = torch.device("cuda:0")
@@ -98,6 +99,8 @@ def recorded_network(arrays: dict[str, np.ndarray], options: argparse.Namespace,
     for module in structure_module.modules():
         if isinstance(module, LayerNorm):
             module.kernels = plain
+    for blocks in (network.evoformer.extra_msa_blocks, network.evoformer.evoformer_blocks, network.folding):
+        blocks.possible = False  # events cannot be replayed
     structure_module.forward = recorded("structure module", structure_module.forward, events)
     return network
 
@@ -156,24 +159,23 @@ def print_budget(network: AlphaFold, length: int, events: Events, gpu: Floors) -
         print(row, flush=True)
 
 
-def print_prediction(network: AlphaFold, length: int) -> None:
-    """One row: seconds of four passes and what follows, beside the bar and peers."""
+def print_prediction(network: AlphaFold, length: int, recycles: int) -> None:
+    """Two rows: seconds of a prediction and of its passes, beside the bars and peers."""
     drawn = random_features(length, ROWS, EXTRA_ROWS)
-    features = {name: np.broadcast_to(x, (4, *x.shape[1:])) for name, x in drawn.items()}
+    features = {name: np.broadcast_to(x, (recycles + 1, *x.shape[1:])) for name, x in drawn.items()}
     plan = MEMORY.plan(network, features)
     assert plan is not None
     torch.cuda.reset_peak_memory_stats()
     ends = []
     begun = time.perf_counter()
-    note_end = lambda done, total: ends.append(time.perf_counter())  # noqa: E731
-    predict(network, features, progress=note_end, chunk_elements=plan.chunk_elements)
+    settings, note_end = RecyclingSettings(recycles), lambda done, total: ends.append(time.perf_counter())
+    predict(network, features, settings, note_end, plan.chunk_elements)
     seconds, peak = time.perf_counter() - begun, torch.cuda.max_memory_allocated() / GIB
-    # the first one is called while the GPU still works
-    one = median(after - before for before, after in pairwise(ends[1:]))
+    one = median(after - before for before, after in pairwise(ends))
     print(
-        f"| prediction, {length} residues | {seconds:.1f} s (≤ {PREDICTION_BARS.get(length, NAN)}) | "
-        f"ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s | "
-        f"FastFold, 8 × A100 {FASTFOLD.get(length, NAN)} s |\n"
+        f"| prediction, {length} residues, {recycles + 1} passes | {seconds:.1f} s | of four passes: "
+        f"bar {PREDICTION_BARS.get(length, NAN)} s, ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s, "
+        f"FastFold on 8 × A100 {FASTFOLD.get(length, NAN)} s |\n"
         f"| its passes, {beside(length, one, peak, plan)} |",
         flush=True,
     )
@@ -191,6 +193,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory", type=numbers, default="6144")
     parser.add_argument("--predictions", type=numbers, default="2560,4096")
+    parser.add_argument("--recycles", type=int, default=3)
     parser.add_argument("--budget", type=numbers, default="256,1024")
     parser.add_argument("--kernels", choices=["fused", "reference"], default="fused")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
@@ -209,7 +212,7 @@ def main() -> None:
     )
     jobs = [partial(print_pass, network, length, options.repeats) for length in options.lengths]
     jobs += [partial(print_pass, shallow, length, 1) for length in options.memory]
-    jobs += [partial(print_prediction, network, length) for length in options.predictions]
+    jobs += [partial(print_prediction, network, length, options.recycles) for length in options.predictions]
     for job in jobs:
         try:
             job()

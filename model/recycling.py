@@ -122,7 +122,7 @@ def predict(
         features: as `AlphaFold.forward` takes them, each with a leading axis of iterations, at least
             num_recycles + 1 long.
         settings: how long to recycle; default three recycles.
-        progress: called after each pass; the first may still be running on a GPU then.
+        progress: called after each pass.
         chunk_elements: as a `model.memory_plan.MemoryPlan` has them, or None for those usual on the device.
 
     Raises:
@@ -145,8 +145,10 @@ def predict(
             if not last:
                 # before the pass is waited for, so that they are there when it ends
                 current = feature_tensors(features, iteration + 1, device)
+            # the one thing in a pass that the CPU waits for; the first pass has nothing to be compared with
+            change = distance_change(previous.positions, done.positions, mask)
             if iteration:
-                tolerances.append(distance_change(previous.positions, done.positions, mask))
+                tolerances.append(change)
             if progress is not None:
                 progress(iteration + 1, passes)
             if last or (tolerances and tolerances[-1] < settings.early_stop_tolerance):
