@@ -46,12 +46,11 @@ def tune(tuner: Tuner, size: Size) -> None:
     def timed(options: dict[str, Any]) -> Call:
         return using(kernel, options, lambda: kernel.transition(*given))
 
-    # rows, warps, registers: as the compiler likes, or for several programs on a multiprocessor
-    shapes = [(64, 4, None), (64, 4, 168), (128, 8, None), (128, 8, 128), (256, 16, None)]
     candidates = [
-        {"ROWS": rows, "HIDDEN": hidden, "PRECISION": "ieee"}
-        | {"num_warps": warps, "num_stages": stages, "maxnreg": registers}
-        for (rows, warps, registers), hidden, stages in product(shapes, (32, 64, 128), (2, 3))
+        {"ROWS": rows, "HIDDEN": hidden, "PRECISION": "ieee", "num_warps": warps, "num_stages": stages}
+        for (rows, warps), hidden, stages in product(
+            [(64, 4), (128, 4), (128, 8), (256, 8)], (32, 64, 128), (1, 2, 3)
+        )
     ]
     tuner.print_best(f"N {size[0]} C {size[1]} W {size[1] * size[2]}", size, timed, candidates)
 

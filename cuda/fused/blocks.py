@@ -89,6 +89,13 @@ def matrix_tiles(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescrip
     return TensorDescriptor.from_tensor(matrix, [rows, columns])
 
 
+def programs(x: torch.Tensor, blocks: int, resident: int) -> int:
+    """How many programs take these blocks in turn: so many for each multiprocessor, none without work."""
+    if x.device.type != "cuda":
+        return min(blocks, 2 * resident)
+    return min(blocks, torch.cuda.get_device_properties(x.device).multi_processor_count * resident)
+
+
 @triton.jit
 def row_offsets(rows, inner, outer_stride, inner_stride):
     """Where rows [R] of a `Rows` start, as 64-bit offsets: a pair representation outgrows 2³¹ elements."""
@@ -107,11 +114,12 @@ def normalised_rows(x, places, present, norm_scale, norm_offset, CHANNELS: tl.co
         tl.load(norm_scale + columns, mask=channels, other=0.0).to(tl.float32),
         tl.load(norm_offset + columns, mask=channels, other=0.0).to(tl.float32),
         CHANNELS,
+        EPSILON,
     )
 
 
 @triton.jit
-def normalised(x, present, scale, offset, CHANNELS: tl.constexpr):
+def normalised(x, present, scale, offset, CHANNELS: tl.constexpr, epsilon):
     """LayerNorm of a tile: float32 [R, BLOCK] and [BLOCK] to float32 [R, BLOCK].
 
     The variance is that of the centred values, since E[x²] − E[x]² cancels. `present` [1, BLOCK] says which
@@ -120,4 +128,4 @@ def normalised(x, present, scale, offset, CHANNELS: tl.constexpr):
     mean = tl.sum(x, axis=1) / CHANNELS
     centred = tl.where(present, x - mean[:, None], 0.0)
     variance = tl.sum(centred * centred, axis=1) / CHANNELS
-    return centred * tl.rsqrt(variance + EPSILON)[:, None] * scale[None, :] + offset[None, :]
+    return centred * tl.rsqrt(variance + epsilon)[:, None] * scale[None, :] + offset[None, :]

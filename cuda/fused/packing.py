@@ -1,5 +1,6 @@
 """Weights laid side by side for one matrix product, made once and remembered."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,12 +18,38 @@ def side_by_side(*weights: torch.Tensor) -> torch.Tensor:
     Returns:
         [C, sum of columns]; not to be written to.
     """
+    return _remembered(
+        "side by side", weights, lambda: torch.cat([w.reshape(w.shape[0], -1) for w in weights], dim=1)
+    )
+
+
+def by_turns(*weights: torch.Tensor) -> torch.Tensor:
+    """Of each two matrices [..., M] the columns by turns, the pairs side by side; remembered likewise.
+
+    Args:
+        weights: an even number of them.
+
+    Returns:
+        [..., M · weights]; not to be written to.
+    """
+    return _remembered(
+        "by turns",
+        weights,
+        lambda: torch.cat(
+            [torch.stack(both, -1).flatten(-2) for both in zip(weights[::2], weights[1::2], strict=True)], -1
+        ),
+    )
+
+
+def _remembered(
+    how: str, weights: tuple[torch.Tensor, ...], make: Callable[[], torch.Tensor]
+) -> torch.Tensor:
     state = tuple(_state(w) for w in weights)
-    known = _packed.get(weights[0])
-    if known is None or known[0] != state:
-        known = state, torch.cat([w.reshape(w.shape[0], -1) for w in weights], dim=1)
-        _packed[weights[0]] = known
-    return known[1]
+    kept = _packed.setdefault(weights[0], {})
+    if how not in kept or kept[how][0] != state:
+        kept[how] = state, make()
+    packed: torch.Tensor = kept[how][1]
+    return packed
 
 
 def _state(x: torch.Tensor) -> tuple[Any, ...]:

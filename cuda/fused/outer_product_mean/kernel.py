@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.blocks import INTERPRETED, check_tensors, matrix_tiles, normalised_rows, row_offsets, rows_of
+from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, programs, row_offsets, rows_of
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
@@ -210,17 +210,17 @@ def _outer_product_mean(
     outer = dict(options["outer"])
     tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
     strips = triton.cdiv(length, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
-    programs = min(strips, _multiprocessors(msa.device) * outer.pop("resident"))
+    count = programs(msa, strips, outer.pop("resident"))
     result = msa.new_empty(length, length, pair) if added_to is None else added_to
     pair_block = max(16, triton.next_power_of_2(pair))
     depth = min(outer["DEPTH"], inner * inner)
-    _outer[(programs,)](
+    _outer[(count,)](
         matrix_tiles(factors[0], outer["SEQUENCES"], tile_i * inner),
         matrix_tiles(factors[1], outer["SEQUENCES"], tile_j * inner),
         matrix_tiles(weights.output.reshape(inner * inner, pair), depth, pair_block),
         weights.output_bias.contiguous(),
         counts,
-        msa.new_empty(programs, outer["TILES"] * tile_i * tile_j, inner * inner),
+        msa.new_empty(count, outer["TILES"] * tile_i * tile_j, inner * inner),
         result,
         sequences,
         length,
@@ -261,7 +261,3 @@ def _both_factors(
         **options,
     )
     return factors
-
-
-def _multiprocessors(device: torch.device) -> int:
-    return 2 if INTERPRETED else torch.cuda.get_device_properties(device).multi_processor_count

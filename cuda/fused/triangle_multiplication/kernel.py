@@ -12,15 +12,19 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from cuda.fused.blocks import EPSILON, check_tensors, normalised
+from cuda.fused.blocks import check_tensors, matrix_tiles, normalised, programs
 from cuda.fused.launch_table import choose_launch
+from cuda.fused.layer_norm.reference import EPSILON
+from cuda.fused.packing import by_turns
 from cuda.fused.triangle_multiplication.reference import (
     GateFirstWeights,
     TriangleMultiplicationWeights,
 )
 
 ALIGNMENT = 16
+LAYER_NORM_EPSILON = tl.constexpr(EPSILON)
 
 
 @triton.jit
@@ -50,16 +54,6 @@ def _tile(rows, real, first, CHANNELS: tl.constexpr, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def _matrix(weights, first, column, rows, columns, strides, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Rows and columns of a weight matrix [rows, columns]; 0 past the last."""
-    row_stride, column_stride = strides
-    row = first + tl.arange(0, ROWS)
-    column += tl.arange(0, COLUMNS)
-    places = row[:, None] * row_stride + column[None, :] * column_stride
-    return tl.load(weights + places, mask=(row < rows)[:, None] & (column < columns)[None, :], other=0.0)
-
-
-@triton.jit
 def _normed(
     rows, real, norm_scale, norm_offset, DTYPE: tl.constexpr, CHANNELS: tl.constexpr, CHUNK: tl.constexpr
 ):
@@ -76,7 +70,7 @@ def _normed(
         present = (k * CHUNK + tl.arange(0, CHUNK) < CHANNELS)[None, :]
         centred = tl.where(present, raw[k] - mean[:, None], 0.0)
         squares += tl.sum(centred * centred, 1)
-    scale = tl.rsqrt(squares / CHANNELS + EPSILON)
+    scale = tl.rsqrt(squares / CHANNELS + LAYER_NORM_EPSILON)
     parts = ()
     for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
         part = (raw[k] - mean[:, None]) * scale[:, None]
@@ -86,121 +80,144 @@ def _normed(
 
 
 @triton.jit
-def _projected(
-    parts, weights, strides, bias, column, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
-    INNER: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr,
+def _tiles(
+    weights, KEPT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Columns of LN(x) W + b, float32 [positions, INNER]."""
+    """All tiles [CHUNK, COLUMNS] of a matrix [ROWS, WIDTH], row by row, or none if they are not to be kept.
+
+    Loaded before a program's loop they stay in shared memory.
+    """
+    tiles = ()
+    if KEPT:
+        for row in tl.static_range(0, ROWS, CHUNK):
+            for column in tl.static_range(0, WIDTH, COLUMNS):
+                tiles += (weights.load([row, column]),)
+    return tiles
+
+
+@triton.jit
+def _projected(
+    parts, weights, tiles, bias, column: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr,
+    CHUNK: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Columns of LN(x) W + b, float32 [positions, COLUMNS]; W is a descriptor of [CHUNK, COLUMNS] tiles."""
+    ACROSS: tl.constexpr = (WIDTH + COLUMNS - 1) // COLUMNS
     out = 0.0
-    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
-        matrix = _matrix(weights, k * CHUNK, column, CHANNELS, WIDTH, strides, CHUNK, INNER)
-        out += tl.dot(parts[k], matrix.to(parts[k].dtype), input_precision=PRECISION)
+    for k in tl.static_range(0, (ROWS + CHUNK - 1) // CHUNK):
+        matrix = tiles[k * ACROSS + column // COLUMNS] if KEPT else weights.load([k * CHUNK, column])
+        out += tl.dot(parts[k], matrix, input_precision=PRECISION)
     if bias is not None:
-        out += _channels(bias, column, WIDTH, INNER)[None, :]
+        out += _channels(bias, column, WIDTH, COLUMNS)[None, :]
     return out
 
 
 @triton.jit
 def _operands(
-    x, x_strides, mask, mask_strides, norm_scale, norm_offset, left, left_bias, left_gate, left_gate_bias,
-    right, right_bias, right_gate, right_gate_bias, output_gate, weight_strides, out, plane, positions,
-    padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
-    INNER: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr,
+    x, x_strides, mask, mask_strides, norm_scale, norm_offset, gated, gated_bias, output_gate, out, plane,
+    positions, padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
+    INNER: tl.constexpr, CHUNK: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """(LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ mask, left then right, to out [2*M, B, padded, padded].
 
-    With an output gate, its sigmoid follows as M more channels.
+    gated has a column of W and one of G for each channel by turns, so that a thread has both. With an output
+    gate, its sigmoid follows as M more channels.
     """
     DTYPE: tl.constexpr = out.dtype.element_ty
-    flat = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
-    places, real = _places(flat, padded, length, x_strides)
-    real &= flat < positions
-    rows = x + places
-    kept = real.to(tl.float32)
-    if mask is not None:
-        mask_places, _ = _places(flat, padded, length, mask_strides)
-        kept = tl.load(mask + mask_places, mask=real, other=0.0).to(tl.float32)
-    parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, CHUNK)
-    out += flat[:, None]
-    stored = (flat < positions)[:, None]
-    for side in tl.static_range(2):
-        for column in range(0, WIDTH, INNER):
-            values = _projected(
-                parts, left if side == 0 else right, weight_strides, left_bias if side == 0 else right_bias,
-                column, CHANNELS, WIDTH, INNER, CHUNK, PRECISION,
+    tiles = _tiles(gated, KEPT, CHANNELS, CHUNK, 4 * WIDTH, 2 * INNER)
+    gate_tiles = _tiles(output_gate, KEPT and output_gate is not None, CHANNELS, CHUNK, WIDTH, INNER)
+    for block in tl.range(tl.program_id(0), tl.cdiv(positions, POSITIONS), tl.num_programs(0)):
+        flat = block * POSITIONS + tl.arange(0, POSITIONS)
+        places, real = _places(flat, padded, length, x_strides)
+        real &= flat < positions
+        rows = x + places
+        kept = real.to(tl.float32)
+        if mask is not None:
+            mask_places, _ = _places(flat, padded, length, mask_strides)
+            kept = tl.load(mask + mask_places, mask=real, other=0.0).to(tl.float32)
+        parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, CHUNK)
+        target = out + flat[:, None]
+        stored = (flat < positions)[:, None]
+        for first in tl.static_range(0, 2 * WIDTH, INNER):
+            both = _projected(
+                parts, gated, tiles, gated_bias, 2 * first, KEPT, CHANNELS, CHUNK, 4 * WIDTH, 2 * INNER,
+                PRECISION,
             )  # fmt: skip
-            gates = _projected(
-                parts, left_gate if side == 0 else right_gate, weight_strides,
-                left_gate_bias if side == 0 else right_gate_bias,
-                column, CHANNELS, WIDTH, INNER, CHUNK, PRECISION,
-            )  # fmt: skip
+            values, gates = tl.split(both.reshape(POSITIONS, INNER, 2))
             values *= tl.sigmoid(gates) * kept[:, None]
-            channel = column + tl.arange(0, INNER)
-            place = (side * WIDTH + channel).to(tl.int64)[None, :] * plane
-            tl.store(out + place, values.to(DTYPE), mask=stored & (channel < WIDTH)[None, :])
-    if output_gate is not None:
-        for column in range(0, WIDTH, INNER):
-            gates = _projected(
-                parts, output_gate, weight_strides, None,
-                column, CHANNELS, WIDTH, INNER, CHUNK, PRECISION,
-            )  # fmt: skip
-            channel = column + tl.arange(0, INNER)
-            place = (2 * WIDTH + channel).to(tl.int64)[None, :] * plane
-            tl.store(out + place, tl.sigmoid(gates).to(DTYPE), mask=stored & (channel < WIDTH)[None, :])
+            channel = first + tl.arange(0, INNER)
+            place = channel.to(tl.int64)[None, :] * plane
+            tl.store(target + place, values.to(DTYPE), mask=stored & (channel < 2 * WIDTH)[None, :])
+        if output_gate is not None:
+            for first in tl.static_range(0, WIDTH, INNER):
+                gates = _projected(
+                    parts, output_gate, gate_tiles, None, first, KEPT, CHANNELS, CHUNK, WIDTH, INNER,
+                    PRECISION,
+                )  # fmt: skip
+                gates = tl.sigmoid(gates).to(DTYPE)
+                channel = first + tl.arange(0, INNER)
+                place = (2 * WIDTH + channel).to(tl.int64)[None, :] * plane
+                tl.store(target + place, gates, mask=stored & (channel < WIDTH)[None, :])
 
 
 @triton.jit
 def _finish(
-    product, plane, gates, center_scale, center_offset, output, output_strides, output_bias, x, x_strides,
-    norm_scale, norm_offset, gating, gating_strides, gating_bias, result, result_strides, positions, padded,
-    length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    ADD: tl.constexpr, POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, PRECISION: tl.constexpr,
+    product, gates, epsilon, center_scale, center_offset, output, output_bias, x, x_strides,
+    norm_scale, norm_offset, gating, gating_bias, result, result_strides, positions, padded, length,
+    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    ADD: tl.constexpr, POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, KEPT: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The projection of LN(product [M, B, padded, padded]) to result [B, N, N, C].
 
     Gates [M, B, padded, padded] multiply before the projection; where there are none, sigmoid(LN(x) G + c)
-    multiplies after it. ADD adds x, which may be the result.
+    multiplies after it. ADD adds x, which may be the result. output is a descriptor of [BLOCK_WIDTH, OUTPUTS]
+    tiles, gating one of [BLOCK, OUTPUTS].
     """
-    DTYPE: tl.constexpr = product.dtype.element_ty
-    flat = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     inner = tl.arange(0, BLOCK_WIDTH)
-    there = (inner < WIDTH)[:, None] & (flat < positions)[None, :]
-    planes = inner.to(tl.int64)[:, None] * plane + flat[None, :]
-    centred = normalised(
-        tl.trans(tl.load(product + planes, mask=there, other=0.0)).to(tl.float32),
-        (inner < WIDTH)[None, :],
-        _channels(center_scale, 0, WIDTH, BLOCK_WIDTH),
-        _channels(center_offset, 0, WIDTH, BLOCK_WIDTH),
-        WIDTH,
-    )  # [positions, M]
-    if gates is not None:
-        centred *= tl.trans(tl.load(gates + planes, mask=there, other=0.0)).to(tl.float32)
-    centred = centred.to(DTYPE)
-    places, real = _places(flat, padded, length, result_strides)
-    real &= flat < positions
-    rows = None
-    parts = ()
-    if gating is not None:
-        x_places, _ = _places(flat, padded, length, x_strides)
-        rows = x + x_places
-        parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, BLOCK)
-    for column in range(0, CHANNELS, OUTPUTS):
-        matrix = _matrix(output, 0, column, WIDTH, CHANNELS, output_strides, BLOCK_WIDTH, OUTPUTS)
-        update = tl.dot(centred, matrix.to(DTYPE), input_precision=PRECISION)
+    tiles = _tiles(output, KEPT, WIDTH, BLOCK_WIDTH, CHANNELS, OUTPUTS)
+    gate_tiles = _tiles(gating, KEPT and gating is not None, CHANNELS, BLOCK, CHANNELS, OUTPUTS)
+    for block in tl.range(tl.program_id(0), tl.cdiv(positions, POSITIONS), tl.num_programs(0)):
+        flat = block * POSITIONS + tl.arange(0, POSITIONS)
+        raw = product.load([0, block * POSITIONS])
+        centred = normalised(
+            tl.trans(raw).to(tl.float32),
+            (inner < WIDTH)[None, :],
+            _channels(center_scale, 0, WIDTH, BLOCK_WIDTH),
+            _channels(center_offset, 0, WIDTH, BLOCK_WIDTH),
+            WIDTH,
+            epsilon,
+        )  # [positions, M]
+        if gates is not None:
+            centred *= tl.trans(gates.load([0, block * POSITIONS])).to(tl.float32)
+        centred = centred.to(raw.dtype)
+        places, real = _places(flat, padded, length, result_strides)
+        real &= flat < positions
+        rows = None
+        parts = ()
         if gating is not None:
-            gate = _projected(
-                parts, gating, gating_strides, gating_bias,
-                column, CHANNELS, CHANNELS, OUTPUTS, BLOCK, PRECISION,
+            x_places, _ = _places(flat, padded, length, x_strides)
+            rows = x + x_places
+            parts = _normed(rows, real, norm_scale, norm_offset, raw.dtype, CHANNELS, BLOCK)
+        for column in tl.static_range(0, CHANNELS, OUTPUTS):
+            update = _projected(
+                (centred,), output, tiles, output_bias, column, KEPT, WIDTH, BLOCK_WIDTH, CHANNELS, OUTPUTS,
+                PRECISION,
             )  # fmt: skip
-            update = (update + _channels(output_bias, column, CHANNELS, OUTPUTS)[None, :]) * tl.sigmoid(gate)
-        if ADD:
-            update += _tile(rows, real, column, CHANNELS, OUTPUTS)
-        channel = column + tl.arange(0, OUTPUTS)
-        tl.store(
-            result + places[:, None] + channel[None, :],
-            update.to(result.dtype.element_ty),
-            mask=real[:, None] & (channel < CHANNELS)[None, :],
-        )
+            if gating is not None:
+                gate = _projected(
+                    parts, gating, gate_tiles, gating_bias, column, KEPT, CHANNELS, BLOCK, CHANNELS, OUTPUTS,
+                    PRECISION,
+                )  # fmt: skip
+                update *= tl.sigmoid(gate)
+            if ADD:
+                update += _tile(rows, real, column, CHANNELS, OUTPUTS)
+            channel = column + tl.arange(0, OUTPUTS)
+            tl.store(
+                result + places[:, None] + channel[None, :],
+                update.to(result.dtype.element_ty),
+                mask=real[:, None] & (channel < CHANNELS)[None, :],
+            )
 
 
 def triangle_multiplication(
@@ -263,12 +280,12 @@ def _gate_after(
         )
     x = pair[None]
     mask = None if mask is None else mask[None]
-    options = choose_launch("triangle_multiplication", pair, channels)
+    options = choose_launch("triangle_multiplication", pair, channels, gate_first=0)
     factors = _factors(x, weights, mask, None, pair.dtype, options["operands"])
-    product = _multiplied(factors, width, outgoing)
+    product, scale = _multiplied(factors, width, outgoing)
     del factors
     result = pair if in_place else torch.empty_like(pair)
-    _launch_finish(product, None, weights, x, result[None], in_place, options["finish"])
+    _launch_finish(product, scale, None, weights, x, result[None], in_place, options["finish"])
     return result
 
 
@@ -300,11 +317,12 @@ def gate_first_triangle_multiplication(
     channels, width = weights.left.shape
     if width > 256 or x.stride(-1) != 1:
         raise ValueError(f"fused triangle multiplication takes at most 256 inner channels, not {width}")
-    options = choose_launch("triangle_multiplication", x.new_empty(0, dtype=operands), channels)
+    like = x.new_empty(0, dtype=operands)
+    options = choose_launch("triangle_multiplication", like, channels, gate_first=1)
     factors = _factors(x, weights, mask, weights.output_gate, operands, options["operands"])
-    product = _multiplied(factors, width, outgoing)
+    product, scale = _multiplied(factors, width, outgoing)
     result = torch.empty_like(x)
-    _launch_finish(product, factors[2 * width :], weights, x, result, False, options["finish"])
+    _launch_finish(product, scale, factors[2 * width :], weights, x, result, False, options["finish"])
     return result
 
 
@@ -322,33 +340,25 @@ def _factors(
     padded = triton.cdiv(length, ALIGNMENT) * ALIGNMENT
     count = 2 if output_gate is None else 3
     out = torch.empty(count * width, batch, padded, padded, dtype=dtype, device=x.device)
-    matrices = [weights.left, weights.left_gate, weights.right, weights.right_gate]
-    if output_gate is not None:
-        matrices.append(output_gate)
-    matrices = [matrix.to(dtype) for matrix in matrices]
-    if len({matrix.stride() for matrix in matrices}) > 1:
-        matrices = [matrix.contiguous() for matrix in matrices]
-    left, left_gate, right, right_gate = matrices[:4]
-    biases = isinstance(weights, TriangleMultiplicationWeights)
+    gated = by_turns(weights.left, weights.left_gate, weights.right, weights.right_gate).to(dtype)
+    gated_bias = None
+    if isinstance(weights, TriangleMultiplicationWeights):
+        gated_bias = by_turns(
+            weights.left_bias, weights.left_gate_bias, weights.right_bias, weights.right_gate_bias
+        )
+    chunk, inner = min(options["CHUNK"], _block(channels)), options["INNER"]
     positions = batch * padded * padded
     if positions:
-        _operands[(triton.cdiv(positions, options["POSITIONS"]),)](
+        _operands[(programs(x, triton.cdiv(positions, options["POSITIONS"]), options["resident"]),)](
             x,
             x.stride()[:3],
             mask,
             None if mask is None else mask.stride(),
             weights.norm_scale.contiguous(),
             weights.norm_offset.contiguous(),
-            left,
-            weights.left_bias.contiguous() if biases else None,
-            left_gate,
-            weights.left_gate_bias.contiguous() if biases else None,
-            right,
-            weights.right_bias.contiguous() if biases else None,
-            right_gate,
-            weights.right_gate_bias.contiguous() if biases else None,
-            None if output_gate is None else matrices[4],
-            left.stride(),
+            matrix_tiles(gated, chunk, 2 * inner),
+            gated_bias,
+            None if output_gate is None else matrix_tiles(output_gate.to(dtype), chunk, inner),
             out,
             positions,
             positions,
@@ -356,23 +366,29 @@ def _factors(
             length,
             CHANNELS=channels,
             WIDTH=width,
-            **(options | {"CHUNK": min(options["CHUNK"], _block(channels))}),
+            **_launch(options | {"CHUNK": chunk}),
         )
     return out
 
 
-def _multiplied(factors: torch.Tensor, width: int, outgoing: bool) -> torch.Tensor:
-    """The product [M, B, padded, padded] of the factors.
+def _multiplied(factors: torch.Tensor, width: int, outgoing: bool) -> tuple[torch.Tensor, float]:
+    """The product [M, B, padded, padded] of the factors, scaled, and the scale.
 
-    Outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j].
+    Outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j]. In float16 it is scaled down
+    by a power of two, as sums of many large terms would leave its range; the LayerNorm that follows takes
+    that out again.
     """
     left, right = factors[:width].flatten(0, 1), factors[width : 2 * width].flatten(0, 1)
-    product = torch.bmm(left, right.transpose(1, 2)) if outgoing else torch.bmm(right.transpose(1, 2), left)
-    return product.unflatten(0, (width, -1))
+    first, second = (left, right.transpose(1, 2)) if outgoing else (right.transpose(1, 2), left)
+    scale = 1 / triton.next_power_of_2(left.shape[-1]) if factors.dtype == torch.float16 else 1.0
+    product = torch.empty_like(left)
+    torch.baddbmm(product, first, second, beta=0, alpha=scale, out=product)
+    return product.unflatten(0, (width, -1)), scale
 
 
 def _launch_finish(
     product: torch.Tensor,
+    scale: float,
     gates: torch.Tensor | None,
     weights: TriangleMultiplicationWeights | GateFirstWeights,
     x: torch.Tensor,
@@ -380,27 +396,32 @@ def _launch_finish(
     add: bool,
     options: dict[str, Any],
 ) -> None:
-    """Write the result [B, N, N, C] of the product; gates [M, B, padded, padded] or those of the weights."""
+    """Write the result [B, N, N, C] of the scaled product.
+
+    Gates are [M, B, padded, padded], or those of the weights.
+    """
     width, batch, padded, _ = product.shape
     channels = x.shape[-1]
     after = weights if isinstance(weights, TriangleMultiplicationWeights) else None
     positions = batch * padded * padded
+
+    def planes(x: torch.Tensor) -> TensorDescriptor:
+        return matrix_tiles(x.reshape(width, -1), _block(width), options["POSITIONS"])
+
     if positions:
-        _finish[(triton.cdiv(positions, options["POSITIONS"]),)](
-            product,
-            positions,
-            gates,
+        _finish[(programs(x, triton.cdiv(positions, options["POSITIONS"]), options["resident"]),)](
+            planes(product),
+            None if gates is None else planes(gates),
+            EPSILON * scale**2,
             weights.center_scale.contiguous(),
             weights.center_offset.contiguous(),
-            weights.output,
-            weights.output.stride(),
+            matrix_tiles(weights.output.to(product.dtype), _block(width), options["OUTPUTS"]),
             None if after is None else after.output_bias.contiguous(),
             x,
             x.stride()[:3],
             None if after is None else after.norm_scale.contiguous(),
             None if after is None else after.norm_offset.contiguous(),
-            None if after is None else after.gating,
-            None if after is None else after.gating.stride(),
+            None if after is None else matrix_tiles(after.gating, _block(channels), options["OUTPUTS"]),
             None if after is None else after.gating_bias.contiguous(),
             result,
             result.stride()[:3],
@@ -412,10 +433,15 @@ def _launch_finish(
             BLOCK=_block(channels),
             BLOCK_WIDTH=_block(width),
             ADD=add,
-            **options,
+            **_launch(options),
         )
 
 
 def _block(channels: int) -> int:
     """The tile's channels: powers of two, and no product has fewer than 16 terms."""
     return max(16, triton.next_power_of_2(channels))
+
+
+def _launch(options: dict[str, Any]) -> dict[str, Any]:
+    """What the kernel and Triton's launcher take."""
+    return {name: value for name, value in options.items() if name != "resident"}

@@ -21,8 +21,10 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
+from cuda.fused import launch_table  # noqa: E402
 from cuda.fused.attention import AttentionWeights, global_kernel  # noqa: E402
 from cuda.fused.attention import kernel as attention  # noqa: E402
+from cuda.fused.launch_table import DEFAULT  # noqa: E402
 from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
@@ -84,6 +86,12 @@ class Compiled:
         self.shared.append(compiled.metadata.shared)
 
 
+@pytest.fixture(params=[DEFAULT, "NVIDIA H200"], autouse=True)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches of each table."""
+    monkeypatch.setattr(launch_table, "_device_name", lambda device: request.param)
+
+
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compiled]:
     """Puts a stand-in in place of a kernel, and lets its module take tensors of the CPU."""
@@ -134,7 +142,6 @@ def test_outer_product_mean(
     channels: int, dtype: torch.dtype, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = [compiled(outer_product_mean, name) for name in ("_factors", "_outer")]
-    monkeypatch.setattr(outer_product_mean, "_multiprocessors", lambda device: 4)
     c, e, z = channels, 32, 128
     shapes = [(c,), (c,), (c, e), (e,), (c, e), (e,), (e, e, z), (z,)]
     weights = OuterProductMeanWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))

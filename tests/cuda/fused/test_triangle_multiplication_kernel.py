@@ -67,11 +67,12 @@ def double(x: Any) -> Any:
 
 @pytest.fixture
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large tiles under the interpreter, whose time goes by the program."""
+    """Large tiles under the interpreter, whose time goes by the program; matrices are kept."""
     choose = kernel.choose_launch
 
-    def chosen(*given: Any) -> dict[str, Any]:
-        return {name: options | {"POSITIONS": 1024} for name, options in choose(*given).items()}
+    def chosen(*given: Any, **sizes: int) -> dict[str, Any]:
+        changed = {"POSITIONS": 1024, "KEPT": True}
+        return {name: options | changed for name, options in choose(*given, **sizes).items()}
 
     if triton.knobs.runtime.interpret:
         monkeypatch.setattr(kernel, "choose_launch", chosen)
@@ -141,6 +142,21 @@ def test_the_contest_s_tolerance(draw: Draw) -> None:
     exact = reference.gate_first_triangle_multiplication(double(x), double(weights), double(mask))
     ours = kernel.gate_first_triangle_multiplication(x, weights, mask)
     assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours.double(), exact, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.usefixtures("few_programs")
+def test_sums_beyond_the_range_of_float16(draw: Draw) -> None:
+    x, weights = draw(1, 20, 20, 16).float(), gate_first_weights(draw, 16, 16)
+    weights = type(weights)(*(w.float() for w in weights))
+    # one sign, so that nothing cancels: terms of some 3e4, of which float16 holds two
+    weights = weights._replace(
+        norm_offset=torch.full_like(weights.norm_offset, 60.0),
+        left=weights.left.abs(),
+        right=weights.right.abs(),
+    )
+    exact = reference.gate_first_triangle_multiplication(double(x), double(weights))
+    ours = kernel.gate_first_triangle_multiplication(x, weights)
     torch.testing.assert_close(ours.double(), exact, rtol=2e-2, atol=2e-2)
 
 
