@@ -72,9 +72,10 @@ class Recorded:
 
     def _record(self, call: nn.Module) -> bool:
         """Record one call; False where it cannot be."""
-        graph, (pool, stream) = torch.cuda.CUDAGraph(), _shared()
-        stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
         try:
+            pool, stream, _ = _shared()
+            stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 # other threads, such as one that copies, may go on allocating
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -82,10 +83,8 @@ class Recorded:
                     self._result = call(*self._inputs)
                 finally:
                     graph.capture_end()
-        except torch.OutOfMemoryError:
-            self._forget(None)
-            raise
         except RuntimeError:
+            # also where memory is too short for a graph's own: the call itself may still fit
             self.possible = False
             return False
         self._graphs.append(graph)
@@ -104,6 +103,14 @@ def _copied(tensors: Tensors) -> Tensors:
 
 
 @cache
-def _shared() -> tuple[Any, torch.cuda.Stream]:
-    """The memory pool of all graphs, which run one after the other, and the stream they are recorded on."""
-    return torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+def _shared() -> tuple[Any, torch.cuda.Stream, torch.cuda.CUDAGraph]:
+    """The memory pool of all graphs, which run one after the other, and the stream they are recorded on.
+
+    The graph keeps the pool: once no graph uses it, the allocator would take no more recordings into it.
+    """
+    pool, stream, keeper = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        keeper.capture_begin(pool=pool, capture_error_mode="thread_local")
+        torch.zeros(1, device=stream.device)
+        keeper.capture_end()
+    return pool, stream, keeper

@@ -59,15 +59,18 @@ def test_calls_are_recorded_in_the_second_round() -> None:
     recorded = Recorded([add, add])
     assert sums(recorded, GPU, 5) == [20.0, 21.0, 22.0, 23.0, 24.0]
     assert add.calls == 4
-    # another shape begins anew, and so does a module with a hook
-    recorded(5, torch.zeros(4, device=GPU), torch.zeros(4, device=GPU))
-    assert add.calls == 6
+    # another shape begins anew
+    for _ in range(4):
+        x, _ = recorded(5, torch.zeros(4, device=GPU), torch.ones(4, device=GPU))
+        assert float(x[3]) == 2.0
+    assert recorded.possible and add.calls == 8
+    # and so does a module with a hook
     handle = add.register_forward_hook(lambda *given: None)
-    assert sums(recorded, GPU, 2) == [20.0, 21.0] and add.calls == 10
+    assert sums(recorded, GPU, 2) == [20.0, 21.0] and add.calls == 12
     handle.remove()
     # and what is long is never recorded
     with patch.object(graphs, "LONGEST", 4):
-        assert sums(recorded, GPU, 3) == [20.0, 21.0, 22.0] and add.calls == 16
+        assert sums(recorded, GPU, 3) == [20.0, 21.0, 22.0] and add.calls == 18
 
 
 @needs_gpu
