@@ -4,12 +4,12 @@
                                      [--predictions 2560,4096] [--budget 256,1024]
                                      [--precision bf16] [--kernels fused]
 
-508 + 5,120 MSA rows, all masks full. A pass is the median of five after one. `--memory`: the peak of a pass
-with one block in each stack, which is that of all blocks. A prediction is four passes, or fewer with
---recycles, and what follows them, from the features in the CPU's memory on; its passes are the median of all
-but the first. The budget is that of one pass, by events around each heavy operation, beside the floors that
-arithmetic, memory and exponentials set on this GPU. Peers are figures measured on the same kind of GPU; see
-network_floors.py.
+508 + 5,120 MSA rows, all masks full. A pass is the median of five after one; with --repeats 0, the first.
+`--memory`: the peak of a pass with one block in each stack, which is that of all blocks. A prediction is four
+passes, or fewer with --recycles, and what follows them, from the features in the CPU's memory on; its passes
+are the median of all but the first. The budget is that of one pass, by events around each heavy operation,
+beside the floors that arithmetic, memory and exponentials set on this GPU. Peers are figures measured on the
+same kind of GPU; see network_floors.py.
 """
 
 import argparse
@@ -114,10 +114,10 @@ def print_pass(network: AlphaFold, length: int, repeats: int) -> None:
         features = feature_tensors(drawn, 0, GPU)
         previous = network.first_recycled(features)
         torch.cuda.reset_peak_memory_stats()
-        first, _ = timed(lambda: network.run_pass(features, previous))
-        times = [timed(lambda: network.run_pass(features, previous)) for _ in range(repeats)]
+        times = [timed(lambda: network.run_pass(features, previous)) for _ in range(repeats + 1)]
     peak = torch.cuda.max_memory_allocated() / GIB
-    seconds, queued = (median(column) for column in zip(*times, strict=True))
+    first = times[0][0]
+    seconds, queued = (median(column) for column in zip(*times[min(1, repeats) :], strict=True))
     print(
         f"| {network.config.evoformer.blocks} blocks, {beside(length, seconds, peak, plan)} | "
         f"first {first:.2f} s, queued in {queued:.3f} s |",
