@@ -245,6 +245,9 @@ def _build(source: ParameterSource, settings: PredictSettings, device: str) -> "
         arrays = random_parameters(config, seed=source.number)
     else:
         arrays = load_npz(source.file, config)
+    if device != "cpu":
+        # Triton launches on the current device; not earlier, because the driver's start is waited for here
+        torch.cuda.set_device(device)
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[settings.precision]
     return AlphaFold.from_parameters(config, arrays, device, dtype, settings.kernels)
 

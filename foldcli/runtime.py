@@ -41,8 +41,6 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
         "kernels": choose_kernels(settings["kernels"], device),
     }
     if device != "cpu":
-        # Triton launches on the current device
-        torch.cuda.set_device(device)
         # the driver takes its time, and parameters can be read beside it
         Thread(target=_wake, args=(device,), daemon=True).start()
     if any(source.untrained for source in sources):
