@@ -1,124 +1,227 @@
-"""Seconds, peak memory and time budget of one pass through model_3_ptm on a GPU, with random parameters.
+"""Seconds, peak memory and time budget of model_3_ptm on a GPU, with random parameters.
 
-    python benchmarks/network_gpu.py [--lengths 256,512,1024] [--kernels reference,fused] [--dtype bfloat16]
+    python benchmarks/network_gpu.py [--lengths 256,512,1024,2048] [--repeats 5] [--memory 6144]
+                                     [--predictions 2560,4096] [--budget 256,1024]
+                                     [--precision bf16] [--kernels fused]
 
-508 + 5,120 MSA rows, all masks full, the median of five passes after one. The budget is that of one more,
-by events around each heavy operation. At the shortest length the representations are compared with the
-float32 reference's: relative root mean square.
+508 + 5,120 MSA rows, all masks full. A pass is the median of five after one; with --repeats 0, the first.
+`--memory`: the peak of a pass with one block in each stack, which is that of all blocks. A prediction is four
+passes, or fewer with --recycles, and what follows them, from the features in the CPU's memory on; its passes
+are the median of all but the first. The budget is that of one pass, by events around each heavy operation,
+beside the floors that arithmetic, memory and exponentials set on this GPU. Peers are figures measured on the
+same kind of GPU; see network_floors.py.
 """
 
 import argparse
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import wraps
+from functools import partial, wraps
+from itertools import pairwise
+from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
+from fused_timing import Floors
+from network_floors import (
+    COLABFOLD,
+    COLABFOLD_PREDICTION,
+    EXTRA_ROWS,
+    FASTFOLD,
+    PASS_BARS,
+    PREDICTION_BARS,
+    ROWS,
+    costs,
+)
 from network_pass import random_features
 
-import model.alphafold
-from model.alphafold import AlphaFold, Representations
+from cuda.fused.chunking import chunk_budget
+from foldcli.network_memory import NetworkMemory
+from model.alphafold import AlphaFold
 from model.config import model_config
 from model.kernels import Kernels, select_kernels
+from model.layers import LayerNorm
+from model.memory_plan import MemoryPlan
 from model.parameters import random_parameters
-from model.recycling import feature_tensors
+from model.recycling import RecyclingSettings, feature_tensors, predict
 
-ROWS, EXTRA_ROWS = 508, 5120
+CONFIG = model_config("model_3_ptm")
+GPU = torch.device("cuda:0")
+MEMORY = NetworkMemory("cuda:0")
+GIB, NAN = 2**30, float("nan")
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 Events = dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]]
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of a call on the GPU, and its result."""
+def timed(call: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds of a call on the GPU, and those that the CPU needs to queue it; the result is let go."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
     start.record()
-    result = call()
+    call()
     end.record()
+    queued = time.perf_counter() - begun
     end.synchronize()
-    return start.elapsed_time(end) / 1e3, result
+    return start.elapsed_time(end) / 1e3, queued
+
+
+def recorded(name: str, operation: Callable[..., Any], events: Events) -> Callable[..., Any]:
+    """The operation with events around each call."""
+
+    @wraps(operation)
+    def called(*given: Any, **named: Any) -> Any:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        result = operation(*given, **named)
+        end.record()
+        events[name].append((start, end))
+        return result
+
+    return called
 
 
 def recording(kernels: Kernels, events: Events) -> Kernels:
     """The same operations, with events around each call."""
-
-    def recorded(name: str, operation: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        @wraps(operation)
-        def called(*given: Any, **named: Any) -> torch.Tensor:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            result = operation(*given, **named)
-            end.record()
-            events[name].append((start, end))
-            return result
-
-        return called
-
-    operations = {field.name: getattr(kernels, field.name) for field in fields(kernels)}
-    return replace(kernels, **{name: recorded(name, operation) for name, operation in operations.items()})
+    names = [field.name for field in fields(kernels)]
+    return replace(kernels, **{name: recorded(name, getattr(kernels, name), events) for name in names})
 
 
-def build(arrays: dict[str, np.ndarray], kernels: str, dtype: torch.dtype, events: Events) -> AlphaFold:
-    """The network with recorded operations."""
+def recorded_network(arrays: dict[str, np.ndarray], options: argparse.Namespace, events: Events) -> AlphaFold:
+    """A network whose heavy operations and structure module are recorded, the latter as a whole."""
+    plain = select_kernels(options.kernels, GPU)
+    network = AlphaFold.from_parameters(
+        CONFIG, arrays, GPU, DTYPES[options.precision], recording(plain, events)
+    )
+    structure_module = network.structure_module
+    for module in structure_module.modules():
+        if isinstance(module, LayerNorm):
+            module.kernels = plain
+    for blocks in (network.evoformer.extra_msa_blocks, network.evoformer.evoformer_blocks, network.folding):
+        blocks.possible = False  # events cannot be replayed
+    structure_module.forward = recorded("structure module", structure_module.forward, events)
+    return network
 
-    def chosen(name: str, device: torch.device | str) -> Kernels:
-        return recording(select_kernels(name, device), events)
 
-    with patch.object(model.alphafold, "select_kernels", chosen):
-        return AlphaFold.from_parameters(model_config("model_3_ptm"), arrays, "cuda", dtype, kernels)
-
-
-def run(network: AlphaFold, length: int, events: Events, title: str) -> Representations:
-    """Print a line for one length; what the trunk computes."""
-    features = feature_tensors(random_features(length, ROWS, EXTRA_ROWS), 0, torch.device("cuda"))
-    with torch.inference_mode():
+def print_pass(network: AlphaFold, length: int, repeats: int) -> None:
+    """One row: seconds and memory of a pass, beside the bar and ColabFold's."""
+    drawn = random_features(length, ROWS, EXTRA_ROWS)
+    plan = MEMORY.plan(network, drawn)
+    assert plan is not None
+    with torch.inference_mode(), chunk_budget(plan.chunk_elements):
+        features = feature_tensors(drawn, 0, GPU)
         previous = network.first_recycled(features)
         torch.cuda.reset_peak_memory_stats()
-        first, _ = timed(lambda: network.run_pass(features, previous))
-        passes = [timed(lambda: network.run_pass(features, previous)) for _ in range(5)]
+        times = [timed(lambda: network.run_pass(features, previous)) for _ in range(repeats + 1)]
+    peak = torch.cuda.max_memory_allocated() / GIB
+    first = times[0][0]
+    seconds, queued = (median(column) for column in zip(*times[min(1, repeats) :], strict=True))
+    print(
+        f"| {network.config.evoformer.blocks} blocks, {beside(length, seconds, peak, plan)} | "
+        f"first {first:.2f} s, queued in {queued:.3f} s |",
+        flush=True,
+    )
+
+
+def beside(length: int, seconds: float, peak: float, plan: MemoryPlan) -> str:
+    """Cells: a pass beside its bars and ColabFold's."""
+    bar, peak_bar = PASS_BARS.get(length, (NAN, NAN))
+    theirs, their_peak = COLABFOLD.get(length, (NAN, NAN))
+    return (
+        f"{length} | {seconds:.3f} s (≤ {bar}) | ColabFold {theirs} s, {theirs / seconds:.2f} × | "
+        f"{peak:.1f} GiB (≤ {peak_bar}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak})"
+    )
+
+
+def print_budget(network: AlphaFold, length: int, events: Events, gpu: Floors) -> None:
+    """A table of one pass: milliseconds of each kind of operation, and its floors."""
+    drawn = random_features(length, ROWS, EXTRA_ROWS)
+    plan = MEMORY.plan(network, drawn)
+    assert plan is not None
+    with torch.inference_mode(), chunk_budget(plan.chunk_elements):
+        features = feature_tensors(drawn, 0, GPU)
+        previous = network.first_recycled(features)
+        network.run_pass(features, previous)
         events.clear()
         whole, _ = timed(lambda: network.run_pass(features, previous))
-    spent = {
-        name: sum(start.elapsed_time(end) for start, end in pairs) / 1e3 for name, pairs in events.items()
-    }
-    spent["other"] = whole - sum(spent.values())
-    budget = ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in spent.items())
-    median = float(np.median([seconds for seconds, _ in passes]))
-    peak = torch.cuda.max_memory_allocated() / 2**30
+    spent = {name: sum(start.elapsed_time(end) for start, end in pairs) for name, pairs in events.items()}
+    spent["other"] = whole * 1e3 - sum(spent.values())
+    counted = costs(network.config, length)
+    print(f"budget of a pass at {length} residues, {whole:.3f} s:")
+    for name, time_ms in sorted(spent.items(), key=lambda item: -item[1]):
+        row = f"| {name} | {time_ms:.1f} ms | {time_ms / whole / 10:.0f} % |"
+        if name in counted:
+            floors = counted[name].floors(gpu)
+            highest = max(floors, key=lambda floor: floors[floor])
+            row += f" {highest} {floors[highest]:.1f} ms | {time_ms / floors[highest]:.1f} × |"
+        print(row, flush=True)
+
+
+def print_prediction(network: AlphaFold, length: int, recycles: int) -> None:
+    """Two rows: seconds of a prediction and of its passes, beside the bars and peers."""
+    drawn = random_features(length, ROWS, EXTRA_ROWS)
+    features = {name: np.broadcast_to(x, (recycles + 1, *x.shape[1:])) for name, x in drawn.items()}
+    plan = MEMORY.plan(network, features)
+    assert plan is not None
+    torch.cuda.reset_peak_memory_stats()
+    ends = []
+    begun = time.perf_counter()
+    settings, note_end = RecyclingSettings(recycles), lambda done, total: ends.append(time.perf_counter())
+    predict(network, features, settings, note_end, plan.chunk_elements)
+    seconds, peak = time.perf_counter() - begun, torch.cuda.max_memory_allocated() / GIB
+    one = median(after - before for before, after in pairwise(ends))
     print(
-        f"{title} N {length}: {median:.3f} s (first {first:.1f} s), peak {peak:.1f} GiB; {budget}", flush=True
+        f"| prediction, {length} residues, {recycles + 1} passes | {seconds:.1f} s | of four passes: "
+        f"bar {PREDICTION_BARS.get(length, NAN)} s, ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s, "
+        f"FastFold on 8 × A100 {FASTFOLD.get(length, NAN)} s |\n"
+        f"| its passes, {beside(length, one, peak, plan)} |",
+        flush=True,
     )
-    return passes[-1][1].representations
+
+
+def numbers(text: str) -> list[int]:
+    """Of an option such as 256,512."""
+    return sorted(int(number) for number in text.split(",") if number)
 
 
 def main() -> None:
-    """Print a line for each length and implementation."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lengths", default="256,512,1024")
-    parser.add_argument("--kernels", default="reference,fused")
-    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--lengths", type=numbers, default="256,512,1024,2048")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--memory", type=numbers, default="6144")
+    parser.add_argument("--predictions", type=numbers, default="2560,4096")
+    parser.add_argument("--recycles", type=int, default=3)
+    parser.add_argument("--budget", type=numbers, default="256,1024")
+    parser.add_argument("--kernels", choices=["fused", "reference"], default="fused")
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     options = parser.parse_args()
-    lengths = sorted(int(n) for n in options.lengths.split(","))
-    arrays = random_parameters(model_config("model_3_ptm"))
     events: Events = defaultdict(list)
-    exact = build(arrays, "reference", torch.float32, events)
-    expected = run(exact, lengths[0], events, "reference float32")
-    del exact
-    dtype = getattr(torch, options.dtype)
-    for kernels in options.kernels.split(","):
-        network = build(arrays, kernels, dtype, events)
-        for length in lengths:
-            title = f"{kernels} {options.dtype}"
-            try:
-                found = run(network, length, events, title)
-            except torch.OutOfMemoryError as error:
-                print(f"{title} N {length}: {error}")
-                continue
-            if length == lengths[0]:
-                for name in ("msa", "pair", "single"):
-                    a, b = getattr(expected, name).double(), getattr(found, name).double()
-                    print(f"  {name}: {float((a - b).norm() / a.norm()):.2e} of float32's")
+    arrays = random_parameters(CONFIG)
+    gpu = Floors.measured()
+    torch.cuda.empty_cache()
+    network = AlphaFold.from_parameters(CONFIG, arrays, GPU, DTYPES[options.precision], options.kernels)
+    shallow = AlphaFold.from_parameters(
+        CONFIG.with_blocks(1, 1),
+        random_parameters(CONFIG.with_blocks(1, 1)),
+        GPU,
+        DTYPES[options.precision],
+        options.kernels,
+    )
+    jobs = [partial(print_pass, network, length, options.repeats) for length in options.lengths]
+    jobs += [partial(print_pass, shallow, length, 1) for length in options.memory]
+    jobs += [partial(print_prediction, network, length, options.recycles) for length in options.predictions]
+    for job in jobs:
+        try:
+            job()
+        except torch.OutOfMemoryError as error:
+            print(f"| {job.args[1]} | {error}")
+        torch.cuda.empty_cache()
+    network = recorded_network(arrays, options, events)
+    for length in options.budget:
+        print_budget(network, length, events, gpu)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ relative RMS for all, and for coordinates and errors also the RMS in their own u
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,32 +32,33 @@ UNITS = {
 }
 
 
-def network_of(set_name: str) -> AlphaFold:
-    """The network of a set, with its random parameters."""
+def network_of(set_name: str, **how: Any) -> AlphaFold:
+    """The network of a set, with its random parameters; `how` is for `AlphaFold.from_parameters`."""
     name, _, blocks = set_name.removesuffix("_blocks").rpartition("_")
     config = model_config(name).with_blocks(int(blocks), 4 if blocks == "48" else 1)
-    return AlphaFold.from_parameters(config, random_parameters(config, seed=0))
+    return AlphaFold.from_parameters(config, random_parameters(config, seed=0), **how)
 
 
 def iterations(network: AlphaFold, features: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     """What the network gives in each iteration, taps and confidences included."""
     results = []
     previous: Recycled | None = None
+    device = network.evoformer.single_activations.bias.device
     with torch.inference_mode(), recorded(network) as taps:
         for iteration in range(features["aatype"].shape[0]):
-            current = feature_tensors(features, iteration, torch.device("cpu"))
+            current = feature_tensors(features, iteration, device)
             result = network(current, previous)
             previous = Recycled(
                 result["representations/msa_first_row"],
                 result["representations/pair"],
                 result["structure_module/final_atom_positions"],
             )
-            arrays = {name: x.numpy() for name, x in (result | taps).items()}
+            arrays = {name: x.float().cpu().numpy() for name, x in (result | taps).items()}
             arrays["confidence/plddt"] = plddt(result["predicted_lddt/logits"])
             if "predicted_aligned_error/logits" in result:
                 logits = result["predicted_aligned_error/logits"]
-                error = aligned_error(logits)
-                arrays["confidence/aligned_confidence_probs"] = torch.softmax(logits, dim=-1).numpy()
+                error = aligned_error(logits, torch.nn.Identity())
+                arrays["confidence/aligned_confidence_probs"] = torch.softmax(logits, dim=-1).cpu().numpy()
                 arrays["confidence/predicted_aligned_error"] = error.pae
                 arrays["confidence/max_predicted_aligned_error"] = np.asarray(error.max_pae)
                 arrays["confidence/ptm"] = np.asarray(error.ptm)

@@ -1,6 +1,7 @@
 """Seconds and peak memory of each stage of a target's way."""
 
 import contextlib
+import os
 import resource
 import time
 from collections.abc import Iterator
@@ -47,6 +48,13 @@ class Stopwatch:
         start = time.perf_counter()
         yield
         self.costs.append(StageCost(name, time.perf_counter() - start, _peak_bytes()))
+
+
+def seconds_since_start() -> float:
+    """Since the system started this process, what was imported before this module included."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 def _reset_peak() -> None:

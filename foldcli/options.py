@@ -66,6 +66,27 @@ class DeviceType(click.ParamType):
         return f"cuda:{','.join(map(str, plain))}"
 
 
+class SizeType(click.ParamType):
+    """click type of a number of bytes such as 8G."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        size = parse_size(value)
+        if size is None:
+            self.fail(f"expected bytes such as 500000000, 500M or 2G, got {value!r}", param, ctx)
+        return size
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes of text such as 500M, K, M and G being powers of 1,024; None where it is no size."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    return int(number) * unit if number.isascii() and number.isdecimal() and int(number) else None
+
+
 def available_cores() -> int:
     """Cores this process may use: the scheduler's affinity mask, not the machine's count."""
     return len(os.sched_getaffinity(0))
@@ -241,6 +262,25 @@ predict_options = together(
         default="auto",
         show_default=True,
         help="Rank models by this; auto is plddt.",
+    ),
+    click.option(
+        "--precision",
+        type=click.Choice(["bf16", "fp32"]),
+        show_default="bf16 on a GPU that has it, else fp32",
+        help="Numbers of the trunk; sums, softmax, structure module and confidence are fp32 always.",
+    ),
+    click.option(
+        "--kernels",
+        type=click.Choice(["auto", "fused", "reference"]),
+        default="auto",
+        show_default=True,
+        help="Triton kernels (fused) or plain PyTorch (reference); auto is fused on a GPU.",
+    ),
+    click.option(
+        "--max-memory",
+        type=SizeType(),
+        show_default="what is free",
+        help="Most GPU memory that the network may take, such as 20G.",
     ),
 )
 

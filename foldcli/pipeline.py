@@ -179,8 +179,10 @@ def predict_target(
         settings: what it was taken of.
     """
     partial = target.work / f"predict-{key[:16]}"
+    predictor.memory.reset_peak()
     with target.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
         ranked = predictor.run(target.name, features, target.folder, partial, progress)
+    target.facts |= predictor.memory.facts()
     if predictor.untrained:
         target.warnings.append(UNTRAINED)
     done.Done(target.name, key, settings, ranked, target.watch.costs, target.warnings, target.facts).write(

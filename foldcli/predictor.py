@@ -1,6 +1,7 @@
 """Predict one target with every model and seed, rank, and write the files of each rank."""
 
 import json
+import logging
 import platform
 import shutil
 import time
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from foldcli.logs import logger
+from foldcli.measure import seconds_since_start
+from foldcli.network_memory import NetworkMemory, predict_within
 from foldcli.parameters import UNTRAINED, ParameterSource
 from foldcli.progress import Progress
 from foldcli.version import VERSION
@@ -16,9 +19,9 @@ from msa.atomic import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
     from model.alphafold import AlphaFold
-    from model.recycling import Prediction
 
 # AlphaFold2 takes four; their rows come out of max_seq
 TEMPLATE_SLOTS = 4
@@ -36,6 +39,8 @@ class PredictSettings:
         num_seeds, random_seed: seeds random_seed … random_seed + num_seeds − 1.
         max_seq, max_extra_seq: rows of the clustered and of the extra alignment.
         rank: "auto" is plddt, as ColabFold ranks monomers.
+        precision: of the trunk's numbers.
+        kernels: implementation of the heavy operations; they round differently.
     """
 
     num_recycle: int = 3
@@ -45,6 +50,8 @@ class PredictSettings:
     max_seq: int = 512
     max_extra_seq: int = 5120
     rank: Literal["auto", "plddt", "ptm"] = "auto"
+    precision: Literal["bf16", "fp32"] = "fp32"
+    kernels: Literal["fused", "reference"] = "reference"
 
 
 @dataclass(frozen=True)
@@ -64,11 +71,13 @@ class Predictor:
     Args:
         sources: models in the order in which they run.
         settings: see PredictSettings.
-        device: a torch device, such as "cpu" or "cuda:0".
+        memory: the device, and what may be taken of it.
     """
 
-    def __init__(self, sources: list[ParameterSource], settings: PredictSettings, device: str) -> None:
-        self.sources, self.settings, self.device = sources, settings, device
+    def __init__(
+        self, sources: list[ParameterSource], settings: PredictSettings, memory: NetworkMemory
+    ) -> None:
+        self.sources, self.settings, self.memory = sources, settings, memory
         self._networks: dict[ParameterSource, AlphaFold] = {}
 
     @property
@@ -82,7 +91,10 @@ class Predictor:
             ParametersError: the file lacks a key, has a strange one, or a shape is wrong.
         """
         if source not in self._networks:
-            self._networks[source] = _build(source, self.device)
+            network = _build(source, self.settings, self.memory.device)
+            if not self._networks and logger.isEnabledFor(logging.DEBUG):
+                _tell_of_first_block(network)
+            self._networks[source] = network
         return self._networks[source]
 
     def run(
@@ -138,7 +150,7 @@ class Predictor:
         from features.sampling import SamplingSettings, sample_features
         from model.output.scores import scores_json
         from model.output.structure import Provenance, mmcif_text, pdb_text
-        from model.recycling import RecyclingSettings, predict
+        from model.recycling import RecyclingSettings
 
         start = time.perf_counter()
         settings = self.settings
@@ -154,11 +166,12 @@ class Predictor:
             seed=seed,
         )
         recycling = RecyclingSettings(settings.num_recycle, settings.recycle_early_stop_tolerance)
-        prediction: Prediction = predict(network, drawn, recycling, progress)
+        prediction = predict_within(self.memory, name, network, drawn, recycling, progress)
         provenance = Provenance(
             name=name,
             program=f"foldcli {VERSION}",
-            network=f"{tag.replace('_seed_', ', seed ')}, {prediction.num_recycles} recycles",
+            network=f"{source.label}, seed {seed:03d}, {prediction.num_recycles} recycles, "
+            f"{settings.precision}",
             warning=UNTRAINED if source.untrained else None,
         )
         extra = {"untrained": True, "warning": UNTRAINED} if source.untrained else None
@@ -220,7 +233,9 @@ def _finished(partial: Path, tag: str) -> ModelResult | None:
     return ModelResult(**json.loads(path.read_text())) if path.is_file() else None
 
 
-def _build(source: ParameterSource, device: str) -> "AlphaFold":
+def _build(source: ParameterSource, settings: PredictSettings, device: str) -> "AlphaFold":
+    import torch
+
     from model.alphafold import AlphaFold
     from model.config import model_config
     from model.parameters import load_npz, random_parameters
@@ -230,4 +245,19 @@ def _build(source: ParameterSource, device: str) -> "AlphaFold":
         arrays = random_parameters(config, seed=source.number)
     else:
         arrays = load_npz(source.file, config)
-    return AlphaFold.from_parameters(config, arrays, device=device)
+    if device != "cpu":
+        # Triton launches on the current device; not earlier, because the driver's start is waited for here
+        torch.cuda.set_device(device)
+    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[settings.precision]
+    return AlphaFold.from_parameters(config, arrays, device, dtype, settings.kernels)
+
+
+def _tell_of_first_block(network: "AlphaFold") -> None:
+    """Have the first block say when it is through, so that a slow start shows; the GPU is waited for once."""
+
+    def tell(block: object, inputs: object, outputs: "tuple[torch.Tensor, torch.Tensor]") -> None:
+        handle.remove()
+        outputs[1][0, 0, 0].item()
+        logger.debug("the first block was through %.1f s after the start", seconds_since_start())
+
+    handle = network.evoformer.extra_msa_stack[0].register_forward_hook(tell)

@@ -1,11 +1,16 @@
 """From command-line settings to the objects that do the work: threads, device, parameters."""
 
+import contextlib
 import os
 import warnings
 from dataclasses import fields
+from importlib.util import find_spec
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from foldcli.logs import logger
+from foldcli.network_memory import NetworkMemory
+from foldcli.options import parse_size
 from foldcli.parameters import UNTRAINED, find_parameters
 from foldcli.paths import cache_dir
 from foldcli.predictor import Predictor, PredictSettings
@@ -19,18 +24,39 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
     """The predictor for the options of `foldcli predict` and `fold`.
 
     Raises:
-        MissingError: parameters or the GPU asked for are not there.
+        MissingError: parameters, the GPU, its bf16 or the kernels asked for are not there.
     """
     # parameters are looked for before torch is imported, so that the common mistake is answered at once
     sources = find_parameters(settings["params"], settings["models"], settings["model_type"])
+    # before Triton is imported, which reads it then
+    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton"))
     import torch
 
     torch.set_num_threads(threads)
     device = choose_device(settings["device"])
+    memory = NetworkMemory(device, settings["max_memory"])
+    memory.limit()
+    settings = settings | {
+        "precision": choose_precision(settings["precision"], device),
+        "kernels": choose_kernels(settings["kernels"], device),
+    }
+    if device != "cpu":
+        # the driver takes its time, and parameters can be read beside it
+        Thread(target=_wake, args=(device,), daemon=True).start()
     if any(source.untrained for source in sources):
         logger.warning("%s", UNTRAINED)
     chosen = PredictSettings(**{field.name: settings[field.name] for field in fields(PredictSettings)})
-    return Predictor(sources, chosen, device)
+    return Predictor(sources, chosen, memory)
+
+
+def _wake(device: str) -> None:
+    """Have the GPU's libraries load what the network's first operations wait for."""
+    import torch
+
+    # what fails here fails again where it is missed, and is told there
+    with contextlib.suppress(RuntimeError):
+        x = torch.ones(16, 16, device=device)
+        x @ x
 
 
 def choose_device(asked: str) -> str:
@@ -53,7 +79,43 @@ def choose_device(asked: str) -> str:
             f"--device {asked}: torch finds no CUDA GPU",
             "Check the driver with nvidia-smi, or use --device cpu.",
         )
-    return asked
+    return "cuda:0" if asked == "cuda" else asked
+
+
+def choose_precision(asked: str | None, device: str) -> str:
+    """The precision for `--precision`: where none was asked for, bf16 on a GPU that has it, else fp32.
+
+    Raises:
+        MissingError: bf16 was asked for and the GPU has none.
+    """
+    if device == "cpu":
+        return asked or "fp32"
+    import torch
+
+    from msa.errors import MissingError
+
+    with torch.cuda.device(device):
+        there = torch.cuda.is_bf16_supported(including_emulation=False)
+    if asked == "bf16" and not there:
+        raise MissingError(
+            f"--precision bf16: {torch.cuda.get_device_name(device)} has no bfloat16", "Use --precision fp32."
+        )
+    return asked or ("bf16" if there else "fp32")
+
+
+def choose_kernels(asked: str, device: str) -> str:
+    """The kernels for `--kernels`: "auto" is fused on a GPU where Triton is there, else the reference.
+
+    Raises:
+        MissingError: fused kernels were asked for and there is no GPU or no Triton.
+    """
+    from msa.errors import MissingError
+
+    on_gpu, triton = device != "cpu", find_spec("triton") is not None
+    if asked == "fused" and not (on_gpu and triton):
+        remedy = "Install triton." if on_gpu else "Use --device cuda or --kernels reference."
+        raise MissingError(f"--kernels fused: there is no {'Triton' if on_gpu else 'GPU'}", remedy)
+    return ("fused" if on_gpu and triton else "reference") if asked == "auto" else asked
 
 
 def search_engine(device: str, share: float = 0.9) -> "Engine":
@@ -88,10 +150,9 @@ def most_gpu_bytes() -> int | None:
     text = os.environ.get("FOLDCLI_GPU_MEMORY", "")
     if not text:
         return None
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1] in units else (text, 1)
-    if not (number.isascii() and number.isdecimal() and int(number)):
+    size = parse_size(text)
+    if size is None:
         from msa.errors import InputError
 
         raise InputError(f"FOLDCLI_GPU_MEMORY is {text!r}: expected bytes such as 500000000, 500M or 2G")
-    return int(number) * unit
+    return size

@@ -9,7 +9,8 @@ from torch import nn
 
 from model.config import ModelConfig
 from model.embedders import ExtraMsaEmbedding, Features, InputEmbedding, Recycled, RecyclingEmbedding
-from model.evoformer import EvoformerBlock, Mask
+from model.evoformer import EvoformerBlock
+from model.graphs import Recorded
 from model.heads import aligned_error_edges, distogram_edges, make_heads
 from model.kernels import Kernels, select_kernels
 from model.layers import Linear
@@ -76,30 +77,29 @@ class Trunk(nn.Module):
         self.evoformer_iteration = nn.ModuleList(
             EvoformerBlock(config.evoformer, kernels) for _ in range(config.evoformer.blocks)
         )
+        self.extra_msa_blocks = Recorded(self.extra_msa_stack)
+        self.evoformer_blocks = Recorded(self.evoformer_iteration)
         self.single_activations = Linear(config.evoformer.msa.channels, config.structure.channels)
 
     def forward(self, features: Features, previous: Recycled) -> Representations:
         """One pass; see `AlphaFold.forward` for the features."""
-        seq_mask = features["seq_mask"].float()
-        pair_mask = _none_if_full(seq_mask[:, None] * seq_mask[None])
+        seq_mask, mask = features.get("seq_mask"), features.get("msa_mask")
+        pair_mask = None if seq_mask is None else seq_mask[:, None] * seq_mask[None]
         msa, pair = self.input_embedding(features)  # [S, N, C], [N, N, Z]
         sequences = msa.shape[0]
         msa, pair = self.recycling_embedding(msa, pair, features["aatype"], previous)
-        msa_mask = features["msa_mask"].float()
         templates = templates_of(features)
         if self.template_embedding is not None and self.template_rows is not None and templates is not None:
             pair += self.template_embedding(pair, templates, pair_mask)
             rows, rows_mask = self.template_rows(templates)  # [T, N, C], [T, N]
-            msa = torch.cat([msa, rows])
-            msa_mask = torch.cat([msa_mask, rows_mask])
+            mask = rows_mask.new_ones(msa.shape[:2]) if mask is None else mask
+            msa, mask = torch.cat([msa, rows]), torch.cat([mask, rows_mask])
         extra = self.extra_msa_embedding(features)  # [E, N, C'']
-        extra_mask = _none_if_full(features["extra_msa_mask"].float())
-        for block in self.extra_msa_stack:
-            extra, pair = block(extra, pair, extra_mask, pair_mask)
+        extra_mask = features.get("extra_msa_mask")
+        length = pair.shape[0]
+        extra, pair = self.extra_msa_blocks(length, extra, pair, extra_mask, pair_mask)
         del extra
-        mask = _none_if_full(msa_mask)
-        for block in self.evoformer_iteration:
-            msa, pair = block(msa, pair, mask, pair_mask)
+        msa, pair = self.evoformer_blocks(length, msa, pair, mask, pair_mask)
         return Representations(msa[:sequences], pair, self.single_activations(msa[0]))
 
 
@@ -110,18 +110,22 @@ class AlphaFold(nn.Module):
 
     Args:
         config: the network's shape.
-        kernels: implementation of the heavy operations; see `model.kernels.select_kernels`.
+        kernels: implementation of the heavy operations, or its name; see `model.kernels.select_kernels`.
         device: where the network will run.
     """
 
     def __init__(
-        self, config: ModelConfig, kernels: str = "reference", device: torch.device | str = "cpu"
+        self,
+        config: ModelConfig,
+        kernels: str | Kernels = "reference",
+        device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
-        chosen = select_kernels(kernels, device)
-        self.config = config
+        chosen = kernels if isinstance(kernels, Kernels) else select_kernels(kernels, device)
+        self.config, self.kernels = config, chosen
         self.evoformer = Trunk(config, chosen)
         self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, chosen)
+        self.folding = Recorded([self.structure_module])
         self.heads = make_heads(config, chosen)
 
     @classmethod
@@ -131,7 +135,7 @@ class AlphaFold(nn.Module):
         arrays: Mapping[str, np.ndarray],
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
-        kernels: str = "reference",
+        kernels: str | Kernels = "reference",
     ) -> "AlphaFold":
         """A network with these parameters.
 
@@ -152,11 +156,12 @@ class AlphaFold(nn.Module):
     def run_pass(self, features: Features, previous: Recycled) -> Pass:
         """Trunk and structure module; arguments as `forward`."""
         representations = self.evoformer(features, previous)
-        activations, positions, atom_mask = self.structure_module(
+        activations, positions, atom_mask = self.folding(
+            features["aatype"].shape[0],
             representations.single.float(),
-            representations.pair.float(),
+            representations.pair,
             features["aatype"],
-            _none_if_full(features["seq_mask"].float()),
+            features.get("seq_mask"),
         )
         return Pass(representations, activations, positions, atom_mask)
 
@@ -164,11 +169,12 @@ class AlphaFold(nn.Module):
         """One pass with all heads.
 
         Args:
-            features: those of one recycling iteration: target_feat [N, 22], msa_feat [S, N, 49], msa_mask
-                [S, N], aatype, residue_index and seq_mask [N], extra_msa, extra_has_deletion,
-                extra_deletion_value and extra_msa_mask [E, N], and for networks with templates, optionally,
-                template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in Å,
-                template_all_atom_masks [T, N, 37] and template_mask [T].
+            features: those of one recycling iteration, as `model.recycling.feature_tensors` makes them:
+                target_feat [N, 22], msa_feat [S, N, 49], aatype and residue_index [N], extra_msa,
+                extra_has_deletion and extra_deletion_value [E, N]; masks, each absent where all is real,
+                msa_mask [S, N], seq_mask [N] and extra_msa_mask [E, N]; and for networks with templates,
+                optionally, template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in Å,
+                template_all_atom_masks [T, N, 37] and, on the CPU, template_mask [T].
             previous: the pass before, or None for zeros.
 
         Returns:
@@ -204,7 +210,3 @@ class AlphaFold(nn.Module):
         """What the first pass starts from."""
         length = features["aatype"].shape[0]
         return Recycled.zeros(length, self.config, self.evoformer.single_activations.bias)
-
-
-def _none_if_full(mask: torch.Tensor) -> Mask:
-    return None if bool(mask.all()) else mask

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
+from cuda.fused.chunking import row_slices
 from model import residue_constants
 from model.config import ModelConfig
 from model.kernels import Kernels
@@ -16,11 +16,14 @@ from model.layers import LayerNorm, Linear, OneHotLinear
 TARGET_FEATURES = 22
 MSA_FEATURES = 49
 EXTRA_MSA_TYPES = 23  # 20 amino acids, unknown, gap, mask
+EXTRA_MSA_DELETIONS = ("extra_has_deletion", "extra_deletion_value")
 # residues further apart than this in sequence share a relative position
 MAX_RELATIVE_POSITION = 32
 # Å and number: bins of the previous pass's CB distances
 RECYCLED_BINS = (3.25, 20.75, 15)
 
+# Of one iteration. msa_mask, extra_msa_mask and seq_mask are absent where all is real, so that nobody has to
+# look; template_mask lies on the CPU, since it decides what is computed.
 Features = Mapping[str, torch.Tensor]
 
 
@@ -77,7 +80,7 @@ def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) ->
         [N, N, bins] float32.
     """
     lower = torch.linspace(first, last, bins, device=points.device).square()
-    upper = torch.cat([lower[1:], lower.new_tensor([1e8])])
+    upper = torch.cat([lower[1:], lower.new_full((1,), 1e8)])
     squared = (points[:, None] - points[None]).square().sum(dim=-1, keepdim=True)  # [N, N, 1]
     return ((squared > lower) & (squared < upper)).to(points.dtype)
 
@@ -138,8 +141,13 @@ class ExtraMsaEmbedding(nn.Module):
 
     def forward(self, features: Features) -> torch.Tensor:
         """[E, N, C] of E extra sequences."""
-        dtype = self.extra_msa_activations.bias.dtype
-        types = F.one_hot(features["extra_msa"].long(), EXTRA_MSA_TYPES).to(dtype)  # [E, N, 23]
-        deletions = [features["extra_has_deletion"], features["extra_deletion_value"]]
-        extra = torch.cat([types, *(x[..., None].to(dtype) for x in deletions)], dim=-1)  # [E, N, 25]
-        return self.extra_msa_activations(extra)
+        extra = features["extra_msa"]
+        bias = self.extra_msa_activations.bias
+        codes = torch.arange(EXTRA_MSA_TYPES, device=bias.device)
+        result = bias.new_empty(*extra.shape, bias.shape[0])
+        for rows in row_slices(extra, extra.shape[1] * 2 * (EXTRA_MSA_TYPES + 2)):
+            types = extra[rows, :, None] == codes  # [e, N, 23]
+            deletions = [features[name][rows, :, None] for name in EXTRA_MSA_DELETIONS]
+            inputs = torch.cat([x.to(bias.dtype) for x in (types, *deletions)], dim=-1)  # [e, N, 25]
+            result[rows] = self.extra_msa_activations(inputs)
+        return result

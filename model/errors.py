@@ -1,4 +1,4 @@
-"""What can be wrong with a network's parameters."""
+"""What can be wrong with a network's parameters, and the lack of memory."""
 
 import os
 
@@ -27,3 +27,7 @@ class ParametersMissing(Exception):
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason, self.remedy = reason, remedy
         super().__init__(f"{reason}\n{remedy}")
+
+
+class OutOfMemory(MemoryError):
+    """A target that does not fit into a device's memory; says what was asked for and what is free."""

@@ -1,6 +1,9 @@
 """The Evoformer and extra MSA stacks (Algorithms 6 to 19 of the supplement)."""
 
+from functools import cached_property
+
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from cuda.fused.outer_product_mean import OuterProductMeanWeights
@@ -13,20 +16,28 @@ from model.layers import Attention, LayerNorm, Linear, Transition, parameter
 Mask = torch.Tensor | None
 
 
-def pair_bias(pair: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Logits that attention takes from the pair representation.
-
-    Args:
-        pair: [N, N, C], normalised.
-        weights: [C, H].
-
-    Returns:
-        [H, N, N], contiguous.
-    """
-    return (pair.reshape(-1, pair.shape[-1]) @ weights).T.contiguous().unflatten(1, pair.shape[:2])
+# rows of 16 bytes: matrix products with fewer columns of bfloat16 take twice as long
+BIAS_COLUMNS = 8
 
 
-class MsaRowAttention(nn.Module):
+class PairBias(nn.Module):
+    """What has `feat_2d_weights` [C, H]: logits that attention takes from the pair representation."""
+
+    feat_2d_weights: nn.Parameter
+
+    def pair_bias(self, pair: torch.Tensor) -> torch.Tensor:
+        """pair [N, N, C], normalised, to [H, N, N]."""
+        flat = pair.view(-1, pair.shape[-1])  # [N*N, C]
+        return (self.bias_weights @ flat.T)[: self.feat_2d_weights.shape[1]].unflatten(1, pair.shape[:2])
+
+    @cached_property
+    def bias_weights(self) -> torch.Tensor:
+        """[H or more, C]: transposed, with rows of zeros."""
+        weights = self.feat_2d_weights.T
+        return F.pad(weights, (0, 0, 0, max(0, BIAS_COLUMNS - weights.shape[0])))
+
+
+class MsaRowAttention(PairBias):
     """Algorithm 7: gated self-attention along each MSA row, biased by the pair representation."""
 
     def __init__(self, msa: MsaConfig, pair: PairConfig, kernels: Kernels) -> None:
@@ -38,9 +49,9 @@ class MsaRowAttention(nn.Module):
         self.attention = Attention(msa.channels, msa.attention_heads, msa.attention_channels)
 
     def forward(self, msa: torch.Tensor, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """msa [S, N, C], pair [N, N, Z] and mask [S, N] to the update [S, N, C]."""
-        bias = pair_bias(self.feat_2d_norm(pair), self.feat_2d_weights)  # [H, N, N]
-        return self.kernels.attention(self.query_norm(msa), self.attention.weights(), mask, bias)
+        """Add the update to msa [S, N, C] in place, from pair [N, N, Z] and mask [S, N]; return msa."""
+        bias = self.pair_bias(self.feat_2d_norm(pair))  # [H, N, N]
+        return self.kernels.add_attention(msa, self.query_norm(msa), self.attention.operands, mask, bias)
 
 
 class MsaColumnAttention(nn.Module):
@@ -56,15 +67,16 @@ class MsaColumnAttention(nn.Module):
         )
 
     def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """msa [S, N, C] and mask [S, N] to the update [S, N, C]."""
+        """Add the update to msa [S, N, C] in place, from mask [S, N]; return msa."""
         columns = self.query_norm(msa).transpose(0, 1)  # [N, S, C]
-        weights = self.attention.weights()
+        weights = self.attention.operands
         if self.is_global:
             mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
-            update = self.kernels.global_attention(columns, weights, mask.T)
+            msa += self.kernels.global_attention(columns, weights, mask.T).transpose(0, 1)
         else:
-            update = self.kernels.attention(columns, weights, None if mask is None else mask.T)
-        return update.transpose(0, 1)
+            columns_mask = None if mask is None else mask.T
+            self.kernels.add_attention(msa.transpose(0, 1), columns, weights, columns_mask)
+        return msa
 
 
 class OuterProductMean(nn.Module):
@@ -79,10 +91,16 @@ class OuterProductMean(nn.Module):
         self.output_w = parameter(msa.outer_channels, msa.outer_channels, pair.channels)
         self.output_b = parameter(pair.channels)
 
-    def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """msa [S, N, C] and mask [S, N] to the update of the pair representation [N, N, Z]."""
+    def forward(self, pair: torch.Tensor, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """Add the update to pair [N, N, Z] in place, from msa [S, N, C] and mask [S, N]; return pair."""
+        mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
+        return self.kernels.add_outer_product_mean(pair, msa, self.operands, mask)
+
+    @cached_property
+    def operands(self) -> OuterProductMeanWeights:
+        """The parameters, as the operation takes them."""
         norm, left, right = self.layer_norm_input, self.left_projection, self.right_projection
-        weights = OuterProductMeanWeights(
+        return OuterProductMeanWeights(
             norm.scale,
             norm.offset,
             left.weights,
@@ -92,8 +110,6 @@ class OuterProductMean(nn.Module):
             self.output_w,
             self.output_b,
         )
-        mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
-        return self.kernels.outer_product_mean(msa, weights, mask)
 
 
 class TriangleMultiplication(nn.Module):
@@ -114,8 +130,13 @@ class TriangleMultiplication(nn.Module):
         self.gating_linear = Linear(channels, channels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """pair [N, N, C] and mask [N, N] to the update [N, N, C]."""
-        weights = TriangleMultiplicationWeights(
+        """Add the update to pair [N, N, C] in place, from mask [N, N]; return pair."""
+        return self.kernels.add_triangle_multiplication(pair, self.operands, mask, outgoing=self.outgoing)
+
+    @cached_property
+    def operands(self) -> TriangleMultiplicationWeights:
+        """The parameters, as the operation takes them."""
+        return TriangleMultiplicationWeights(
             norm_scale=self.layer_norm_input.scale,
             norm_offset=self.layer_norm_input.offset,
             left=self.left_projection.weights,
@@ -133,10 +154,9 @@ class TriangleMultiplication(nn.Module):
             gating=self.gating_linear.weights,
             gating_bias=self.gating_linear.bias,
         )
-        return self.kernels.triangle_multiplication(pair, weights, mask, outgoing=self.outgoing)
 
 
-class TriangleAttention(nn.Module):
+class TriangleAttention(PairBias):
     """Algorithms 13 (starting node) and 14 (ending node): triangle self-attention."""
 
     def __init__(self, config: PairConfig, kernels: Kernels, *, starting: bool) -> None:
@@ -148,13 +168,14 @@ class TriangleAttention(nn.Module):
         self.attention = Attention(config.channels, config.attention_heads, config.attention_channels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """pair [N, N, C] and mask [N, N] to the update [N, N, C]."""
-        normed = self.query_norm(pair)  # [N, N, C]
+        """Add the update to pair [N, N, C] in place, from mask [N, N]; return pair."""
+        rows, normed = pair, self.query_norm(pair)  # [N, N, C]
+        bias = self.pair_bias(normed)  # [H, N, N]
         if not self.starting:
-            normed, mask = normed.transpose(0, 1), None if mask is None else mask.T
-        bias = pair_bias(normed, self.feat_2d_weights)  # [H, N, N]
-        update = self.kernels.attention(normed, self.attention.weights(), mask, bias)
-        return update if self.starting else update.transpose(0, 1)
+            rows, normed, bias = rows.transpose(0, 1), normed.transpose(0, 1), bias.transpose(1, 2)
+            mask = None if mask is None else mask.T
+        self.kernels.add_attention(rows, normed, self.attention.operands, mask, bias)
+        return pair
 
 
 class EvoformerBlock(nn.Module):
@@ -189,13 +210,13 @@ class EvoformerBlock(nn.Module):
         Returns:
             The same two tensors.
         """
-        msa += self.msa_row_attention_with_pair_bias(msa, pair, msa_mask)
-        msa += self.get_submodule(self.column_attention_name)(msa, msa_mask)
+        self.msa_row_attention_with_pair_bias(msa, pair, msa_mask)
+        self.get_submodule(self.column_attention_name)(msa, msa_mask)
         self.msa_transition(msa)
-        pair += self.outer_product_mean(msa, msa_mask)
-        pair += self.triangle_multiplication_outgoing(pair, pair_mask)
-        pair += self.triangle_multiplication_incoming(pair, pair_mask)
-        pair += self.triangle_attention_starting_node(pair, pair_mask)
-        pair += self.triangle_attention_ending_node(pair, pair_mask)
+        self.outer_product_mean(pair, msa, msa_mask)
+        self.triangle_multiplication_outgoing(pair, pair_mask)
+        self.triangle_multiplication_incoming(pair, pair_mask)
+        self.triangle_attention_starting_node(pair, pair_mask)
+        self.triangle_attention_ending_node(pair, pair_mask)
         self.pair_transition(pair)
         return msa, pair

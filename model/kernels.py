@@ -15,31 +15,31 @@ class Kernels:
     """One implementation of each heavy operation; signatures are those of `cuda.fused`."""
 
     layer_norm: Callable[..., torch.Tensor]
-    attention: Callable[..., torch.Tensor]
+    add_attention: Callable[..., torch.Tensor]
     global_attention: Callable[..., torch.Tensor]
-    triangle_multiplication: Callable[..., torch.Tensor]
+    add_triangle_multiplication: Callable[..., torch.Tensor]
     add_transition: Callable[..., torch.Tensor]
-    outer_product_mean: Callable[..., torch.Tensor]
+    add_outer_product_mean: Callable[..., torch.Tensor]
 
 
 REFERENCE = Kernels(
     layer_norm=layer_norm.layer_norm,
-    attention=attention.attention,
+    add_attention=attention.add_attention,
     global_attention=attention.global_attention,
-    triangle_multiplication=triangle_multiplication.triangle_multiplication,
+    add_triangle_multiplication=triangle_multiplication.add_triangle_multiplication,
     add_transition=transition.add_transition,
-    outer_product_mean=outer_product_mean.outer_product_mean,
+    add_outer_product_mean=outer_product_mean.add_outer_product_mean,
 )
 
 # The operations that have a Triton kernel, and where; "fused" takes the reference for all others. Named and
 # not imported, because Triton comes with torch's CUDA wheels only.
 FUSED = {
     "layer_norm": "cuda.fused.layer_norm.kernel",
-    "attention": "cuda.fused.attention.kernel",
+    "add_attention": "cuda.fused.attention.kernel",
     "global_attention": "cuda.fused.attention.global_kernel",
-    "triangle_multiplication": "cuda.fused.triangle_multiplication.kernel",
+    "add_triangle_multiplication": "cuda.fused.triangle_multiplication.kernel",
     "add_transition": "cuda.fused.transition.kernel",
-    "outer_product_mean": "cuda.fused.outer_product_mean.kernel",
+    "add_outer_product_mean": "cuda.fused.outer_product_mean.kernel",
 }
 
 

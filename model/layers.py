@@ -2,8 +2,10 @@
 
 Parameters keep the names and shapes of DeepMind's files (a linear layer has `weights` [in, out]), so that a
 network's own state is the list of keys a parameter file must have; model/naming.py translates one to the
-other.
+other. What operations take of them is gathered once, on first use.
 """
+
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -75,7 +77,8 @@ class Attention(nn.Module):
         self.output_w = parameter(heads, width, channels)
         self.output_b = parameter(channels)
 
-    def weights(self) -> AttentionWeights:
+    @cached_property
+    def operands(self) -> AttentionWeights:
         """The parameters, as the operation takes them."""
         return AttentionWeights(
             self.query_w, self.key_w, self.value_w, self.gating_w, self.gating_b, self.output_w, self.output_b
@@ -94,8 +97,12 @@ class Transition(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Add the update to x [..., C] in place, and return x."""
+        return self.kernels.add_transition(x, self.operands)
+
+    @cached_property
+    def operands(self) -> TransitionWeights:
+        """The parameters, as the operation takes them."""
         norm, widen, narrow = self.input_layer_norm, self.transition1, self.transition2
-        weights = TransitionWeights(
+        return TransitionWeights(
             norm.scale, norm.offset, widen.weights, widen.bias, narrow.weights, narrow.bias
         )
-        return self.kernels.add_transition(x, weights)

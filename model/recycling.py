@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold import AlphaFold, Pass
 from model.confidence import aligned_error, plddt
@@ -57,28 +58,27 @@ class Prediction:
     tolerances: tuple[float, ...]
 
 
-def distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor) -> float:
+def distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> float:
     """Root mean square change of all CA distances, Å, as ColabFold defines its tolerance.
 
     Args:
         before, after: [N, 37, 3], Å.
-        mask: [N], residues that count.
+        mask: [N], 1 for residues that count, or None for all.
     """
+    weights = before.new_ones(before.shape[0]) if mask is None else mask
     points = (x[:, residue_constants.CA].double() for x in (before, after))
     old, new = (torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") for x in points)
-    squared = (old - new).square() * (mask[:, None] * mask[None])  # [N, N]
-    return float((squared.sum() / mask.sum().double().square() + 1e-8).sqrt())
+    squared = (old - new).square() * (weights[:, None] * weights[None])  # [N, N]
+    return float((squared.sum() / weights.sum().double().square() + 1e-8).sqrt())
 
 
+MASKS = frozenset({"seq_mask", "msa_mask", "extra_msa_mask"})
 USED = TEMPLATE_FEATURES | {
     "aatype",
     "residue_index",
-    "seq_mask",
     "target_feat",
     "msa_feat",
-    "msa_mask",
     "extra_msa",
-    "extra_msa_mask",
     "extra_has_deletion",
     "extra_deletion_value",
 }
@@ -89,16 +89,22 @@ def feature_tensors(
 ) -> dict[str, torch.Tensor]:
     """The features of one iteration that the network uses, as int64 and float32 tensors.
 
+    On their way to a GPU they wait for nothing, and the caller does not wait for them.
+
     Args:
         features: with a leading axis of iterations.
         iteration: 0-based.
         device: where the network runs.
     """
+    needed = [name for name in MASKS & features.keys() if not features[name][iteration].all()]
     tensors = {}
-    for name in USED & features.keys():
-        array = features[name][iteration]
-        wide = np.int64 if array.dtype.kind in "iu" else np.float32
-        tensors[name] = torch.from_numpy(np.ascontiguousarray(array, wide)).to(device)
+    for name in (*needed, *(USED & features.keys())):
+        tensor = torch.from_numpy(np.ascontiguousarray(features[name][iteration]))
+        wide = torch.float32 if tensor.is_floating_point() else torch.int64
+        if device.type == "cpu" or name == "template_mask":
+            tensors[name] = tensor.to(wide)
+        else:
+            tensors[name] = tensor.pin_memory().to(device, non_blocking=True).to(wide)
     return tensors
 
 
@@ -107,6 +113,7 @@ def predict(
     features: Mapping[str, np.ndarray],
     settings: RecyclingSettings | None = None,
     progress: Progress | None = None,
+    chunk_elements: int | None = None,
 ) -> Prediction:
     """Predict a structure.
 
@@ -116,6 +123,7 @@ def predict(
             num_recycles + 1 long.
         settings: how long to recycle; default three recycles.
         progress: called after each pass.
+        chunk_elements: as a `model.memory_plan.MemoryPlan` has them, or None for those usual on the device.
 
     Raises:
         ValueError: there are features for fewer iterations than asked for.
@@ -125,40 +133,42 @@ def predict(
     if features["aatype"].shape[0] < passes:
         raise ValueError(f"{passes} passes need as many draws of features, not {features['aatype'].shape[0]}")
     device = network.evoformer.single_activations.bias.device
-    with torch.inference_mode():
-        tolerances: list[float] = []
+    tolerances: list[float] = []
+    with torch.inference_mode(), chunk_budget(chunk_elements):
         current = feature_tensors(features, 0, device)
-        done = network.run_pass(current, network.first_recycled(current))
-        _report(progress, 1, passes)
-        for iteration in range(1, passes):
+        mask = current.get("seq_mask")
+        previous = network.first_recycled(current)
+        iteration = 0
+        while True:
+            done = network.run_pass(current, previous)
+            last = iteration + 1 == passes
+            if not last:
+                # before the pass is waited for, so that they are there when it ends
+                current = feature_tensors(features, iteration + 1, device)
+            # the one thing in a pass that the CPU waits for; the first pass has nothing to be compared with
+            change = distance_change(previous.positions, done.positions, mask)
+            if iteration:
+                tolerances.append(change)
+            if progress is not None:
+                progress(iteration + 1, passes)
+            if last or (tolerances and tolerances[-1] < settings.early_stop_tolerance):
+                return _prediction(network, features, done, tuple(tolerances))
             previous = done.recycled()
             del done  # its MSA representation need not outlive the next pass
-            current = feature_tensors(features, iteration, device)
-            done = network.run_pass(current, previous)
-            _report(progress, iteration + 1, passes)
-            tolerances.append(distance_change(previous.positions, done.positions, current["seq_mask"]))
-            if tolerances[-1] < settings.early_stop_tolerance:
-                break
-        return _prediction(network, current, done, tuple(tolerances))
-
-
-def _report(progress: Progress | None, done: int, total: int) -> None:
-    if progress is not None:
-        progress(done, total)
+            iteration += 1
 
 
 def _prediction(
-    network: AlphaFold, features: Mapping[str, torch.Tensor], done: Pass, tolerances: tuple[float, ...]
+    network: AlphaFold, features: Mapping[str, np.ndarray], done: Pass, tolerances: tuple[float, ...]
 ) -> Prediction:
     error = None
     if network.config.predicted_aligned_error:
-        head = network.heads["predicted_aligned_error_head"]
-        error = aligned_error(head(done.representations.pair.float()))
+        error = aligned_error(done.representations.pair, network.heads["predicted_aligned_error_head"])
     return Prediction(
-        aatype=features["aatype"].cpu().numpy(),
-        residue_index=features["residue_index"].cpu().numpy(),
-        atom_positions=done.positions.float().cpu().numpy(),
-        atom_mask=done.atom_mask.float().cpu().numpy(),
+        aatype=features["aatype"][0].astype(np.int64),
+        residue_index=features["residue_index"][0].astype(np.int64),
+        atom_positions=done.positions.cpu().numpy(),
+        atom_mask=done.atom_mask.cpu().numpy(),
         plddt=plddt(network.heads["predicted_lddt_head"](done.structure_activations)),
         ptm=None if error is None else error.ptm,
         pae=None if error is None else error.pae,

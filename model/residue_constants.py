@@ -136,14 +136,14 @@ def chi_pi_periodic() -> np.ndarray:
 
 
 @cache
-def default_frames() -> tuple[np.ndarray, np.ndarray]:
+def default_frames() -> np.ndarray:
     """Each rigid group's frame at torsion 0 in its parent group.
 
     The parent is the backbone, except that chi2 to chi4 hang on the chi before. Groups that a residue type
     lacks have zeros, as in DeepMind's tables.
 
     Returns:
-        rotations [21, 8, 3, 3] and translations [21, 8, 3], float32, Å.
+        [21, 8, 3, 4] float32: rotations, and translations in Å as the last column.
     """
     rotations = np.zeros((21, 8, 3, 3))
     rotations[:, :2] = np.eye(3)
@@ -163,7 +163,7 @@ def default_frames() -> tuple[np.ndarray, np.ndarray]:
         for group, (x, y, origin) in axes.items():
             rotations[code, group] = _frame(x, y)
             translations[code, group] = origin
-    return rotations.astype(np.float32), translations.astype(np.float32)
+    return np.concatenate([rotations, translations[..., None]], axis=-1).astype(np.float32)
 
 
 def _frame(x: np.ndarray, y: np.ndarray) -> np.ndarray:

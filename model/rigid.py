@@ -5,7 +5,10 @@ Everything is elementwise over leading axes, in the dtype of its inputs; the str
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+
+from model.tables import on_device
 
 
 def rotate(rotation: torch.Tensor, point: torch.Tensor) -> torch.Tensor:
@@ -56,13 +59,9 @@ class Rigid:
 
 def rotation_from_quaternion(quaternion: torch.Tensor) -> torch.Tensor:
     """Rotations [..., 3, 3] of unit quaternions [..., 4], real part first."""
-    a, b, c, d = quaternion.unbind(dim=-1)
-    rows = [
-        [a * a + b * b - c * c - d * d, 2 * (b * c - a * d), 2 * (b * d + a * c)],
-        [2 * (b * c + a * d), a * a - b * b + c * c - d * d, 2 * (c * d - a * b)],
-        [2 * (b * d - a * c), 2 * (c * d + a * b), a * a - b * b - c * c + d * d],
-    ]
-    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+    products = (quaternion[..., :, None] * quaternion[..., None, :]).flatten(-2)  # [..., 16]
+    table = on_device(_rotation_table, quaternion.device).to(quaternion.dtype)
+    return (products @ table).unflatten(-1, (3, 3))
 
 
 def update_quaternion(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
@@ -75,19 +74,42 @@ def update_quaternion(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.T
     Returns:
         [..., 4], unit.
     """
-    a1, b1, c1, d1 = quaternion.unbind(dim=-1)
-    b2, c2, d2 = vector.unbind(dim=-1)
-    product = torch.stack(
-        [
-            -b1 * b2 - c1 * c2 - d1 * d2,
-            a1 * b2 + c1 * d2 - d1 * c2,
-            a1 * c2 - b1 * d2 + d1 * b2,
-            a1 * d2 + b1 * c2 - c1 * b2,
-        ],
-        dim=-1,
-    )
-    updated = quaternion + product
+    products = (quaternion[..., :, None] * vector[..., None, :]).flatten(-2)  # [..., 12]
+    table = on_device(_turn_table, quaternion.device).to(quaternion.dtype)
+    updated = quaternion + products @ table
     return updated / torch.linalg.vector_norm(updated, dim=-1, keepdim=True)
+
+
+# Few large launches instead of many small ones: what is linear in products of two quaternions is one product
+# with a table of 0, ±1 and ±2.
+def _rotation_table() -> np.ndarray:
+    """[16, 9] float32: entries of a rotation by products of a quaternion's parts."""
+    table = np.zeros((4, 4, 3, 3), np.float32)
+    a, axes = 0, (1, 2, 3)
+    for i, own in enumerate(axes):
+        table[a, a, i, i] = 1
+        for other in axes:
+            table[other, other, i, i] = 1 if other == own else -1
+        for j in range(3):
+            if i != j:
+                # the sign of the rest (i, j, k): R_ij = 2 (q_i q_j ∓ a q_k)
+                k = 3 - i - j
+                table[axes[i], axes[j], i, j] = 2
+                table[a, axes[k], i, j] = -2 if (j - i) % 3 == 1 else 2
+    return table.reshape(16, 9)
+
+
+def _turn_table() -> np.ndarray:
+    """[12, 4] float32: the quaternion product with (0, b, c, d) by products of parts."""
+    table = np.zeros((4, 3, 4), np.float32)
+    for i in range(3):
+        table[0, i, i + 1] = 1
+        table[i + 1, i, 0] = -1
+        # i j = k for (i, j, k) in cyclic order, and j i = -k
+        following, last = (i + 1) % 3, (i + 2) % 3
+        table[following + 1, i, last + 1] = -1
+        table[last + 1, i, following + 1] = 1
+    return table.reshape(12, 4)
 
 
 def frame_from_points(on_negative_x: torch.Tensor, origin: torch.Tensor, in_xy: torch.Tensor) -> Rigid:

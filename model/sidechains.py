@@ -1,14 +1,11 @@
 """From torsion angles to atoms: frames of the rigid groups and idealised atom positions (Algorithm 24)."""
 
 import torch
+import torch.nn.functional as F
 
 from model import residue_constants
 from model.rigid import Rigid
-
-
-def _table(values: object, aatype: torch.Tensor) -> torch.Tensor:
-    """Rows of a table by residue type."""
-    return torch.as_tensor(values, device=aatype.device)[aatype]
+from model.tables import by_residue
 
 
 def group_frames(aatype: torch.Tensor, backbone: Rigid, sin_cos: torch.Tensor) -> Rigid:
@@ -22,11 +19,10 @@ def group_frames(aatype: torch.Tensor, backbone: Rigid, sin_cos: torch.Tensor) -
     Returns:
         Frames of shape [N, 8], local to global: backbone, pre-omega, phi, psi, chi1 to chi4.
     """
-    rotations, translations = residue_constants.default_frames()
-    default = Rigid(_table(rotations, aatype), _table(translations, aatype))  # [N, 8]
+    default_frames = by_residue(residue_constants.default_frames, aatype)  # [N, 8, 3, 4]
+    default = Rigid(default_frames[..., :3], default_frames[..., 3])  # [N, 8]
     # the backbone group has no torsion: angle 0
-    unturned = sin_cos.new_tensor([0.0, 1.0]).expand(sin_cos.shape[0], 1, 2)
-    sine, cosine = torch.cat([unturned, sin_cos], dim=1).unbind(dim=-1)  # each [N, 8]
+    sine, cosine = (F.pad(x, (1, 0), value=v) for x, v in zip(sin_cos.unbind(-1), (0.0, 1.0), strict=True))
     turn = sin_cos.new_zeros(*sine.shape, 3, 3)  # rotation about x
     turn[..., 0, 0] = 1.0
     turn[..., 1, 1] = turn[..., 2, 2] = cosine
@@ -53,10 +49,10 @@ def atom14_positions(aatype: torch.Tensor, frames: Rigid) -> torch.Tensor:
     Returns:
         [N, 14, 3], Å; zero in empty slots.
     """
-    groups = _table(residue_constants.atom14_rigid_group(), aatype)  # [N, 14]
+    groups = by_residue(residue_constants.atom14_rigid_group, aatype)  # [N, 14]
     residues = torch.arange(aatype.shape[0], device=aatype.device)[:, None]
-    positions = frames[residues, groups].apply(_table(residue_constants.atom14_positions(), aatype))
-    return positions * _table(residue_constants.atom14_mask(), aatype)[..., None]
+    positions = frames[residues, groups].apply(by_residue(residue_constants.atom14_positions, aatype))
+    return positions * by_residue(residue_constants.atom14_mask, aatype)[..., None]
 
 
 def atom37_positions(aatype: torch.Tensor, atom14: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,7 +65,7 @@ def atom37_positions(aatype: torch.Tensor, atom14: torch.Tensor) -> tuple[torch.
     Returns:
         positions [N, 37, 3], zero for absent atoms, and mask [N, 37].
     """
-    slots = _table(residue_constants.atom37_to_atom14(), aatype)  # [N, 37]
-    mask = _table(residue_constants.atom37_mask(), aatype)  # [N, 37]
+    slots = by_residue(residue_constants.atom37_to_atom14, aatype)  # [N, 37]
+    mask = by_residue(residue_constants.atom37_mask, aatype)  # [N, 37]
     positions = torch.gather(atom14, 1, slots[..., None].expand(-1, -1, 3))
     return positions * mask[..., None], mask

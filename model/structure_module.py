@@ -30,17 +30,23 @@ class Backbone:
     @classmethod
     def identity(cls, length: int, device: torch.device) -> "Backbone":
         """All residues at the origin, unturned."""
-        quaternion = torch.tensor([1.0, 0.0, 0.0, 0.0], device=device).repeat(length, 1)
+        quaternion = torch.zeros(length, 4, device=device)
+        quaternion[:, 0] = 1.0
         return cls(quaternion, torch.zeros(length, 3, device=device))
 
     def rigid(self, scale: float = 1.0) -> Rigid:
         """The frames, translations multiplied by `scale`."""
         return Rigid(rotation_from_quaternion(self.quaternion), self.translation * scale)
 
-    def updated(self, update: torch.Tensor) -> "Backbone":
-        """Compose with local updates [N, 6]: a quaternion's vector part, a translation (Algorithm 23)."""
+    def updated(self, update: torch.Tensor, frames: Rigid) -> "Backbone":
+        """Compose with local updates [N, 6]: a quaternion's vector part, a translation (Algorithm 23).
+
+        Args:
+            update: [N, 6].
+            frames: those of `rigid`, which the caller has.
+        """
         turn, shift = update.split(3, dim=-1)
-        return Backbone(update_quaternion(self.quaternion, turn), self.rigid().apply(shift))
+        return Backbone(update_quaternion(self.quaternion, turn), frames.apply(shift))
 
 
 @dataclass(frozen=True)
@@ -48,15 +54,11 @@ class Structure:
     """What one iteration places.
 
     Args:
-        activations: [N, C], the single representation.
-        backbone: frames in units of `position_scale`.
         sin_cos: [N, 7, 2], torsion angles.
         unnormalised_sin_cos: [N, 7, 2], before they were made unit vectors.
         frames: of shape [N, 8], Å.
     """
 
-    activations: torch.Tensor
-    backbone: Backbone
     sin_cos: torch.Tensor
     unnormalised_sin_cos: torch.Tensor
     frames: Rigid
@@ -79,14 +81,25 @@ class InvariantPointAttention(nn.Module):
         outputs = heads * (width + 4 * config.value_points + pair_channels)
         self.output_projection = Linear(outputs, config.channels)
 
+    def pair_logits(self, pair: torch.Tensor) -> torch.Tensor:
+        """What the normalised pair representation [N, N, Z] adds to every iteration's logits, [H, N, N]."""
+        return 3.0**-0.5 * self.attention_2d(pair).permute(2, 0, 1).contiguous()
+
     def forward(
-        self, single: torch.Tensor, pair: torch.Tensor, frames: Rigid, mask: Mask, budget: int | None = None
+        self,
+        single: torch.Tensor,
+        pair: torch.Tensor,
+        pair_logits: torch.Tensor,
+        frames: Rigid,
+        mask: Mask,
+        budget: int | None = None,
     ) -> torch.Tensor:
         """Update of the single representation.
 
         Args:
             single: [N, C].
             pair: [N, N, Z], normalised.
+            pair_logits: [H, N, N], see `pair_logits`.
             frames: of shape [N].
             mask: [N], or None for all ones.
             budget: elements of intermediates alive at once; the result does not depend on it.
@@ -109,11 +122,11 @@ class InvariantPointAttention(nn.Module):
         value_points = value_points.permute(1, 0, 2, 3).flatten(2)  # [H, N, P*3]
 
         scalars, points, pairs = [], [], []
-        for rows in row_slices(single, length * heads * (3 * config.query_points + 4), budget):
+        for rows in row_slices(single, 2 * length * heads * (3 * config.query_points + 4), budget):
             logits = scalar_weight * (query[rows].transpose(0, 1) @ key)  # [H, n, N]
             squared = (query_points[rows, None] - key_points[None]).square().sum(dim=(-1, -2))  # [n, N, H]
             logits -= 0.5 * (point_weight * squared).permute(2, 0, 1)
-            logits += 3.0**-0.5 * self.attention_2d(pair[rows]).permute(2, 0, 1)
+            logits += pair_logits[:, rows]
             if mask is not None:
                 logits -= 1e5 * (1.0 - mask[rows, None] * mask)
             weights = torch.softmax(logits, dim=-1)  # [H, n, N]
@@ -173,22 +186,27 @@ class FoldIteration(nn.Module):
     def forward(
         self,
         single: torch.Tensor,
-        initial: torch.Tensor,
         pair: torch.Tensor,
+        pair_logits: torch.Tensor,
         backbone: Backbone,
-        aatype: torch.Tensor,
         mask: Mask,
-    ) -> Structure:
-        """single and initial [N, C], pair [N, N, Z], aatype [N] and mask [N] to the moved residues."""
-        single = single + self.invariant_point_attention(single, pair, backbone.rigid(), mask)
+    ) -> tuple[torch.Tensor, Backbone]:
+        """single [N, C], pair [N, N, Z], pair_logits [H, N, N] and mask [N] to single and backbone, moved."""
+        frames = backbone.rigid()
+        single = single + self.invariant_point_attention(single, pair, pair_logits, frames, mask)
         single = self.attention_layer_norm(single)
         wide = torch.relu(self.transition_1(torch.relu(self.transition(single))))
         single = self.transition_layer_norm(single + self.transition_2(wide))
-        backbone = backbone.updated(self.affine_update(single))
+        return single, backbone.updated(self.affine_update(single), frames)
+
+    def place(
+        self, single: torch.Tensor, initial: torch.Tensor, backbone: Backbone, aatype: torch.Tensor
+    ) -> Structure:
+        """Side chains on a backbone: single and initial [N, C] and aatype [N] to angles and frames."""
         raw = self.rigid_sidechain(single, initial)
         sin_cos = raw / torch.sqrt(raw.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
         frames = group_frames(aatype, backbone.rigid(self.config.position_scale), sin_cos)
-        return Structure(single, backbone, sin_cos, raw, frames)
+        return Structure(sin_cos, raw, frames)
 
 
 class StructureModule(nn.Module):
@@ -208,8 +226,8 @@ class StructureModule(nn.Module):
         """Fold.
 
         Args:
-            single: [N, C].
-            pair: [N, N, Z].
+            single: [N, C], float32.
+            pair: [N, N, Z], of any dtype.
             aatype: [N], residue codes.
             mask: [N], or None for all ones.
 
@@ -218,10 +236,15 @@ class StructureModule(nn.Module):
         """
         initial = self.single_layer_norm(single)  # [N, C]
         single = self.initial_projection(initial)
-        pair = self.pair_layer_norm(pair)  # [N, N, Z]
+        normed = torch.empty_like(pair, dtype=single.dtype)  # [N, N, Z]
+        # float32 beside a trunk in bfloat16
+        for rows in row_slices(pair, 4 * pair[0].numel()):
+            normed[rows] = self.pair_layer_norm(pair[rows].float())
+        pair_logits = self.fold_iteration.invariant_point_attention.pair_logits(normed)  # [H, N, N]
         backbone = Backbone.identity(single.shape[0], single.device)
         for _ in range(self.config.iterations):
-            structure = self.fold_iteration(single, initial, pair, backbone, aatype, mask)
-            single, backbone = structure.activations, structure.backbone
+            single, backbone = self.fold_iteration(single, normed, pair_logits, backbone, mask)
+        # earlier iterations' side chains are for training alone
+        structure = self.fold_iteration.place(single, initial, backbone, aatype)
         positions, atom_mask = atom37_positions(aatype, atom14_positions(aatype, structure.frames))
         return single, positions, atom_mask

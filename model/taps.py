@@ -10,7 +10,7 @@ from torch import nn
 from model.alphafold import AlphaFold
 from model.rigid import Rigid
 from model.sidechains import atom14_positions
-from model.structure_module import Structure
+from model.structure_module import Backbone, Structure, StructureModule
 
 # output of one module each; template rows and the template embedding only exist in networks with templates
 OUTPUTS = {
@@ -38,7 +38,7 @@ def recorded(network: AlphaFold) -> Iterator[dict[str, torch.Tensor]]:
     Activations are copied, since later steps change them in place.
     """
     taps: dict[str, torch.Tensor] = {}
-    folds: list[tuple[Structure, torch.Tensor]] = []
+    folds: list[tuple[torch.Tensor, Backbone]] = []
     handles = []
     modules = dict(network.named_modules())
 
@@ -60,11 +60,14 @@ def recorded(network: AlphaFold) -> Iterator[dict[str, torch.Tensor]]:
 
         return hook
 
-    def fold(module: nn.Module, arguments: Any, result: Structure) -> None:
-        folds.append((result, arguments[4]))
+    def fold(module: nn.Module, arguments: Any, result: tuple[torch.Tensor, Backbone]) -> None:
+        folds.append(result)
 
-    def finish(module: nn.Module, arguments: Any, result: Any) -> None:
-        taps.update(_structure_taps(folds))
+    def finish(module: StructureModule, arguments: Any, result: Any) -> None:
+        single, _, aatype, _ = arguments
+        initial = module.single_layer_norm(single)
+        structures = [module.fold_iteration.place(act, initial, frames, aatype) for act, frames in folds]
+        taps.update(_structure_taps(folds, structures, aatype))
         folds.clear()
 
     for name, path in OUTPUTS.items():
@@ -84,14 +87,13 @@ def recorded(network: AlphaFold) -> Iterator[dict[str, torch.Tensor]]:
             handle.remove()
 
 
-def _structure_taps(folds: list[tuple[Structure, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def _structure_taps(
+    folds: list[tuple[torch.Tensor, Backbone]], structures: list[Structure], aatype: torch.Tensor
+) -> dict[str, torch.Tensor]:
     """Of each iteration: backbone, torsion angles, frames and atoms, stacked."""
-    structures = [structure for structure, _ in folds]
     taps = {
-        "act": structures[-1].activations,
-        "affine": torch.stack(
-            [torch.cat([s.backbone.quaternion, s.backbone.translation], dim=-1) for s in structures]
-        ),
+        "act": folds[-1][0],
+        "affine": torch.stack([torch.cat([b.quaternion, b.translation], dim=-1) for _, b in folds]),
         "sc/angles_sin_cos": torch.stack([s.sin_cos for s in structures]),
         "sc/unnormalized_angles_sin_cos": torch.stack([s.unnormalised_sin_cos for s in structures]),
     }
@@ -99,7 +101,7 @@ def _structure_taps(folds: list[tuple[Structure, torch.Tensor]]) -> dict[str, to
         torch.stack([s.frames.rotation for s in structures]),
         torch.stack([s.frames.translation for s in structures]),
     )
-    atoms = torch.stack([atom14_positions(aatype, s.frames) for s, aatype in folds])
+    atoms = torch.stack([atom14_positions(aatype, s.frames) for s in structures])
     for i, row in enumerate("xyz"):
         taps[f"sc/atom_pos/{row}"] = atoms[..., i]
         taps[f"sc/frames/trans/{row}"] = frames.translation[..., i]

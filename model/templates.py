@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -15,6 +16,7 @@ from model.evoformer import Mask, TriangleAttention, TriangleMultiplication
 from model.kernels import Kernels
 from model.layers import LayerNorm, Linear, Transition, parameter
 from model.rigid import frame_from_points
+from model.tables import by_residue, on_device
 
 # Å and number: bins of the CB distances in a template
 TEMPLATE_BINS = (3.25, 50.75, 39)
@@ -49,10 +51,10 @@ class TemplatePairBlock(nn.Module):
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Update pair [N, N, C] in place."""
-        pair += self.triangle_attention_starting_node(pair, mask)
-        pair += self.triangle_attention_ending_node(pair, mask)
-        pair += self.triangle_multiplication_outgoing(pair, mask)
-        pair += self.triangle_multiplication_incoming(pair, mask)
+        self.triangle_attention_starting_node(pair, mask)
+        self.triangle_attention_ending_node(pair, mask)
+        self.triangle_multiplication_outgoing(pair, mask)
+        self.triangle_multiplication_incoming(pair, mask)
         self.pair_transition(pair)
         return pair
 
@@ -178,6 +180,12 @@ class TemplateRows(nn.Module):
         return self.template_projection(torch.relu(rows)), torsions["mask"][..., PSI]
 
 
+def _backbone_torsions() -> np.ndarray:
+    """[3, 4]: the atoms of pre-omega, phi and psi, those of the previous residue numbered from 37."""
+    n, ca, c, o = residue_constants.N, residue_constants.CA, residue_constants.C, residue_constants.OXYGEN
+    return np.array([[37 + ca, 37 + c, n, ca], [37 + c, n, ca, c], [n, ca, c, o]])
+
+
 def torsion_angles(
     aatype: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
 ) -> Mapping[str, torch.Tensor]:
@@ -193,28 +201,22 @@ def torsion_angles(
         mask [T, N, 7], 1 where all four atoms are there. Angles without atoms hold rounding noise.
     """
     aatype = aatype.clip(max=residue_constants.UNKNOWN)
-
-    def table(values: object) -> torch.Tensor:
-        return torch.as_tensor(values, device=aatype.device)[aatype]
-
-    n, ca, c, o = residue_constants.N, residue_constants.CA, residue_constants.C, residue_constants.OXYGEN
     # previous residue's atoms are numbered after this one's
     both = torch.cat([positions, F.pad(positions, (0, 0, 0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74, 3]
     both_mask = torch.cat([mask, F.pad(mask, (0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74]
-    backbone = torch.tensor(
-        [[37 + ca, 37 + c, n, ca], [37 + c, n, ca, c], [n, ca, c, o]], device=aatype.device
-    )
-    chi = table(residue_constants.chi_atoms())  # [T, N, 4, 4]
+    backbone = on_device(_backbone_torsions, aatype.device)
+    chi = by_residue(residue_constants.chi_atoms, aatype)  # [T, N, 4, 4]
     atoms = torch.cat([backbone.expand(*chi.shape[:2], -1, -1), chi], dim=2).flatten(2)  # [T, N, 28]
     points = torch.gather(both, 2, atoms[..., None].expand(-1, -1, -1, 3)).unflatten(2, (7, 4))
     exists = torch.gather(both_mask, 2, atoms).unflatten(2, (7, 4)).prod(dim=-1)  # [T, N, 7]
-    exists = exists * F.pad(table(residue_constants.chi_mask()), (3, 0), value=1.0)
+    exists = exists * F.pad(by_residue(residue_constants.chi_mask, aatype), (3, 0), value=1.0)
 
     first, second, third, fourth = points.unbind(dim=-2)  # each [T, N, 7, 3]
     _, cosine, sine = frame_from_points(second, third, first).invert_apply(fourth).unbind(dim=-1)
     sin_cos = torch.stack([sine, cosine], dim=-1)  # [T, N, 7, 2]
     sin_cos = sin_cos / torch.sqrt(sin_cos.square().sum(dim=-1, keepdim=True) + 1e-8)
     # psi is defined by the oxygen, which lies opposite the next nitrogen
-    sin_cos = sin_cos * sin_cos.new_tensor([1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0])[:, None]
-    turned = F.pad(1.0 - 2.0 * table(residue_constants.chi_pi_periodic()), (3, 0), value=1.0)  # [T, N, 7]
+    sin_cos[..., PSI, :].neg_()
+    periodic = by_residue(residue_constants.chi_pi_periodic, aatype)
+    turned = F.pad(1.0 - 2.0 * periodic, (3, 0), value=1.0)  # [T, N, 7]
     return {"sin_cos": sin_cos, "alternative_sin_cos": sin_cos * turned[..., None], "mask": exists}

@@ -46,6 +46,8 @@ def command(
     Finished targets are skipped; an interrupted run continues where it was. One target's failure does not
     stop the others: exit code 5, and OUT/failures.jsonl names them.
     """
+    from dataclasses import asdict
+
     from foldcli import done
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
@@ -74,7 +76,7 @@ def command(
     parameters = check_parameters(predictor.sources)
 
     def fold(name: str, query: FastaRecord) -> None:
-        identity = step.identity(query) | {"parameters": parameters, "predict": predictor.settings}
+        identity = step.identity(query) | {"parameters": parameters, "predict": asdict(predictor.settings)}
         key = fingerprint(identity)
         target = TargetRun.begin(name, out)
         if not overwrite and done.is_done(target.folder, name, key):

@@ -35,6 +35,8 @@ def command(
     feature cache (.safetensors), or a folder of alignments. The outputs are those of `foldcli fold`, but for
     the search's.
     """
+    from dataclasses import asdict
+
     from foldcli import done
     from foldcli.failures import Failures
     from foldcli.fingerprint import file_sha256, fingerprint
@@ -63,7 +65,7 @@ def command(
     def predict(name: str, path: str) -> None:
         # standard input can be read only once, and is never taken for a finished target's
         content = None if path == "-" else file_sha256(Path(path))
-        identity = {"input": content, "parameters": parameters, "predict": predictor.settings}
+        identity = {"input": content, "parameters": parameters, "predict": asdict(predictor.settings)}
         key = fingerprint(identity)
         target = TargetRun.begin(name, out)
         if content and not overwrite and done.is_done(target.folder, name, key):

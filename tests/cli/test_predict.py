@@ -57,6 +57,29 @@ def test_one_alignment_by_any_way_gives_one_prediction(environment: dict[str, st
     assert all(scores_of(out / name) == first for name in names)
 
 
+def test_precision_and_kernels_are_settings(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "t.a3m").write_text(A3M)
+    scores = []
+    for precision in ("fp32", "bf16"):
+        arguments = [tmp_path / "t.a3m", *QUICK, "--device", "cpu", "--precision", precision, "-v"]
+        arguments += ["-o", tmp_path / "out"]
+        result = foldcli("predict", *arguments, env=environment)
+        assert result.returncode == 0, result.stderr
+        assert "already done" not in result.stderr and "the first block was through" in result.stderr
+        done = json.loads((tmp_path / "out/t/t.done.json").read_text())
+        assert done["settings"]["predict"]["precision"] == precision
+        assert done["settings"]["predict"]["kernels"] == "reference"
+        assert done["facts"]["device"] == "cpu"
+        (pdb,) = (tmp_path / "out" / "t").glob("*.pdb")
+        assert f"recycles, {precision}" in pdb.read_text()
+        scores.append(scores_of(tmp_path / "out/t"))
+        # another bound on memory gives the same numbers
+        repeated = foldcli("predict", *arguments, "--max-memory", "1G", env=environment)
+        assert "already done" in repeated.stderr
+    assert scores[0] != scores[1]
+    assert np.allclose(scores[0]["plddt"], scores[1]["plddt"], atol=1.0)
+
+
 def test_the_seed_decides_the_draws(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "t.a3m").write_text(A3M)
     seeds = ["--random-seed", "7", "--num-seeds", "2"]

@@ -29,7 +29,7 @@ def test_each_pass_takes_its_own_features_and_the_pass_before(tiny: AlphaFold, m
             positions.append(done.positions)
     assert np.array_equal(prediction.atom_positions, positions[-1].numpy())
     for tolerance, before, after in zip(prediction.tolerances, positions[1:], positions[2:], strict=False):
-        assert tolerance == pytest.approx(distance_change(before, after, torch.ones(9)))
+        assert tolerance == pytest.approx(distance_change(before, after, None))
 
 
 def test_stops_when_the_structure_has_settled(tiny: AlphaFold, make_features: Any) -> None:
@@ -123,7 +123,7 @@ def test_aligned_error_is_an_expectation(length: int) -> None:
     d0 = 1.24 * (max(length, 19) - 15) ** (1 / 3) - 1.8
     score = probabilities @ (1 / (1 + (centers / d0) ** 2))
     for budget in (1, None):
-        error = aligned_error(torch.from_numpy(logits).float(), budget)
+        error = aligned_error(torch.from_numpy(logits), torch.nn.Identity(), budget)
         assert error.pae == pytest.approx(probabilities @ centers, rel=1e-5)
         assert error.ptm == pytest.approx(score.mean(axis=1).max(), rel=1e-5)
         assert error.max_pae == pytest.approx(31.75)
@@ -133,8 +133,18 @@ def test_ptm_takes_the_best_aligned_residue() -> None:
     logits = torch.full((20, 20, 64), -1e3)
     logits[..., 63] = 0.0
     logits[7, :, 63], logits[7, :, 0] = -1e3, 0.0
-    error = aligned_error(logits)
+    error = aligned_error(logits, torch.nn.Identity())
     d0 = 1.24 * 5 ** (1 / 3) - 1.8
     assert error.ptm == pytest.approx(1 / (1 + (0.25 / d0) ** 2))
     assert error.pae[7].max() == pytest.approx(0.25) and error.pae[8].min() == pytest.approx(31.75)
-    assert aligned_error(logits.transpose(0, 1)).ptm == pytest.approx(error.ptm / 20, rel=0.01)
+    transposed = aligned_error(logits.transpose(0, 1), torch.nn.Identity())
+    assert transposed.ptm == pytest.approx(error.ptm / 20, rel=0.01)
+
+
+def test_masks_of_ones_are_left_out(make_features: Any) -> None:
+    features = make_features(iterations=2)
+    features["extra_msa_mask"][1, 2] = 0
+    first, second = (feature_tensors(features, i, torch.device("cpu")) for i in range(2))
+    assert not [name for name in first if name.endswith("mask")]
+    assert [name for name in second if name.endswith("mask")] == ["extra_msa_mask"]
+    assert torch.equal(second["extra_msa_mask"], torch.from_numpy(features["extra_msa_mask"][1]))

@@ -39,21 +39,23 @@ def test_turning_and_moving_all_frames_changes_nothing(
     attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     frames, everywhere = random_rigid(LENGTH), random_rigid(1, seed=3)
-    before = attention(*inputs, frames, None)
-    after = attention(*inputs, everywhere.compose(frames), None)
+    logits = attention.pair_logits(inputs[1])
+    before = attention(*inputs, logits, frames, None)
+    after = attention(*inputs, logits, everywhere.compose(frames), None)
     assert torch.allclose(after, before, atol=1e-4)
     # and it does depend on where residues are relative to each other
     moved = Rigid(frames.rotation, frames.translation * torch.linspace(1, 2, LENGTH)[:, None])
-    assert not torch.allclose(attention(*inputs, moved, None), before, atol=1e-2)
+    assert not torch.allclose(attention(*inputs, logits, moved, None), before, atol=1e-2)
 
 
 def test_pieces_give_what_the_whole_gives(
     attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     frames, mask = random_rigid(LENGTH), torch.arange(LENGTH) < LENGTH - 2
-    whole = attention(*inputs, frames, mask.float(), budget=2**40)
+    given = *inputs, attention.pair_logits(inputs[1]), frames, mask.float()
+    whole = attention(*given, budget=2**40)
     for budget in (1, 700, None):
-        assert torch.allclose(attention(*inputs, frames, mask.float(), budget=budget), whole, atol=1e-5)
+        assert torch.allclose(attention(*given, budget=budget), whole, atol=1e-5)
 
 
 def test_masked_residues_do_not_matter(
@@ -63,15 +65,16 @@ def test_masked_residues_do_not_matter(
     real = LENGTH - 4
     mask = (torch.arange(LENGTH) < real).float()
     frames = random_rigid(LENGTH)
-    padded = attention(single, pair, frames, mask)[:real]
-    alone = attention(single[:real], pair[:real, :real], frames[:real], None)
+    logits = attention.pair_logits(pair)
+    padded = attention(single, pair, logits, frames, mask)[:real]
+    alone = attention(single[:real], pair[:real, :real], logits[:, :real, :real], frames[:real], None)
     assert torch.allclose(padded, alone, atol=1e-5)
 
 
 def test_the_backbone_is_updated_in_its_own_frame() -> None:
     start = Backbone(torch.tensor([[0.5, 0.5, 0.5, 0.5]]), torch.tensor([[1.0, 2.0, 3.0]]))
     # this quaternion turns x to y, y to z, z to x
-    moved = start.updated(torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]))
+    moved = start.updated(torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]), start.rigid())
     assert torch.allclose(moved.translation, torch.tensor([[1.0, 3.0, 3.0]]))
     assert torch.allclose(moved.quaternion, start.quaternion)
 

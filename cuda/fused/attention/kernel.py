@@ -274,6 +274,7 @@ def _attention(
         )
         target = result[rows].transpose(0, 1) if swapped else result[rows]
         _project(gated, weights, target, add)
+        del projected, gated  # before there are those of the next rows
 
 
 def _project(gated: torch.Tensor, weights: AttentionWeights, result: torch.Tensor, add: bool) -> None:

@@ -99,9 +99,10 @@ def _outer(
     SEQUENCES: tl.constexpr,
     DEPTH: tl.constexpr,
     PAIR_BLOCK: tl.constexpr,
+    ADD: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The update [N, N, PAIR], strip by strip.
+    """The update [N, N, PAIR], strip by strip, written to the result or added to it.
 
     left and right are descriptors of tiles [SEQUENCES, LEFT * INNER] and [SEQUENCES, RIGHT * INNER] of
     [S, N * INNER], output of tiles [DEPTH, PAIR_BLOCK] of [INNER², PAIR]. The scratch is
@@ -145,7 +146,10 @@ def _outer(
         count = tl.load(counts + cell, mask=real, other=1.0)
         update = (update + bias[None, :]) / count[:, None]
         present = real[:, None] & (channel < PAIR)[None, :]
-        tl.store(result + cell[:, None] * PAIR + channel[None, :], update.to(dtype), mask=present)
+        target = result + cell[:, None] * PAIR + channel[None, :]
+        if ADD:
+            update += tl.load(target, mask=present, other=0.0).to(tl.float32)
+        tl.store(target, update.to(dtype), mask=present)
 
 
 def outer_product_mean(
@@ -168,6 +172,32 @@ def outer_product_mean(
     Raises:
         ValueError: no kernel takes these tensors.
     """
+    return _outer_product_mean(None, msa, weights, mask)
+
+
+def add_outer_product_mean(
+    pair: torch.Tensor,
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair [N, N, Z], contiguous, in place; the sum is rounded once.
+
+    The other arguments and what is raised are those of `outer_product_mean`.
+
+    Returns:
+        pair.
+    """
+    check_tensors("outer_product_mean", pair, msa)
+    if not pair.is_contiguous():
+        raise ValueError("fused outer_product_mean adds to contiguous pair representations alone")
+    return _outer_product_mean(pair, msa, weights, mask)
+
+
+def _outer_product_mean(
+    added_to: torch.Tensor | None, msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor
+) -> torch.Tensor:
     check_tensors("outer_product_mean", msa, *weights)
     sequences, length, channels = msa.shape
     inner, _, pair = weights.output.shape
@@ -181,7 +211,7 @@ def outer_product_mean(
     tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
     strips = triton.cdiv(length, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
     count = programs(msa, strips, outer.pop("resident"))
-    result = msa.new_empty(length, length, pair)
+    result = msa.new_empty(length, length, pair) if added_to is None else added_to
     pair_block = max(16, triton.next_power_of_2(pair))
     depth = min(outer["DEPTH"], inner * inner)
     _outer[(count,)](
@@ -198,6 +228,7 @@ def outer_product_mean(
         PAIR=pair,
         INNER=inner,
         PAIR_BLOCK=pair_block,
+        ADD=added_to is not None,
         **(outer | {"LEFT": tile_i, "RIGHT": tile_j, "DEPTH": depth}),
     )
     return result

@@ -72,3 +72,14 @@ def outer_product_mean(
         update = torch.addmm(weights.output_bias, outer.reshape(-1, inner * inner), output)  # [n*N, Z]
         torch.div(update.view(-1, length, output.shape[-1]), count[rows, :, None], out=result[rows])
     return result
+
+
+def add_outer_product_mean(
+    pair: torch.Tensor,
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair [N, N, Z] in place, and return it; arguments as `outer_product_mean`."""
+    return pair.add_(outer_product_mean(msa, weights, mask, budget))

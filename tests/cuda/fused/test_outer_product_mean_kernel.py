@@ -71,6 +71,22 @@ def test_strides(view: Callable[[torch.Tensor], torch.Tensor], draw: Draw, compa
     check(msa, outer_weights(draw, 32, 8, 16), some_mask(*msa.shape[:2], "some"), compare)
 
 
+@pytest.mark.parametrize("channels", [16, 40])
+def test_added_in_place(length: int, channels: int, draw: Draw, compare: Compare) -> None:
+    pair, msa = draw(length, length, channels, seed=9), draw(7, length, 16)
+    weights, mask = outer_weights(draw, 16, 8, channels), torch.ones(7, length, device=msa.device)
+    exact = pair.double() + reference.outer_product_mean(
+        msa.double(), OuterProductMeanWeights(*(w.double() for w in weights)), mask.double()
+    )
+    plain = reference.add_outer_product_mean(pair.clone(), msa, weights, mask)
+    ours = pair.clone()
+    assert kernel.add_outer_product_mean(ours, msa, weights, mask) is ours
+    compare(ours, plain, exact)
+
+
 def test_what_no_kernel_takes(draw: Draw) -> None:
     with pytest.raises(ValueError, match="6 channels"):
         kernel.outer_product_mean(draw(3, 4, 16), outer_weights(draw, 16, 6, 16), torch.ones(3, 4))
+    with pytest.raises(ValueError, match="contiguous"):
+        weights, pair = outer_weights(draw, 16, 8, 16), draw(4, 4, 16).transpose(0, 1)
+        kernel.add_outer_product_mean(pair, draw(3, 4, 16), weights, torch.ones(3, 4))

@@ -1,0 +1,85 @@
+"""On a GPU nothing waits for a pass, and memory stays within what is planned and allowed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from foldcli.network_memory import NetworkMemory, predict_within
+from model.alphafold import AlphaFold
+from model.config import model_config
+from model.errors import OutOfMemory
+from model.parameters import random_parameters
+from model.recycling import Prediction, RecyclingSettings, feature_tensors
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
+GPU = torch.device("cuda")
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """Any operation that makes the CPU wait for the GPU is an error."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("kernels", ["fused", "reference"])
+@pytest.mark.parametrize(("name", "templates"), [("model_3_ptm", 0), ("model_1_ptm", 2)])
+def test_nothing_waits_for_the_gpu(make_features: Any, name: str, templates: int, kernels: str) -> None:
+    config = model_config(name).with_blocks(1, 1)
+    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, kernels)
+    features = make_features(residues=40, templates=templates, iterations=2)
+    features["extra_msa_mask"][:, -1] = 0
+    with torch.inference_mode():
+        # the first pass copies tables to the GPU and compiles
+        tensors = feature_tensors(features, 0, GPU)
+        done = network.run_pass(tensors, network.first_recycled(tensors))
+        with pytest.raises(RuntimeError, match="synchronizing"), no_waiting():
+            done.positions.cpu()
+        # the second one records its blocks, the third one replays them
+        with no_waiting():
+            for _ in range(2):
+                tensors = feature_tensors(features, 1, GPU)
+                again = network.run_pass(tensors, done.recycled())
+        assert torch.isfinite(again.positions).all()
+
+
+def test_memory_stays_within_the_plan(make_features: Any) -> None:
+    config = model_config("model_3_ptm").with_blocks(1, 1)
+    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
+    features = make_features(residues=700, rows=60, extra=400, iterations=2)
+    memory = NetworkMemory("cuda:0")
+    plan = memory.plan(network, features)
+    assert plan is not None
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    predict_within(memory, "target", network, features, RecyclingSettings(1), lambda done, total: None)
+    # tensors that the plan leaves out are small
+    assert torch.cuda.max_memory_allocated() - before <= 1.05 * plan.peak_bytes + 2**26
+
+
+def test_a_target_that_does_not_fit(make_features: Any) -> None:
+    config = model_config("model_3_ptm").with_blocks(1, 1)
+    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
+    long, short = (make_features(residues=n, iterations=1) for n in (900, 60))
+    torch.cuda.empty_cache()
+    memory = NetworkMemory("cuda:0", torch.cuda.memory_allocated() + 2**29)
+
+    def run(features: dict[str, np.ndarray]) -> Prediction:
+        return predict_within(memory, "t", network, features, RecyclingSettings(0), lambda done, total: None)
+
+    memory.limit()
+    try:
+        with pytest.raises(OutOfMemory, match=r"^900 residues, [\d.]+ .iB more; without .* free"):
+            run(long)
+        assert np.isfinite(run(short).atom_positions).all()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    memory = NetworkMemory("cuda:0")
+    assert np.isfinite(run(long).atom_positions).all()

@@ -1,0 +1,93 @@
+"""Planned memory on plain values: what grows with what, and what gives way when there is little."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from cuda.fused.chunking import chunk_budget, row_slices
+from model.alphafold import AlphaFold
+from model.config import model_config
+from model.memory_plan import GIB, LEAST, USUAL, PassSize, peak_bytes, plan_memory
+from model.parameters import random_parameters
+
+CONFIG = model_config("model_3_ptm")
+MUCH = 2**50
+
+
+def size(residues: int, **others: Any) -> PassSize:
+    return PassSize(residues, 508, 5120, **others)
+
+
+def test_triangle_multiplication_decides_for_long_proteins() -> None:
+    length = 6144
+    pair = length**2 * 128 * 2
+    # two passes' pair representations, two factors and their product
+    plan = plan_memory(CONFIG, size(length), MUCH)
+    assert 5 * pair <= plan.peak_bytes <= 7 * pair
+    assert plan.peak_bytes < 135 * GIB
+    assert plan_memory(CONFIG, size(4096), MUCH).peak_bytes < 75 * GIB
+    # chunks are as large as what triangle multiplication has anyway
+    assert plan.chunk_elements == 2 * length**2 * 128
+    assert plan_memory(CONFIG, size(100), MUCH).chunk_elements == USUAL
+
+
+def test_chunks_give_way_when_memory_is_short() -> None:
+    full = plan_memory(CONFIG, size(4096), MUCH)
+    some = plan_memory(CONFIG, size(4096), int(full.peak_bytes * 0.97))
+    assert LEAST <= some.chunk_elements < full.chunk_elements
+    assert some.peak_bytes <= some.available_bytes * 0.95
+    none = plan_memory(CONFIG, size(4096), 1)
+    assert none.chunk_elements == LEAST and none.peak_bytes > none.available_bytes
+    assert none.peak_bytes <= some.peak_bytes
+
+
+def test_chunks_are_no_larger_than_what_they_are_of() -> None:
+    assert peak_bytes(CONFIG, size(64), USUAL) == peak_bytes(CONFIG, size(64), 2 * USUAL)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"residues": 4097}, {"msa_rows": 600}, {"extra_rows": 6000}, {"element_bytes": 4}, {"in_place": False}],
+)
+def test_more_of_anything_takes_more(more: dict[str, int]) -> None:
+    chunk = 2**20
+    assert peak_bytes(CONFIG, replace(size(4096), **more), chunk) > peak_bytes(CONFIG, size(4096), chunk)
+
+
+def test_templates_are_embedded_one_beside_the_other() -> None:
+    with_templates = model_config("model_1_ptm")
+    one, four = (peak_bytes(with_templates, size(4096, templates=n), LEAST) for n in (1, 4))
+    assert four > one and peak_bytes(CONFIG, size(4096, templates=4), LEAST) < one
+
+
+def test_the_size_of_features(tiny: AlphaFold, make_features: Any) -> None:
+    features = make_features(residues=9, rows=4, extra=5, templates=3)
+    features["template_mask"][:, 2] = 0
+    assert PassSize.of(tiny, features) == PassSize(9, 7, 5, 2, element_bytes=4, in_place=False)
+    config = replace(tiny.config, template=None)
+    half = AlphaFold.from_parameters(config, random_parameters(config), dtype=torch.bfloat16)
+    assert PassSize.of(half, features) == PassSize(9, 4, 5, 0, element_bytes=2, in_place=False)
+
+
+def test_it_says_what_was_planned() -> None:
+    text = str(plan_memory(CONFIG, size(1024), 80 * GIB))
+    assert text.startswith("chunks of 256 Mi elements, ") and text.endswith(", 80.0 GiB free")
+
+
+def test_a_planned_budget_holds_where_none_is_given() -> None:
+    x = torch.empty(100, device="meta")
+
+    def rows(budget: int | None = None) -> int:
+        first = next(row_slices(x, 10, budget))
+        return first.stop - first.start
+
+    assert rows() == 100
+    with chunk_budget(300):
+        assert rows() == 30 and rows(70) == 7
+        with chunk_budget(None):
+            assert rows() == 30
+        with chunk_budget(5):
+            assert rows() == 1
+    assert rows() == 100
