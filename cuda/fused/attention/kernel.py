@@ -1,8 +1,10 @@
 """Gated attention: a product for the projections, a kernel without logits in memory, one for the output.
 
-A program takes a block of queries of one head, for one or two entries of axis 0: two share each tile of the
-pair bias, which is most of what the kernel reads. Logits are in units of log2, so that softmax needs exp2
-alone.
+A program takes a block of queries of one head, for some entries of axis 0, which share each tile of the pair
+bias. What a logit costs is what the kernel costs: the bias is what the product of queries and keys is added
+to, the softmax's sum is a product with ones, and in bfloat16, whose exponents are as wide as float32's, all
+logits of a query are taken relative to the largest one of its first block, without a running maximum. Sums
+that leave float32's middle range that way are taken again with one.
 """
 
 import math
@@ -18,151 +20,216 @@ from cuda.fused.launch_table import choose_launch
 from cuda.fused.packing import side_by_side
 
 WIDTHS = (8, 16, 32, 64)
+# of which weights are as precise whatever logit they are relative to
+ONE_MAXIMUM = (torch.bfloat16,)
 LOG2_E = tl.constexpr(math.log2(math.e))
-LOWERED = tl.constexpr(MASKED * math.log2(math.e))
+LOWERED = tl.constexpr(MASKED)
+# sums between these have lost nothing, and values up to 2⁶⁰ times them are no infinity
+LEAST = tl.constexpr(2.0**-60)
+MOST = tl.constexpr(2.0**60)
+# blocks that one program looks at, which seldom has to compute one of them
+SHARE = 32
+# how a step treats the maximum of a query's logits
+RUNNING, FIRST, FIXED = (tl.constexpr(mode) for mode in range(3))
 
 
 @triton.jit
-def _key(base, position, stride, WIDTH: tl.constexpr, PADDED: tl.constexpr):
-    """Keys of one head, [PADDED, keys]: a product needs 16 terms, so narrow heads get zeros."""
+def _head(base, position, stride, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """One head's queries or keys, [positions, PADDED]: a product needs 16 terms, so narrow ones get zeros."""
     channel = tl.arange(0, PADDED)
-    pointers = base + position[None, :] * stride + channel[:, None]
+    pointers = base + position[:, None] * stride + channel[None, :]
     if PADDED == WIDTH:
         return tl.load(pointers)
-    return tl.load(pointers, mask=channel[:, None] < WIDTH, other=0.0)
+    return tl.load(pointers, mask=channel[None, :] < WIDTH, other=0.0)
 
 
 @triton.jit
 def _step(
-    state, query, keys, stride, to_value, mask, mask_stride, bias, position, real, factor,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr,
+    state, query, key, value, lowered, bias, real,
+    MODE: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax over one block of keys, for one entry of axis 0; keys and mask point to its first."""
+    """Softmax over one more block of keys, for one entry of axis 0: (maximum, sum, weighted values)."""
     top, total, out = state
-    key = _key(keys, position, stride, WIDTH, PADDED)
-    value = tl.load(keys + to_value + position[:, None] * stride + tl.arange(0, WIDTH)[None, :])
-    logits = tl.dot(query, key, input_precision=PRECISION) * factor  # [queries, keys]
-    if bias is not None:
-        logits += bias
-    if mask is not None:
-        logits += ((tl.load(mask + position * mask_stride).to(tl.float32) - 1.0) * LOWERED)[None, :]
+    logits = tl.dot(query, key.T, bias, input_precision=PRECISION)  # [queries, keys]
     if EDGE:
         logits = tl.where(real[None, :], logits, float("-inf"))
-    new_top = tl.maximum(top, tl.max(logits, 1))
-    shrink = tl.exp2(top - new_top)
-    weight = tl.exp2(logits - new_top[:, None])
-    total = total * shrink + tl.sum(weight, 1)
-    out = tl.dot(weight.to(value.dtype), value, out * shrink[:, None], input_precision=PRECISION)
-    return new_top, total, out
+    if MODE == FIRST:
+        # masked keys count: a maximum of what they are lowered to would be far below all others
+        top = tl.max(logits, 1)
+    if lowered is not None:
+        logits += lowered[None, :]
+    if MODE == RUNNING:
+        new_top = tl.maximum(top, tl.max(logits, 1))
+        shrink = tl.exp2((top - new_top) * LOG2_E)
+        # in this order, since masked logits are too large to be multiplied exactly
+        weight = tl.exp2((logits - new_top[:, None]) * LOG2_E)
+        total *= shrink[:, None]
+        out *= shrink[:, None]
+        top = new_top
+    else:
+        weight = tl.exp2(logits * LOG2_E - (top * LOG2_E)[:, None])
+    narrow = weight.to(value.dtype)
+    if total.shape[1] == 1:
+        total += tl.sum(weight, 1)[:, None]
+    else:
+        ones = tl.full([key.shape[0], total.shape[1]], 1.0, value.dtype)
+        total = tl.dot(narrow, ones, total, input_precision=PRECISION)
+    return top, total, tl.dot(narrow, value, out, input_precision=PRECISION)
 
 
 @triton.jit
 def _block(
     states, queries, begin, position, real, keys, keys_row, keys_position, to_value, mask, mask_row,
-    mask_position, bias_start, bias_offset, row, other_row, factor,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, EDGE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    mask_position, bias_start, bias_offset, row, batch,
+    MODE: tl.constexpr, EDGE: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr,
+    ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys for the one or two entries of axis 0 of a program."""
-    state, other_state = states
-    query, other_query = queries
+    """One block of keys for each entry of axis 0 of a program."""
     bias = None
     if bias_start is not None:
-        bias = tl.load(bias_start + begin + bias_offset + position[None, :]).to(tl.float32) * LOG2_E
-    keys += begin * keys_position.to(tl.int64)
-    mask_begin = None
-    other_mask_begin = None
-    if mask is not None:
-        mask_begin = mask + row * mask_row + begin * mask_position
-        other_mask_begin = mask + other_row * mask_row + begin * mask_position
-    state = _step(
-        state, query, keys + row * keys_row, keys_position, to_value, mask_begin, mask_position, bias,
-        position, real, factor, WIDTH, PADDED, EDGE, PRECISION,
-    )  # fmt: skip
-    if ROWS == 2:
-        other_state = _step(
-            other_state, other_query, keys + other_row * keys_row, keys_position, to_value,
-            other_mask_begin, mask_position, bias, position, real, factor,
-            WIDTH, PADDED, EDGE, PRECISION,
-        )  # fmt: skip
-    return state, other_state
+        bias = tl.load(bias_start + begin + bias_offset + position[None, :]).to(tl.float32)
+    new_states = ()
+    for entry in tl.static_range(ROWS):
+        this = tl.minimum(row + entry, batch - 1)
+        base = keys + this * keys_row + begin * keys_position.to(tl.int64)
+        key = _head(base, position, keys_position, WIDTH, PADDED)
+        value = _head(base + to_value, position, keys_position, WIDTH, WIDTH)
+        lowered = None
+        if mask is not None:
+            kept = tl.load(mask + this * mask_row + (begin + position) * mask_position)
+            lowered = (kept.to(tl.float32) - 1.0) * LOWERED
+        state = _step(states[entry], queries[entry], key, value, lowered, bias, real, MODE, EDGE, PRECISION)
+        new_states = new_states + (state,)
+    return new_states
 
 
 @triton.jit
-def _finish(state, gate, gating_bias, gated, here):
-    """Divide by the softmax's sum, gate and store."""
-    _, total, out = state
-    gate = tl.sigmoid(tl.load(gate).to(tl.float32) + gating_bias)
-    tl.store(gated, (out / total[:, None] * gate).to(gated.dtype.element_ty), mask=here)
-
-
-@triton.jit
-def _attend(
-    projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
-    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, factor,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr,
-    KEYS: tl.constexpr, PRECISION: tl.constexpr,
+def _program(
+    index, projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+    FIRST_MODE: tl.constexpr, MODE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    PADDED: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of a block of queries.
+    """All work on one block of queries, one head, some entries of axis 0: returns sums out of middle range.
 
-    projected [B, L, 4*H*D] holds q, k, v, g; gated is [B, L, H*D]; factor is scale · log2 e. What is read
-    past the end is the last position again, so that no load but that of a narrow head is predicated.
+    What is read past the end is the last position again, so that no load but that of a narrow head is
+    predicated.
     """
     # blocks of one row and head run side by side, then rows: one head's bias stays in the L2 cache
-    start = tl.program_id(0) * QUERIES
-    head = tl.program_id(2)
-    inner = tl.num_programs(2) * WIDTH
-    row = tl.program_id(1).to(tl.int64) * ROWS
-    # an odd number of rows: the last program computes one twice
-    other_row = tl.minimum(row + 1, batch - 1)
+    query_blocks = tl.cdiv(length, QUERIES)
+    start = index % query_blocks * QUERIES
+    index //= query_blocks
+    row_blocks = tl.cdiv(batch, ROWS)
+    head = index // row_blocks
+    inner = HEADS * WIDTH
+    # a last program of fewer rows computes the last one again
+    row = (index % row_blocks).to(tl.int64) * ROWS
     projected += head * WIDTH
     keys = projected + inner
     # offsets from the block's start fit in 32 bits where those from the tensor's may not
     position = tl.minimum(tl.arange(0, QUERIES), length - 1 - start)
-    channel = tl.arange(0, WIDTH)
     query_start = projected + start * projected_position.to(tl.int64)
-    query = tl.trans(_key(query_start + row * projected_row, position, projected_position, WIDTH, PADDED))
-    other_query = query
-    if ROWS == 2:
-        other_start = query_start + other_row * projected_row
-        other_query = tl.trans(_key(other_start, position, projected_position, WIDTH, PADDED))
-    queries = (query, other_query)
+    queries = ()
+    states = ()
+    for entry in tl.static_range(ROWS):
+        this = tl.minimum(row + entry, batch - 1)
+        query = _head(query_start + this * projected_row, position, projected_position, WIDTH, PADDED)
+        queries = queries + ((query.to(tl.float32) * WIDTH**-0.5).to(query.dtype),)
+        state = (
+            tl.full([QUERIES], float("-inf"), tl.float32),
+            tl.zeros([QUERIES, SUMS], tl.float32),
+            tl.zeros([QUERIES, WIDTH], tl.float32),
+        )
+        states = states + (state,)
     bias_start = pair_bias
     bias_offset = None
     if pair_bias is not None:
         bias_start += head.to(tl.int64) * bias_head + start.to(tl.int64) * bias_query
         bias_offset = position[:, None] * bias_query
 
-    state = (
-        tl.full([QUERIES], float("-inf"), tl.float32),
-        tl.zeros([QUERIES], tl.float32),
-        tl.zeros([QUERIES, WIDTH], tl.float32),
-    )
-    states = (state, state)
+    # the last block first, so that all others are whole
     local = tl.arange(0, KEYS)
-    whole = length // KEYS * KEYS
-    for begin in tl.range(0, whole, KEYS):
+    last = (length - 1) // KEYS * KEYS
+    left = length - last
+    states = _block(
+        states, queries, last, tl.minimum(local, left - 1), local < left, keys, projected_row,
+        projected_position, inner, mask, mask_row, mask_position, bias_start, bias_offset, row, batch,
+        FIRST_MODE, True, WIDTH, PADDED, ROWS, PRECISION,
+    )  # fmt: skip
+    # stages said here, not at the launch, are for the bias too
+    for begin in tl.range(0, last, KEYS, num_stages=STAGES):
         states = _block(
             states, queries, begin, local, None, keys, projected_row, projected_position, inner, mask,
-            mask_row, mask_position, bias_start, bias_offset, row, other_row, factor,
-            ROWS, WIDTH, PADDED, False, PRECISION,
-        )  # fmt: skip
-    if whole < length:
-        states = _block(
-            states, queries, whole, tl.minimum(local, length - 1 - whole), local < length - whole, keys,
-            projected_row, projected_position, inner, mask, mask_row, mask_position, bias_start,
-            bias_offset, row, other_row, factor, ROWS, WIDTH, PADDED, True, PRECISION,
+            mask_row, mask_position, bias_start, bias_offset, row, batch,
+            MODE, False, WIDTH, PADDED, ROWS, PRECISION,
         )  # fmt: skip
 
+    channel = tl.arange(0, WIDTH)
     gate_bias = tl.load(gating_bias + head * WIDTH + channel).to(tl.float32)[None, :]
     here = (start + tl.arange(0, QUERIES) < length)[:, None]
-    gate = query_start + 3 * inner + position[:, None] * projected_position + channel[None, :]
+    gate_start = query_start + 3 * inner + position[:, None] * projected_position + channel[None, :]
     gated += start.to(tl.int64) * gated_position + head * WIDTH
     gated += position[:, None] * gated_position + channel[None, :]
-    state, other_state = states
-    _finish(state, gate + row * projected_row, gate_bias, gated + row * gated_row, here)
-    if ROWS == 2:
-        _finish(other_state, gate + other_row * projected_row, gate_bias, gated + other_row * gated_row, here)
+    outside = 0
+    for entry in tl.static_range(ROWS):
+        this = tl.minimum(row + entry, batch - 1)
+        _, total, out = states[entry]
+        gate = tl.sigmoid(tl.load(gate_start + this * projected_row).to(tl.float32) + gate_bias)
+        result = out / (tl.sum(total, 1) / SUMS)[:, None] * gate
+        tl.store(gated + this * gated_row, result.to(gated.dtype.element_ty), mask=here)
+        outside += tl.sum(tl.sum(1 - ((total > LEAST) & (total < MOST)).to(tl.int32), 1), 0)
+    return outside
+
+
+@triton.jit(do_not_specialize=["batch", "length"])
+def _attend(
+    projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, outside,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of one block.
+
+    projected [B, L, 4*H*D] holds q, k, v, g; gated is [B, L, H*D]; outside, if not None, takes for each block
+    how many of its sums left the middle range.
+    """
+    index = tl.program_id(0)
+    if outside is not None:
+        sums = _program(
+            index, projected, projected_row, projected_position, gating_bias, mask, mask_row,
+            mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+            FIRST, FIXED, HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
+        )  # fmt: skip
+        tl.store(outside + index, sums)
+    else:
+        _program(
+            index, projected, projected_row, projected_position, gating_bias, mask, mask_row,
+            mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+            RUNNING, RUNNING, HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["batch", "length", "blocks"])
+def _attend_again(
+    projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, outside, blocks,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr, SHARE: tl.constexpr,
+    ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same of those of SHARE blocks of which sums left the middle range, with a running maximum."""
+    begin = tl.program_id(0) * SHARE
+    index = begin + tl.arange(0, SHARE)
+    if tl.sum(tl.load(outside + index, mask=index < blocks, other=0), 0) > 0:
+        for block in range(begin, tl.minimum(begin + SHARE, blocks)):
+            if tl.load(outside + block) > 0:
+                _program(
+                    block, projected, projected_row, projected_position, gating_bias, mask, mask_row,
+                    mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position,
+                    batch, length,
+                    RUNNING, RUNNING, HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
+                )  # fmt: skip
 
 
 @triton.jit
@@ -325,27 +392,32 @@ def attend(
         raise ValueError(f"fused attention takes heads {WIDTHS} wide, not {width}")
     biased = pair_bias is not None
     options = choose_launch("attention", projected, width, biased=int(biased))["attend"]
-    grid = (triton.cdiv(length, options["QUERIES"]), triton.cdiv(batch, options["ROWS"]), heads)
-    if batch * length:
-        _attend[grid](
-            projected,
-            projected.stride(0),
-            projected.stride(1),
-            gating_bias.contiguous(),
-            mask,
-            *((0, 0) if mask is None else mask.stride()),
-            pair_bias,
-            *((0, 0) if pair_bias is None else pair_bias.stride()[:2]),
-            gated,
-            gated.stride(0),
-            gated.stride(1),
-            batch,
-            length,
-            width**-0.5 * math.log2(math.e),
-            WIDTH=width,
-            PADDED=max(16, width),
-            **options,
-        )
+    blocks = triton.cdiv(length, options["QUERIES"]) * triton.cdiv(batch, options["ROWS"]) * heads
+    outside = projected.new_empty(blocks, dtype=torch.int32) if projected.dtype in ONE_MAXIMUM else None
+    arguments = (
+        projected,
+        projected.stride(0),
+        projected.stride(1),
+        gating_bias.contiguous(),
+        mask,
+        *((0, 0) if mask is None else mask.stride()),
+        pair_bias,
+        *((0, 0) if pair_bias is None else pair_bias.stride()[:2]),
+        gated,
+        gated.stride(0),
+        gated.stride(1),
+        batch,
+        length,
+        outside,
+    )
+    # float32's products are no cheaper than its sums
+    sums = 1 if projected.dtype == torch.float32 else 8
+    sizes = {"HEADS": heads, "WIDTH": width, "PADDED": max(16, width), "SUMS": sums}
+    if blocks:
+        _attend[(blocks,)](*arguments, **sizes, **options)
+        if outside is not None:
+            options.pop("maxnreg", None)
+            _attend_again[(triton.cdiv(blocks, SHARE),)](*arguments, blocks, **sizes, SHARE=SHARE, **options)
 
 
 def _aligned(pair_bias: torch.Tensor) -> torch.Tensor:

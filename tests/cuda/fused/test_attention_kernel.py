@@ -116,6 +116,24 @@ def test_rows_without_keys_average_all_of_them(length: int, draw: Draw, compare:
     compare(ours, reference.attention(x[1:2], flat), reference.attention(double(x[1:2]), double(flat)))
 
 
+@pytest.mark.parametrize("steepness", [1.0, 1e3])
+def test_one_maximum_for_all_keys(steepness: float, draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the interpreter has no bfloat16: float32, though less precise than with a running maximum
+    monkeypatch.setattr(kernel, "ONE_MAXIMUM", (torch.float32,))
+    x = normed(draw(3, 100, 16)).float()
+    weights = AttentionWeights(*(w.float() for w in weights_of(draw, 16, 2, 8)))
+    # the first maximum is far from those of other blocks, above or below, where the bias is steep
+    slope = torch.linspace(-1, 1, 100).outer(torch.linspace(-1, 1, 100))
+    bias = (steepness * slope).expand(2, 100, 100).to(x)
+    mask = some_mask(x)
+    mask[1] = 0
+    exact = reference.attention(*map(double, (x, weights, mask, bias)))
+    ours = kernel.attention(x, weights, mask, bias)
+    kept = [0, 2]  # all keys masked: what float32 leaves of logits lowered by 1e9 is not theirs
+    assert (ours.double() - exact)[kept].abs().max() < 1e-4
+    assert ours.isfinite().all()
+
+
 def test_weights_that_change_are_packed_again(draw: Draw, compare: Compare) -> None:
     x, weights = normed(draw(2, 17, 16)), weights_of(draw, 16, 2, 8)
     check(compare, x, weights)

@@ -36,7 +36,7 @@ from cuda.fused.triangle_multiplication import kernel as triangle_multiplication
 
 PTXAS = Path(nvidia.__file__).parent / "bin" / "ptxas"
 SHARED_BYTES = 227 * 1024
-TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.int32: "i32"}
 pytestmark = [
     pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter compiles nothing"),
     pytest.mark.skipif(not PTXAS.is_file(), reason="Triton came without ptxas"),
@@ -157,7 +157,7 @@ def test_outer_product_mean(
 def test_attention(
     channels: int, heads: int, width: int, masked: bool, biased: bool, compiled: Callable[..., Any]
 ) -> None:
-    kernels = [compiled(attention, name) for name in ("_attend", "_output")]
+    kernels = [compiled(attention, name) for name in ("_attend", "_attend_again", "_output")]
     shapes = [(channels, heads, width)] * 4 + [(heads, width), (heads, width, channels), (channels,)]
     weights = AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
     x = torch.zeros(48, 64, channels, dtype=torch.bfloat16).transpose(0, 1)
