@@ -10,27 +10,27 @@ import numpy as np
 from numba import cuda
 
 from cuda.alignment.best.query import QueryFilter
-from cuda.alignment.best.targets import BestTargets
+from cuda.alignment.best.targets import BestTargets, read_row, row_numbers
 from msa.engine import QueryProfile
 from msa.gpu.limits import Limits
 from msa.gpu.memory import SIMULATED, Allocate, new_stream
 from msa.gpu.residency import Chunk
 
 LANES = 4
-"""Streams of the filter. After the bounds of a query's scores, which fill the GPU, come a dozen small steps
-that wait for each other: those of so many queries go side by side."""
+"""Streams of the filter. After the bounds of a query's scores, which fill the GPU, come small steps that wait
+for each other, in the first chunk a dozen, later four: those of so many queries go side by side."""
 
 
-_MOST_ROWS, _ROW_BYTES = 16, 4 * 2**20
-"""Batches' results for which memory is taken at a time, and its bytes if there are several."""
+_MOST_ROWS, _ROW_BYTES = 8, 4 * 2**20
+"""Batches' rows for which memory is taken at a time, and its bytes if there are several."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Where the targets found for a batch in one chunk are written, and how they come back.
+    """Where the targets found for a batch are written, and how they come back.
 
     Args:
-        there: device int32 [queries, 1 + 2 · most].
+        there: device int32 [queries, row_numbers(most)].
         each: its rows.
         here: the same in pinned host memory.
         begun, done: events before the filter and after the copy.
@@ -57,24 +57,26 @@ class Found:
     """What a batch's filter has found on one GPU, once that is done.
 
     Args:
-        parts: (first target, where its targets are written) of each chunk.
+        rows: what was found in the chunks so far; None before the first.
+        next_rows: what is found in them and in one more is written there. Should there be no memory for all
+            of that chunk's work, `rows` still is what it was.
+        begun: event before the filter.
         tables: kept until then, as the GPU reads their tables.
     """
 
     filter: "Filter"
     queries: int
-    most: int
-    parts: list[tuple[int, _Rows]] = field(default_factory=list)
+    rows: _Rows | None = None
+    next_rows: _Rows | None = None
+    begun: Any = None
     tables: list[QueryFilter] = field(default_factory=list)
 
     def wait(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-        """Places in the database, int64, and scores, int32, of each query's targets in each chunk."""
+        """Places in the database, int64, and scores, int32, of each query's targets, in one part or none."""
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(self.queries)]
-        for first, rows in self.parts:
-            rows.done.synchronize()
-            for kept, row in zip(found, rows.here, strict=False):
-                places, scores = row[1 : 1 + row[0]], row[1 + self.most : 1 + self.most + row[0]]
-                kept.append((places.astype(np.int64) + first, scores.copy()))
+        if self.rows is not None:
+            self.rows.done.synchronize()
+            found = [[read_row(row)] for row in self.rows.here[: self.queries]]
         self.filter.take_back(self)
         return found
 
@@ -97,7 +99,7 @@ class Filter:
 
     def begin(self, batch: Sequence[QueryProfile], limits: Limits) -> Found:
         """What is to be found; the first query's tables, which take longest, are made."""
-        return Found(self, len(batch), limits.most, [], [QueryFilter(batch[0].profile, self._kernels)])
+        return Found(self, len(batch), tables=[QueryFilter(batch[0].profile, self._kernels)])
 
     def queue(
         self,
@@ -107,32 +109,40 @@ class Filter:
         found: Found,
         stopped: threading.Event,
     ) -> None:
-        """Queue the filter of a batch in one chunk, of which it is the only user.
+        """Queue the filter of a batch in one more chunk, of which it is the only user.
 
         Args:
             chunk: see Residency.chunks.
             batch, limits, found: as in `begin`.
             stopped: once set, nothing more is queued.
         """
-        lanes = self._lanes_for(limits, len(chunk))
-        rows = self._rows_for(len(batch), 1 + 2 * limits.most)
-        rows.begun.record(lanes[0].stream)
+        lanes = self._lanes_for(limits, chunk.most)
+        before, rows = found.rows, found.next_rows
+        if rows is None:
+            rows = found.next_rows = self._rows_for(len(batch), row_numbers(limits.most))
+        if before is None:
+            found.begun = rows.begun
+            found.begun.record(lanes[0].stream)
         for lane in lanes:
             chunk.ready.wait(lane.stream)
+        targets = chunk.residues, chunk.offsets, chunk.lengths
         for k, query in enumerate(batch):
             if stopped.is_set():
                 break
             if len(found.tables) == k:
                 found.tables.append(QueryFilter(query.profile, self._kernels))
-            lane = lanes[k % LANES]
-            lane.best.find(found.tables[k], chunk.residues, chunk.offsets, chunk.lengths, rows.each[k])
+            # a query has the same lane in each chunk: its row is there when the next one is filtered
+            best = lanes[k % LANES].best
+            known = None if before is None else before.each[k]
+            best.find(found.tables[k], *targets, rows.each[k], chunk.first, known)
         for lane in lanes:
             lane.event.record(lane.stream)
             lane.event.wait(self._copying)
         chunk.used.record(self._copying)
+        # which chunk is the last is not known here; what an earlier one copies is overwritten
         rows.there.copy_to_host(rows.here, stream=self._copying)
         rows.done.record(self._copying)
-        found.parts.append((chunk.first, rows))
+        found.rows, found.next_rows = rows, before
 
     def _lanes_for(self, limits: Limits, targets: int) -> list[_Lane]:
         """The lanes, with room for so many targets."""
@@ -161,7 +171,7 @@ class Filter:
             if shape[0] >= queries and shape[1] == width:
                 del self._spare[place]
                 return rows
-        # a streamed batch has some for each chunk: all at once, as the driver may wait for the GPU
+        # for some batches at once, as the driver may wait for the GPU
         size = queries * width
         count = max(1, min(_MOST_ROWS, _ROW_BYTES // (4 * size)))
         there = self._allocate(count * size, np.dtype(np.int32))[: count * size]
@@ -175,11 +185,12 @@ class Filter:
 
     def take_back(self, found: Found) -> None:
         """Use a batch's memory again."""
-        for _, rows in found.parts:
-            if not SIMULATED:
-                self.seconds += rows.begun.elapsed_time(rows.done) / 1000
-            self._spare.append((rows.here.shape, rows))
-        found.parts.clear()
+        if found.rows is not None and not SIMULATED:
+            self.seconds += found.begun.elapsed_time(found.rows.done) / 1000
+        for rows in found.rows, found.next_rows:
+            if rows is not None:
+                self._spare.append((rows.here.shape, rows))
+        found.rows = found.next_rows = None
         found.tables.clear()
 
     def forget(self) -> None:

@@ -144,10 +144,10 @@ class Worker:
         first, end = self._part
         while first < end and not stopped.is_set():
             try:
-                for chunk in residency.chunks(first, again):
+                for chunk in residency.chunks(end, again):
                     with _turn:
                         self._filter.queue(chunk, batch, limits, found, stopped)
-                    first = chunk.end
+                    end = chunk.first
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise

@@ -29,7 +29,14 @@ class QueryFilter:
         self._bounds.bounds(residues, offsets, lengths, bounds, stream)
 
     def rescore(
-        self, residues: Any, offsets: Any, lengths: Any, listed: Any, scores: Any, stream: Any
+        self,
+        residues: Any,
+        offsets: Any,
+        lengths: Any,
+        listed: Any,
+        scores: Any,
+        stream: Any,
+        few: bool = False,
     ) -> None:
         """See GaplessFilter.rescore."""
-        self._exact.rescore(residues, offsets, lengths, listed, scores, stream)
+        self._exact.rescore(residues, offsets, lengths, listed, scores, stream, few)
