@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from cuda.alignment.best.query import QueryFilter
 from cuda.alignment.best.targets import BestTargets, read_row, row_numbers
 from msa.engine import QueryProfile
 from msa.gpu.limits import Limits
-from msa.gpu.memory import SIMULATED, Allocate, new_stream
+from msa.gpu.memory import SIMULATED, Allocate, is_out_of_memory, new_stream
 from msa.gpu.residency import Chunk
 
 LANES = 4
@@ -23,6 +24,17 @@ for each other, in the first chunk a dozen, later four: those of so many queries
 
 _MOST_ROWS, _ROW_BYTES = 8, 4 * 2**20
 """Batches' rows for which memory is taken at a time, and its bytes if there are several."""
+
+
+def tables_of(query: QueryProfile, kernels: Path) -> QueryFilter:
+    """A query's tables, on the GPU if there is memory for them; else it is asked for when they are used."""
+    tables = QueryFilter(query.profile, kernels)
+    try:
+        tables.prepare()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    return tables
 
 
 @dataclass(frozen=True)
@@ -61,22 +73,22 @@ class Found:
         next_rows: what is found in them and in one more is written there. Should there be no memory for all
             of that chunk's work, `rows` still is what it was.
         begun: event before the filter.
-        tables: kept until then, as the GPU reads their tables.
+        tables: of each query; kept until then, as the GPU reads them.
     """
 
     filter: "Filter"
-    queries: int
+    tables: list[Future[QueryFilter]]
     rows: _Rows | None = None
     next_rows: _Rows | None = None
     begun: Any = None
-    tables: list[QueryFilter] = field(default_factory=list)
 
     def wait(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
         """Places in the database, int64, and scores, int32, of each query's targets, in one part or none."""
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(self.queries)]
+        queries = len(self.tables)
+        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(queries)]
         if self.rows is not None:
             self.rows.done.synchronize()
-            found = [[read_row(row)] for row in self.rows.here[: self.queries]]
+            found = [[read_row(row)] for row in self.rows.here[:queries]]
         self.filter.take_back(self)
         return found
 
@@ -85,26 +97,24 @@ class Filter:
     """Queues the filter on one GPU; used by one thread.
 
     Args:
-        kernels: folder of compiled kernels.
         allocate: how GPU memory is taken.
     """
 
-    def __init__(self, kernels: Path, allocate: Allocate) -> None:
-        self._kernels, self._allocate = kernels, allocate
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
         self._streams: list[tuple[Any, Any]] = []
         self._lanes: tuple[Limits, int, list[_Lane]] | None = None
         self._spare: list[tuple[tuple[int, int], _Rows]] = []
         self._copying: Any = None
         self.seconds = 0.0
 
-    def begin(self, batch: Sequence[QueryProfile], limits: Limits) -> Found:
-        """What is to be found; the first query's tables, which take longest, are made."""
-        return Found(self, len(batch), tables=[QueryFilter(batch[0].profile, self._kernels)])
+    def begin(self, tables: "Sequence[Future[QueryFilter]]") -> Found:
+        """What is to be found, by queries' tables from `tables_of`, which may still be being made."""
+        return Found(self, list(tables))
 
     def queue(
         self,
         chunk: Chunk,
-        batch: Sequence[QueryProfile],
         limits: Limits,
         found: Found,
         stopped: threading.Event,
@@ -113,28 +123,27 @@ class Filter:
 
         Args:
             chunk: see Residency.chunks.
-            batch, limits, found: as in `begin`.
+            limits: what passes.
+            found: from `begin`.
             stopped: once set, nothing more is queued.
         """
         lanes = self._lanes_for(limits, chunk.most)
         before, rows = found.rows, found.next_rows
         if rows is None:
-            rows = found.next_rows = self._rows_for(len(batch), row_numbers(limits.most))
+            rows = found.next_rows = self._rows_for(len(found.tables), row_numbers(limits.most))
         if before is None:
             found.begun = rows.begun
             found.begun.record(lanes[0].stream)
         for lane in lanes:
             chunk.ready.wait(lane.stream)
         targets = chunk.residues, chunk.offsets, chunk.lengths
-        for k, query in enumerate(batch):
+        for k, tables in enumerate(found.tables):
             if stopped.is_set():
                 break
-            if len(found.tables) == k:
-                found.tables.append(QueryFilter(query.profile, self._kernels))
             # a query has the same lane in each chunk: its row is there when the next one is filtered
             best = lanes[k % LANES].best
             known = None if before is None else before.each[k]
-            best.find(found.tables[k], *targets, rows.each[k], chunk.first, known)
+            best.find(tables.result(), *targets, rows.each[k], chunk.first, known)
         for lane in lanes:
             lane.event.record(lane.stream)
             lane.event.wait(self._copying)

@@ -25,6 +25,7 @@ from msa.gpu.memory import SIMULATED, Allocate, allocate_on_gpu, is_out_of_memor
 from msa.gpu.residency import MOST_CHUNK_BYTES, Chunk, Residency
 
 if TYPE_CHECKING:
+    from cuda.alignment.best import QueryFilter
     from msa.gpu.filtering import Filter, Found
 
 FILTER_BYTES_PER_TARGET = 72
@@ -66,9 +67,9 @@ class Worker:
 
     def __init__(self, gpu: Gpu, settings: GpuSettings, compiling: Compiling) -> None:
         self.gpu, self.settings, self.compiling = gpu, settings, compiling
-        self._filtering, self._aligning = (
+        self._preparing, self._filtering, self._aligning = (
             ThreadPoolExecutor(1, f"{name} on GPU {gpu.number}", cuda.select_device, (gpu.number,))
-            for name in ("filter", "alignment")
+            for name in ("tables", "filter", "alignment")
         )
         self._residency: Residency | None = None
         self._filter: Filter | None = None
@@ -125,10 +126,23 @@ class Worker:
             again: whether another batch follows.
             stopped: once set, nothing more is queued, and the result is worth nothing.
         """
-        return self._filtering.submit(self._queue, batch, limits, again, stopped)
+        # while the last batch is filtered: a query's tables take longer than its filter in one chunk
+        made = self._preparing.submit(self.compiling.for_filter, [len(query.codes) for query in batch])
+        tables = [self._preparing.submit(self._tables_of, query, made) for query in batch]
+        return self._filtering.submit(self._queue, tables, limits, again, stopped)
+
+    def _tables_of(self, query: QueryProfile, made: "Future[None]") -> "QueryFilter":
+        from msa.gpu.filtering import tables_of
+
+        made.result()
+        return tables_of(query, self.settings.kernels)
 
     def _queue(
-        self, batch: Sequence[QueryProfile], limits: Limits, again: bool, stopped: threading.Event
+        self,
+        tables: "Sequence[Future[QueryFilter]]",
+        limits: Limits,
+        again: bool,
+        stopped: threading.Event,
     ) -> "Found":
         from msa.gpu.filtering import Filter
 
@@ -137,16 +151,14 @@ class Worker:
         assert residency is not None
         residency.begin()
         if self._filter is None:
-            self._filter = Filter(self.settings.kernels, self.settings.allocate)
-        with _turn:
-            self.compiling.for_filter(len(query.codes) for query in batch)
-            found = self._filter.begin(batch, limits)
+            self._filter = Filter(self.settings.allocate)
+        found = self._filter.begin(tables)
         first, end = self._part
         while first < end and not stopped.is_set():
             try:
                 for chunk in residency.chunks(end, again):
                     with _turn:
-                        self._filter.queue(chunk, batch, limits, found, stopped)
+                        self._filter.queue(chunk, limits, found, stopped)
                     end = chunk.first
             except Exception as error:
                 if not is_out_of_memory(error):

@@ -24,6 +24,11 @@ class QueryFilter:
         self._bounds = GaplessBounds(profile, kernels)
         self._exact = GaplessFilter(profile, kernels)
 
+    def prepare(self) -> None:
+        """Copy the query's tables to the GPU, in any thread, before the first call."""
+        self._bounds.prepare()
+        self._exact.prepare()
+
     def bounds(self, residues: Any, offsets: Any, lengths: Any, bounds: Any, stream: Any) -> None:
         """See GaplessBounds.bounds."""
         self._bounds.bounds(residues, offsets, lengths, bounds, stream)

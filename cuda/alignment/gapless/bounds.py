@@ -67,6 +67,11 @@ class GaplessBounds:
             parts = [profile[first : first + width] for first in range(0, length, width)]
             self._tables = [Uploaded(byte_table(launch.layout, part)) for part in parts]
 
+    def prepare(self) -> None:
+        """Copy to the GPU what `bounds` needs there; may be called in another thread before it."""
+        for table in self._tables:
+            table.send()
+
     def bounds(self, residues: Any, offsets: Any, lengths: Any, bounds: Any, stream: Any = 0) -> None:
         """Bound scores from above; returns at once, the work is queued on the stream.
 

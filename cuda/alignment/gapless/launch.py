@@ -90,6 +90,12 @@ class GaplessFilter:
             self._packed[kind] = packed
         return self._packed[kind]
 
+    def prepare(self) -> None:
+        """Copy to the GPU what `rescore` needs there; may be called in another thread before it."""
+        packed = self._packed_kernel("listed")
+        if packed is not None:
+            packed.table.send()
+
     def _rescoring_on(
         self, packed: _Packed, stream: Any, few: bool
     ) -> tuple[Callable[..., None], Callable[..., None]]:

@@ -22,6 +22,9 @@ class QueryFilter:
     def __init__(self, profile: np.ndarray, kernels: Path) -> None:
         self.profile = profile
 
+    def prepare(self) -> None:
+        pass
+
 
 class BestTargets:
     bytes_per_target = 4
