@@ -1,6 +1,6 @@
 """How a database gets to the GPU: chunk by chunk from the memory map, to stay there or to pass through.
 
-The residues are copied once from the memory map into a pinned buffer of fixed size and from there to the GPU,
+The residues are copied once from the memory map into pinned buffers of fixed size and from there to the GPU,
 while the GPU works on what it has: pinned buffers take turns, and copies have a thread and a stream of their
 own. A database that fits stays, and later queries find it there. One that does not passes through two buffers
 on the GPU, once per batch of queries: the next chunk is on its way while the present one is used, that of the
@@ -31,6 +31,8 @@ PINNED_BYTES = 4 * 2**20
 """Of each of the buffers that copies go through."""
 _SENDERS = 4
 """Threads that fill them: one alone copies 7 GB/s."""
+_MOST_PINNED_BYTES = 2**28
+"""Of all of them."""
 
 MOST_CHUNK_BYTES = 2**30
 """Of residues in a chunk: enough to hide every overhead; offsets and scores of a chunk come on top."""
@@ -112,10 +114,19 @@ class Residency:
         self._ahead: tuple[int, Future[Chunk]] | None = None
         self._copying = new_stream()
         self._pinned: SimpleQueue[_PinnedBuffer] = SimpleQueue()
-        for _ in range(2 * _SENDERS):
+        for _ in range(self._buffers()):
             self._pinned.put(_PinnedBuffer())
         self._thread = ThreadPoolExecutor(1, "copying", cuda.select_device, (gpu,))
         self._senders = ThreadPoolExecutor(_SENDERS, "sending", cuda.select_device, (gpu,))
+
+    def _buffers(self) -> int:
+        """How many pinned buffers there are: for a chunk that passes through, enough for all of it.
+
+        Its memory on the GPU is free only when the chunk before the last is done. With all of it staged, work
+        on it can be queued before that.
+        """
+        of_chunk = 0 if self._stays else -(-self._chunk_bytes // PINNED_BYTES)
+        return min(2 * _SENDERS + of_chunk, _MOST_PINNED_BYTES // PINNED_BYTES)
 
     @property
     def stays(self) -> bool:
