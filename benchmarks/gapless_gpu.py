@@ -148,12 +148,12 @@ class Bench:
             self.rows["top"].add(*self._top(profile, repeats, compare))
 
     def _top(self, profile: np.ndarray, repeats: int, compare: bool) -> tuple[float, int, np.ndarray | None]:
-        from cuda.alignment.best import BestTargets, QueryFilter
+        from cuda.alignment.best import BestTargets, QueryFilter, read_row, row_numbers
 
         targets, most = self._targets, self._options.top
         query = QueryFilter(profile, self._cache)
         best = BestTargets(most, _SMALLEST, len(targets.host), 0)
-        found = cuda.device_array(1 + 2 * most, np.int32)
+        found = cuda.device_array(row_numbers(most), np.int32)
 
         def find() -> None:
             best.find(query, *targets.arrays, found)
@@ -162,11 +162,10 @@ class Bench:
         took, right = seconds(find, repeats), None
         if compare:
             GaplessFilter(profile, self._cache).scores(*targets.arrays, targets.scores)
-            count, *rest = found.copy_to_host().tolist()
+            places, exact = read_row(found.copy_to_host())
             scores = targets.scores.copy_to_host()
-            chosen = np.sort(best_targets(scores, most, _SMALLEST))
-            same = count == len(chosen) and rest[:count] == chosen.tolist()
-            right = np.array([same and rest[most : most + count] == scores[chosen].tolist()])
+            same = sorted(places.tolist()) == sorted(best_targets(scores, most, _SMALLEST).tolist())
+            right = np.array([same and exact.tolist() == scores[places].tolist()])
         return took, len(profile) * targets.residues, right
 
     def show(self) -> None:

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,38 @@ import numpy as np
 from numba import cuda
 
 from cuda.alignment.best.query import QueryFilter
-from cuda.alignment.best.targets import BestTargets
+from cuda.alignment.best.targets import BestTargets, read_row, row_numbers
 from msa.engine import QueryProfile
 from msa.gpu.limits import Limits
-from msa.gpu.memory import SIMULATED, Allocate, new_stream
+from msa.gpu.memory import SIMULATED, Allocate, is_out_of_memory, new_stream
 from msa.gpu.residency import Chunk
 
 LANES = 4
-"""Streams of the filter. After the bounds of a query's scores, which fill the GPU, come a dozen small steps
-that wait for each other: those of so many queries go side by side."""
+"""Streams of the filter. After the bounds of a query's scores, which fill the GPU, come small steps that wait
+for each other, in the first chunk a dozen, later four: those of so many queries go side by side."""
 
 
-_MOST_ROWS, _ROW_BYTES = 16, 4 * 2**20
-"""Batches' results for which memory is taken at a time, and its bytes if there are several."""
+_MOST_ROWS, _ROW_BYTES = 8, 4 * 2**20
+"""Batches' rows for which memory is taken at a time, and its bytes if there are several."""
+
+
+def tables_of(query: QueryProfile, kernels: Path) -> QueryFilter:
+    """A query's tables, on the GPU if there is memory for them; else it is asked for when they are used."""
+    tables = QueryFilter(query.profile, kernels)
+    try:
+        tables.prepare()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    return tables
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Where the targets found for a batch in one chunk are written, and how they come back.
+    """Where the targets found for a batch are written, and how they come back.
 
     Args:
-        there: device int32 [queries, 1 + 2 · most].
+        there: device int32 [queries, row_numbers(most)].
         each: its rows.
         here: the same in pinned host memory.
         begun, done: events before the filter and after the copy.
@@ -57,24 +69,26 @@ class Found:
     """What a batch's filter has found on one GPU, once that is done.
 
     Args:
-        parts: (first target, where its targets are written) of each chunk.
-        tables: kept until then, as the GPU reads their tables.
+        rows: what was found in the chunks so far; None before the first.
+        next_rows: what is found in them and in one more is written there. Should there be no memory for all
+            of that chunk's work, `rows` still is what it was.
+        begun: event before the filter.
+        tables: of each query; kept until then, as the GPU reads them.
     """
 
     filter: "Filter"
-    queries: int
-    most: int
-    parts: list[tuple[int, _Rows]] = field(default_factory=list)
-    tables: list[QueryFilter] = field(default_factory=list)
+    tables: list[Future[QueryFilter]]
+    rows: _Rows | None = None
+    next_rows: _Rows | None = None
+    begun: Any = None
 
     def wait(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-        """Places in the database, int64, and scores, int32, of each query's targets in each chunk."""
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(self.queries)]
-        for first, rows in self.parts:
-            rows.done.synchronize()
-            for kept, row in zip(found, rows.here, strict=False):
-                places, scores = row[1 : 1 + row[0]], row[1 + self.most : 1 + self.most + row[0]]
-                kept.append((places.astype(np.int64) + first, scores.copy()))
+        """Places in the database, int64, and scores, int32, of each query's targets, in one part or none."""
+        queries = len(self.tables)
+        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(queries)]
+        if self.rows is not None:
+            self.rows.done.synchronize()
+            found = [[read_row(row)] for row in self.rows.here[:queries]]
         self.filter.take_back(self)
         return found
 
@@ -83,56 +97,61 @@ class Filter:
     """Queues the filter on one GPU; used by one thread.
 
     Args:
-        kernels: folder of compiled kernels.
         allocate: how GPU memory is taken.
     """
 
-    def __init__(self, kernels: Path, allocate: Allocate) -> None:
-        self._kernels, self._allocate = kernels, allocate
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
         self._streams: list[tuple[Any, Any]] = []
         self._lanes: tuple[Limits, int, list[_Lane]] | None = None
         self._spare: list[tuple[tuple[int, int], _Rows]] = []
         self._copying: Any = None
         self.seconds = 0.0
 
-    def begin(self, batch: Sequence[QueryProfile], limits: Limits) -> Found:
-        """What is to be found; the first query's tables, which take longest, are made."""
-        return Found(self, len(batch), limits.most, [], [QueryFilter(batch[0].profile, self._kernels)])
+    def begin(self, tables: "Sequence[Future[QueryFilter]]") -> Found:
+        """What is to be found, by queries' tables from `tables_of`, which may still be being made."""
+        return Found(self, list(tables))
 
     def queue(
         self,
         chunk: Chunk,
-        batch: Sequence[QueryProfile],
         limits: Limits,
         found: Found,
         stopped: threading.Event,
     ) -> None:
-        """Queue the filter of a batch in one chunk, of which it is the only user.
+        """Queue the filter of a batch in one more chunk, of which it is the only user.
 
         Args:
             chunk: see Residency.chunks.
-            batch, limits, found: as in `begin`.
+            limits: what passes.
+            found: from `begin`.
             stopped: once set, nothing more is queued.
         """
-        lanes = self._lanes_for(limits, len(chunk))
-        rows = self._rows_for(len(batch), 1 + 2 * limits.most)
-        rows.begun.record(lanes[0].stream)
+        lanes = self._lanes_for(limits, chunk.most)
+        before, rows = found.rows, found.next_rows
+        if rows is None:
+            rows = found.next_rows = self._rows_for(len(found.tables), row_numbers(limits.most))
+        if before is None:
+            found.begun = rows.begun
+            found.begun.record(lanes[0].stream)
         for lane in lanes:
             chunk.ready.wait(lane.stream)
-        for k, query in enumerate(batch):
+        targets = chunk.residues, chunk.offsets, chunk.lengths
+        for k, tables in enumerate(found.tables):
             if stopped.is_set():
                 break
-            if len(found.tables) == k:
-                found.tables.append(QueryFilter(query.profile, self._kernels))
-            lane = lanes[k % LANES]
-            lane.best.find(found.tables[k], chunk.residues, chunk.offsets, chunk.lengths, rows.each[k])
+            # a query has the same lane in each chunk: its row is there when the next one is filtered
+            best = lanes[k % LANES].best
+            known = None if before is None else before.each[k]
+            best.find(tables.result(), *targets, rows.each[k], chunk.first, known)
         for lane in lanes:
             lane.event.record(lane.stream)
             lane.event.wait(self._copying)
         chunk.used.record(self._copying)
+        # which chunk is the last is not known here; what an earlier one copies is overwritten
         rows.there.copy_to_host(rows.here, stream=self._copying)
         rows.done.record(self._copying)
-        found.parts.append((chunk.first, rows))
+        found.rows, found.next_rows = rows, before
 
     def _lanes_for(self, limits: Limits, targets: int) -> list[_Lane]:
         """The lanes, with room for so many targets."""
@@ -161,7 +180,7 @@ class Filter:
             if shape[0] >= queries and shape[1] == width:
                 del self._spare[place]
                 return rows
-        # a streamed batch has some for each chunk: all at once, as the driver may wait for the GPU
+        # for some batches at once, as the driver may wait for the GPU
         size = queries * width
         count = max(1, min(_MOST_ROWS, _ROW_BYTES // (4 * size)))
         there = self._allocate(count * size, np.dtype(np.int32))[: count * size]
@@ -175,11 +194,12 @@ class Filter:
 
     def take_back(self, found: Found) -> None:
         """Use a batch's memory again."""
-        for _, rows in found.parts:
-            if not SIMULATED:
-                self.seconds += rows.begun.elapsed_time(rows.done) / 1000
-            self._spare.append((rows.here.shape, rows))
-        found.parts.clear()
+        if found.rows is not None and not SIMULATED:
+            self.seconds += found.begun.elapsed_time(found.rows.done) / 1000
+        for rows in found.rows, found.next_rows:
+            if rows is not None:
+                self._spare.append((rows.here.shape, rows))
+        found.rows = found.next_rows = None
         found.tables.clear()
 
     def forget(self) -> None:

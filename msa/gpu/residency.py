@@ -1,16 +1,19 @@
 """How a database gets to the GPU: chunk by chunk from the memory map, to stay there or to pass through.
 
-The residues are copied once from the memory map into a pinned buffer of fixed size and from there to the GPU,
+The residues are copied once from the memory map into pinned buffers of fixed size and from there to the GPU,
 while the GPU works on what it has: pinned buffers take turns, and copies have a thread and a stream of their
 own. A database that fits stays, and later queries find it there. One that does not passes through two buffers
 on the GPU, once per batch of queries: the next chunk is on its way while the present one is used, that of the
 next pass too. Nothing of the database's size is ever copied on the host.
 
+A pass goes from the last chunk to the first: a database is in order of length, and long targets score higher,
+so what the first chunks of a pass hold says of most other targets that they are not among the best.
+
 Sizes come from what the driver says is free. When an allocation fails all the same, because another process
 took the memory in between, the chunk is halved and the pass goes on where it was.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +31,8 @@ PINNED_BYTES = 4 * 2**20
 """Of each of the buffers that copies go through."""
 _SENDERS = 4
 """Threads that fill them: one alone copies 7 GB/s."""
+_MOST_PINNED_BYTES = 2**28
+"""Of all of them."""
 
 MOST_CHUNK_BYTES = 2**30
 """Of residues in a chunk: enough to hide every overhead; offsets and scores of a chunk come on top."""
@@ -42,6 +47,7 @@ class Chunk:
 
     Args:
         first, end: their places in the database.
+        most: targets of the largest chunk of a pass.
         residues: device uint8 [bytes], as in the database.
         offsets: device int64 [end − first], first byte of each target in `residues`.
         lengths: device int32 [end − first].
@@ -51,6 +57,7 @@ class Chunk:
 
     first: int
     end: int
+    most: int
     residues: Any
     offsets: Any
     lengths: Any
@@ -107,10 +114,19 @@ class Residency:
         self._ahead: tuple[int, Future[Chunk]] | None = None
         self._copying = new_stream()
         self._pinned: SimpleQueue[_PinnedBuffer] = SimpleQueue()
-        for _ in range(2 * _SENDERS):
+        for _ in range(self._buffers()):
             self._pinned.put(_PinnedBuffer())
         self._thread = ThreadPoolExecutor(1, "copying", cuda.select_device, (gpu,))
         self._senders = ThreadPoolExecutor(_SENDERS, "sending", cuda.select_device, (gpu,))
+
+    def _buffers(self) -> int:
+        """How many pinned buffers there are: for a chunk that passes through, enough for all of it.
+
+        Its memory on the GPU is free only when the chunk before the last is done. With all of it staged, work
+        on it can be queued before that.
+        """
+        of_chunk = 0 if self._stays else -(-self._chunk_bytes // PINNED_BYTES)
+        return min(2 * _SENDERS + of_chunk, _MOST_PINNED_BYTES // PINNED_BYTES)
 
     @property
     def stays(self) -> bool:
@@ -126,48 +142,48 @@ class Residency:
     def begin(self) -> None:
         """Let the first chunk of a pass be copied, if it is not there."""
         if not self._kept:
-            self._ask(self._first)
+            self._ask(self._end)
 
-    def chunks(self, first: int, again: bool = False) -> Iterator[Chunk]:
-        """One pass over the targets in order, from target `first`.
+    def chunks(self, end: int, again: bool = False) -> Iterator[Chunk]:
+        """One pass over the targets before target `end`, from the last chunk to the first.
 
         A chunk is valid until the one after the next is asked for.
         The user waits for a chunk's `ready` on its stream, and records `used` there before it asks for
         the next.
 
         Args:
-            first: in the database.
+            end: in the database.
             again: whether another pass follows.
 
         Raises:
             OutOfGpuMemory: there is no room for the next chunk; `shrink` and go on with another pass.
         """
         for chunk in list(self._kept):
-            if chunk.first >= first:
+            if chunk.end <= end:
                 yield chunk
-                first = chunk.end
-        while first < self._end:
-            self._ask(first)
+                end = chunk.first
+        while end > self._first:
+            self._ask(end)
             assert self._ahead is not None
             copied, self._ahead = self._ahead[1], None
             chunk = copied.result()
             if self._stays:
                 self._kept.append(chunk)
-            first = chunk.end
+            end = chunk.first
             # the room of the chunk before this one is free: what uses it has been queued
-            if first < self._end:
-                self._ask(first)
+            if end > self._first:
+                self._ask(end)
             elif again and not self._stays:
-                self._ask(self._first)
+                self._ask(self._end)
             yield chunk
 
-    def _ask(self, first: int) -> None:
-        """Let the chunk that begins with `first` be copied, unless that is under way."""
+    def _ask(self, end: int) -> None:
+        """Let the chunk that ends before target `end` be copied, unless that is under way."""
         if self._ahead is not None:
-            if self._ahead[0] == first:
+            if self._ahead[0] == end:
                 return
             self._forget()
-        self._ahead = first, self._thread.submit(self._copy, first)
+        self._ahead = end, self._thread.submit(self._copy, end)
 
     def _forget(self) -> None:
         if self._ahead is not None:
@@ -206,15 +222,22 @@ class Residency:
         self._thread.shutdown()
         self._senders.shutdown()
 
-    def _end_of_chunk(self, first: int) -> int:
-        """The target before which the chunk that begins with `first` ends."""
-        start = int(self._targets.offsets[first])
+    def _size(self, first: int, end: int) -> int:
+        """What a chunk counts for."""
+        start, stop = self._bytes(first, end)
+        return stop - start + self._bytes_per_target * (end - first)
 
-        def size(end: int) -> int:
-            return self._bytes(first, end)[1] - start + self._bytes_per_target * (end - first)
+    def _start_of_chunk(self, end: int) -> int:
+        """The first target of the chunk that ends before `end`."""
+        firsts = range(self._first, end)
+        place = bisect_left(firsts, -self._chunk_bytes, key=lambda first: -self._size(first, end))
+        return firsts[min(place, len(firsts) - 1)]
 
-        ends = range(first + 1, self._end + 1)
-        return ends[max(bisect_right(ends, self._chunk_bytes, key=size) - 1, 0)]
+    def _most_targets(self) -> int:
+        """Targets of the largest chunk, which is that of the shortest."""
+        ends = range(self._first + 1, self._end + 1)
+        place = bisect_right(ends, self._chunk_bytes, key=lambda end: self._size(self._first, end))
+        return max(place, 1)
 
     def _bytes(self, first: int, end: int) -> tuple[int, int]:
         offsets = self._targets.offsets
@@ -231,7 +254,6 @@ class Residency:
                 # nothing on the GPU may still use what is dropped
                 room.used.synchronize()
                 self._rooms[0] = room = None
-            # later chunks have longer targets, and fewer
             start, stop = self._bytes(self._first, self._end)
             room = self._new_room(max(count, min(self._chunk_bytes, stop - start)), targets)
         self._rooms = [self._rooms[1], room]
@@ -246,11 +268,12 @@ class Residency:
             cuda.event(),
         )
 
-    def _copy(self, first: int) -> Chunk:
+    def _copy(self, end: int) -> Chunk:
         """Queue the copies of a chunk; they wait for what still uses its memory."""
-        end = self._end_of_chunk(first)
+        first = self._start_of_chunk(end)
         start, stop = self._bytes(first, end)
-        room = self._room(stop - start, end - first)
+        most = max(self._most_targets(), end - first)
+        room = self._room(stop - start, end - first if self._stays else most)
         stream = self._copying
         room.used.wait(stream)
         self._through_pinned(self._targets.residues[start:stop], room.residues, 0)
@@ -259,7 +282,7 @@ class Residency:
         room.ready.record(stream)
         count = end - first
         return Chunk(
-            first, end, room.residues[: stop - start], room.offsets[:count], room.lengths[:count],
+            first, end, most, room.residues[: stop - start], room.offsets[:count], room.lengths[:count],
             room.ready, room.used,
         )  # fmt: skip
 

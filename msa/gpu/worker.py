@@ -27,6 +27,7 @@ from msa.gpu.residency import MOST_CHUNK_BYTES, Chunk, Residency
 from msa.gpu.settings import GpuSettings
 
 if TYPE_CHECKING:
+    from cuda.alignment.best import QueryFilter
     from msa.gpu.alignment import Alignment
     from msa.gpu.filtering import Filter, Found
 
@@ -53,9 +54,9 @@ class Worker:
         self, gpu: Gpu, settings: GpuSettings, compiling: Compiling, allocate: Allocate = allocate_on_gpu
     ) -> None:
         self.gpu, self.settings, self.compiling, self.allocate = gpu, settings, compiling, allocate
-        self._filtering, self._waiting, self._aligning = (
+        self._preparing, self._filtering, self._waiting, self._aligning = (
             ThreadPoolExecutor(1, f"{name} on GPU {gpu.number}", cuda.select_device, (gpu.number,))
-            for name in ("filter", "candidates", "alignment")
+            for name in ("tables", "filter", "candidates", "alignment")
         )
         self._residency: Residency | None = None
         self._filter: Filter | None = None
@@ -100,11 +101,24 @@ class Worker:
         self, batch: Sequence[QueryProfile], limits: Limits, again: bool, stopped: threading.Event
     ) -> "LocalBatch":
         """Queue the filter of a batch."""
-        found = self._filtering.submit(self._queue, batch, limits, again, stopped)
+        # while the last batch is filtered: a query's tables take longer than its filter in one chunk
+        made = self._preparing.submit(self.compiling.for_filter, [len(query.codes) for query in batch])
+        tables = [self._preparing.submit(self._tables_of, query, made) for query in batch]
+        found = self._filtering.submit(self._queue, tables, limits, again, stopped)
         return LocalBatch(self, batch, self._waiting.submit(_best, found))
 
+    def _tables_of(self, query: QueryProfile, made: "Future[None]") -> "QueryFilter":
+        from msa.gpu.filtering import tables_of
+
+        made.result()
+        return tables_of(query, self.settings.kernels)
+
     def _queue(
-        self, batch: Sequence[QueryProfile], limits: Limits, again: bool, stopped: threading.Event
+        self,
+        tables: "Sequence[Future[QueryFilter]]",
+        limits: Limits,
+        again: bool,
+        stopped: threading.Event,
     ) -> "Found":
         from msa.gpu.filtering import Filter
 
@@ -113,17 +127,15 @@ class Worker:
         assert residency is not None
         residency.begin()
         if self._filter is None:
-            self._filter = Filter(self.settings.kernels, self.allocate)
-        with _turn:
-            self.compiling.for_filter(len(query.codes) for query in batch)
-            found = self._filter.begin(batch, limits)
+            self._filter = Filter(self.allocate)
+        found = self._filter.begin(tables)
         first, end = self._part
         while first < end and not stopped.is_set():
             try:
-                for chunk in residency.chunks(first, again):
+                for chunk in residency.chunks(end, again):
                     with _turn:
-                        self._filter.queue(chunk, batch, limits, found, stopped)
-                    first = chunk.end
+                        self._filter.queue(chunk, limits, found, stopped)
+                    end = chunk.first
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -161,7 +173,7 @@ class Worker:
 
     def close(self) -> None:
         """Give back the targets' GPU memory and end the threads."""
-        for thread in (self._waiting, self._aligning):
+        for thread in (self._preparing, self._waiting, self._aligning):
             thread.shutdown()
         if self._residency is not None:
             self._filtering.submit(self._residency.close).result()

@@ -4,6 +4,6 @@
 """
 
 from cuda.alignment.best.query import QueryFilter
-from cuda.alignment.best.targets import BestTargets
+from cuda.alignment.best.targets import BestTargets, read_row, row_numbers
 
-__all__ = ["BestTargets", "QueryFilter"]
+__all__ = ["BestTargets", "QueryFilter", "read_row", "row_numbers"]

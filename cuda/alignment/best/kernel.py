@@ -2,12 +2,15 @@
 
     count_bounds, list_bounds   over all targets: those whose bounds are the highest
     narrow, list_bounds         those too that may still belong to the best, by the exact scores of the first
-    choose                      the best of all whose exact scores are known, by index
+    choose                      the best of all whose exact scores are known
 
-A list says how many and then which targets, in whatever order threads came to write them. What is read from
-a list depends on the set alone, so nothing else depends on the order of threads. Entries of lists are ranked
-by keys, no two of which are equal: the score above the index counted from the last, so that of equal scores
-the first target has the largest key.
+A row holds what was found in some chunks of a database. With such a row, `list_bounds` alone lists what may
+still belong to the best in another chunk, and `choose` makes a new row of both.
+
+A list says how many and then which targets, in whatever order threads came to write them, and so does a row.
+What is read from them depends on the set alone, so nothing else depends on the order of threads. Entries are
+ranked by keys, no two of which are equal: the score above the place in the database counted from the last,
+so that of equal scores the first target has the largest key.
 """
 
 from typing import Any
@@ -22,10 +25,17 @@ _DIGIT = 11
 BINS = 2**_DIGIT
 """Of histograms; a multiple of the threads."""
 
-LOWER, UPPER, FINISHED = range(3)
-"""Places in `state`: bounds to be listed, LOWER ≤ bound < UPPER, and how many blocks have finished."""
+LOWER, UPPER = range(2)
+"""Places in `state` and in a row: bounds to be listed, LOWER ≤ bound < UPPER."""
+
+FINISHED = 2
+"""Place in `state`: how many blocks have finished."""
 
 STATE = 3
+
+FOUND, PLACES = 2, 3
+"""Of a row: how many targets were found; from there on their places in the database, then, after room for as
+many places as there can be, their scores. Before that, LOWER and UPPER of what may still belong to them."""
 
 FIRST, FIRST_SCORES, SECOND, SECOND_SCORES = range(4)
 """Rows of `lists`: two lists, and by place in the list the exact scores, ≥ 0."""
@@ -34,6 +44,7 @@ LISTS = 4
 
 _PACKED = 4  # bounds of a word
 _ABOVE_ALL = 2**15
+_UNBOUNDED = _ABOVE_ALL - 1
 
 # inlined before types are inferred: to compile a function on its own, numba would ask for a GPU
 _inlined = cuda.jit(device=True, inline="always")
@@ -86,10 +97,8 @@ def _bound(word: Any, which: Any) -> Any:
     return (word >> 16 * which) & 0x7FFF
 
 
-def count_bounds(
-    bounds: Any, count: Any, low: Any, wanted: Any, histogram: Any, state: Any, lists: Any
-) -> None:
-    """Find the highest bound that so many targets reach, to be listed from there on; empty the lists.
+def count_bounds(bounds: Any, count: Any, low: Any, wanted: Any, histogram: Any, state: Any) -> None:
+    """Find the highest bound that so many targets reach, to be listed from there on.
 
     Args:
         bounds: int64 [≥ count / 4], four int16 ≥ 0 in each.
@@ -98,7 +107,6 @@ def count_bounds(
         wanted: int64 ≥ 1, how many targets; if there are fewer, all from `low` on are to be listed.
         histogram: int32 [BINS], zeros between calls.
         state: int32 [STATE], FINISHED 0 between calls.
-        lists: int32 [LISTS, ≥ 1 + count].
     """
     local = cuda.shared.array(BINS, int32)
     sums = cuda.shared.array(THREADS, int32)
@@ -135,8 +143,6 @@ def count_bounds(
         state[LOWER] = max(low, found[0])
         state[UPPER] = _ABOVE_ALL
         state[FINISHED] = 0
-        lists[FIRST, 0] = 0
-        lists[SECOND, 0] = 0
 
 
 def list_bounds(bounds: Any, count: Any, state: Any, listed: Any) -> None:
@@ -144,7 +150,7 @@ def list_bounds(bounds: Any, count: Any, state: Any, listed: Any) -> None:
 
     Args:
         bounds, count: as for `count_bounds`.
-        state: int32 [STATE].
+        state: int32, LOWER and UPPER in it.
         listed: int32 [≥ 1 + count], an empty list.
     """
     totals = cuda.shared.array(2, int32)
@@ -183,47 +189,54 @@ def list_bounds(bounds: Any, count: Any, state: Any, listed: Any) -> None:
 
 
 @_inlined
-def _index_bits(lists: Any) -> Any:
-    """Bits of an index; as a multiple of digits they make scores whole digits, too."""
-    return 2 * _DIGIT if lists.shape[1] <= 2 ** (2 * _DIGIT) else 31
+def _key(score: Any, place: Any, place_bits: Any) -> Any:
+    last = (np.int64(1) << place_bits) - 1
+    return (np.int64(score) << place_bits) + last - place
 
 
 @_inlined
-def _key(score: Any, index: Any, index_bits: Any) -> Any:
-    last = (np.int64(1) << index_bits) - 1
-    return (np.int64(score) << index_bits) + last - index
-
-
-@_inlined
-def _entry(lists: Any, k: Any) -> Any:
-    """Index and score of the k-th entry of both lists."""
+def _entry(lists: Any, first: Any, row: Any, k: Any) -> Any:
+    """Place in the database and score of the k-th entry of both lists and of the row."""
     inside = lists[FIRST, 0]
     if k < inside:
-        return np.int64(lists[FIRST, 1 + k]), lists[FIRST_SCORES, k]
-    return np.int64(lists[SECOND, 1 + k - inside]), lists[SECOND_SCORES, k - inside]
+        return first + lists[FIRST, 1 + k], lists[FIRST_SCORES, k]
+    k -= inside
+    inside = lists[SECOND, 0]
+    if k < inside:
+        return first + lists[SECOND, 1 + k], lists[SECOND_SCORES, k]
+    k -= inside
+    return np.int64(row[PLACES + k]), row[PLACES + ((row.size - PLACES) >> 1) + k]
 
 
 @_inlined
 def _least_key(
-    lists: Any, smallest: Any, most: Any, least_shift: Any, histogram: Any, sums: Any, found: Any
+    lists: Any,
+    first: Any,
+    row: Any,
+    smallest: Any,
+    most: Any,
+    place_bits: Any,
+    least_shift: Any,
+    histogram: Any,
+    sums: Any,
+    found: Any,
 ) -> Any:
-    """The most-th largest key of both lists, or that of the smallest score if there are not so many.
+    """The most-th largest key of all entries, or that of the smallest score if there are not so many.
 
     A digit of the key at a time, from the highest; done when no bits from `least_shift` on are left.
     """
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
-    total = lists[FIRST, 0] + lists[SECOND, 0]
-    index_bits = _index_bits(lists)
+    total = lists[FIRST, 0] + lists[SECOND, 0] + row[FOUND]
     if thread == 0:
         found[0] = 0
     cuda.syncthreads()
     highest = np.int32(0)
     for k in range(thread, total, threads):
-        _, score = _entry(lists, k)
+        _, score = _entry(lists, first, row, k)
         highest = max(highest, score)
     cuda.atomic.max(found, 0, highest)
     cuda.syncthreads()
-    end = (np.int64(found[0]) + 1) << index_bits
+    end = (np.int64(found[0]) + 1) << place_bits
     cuda.syncthreads()
     shift = 0
     while end >> shift > BINS:
@@ -235,14 +248,14 @@ def _least_key(
             histogram[k] = 0
         cuda.syncthreads()
         for k in range(thread, total, threads):
-            index, score = _entry(lists, k)
-            key = _key(score, index, index_bits)
+            target, score = _entry(lists, first, row, k)
+            key = _key(score, target, place_bits)
             if score >= smallest and key >> (shift + _DIGIT) == prefix:
                 cuda.atomic.add(histogram, (key >> shift) & (BINS - 1), 1)
         cuda.syncthreads()
         _find_bin(histogram, place, sums, found)
         if found[0] < 0:
-            return np.int64(smallest) << index_bits
+            return np.int64(smallest) << place_bits
         prefix = (prefix << _DIGIT) + found[0]
         place -= found[1]
         if shift <= least_shift:
@@ -250,93 +263,68 @@ def _least_key(
         shift -= _DIGIT
 
 
-def narrow(lists: Any, smallest: Any, most: Any, state: Any) -> None:
+def narrow(lists: Any, first: Any, row: Any, smallest: Any, most: Any, place_bits: Any, state: Any) -> None:
     """Turn to the targets not listed yet whose bound reaches the most-th best exact score; one block.
 
     Args:
         lists: int32 [LISTS, n].
+        first: int64, place in the database of the chunk's first target.
+        row: int32 [≥ PLACES], what is known from elsewhere.
         smallest: int64, 0 … 2³¹, score that is needed.
         most: int64 ≥ 1.
+        place_bits: int64, 22 or 31, bits of places in the database; as a multiple of digits they make scores
+            whole digits, too.
         state: int32 [STATE].
     """
     histogram = cuda.shared.array(BINS, int32)
     sums = cuda.shared.array(THREADS, int32)
     found = cuda.shared.array(2, int32)
-    index_bits = _index_bits(lists)
-    least = _least_key(lists, smallest, most, index_bits, histogram, sums, found)
+    least = _least_key(lists, first, row, smallest, most, place_bits, place_bits, histogram, sums, found)
     if cuda.threadIdx.x == 0:
         state[UPPER] = state[LOWER]
-        state[LOWER] = min(least >> index_bits, _ABOVE_ALL)
+        state[LOWER] = min(least >> place_bits, _ABOVE_ALL)
 
 
-def choose(lists: Any, count: Any, smallest: Any, most: Any, scratch: Any, chosen: Any) -> None:
-    """Write the best of both lists by index; one block.
-
-    Targets are put into groups of neighbours, and their places in a group are counted.
+def choose(lists: Any, first: Any, row: Any, smallest: Any, most: Any, place_bits: Any, chosen: Any) -> None:
+    """Write the best of both lists and a row to another row, and empty the lists; one block.
 
     Args:
-        lists, smallest, most: as for `narrow`.
-        count: int64, targets.
-        scratch: int64 [most].
-        chosen: int32 [1 + 2 · most], to be filled: how many; their indices; from 1 + most on their scores.
+        lists, first, row, smallest, most, place_bits: as for `narrow`.
+        chosen: int32 [PLACES + 2 · most], to be filled. Of a target with an equal score nothing is assumed:
+            it may come earlier in the database.
     """
     histogram = cuda.shared.array(BINS, int32)
     sums = cuda.shared.array(THREADS, int32)
     found = cuda.shared.array(2, int32)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
-    least = _least_key(lists, smallest, most, 0, histogram, sums, found)
-    total = lists[FIRST, 0] + lists[SECOND, 0]
-    index_bits = _index_bits(lists)
-    shift = 0
-    while count >> shift >= BINS:
-        shift += 1
+    least = _least_key(lists, first, row, smallest, most, place_bits, 0, histogram, sums, found)
+    total = lists[FIRST, 0] + lists[SECOND, 0] + row[FOUND]
     cuda.syncthreads()
-    for k in range(thread, BINS, threads):
-        histogram[k] = 0
-    cuda.syncthreads()
-    for k in range(thread, total, threads):
-        index, score = _entry(lists, k)
-        if _key(score, index, index_bits) >= least:
-            cuda.atomic.add(histogram, index >> shift, 1)
-    cuda.syncthreads()
-    each = BINS // threads
-    own = 0
-    for k in range(thread * each, (thread + 1) * each):
-        own += histogram[k]
-    _sum_onwards(own, sums)
-    begin = sums[0] - sums[thread]
-    for k in range(thread * each, (thread + 1) * each):
-        inside = histogram[k]
-        histogram[k] = begin
-        begin += inside
-    cuda.syncthreads()
-    # where a group begins becomes where it ends
-    for k in range(thread, total, threads):
-        index, score = _entry(lists, k)
-        if _key(score, index, index_bits) >= least:
-            scratch[cuda.atomic.add(histogram, index >> shift, 1)] = index << 32 | score
-    cuda.syncthreads()
-    for k in range(thread, sums[0], threads):
-        entry = scratch[k]
-        index = entry >> 32
-        group = index >> shift
-        place = 0
-        if group > 0:
-            place = histogram[group - 1]
-        for other in range(place, histogram[group]):
-            if scratch[other] < entry:
-                place += 1
-        chosen[1 + place] = index
-        chosen[1 + place + most] = entry & 0x7FFFFFFF
     if thread == 0:
-        chosen[0] = sums[0]
+        found[0] = 0
+    cuda.syncthreads()
+    for k in range(thread, total, threads):
+        target, score = _entry(lists, first, row, k)
+        if _key(score, target, place_bits) >= least:
+            place = PLACES + cuda.atomic.add(found, 0, 1)
+            chosen[place] = target
+            chosen[place + most] = score
+    cuda.syncthreads()
+    if thread == 0:
+        chosen[FOUND] = found[0]
+        # no bound is higher than that of which nothing is known
+        chosen[LOWER] = min(least >> place_bits, _UNBOUNDED)
+        chosen[UPPER] = _ABOVE_ALL
+        lists[FIRST, 0] = 0
+        lists[SECOND, 0] = 0
 
 
 _NUMBER, _LIST, _LISTS, _WORDS = types.int64, types.int32[::1], types.int32[:, ::1], types.int64[::1]
+_ENTRIES = _LISTS, _NUMBER, _LIST, _NUMBER, _NUMBER, _NUMBER
 SIGNATURES = {
-    count_bounds: types.void(_WORDS, _NUMBER, _NUMBER, _NUMBER, _LIST, _LIST, _LISTS),
+    count_bounds: types.void(_WORDS, _NUMBER, _NUMBER, _NUMBER, _LIST, _LIST),
     list_bounds: types.void(_WORDS, _NUMBER, _LIST, _LIST),
-    narrow: types.void(_LISTS, _NUMBER, _NUMBER, _LIST),
-    choose: types.void(_LISTS, _NUMBER, _NUMBER, _NUMBER, _WORDS, _LIST),
+    narrow: types.void(*_ENTRIES, _LIST),
+    choose: types.void(*_ENTRIES, _LIST),
 }
 """Of the kernels, all for blocks of up to THREADS."""

@@ -24,12 +24,24 @@ class QueryFilter:
         self._bounds = GaplessBounds(profile, kernels)
         self._exact = GaplessFilter(profile, kernels)
 
+    def prepare(self) -> None:
+        """Copy the query's tables to the GPU, in any thread, before the first call."""
+        self._bounds.prepare()
+        self._exact.prepare()
+
     def bounds(self, residues: Any, offsets: Any, lengths: Any, bounds: Any, stream: Any) -> None:
         """See GaplessBounds.bounds."""
         self._bounds.bounds(residues, offsets, lengths, bounds, stream)
 
     def rescore(
-        self, residues: Any, offsets: Any, lengths: Any, listed: Any, scores: Any, stream: Any
+        self,
+        residues: Any,
+        offsets: Any,
+        lengths: Any,
+        listed: Any,
+        scores: Any,
+        stream: Any,
+        few: bool = False,
     ) -> None:
         """See GaplessFilter.rescore."""
-        self._exact.rescore(residues, offsets, lengths, listed, scores, stream)
+        self._exact.rescore(residues, offsets, lengths, listed, scores, stream, few)

@@ -14,7 +14,7 @@ from cuda.alignment.gapless.border import (
     launches_over,
 )
 from cuda.alignment.gapless.byte_table import LARGEST, byte_table, slack
-from cuda.alignment.gapless.device import Device, Uploaded, as_words, ready, stream_state
+from cuda.alignment.gapless.device import Device, Ready, Uploaded, as_words, ready, stream_state
 from cuda.alignment.gapless.generator import UNBOUNDED, Kind, Variant
 from cuda.alignment.gapless.launch import check_profile
 from cuda.alignment.gapless.launch_table import Launch, bordered, choose_launch, widest
@@ -61,10 +61,16 @@ class GaplessBounds:
         self._least_shared = max(SHARED, SHARED_IN_QUERIES * length)
         self._slack = np.int32(slack(profile))
         self._tables: list[Uploaded] = []
+        self._kernel: Ready | None = None
         if launch is not None:
             width = launch.layout.tile
             parts = [profile[first : first + width] for first in range(0, length, width)]
             self._tables = [Uploaded(byte_table(launch.layout, part)) for part in parts]
+
+    def prepare(self) -> None:
+        """Copy to the GPU what `bounds` needs there; may be called in another thread before it."""
+        for table in self._tables:
+            table.send()
 
     def bounds(self, residues: Any, offsets: Any, lengths: Any, bounds: Any, stream: Any = 0) -> None:
         """Bound scores from above; returns at once, the work is queued on the stream.
@@ -90,8 +96,10 @@ class GaplessBounds:
             return
         state = stream_state(self._device, stream)
         kind: Kind = "bounds" if len(self._tables) == 1 else "bordered"
-        variant = Variant(kind, self._launch.layout, BYTE, self._device.integer_maximum)
-        kernel = ready(variant, self._launch, self._cache, self._device)
+        if self._kernel is None:
+            variant = Variant(kind, self._launch.layout, BYTE, self._device.integer_maximum)
+            self._kernel = ready(variant, self._launch, self._cache, self._device)
+        kernel = self._kernel
         launch = kernel.on(stream)
         targets = as_words(residues), offsets, lengths, state.work
         tables = [table.on(stream) for table in self._tables]

@@ -92,13 +92,14 @@ _AS_WORDS = "_foldcli_as_words"
 _states: dict[tuple[int, int], StreamState] = {}
 
 
-def _handle(stream: Any) -> int:
+def handle(stream: Any) -> int:
+    """What the driver calls a stream of numba's; 0 for the default one."""
     return 0 if config.ENABLE_CUDASIM else int(getattr(stream, "handle", stream) or 0)
 
 
 def stream_state(device: Device, stream: Any) -> StreamState:
     """The state of a stream of numba's, or of 0, the default one."""
-    state = _states.setdefault((device.number, _handle(stream)), StreamState(stream))
+    state = _states.setdefault((device.number, handle(stream)), StreamState(stream))
     state.stream = stream  # the driver may give a later stream the same handle
     return state
 
@@ -121,10 +122,20 @@ class Uploaded:
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
         self._copies: dict[int, Any] = {}
+        self._sent: Any = None
+
+    def send(self) -> None:
+        """Copy it now, for every stream; waits for nothing but the copy."""
+        upload, _ = _upload_stream(Device.current().number)
+        copy = cuda.to_device(self._array, stream=upload)
+        upload.synchronize()
+        self._sent = copy
 
     def on(self, stream: Any) -> Any:
         """The copy that work queued on this stream may read."""
-        key = _handle(stream)
+        if self._sent is not None:
+            return self._sent
+        key = handle(stream)
         copy = self._copies.get(key)
         if copy is None:
             # the driver waits for the stream before it copies from pageable memory: one of its own is idle
@@ -168,9 +179,14 @@ class Ready:
         """Local memory of a thread, which holds what registers do not: none in a kernel that is fast."""
         return 0 if config.ENABLE_CUDASIM else int(self.dispatcher.local_bytes)
 
-    def on(self, stream: Any) -> Callable[..., None]:
-        """To be called with the kernel's arguments: queued, as many blocks as the GPU holds."""
-        grid, threads = self.device.grid(self.blocks, self.launch.threads)
+    def on(self, stream: Any, few: bool = False) -> Callable[..., None]:
+        """To be called with the kernel's arguments: queued, as many blocks as the GPU holds.
+
+        Args:
+            stream: numba's, or 0.
+            few: one block for each multiprocessor instead.
+        """
+        grid, threads = self.device.grid(1 if few else self.blocks, self.launch.threads)
         return self.dispatcher[grid, threads, stream, self.launch.layout.table_bytes]
 
 

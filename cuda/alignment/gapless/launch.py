@@ -1,12 +1,13 @@
 """Exact gapless scores on a GPU."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cuda.alignment.compiled import compiled_kernel
-from cuda.alignment.gapless.device import Device, Ready, Uploaded, as_words, ready, stream_state
+from cuda.alignment.gapless.device import Device, Ready, Uploaded, as_words, handle, ready, stream_state
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.launch_table import Launch, choose_launch, list_launch
 from cuda.alignment.gapless.layout import ARITHMETICS, BYTE, HALF, Arithmetic
@@ -69,6 +70,7 @@ class GaplessFilter:
         self._flags = most >= self._arithmetic.limit
         self._packed: dict[Kind, _Packed | None] = {}
         self._wide_profile: Uploaded | None = None
+        self._rescoring: dict[tuple[int, bool], tuple[Callable[..., None], Callable[..., None]]] = {}
 
     def _packed_kernel(self, kind: Kind) -> _Packed | None:
         """None if 16 bits do not hold the profile, or no tile the query."""
@@ -88,8 +90,34 @@ class GaplessFilter:
             self._packed[kind] = packed
         return self._packed[kind]
 
+    def prepare(self) -> None:
+        """Copy to the GPU what `rescore` needs there; may be called in another thread before it."""
+        packed = self._packed_kernel("listed")
+        if packed is not None:
+            packed.table.send()
+
+    def _rescoring_on(
+        self, packed: _Packed, stream: Any, few: bool
+    ) -> tuple[Callable[..., None], Callable[..., None]]:
+        """What cuts and what scores listed targets, kept: to look them up takes as long as a launch."""
+        key = handle(stream), few
+        launches = self._rescoring.get(key)
+        if launches is None:
+            cut = compiled_kernel(list_stretches, STRETCHES_SIGNATURE, (STRETCHES_THREADS, 1))
+            grid = self._device.grid(1, STRETCHES_THREADS)
+            launches = self._rescoring[key] = cut[(*grid, stream)], packed.kernel.on(stream, few)
+        return launches
+
     def _finish(
-        self, every: bool, listed: Any, residues: Any, offsets: Any, lengths: Any, scores: Any, stream: Any
+        self,
+        every: bool,
+        listed: Any,
+        residues: Any,
+        offsets: Any,
+        lengths: Any,
+        scores: Any,
+        stream: Any,
+        few: bool = False,
     ) -> None:
         """Score what is flagged, or all, without limits."""
         state = stream_state(self._device, stream)
@@ -97,7 +125,7 @@ class GaplessFilter:
         if self._wide_profile is None:
             self._wide_profile = Uploaded(np.ascontiguousarray(self._profile.T, np.int32).reshape(-1))
         wide = compiled_kernel(gapless_wide, WIDE_SIGNATURE, (WIDE_THREADS, 1))
-        wide[(*self._device.grid(8, WIDE_THREADS), stream)](
+        wide[(*self._device.grid(1 if few else 8, WIDE_THREADS), stream)](
             self._wide_profile.on(stream), np.int32(len(self._profile)), residues, offsets, lengths,
             np.int32(every), np.int32(listed is not None), flagged if listed is None else listed,
             state.work, flagged, scores,
@@ -130,7 +158,14 @@ class GaplessFilter:
             self._finish(packed is None, None, residues, offsets, lengths, scores, stream)
 
     def rescore(
-        self, residues: Any, offsets: Any, lengths: Any, listed: Any, scores: Any, stream: Any = 0
+        self,
+        residues: Any,
+        offsets: Any,
+        lengths: Any,
+        listed: Any,
+        scores: Any,
+        stream: Any = 0,
+        few: bool = False,
     ) -> None:
         """Score listed targets; returns at once, the work is queued on the stream.
 
@@ -140,6 +175,7 @@ class GaplessFilter:
             residues, offsets, lengths, stream: see `scores`.
             listed: device int32 [n + 1], how many targets are listed, and which, each once, in any order.
             scores: device int32 [n], written: the score of target listed[1 + k] at place k.
+            few: some hundred at most are expected: they leave the GPU to other work.
         """
         if not lengths.size:
             return
@@ -150,13 +186,11 @@ class GaplessFilter:
             stretch = np.int32(max(LEAST_STRETCH, overlap))
             room = lengths.size + residues.size // int(stretch)
             stretches = state.counters("stretches", 1 + 2 * room)
-            cut = compiled_kernel(list_stretches, STRETCHES_SIGNATURE, (STRETCHES_THREADS, 1))
-            cut[(*self._device.grid(1, STRETCHES_THREADS), stream)](
-                listed, lengths, stretch, stretches, scores
-            )
-            packed.kernel.on(stream)(
+            cut, score = self._rescoring_on(packed, stream, few)
+            cut(listed, lengths, stretch, stretches, scores)
+            score(
                 packed.table.on(stream), as_words(residues), offsets, lengths, state.work,
                 state.counters("flagged", lengths.size + 1), scores, listed, stretches, stretch, overlap,
             )  # fmt: skip
         if packed is None or self._flags:
-            self._finish(packed is None, listed, residues, offsets, lengths, scores, stream)
+            self._finish(packed is None, listed, residues, offsets, lengths, scores, stream, few)

@@ -103,7 +103,7 @@ def list_launch(query_length: int, shared_bytes: int) -> Launch | None:
     """
     for lanes, most in ((16, 32), (32, 64)):
         columns = -(-query_length // (16 * lanes)) * 16
-        launch = Launch(Layout(lanes, columns), threads=256, blocks=2) if columns <= most else None
+        launch = Launch(Layout(lanes, columns), threads=64, blocks=8) if columns <= most else None
         if launch is not None and launch.layout.table_bytes <= shared_bytes:
             return launch
     return None

@@ -99,7 +99,7 @@ def _block(
             kept = tl.load(mask + this * mask_row + (begin + position) * mask_position)
             lowered = (kept.to(tl.float32) - 1.0) * LOWERED
         state = _step(states[entry], queries[entry], key, value, lowered, bias, real, MODE, EDGE, PRECISION)
-        new_states = new_states + (state,)
+        new_states += (state,)
     return new_states
 
 
@@ -135,13 +135,13 @@ def _program(
     for entry in tl.static_range(ROWS):
         this = tl.minimum(row + entry, batch - 1)
         query = _head(query_start + this * projected_row, position, projected_position, WIDTH, PADDED)
-        queries = queries + ((query.to(tl.float32) * WIDTH**-0.5).to(query.dtype),)
+        queries += ((query.to(tl.float32) * WIDTH**-0.5).to(query.dtype),)
         state = (
             tl.full([QUERIES], float("-inf"), tl.float32),
             tl.zeros([QUERIES, SUMS], tl.float32),
             tl.zeros([QUERIES, WIDTH], tl.float32),
         )
-        states = states + (state,)
+        states += (state,)
     bias_start = pair_bias
     bias_offset = None
     if pair_bias is not None:

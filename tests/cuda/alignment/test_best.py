@@ -13,7 +13,7 @@ import pytest
 from numba import cuda
 from numba.core import config
 
-from cuda.alignment.best import BestTargets, QueryFilter
+from cuda.alignment.best import BestTargets, QueryFilter, read_row, row_numbers
 from cuda.alignment.gapless.reference import gapless_scores
 from msa.candidates import best_targets
 
@@ -40,7 +40,14 @@ class KnownScores:
         bounds.copy_to_device(self._bounds)
 
     def rescore(
-        self, residues: Any, offsets: Any, lengths: Any, listed: Any, scores: Any, stream: Any
+        self,
+        residues: Any,
+        offsets: Any,
+        lengths: Any,
+        listed: Any,
+        scores: Any,
+        stream: Any,
+        few: bool = False,
     ) -> None:
         count, *rest = listed.copy_to_host().tolist()
         indices = rest[:count]
@@ -62,23 +69,35 @@ class Finder:
     def __init__(self, most: int, smallest: int, room: int) -> None:
         self._most, self._smallest = most, smallest
         self._best = BestTargets(most, smallest, room, 0)
-        self._found = cuda.to_device(np.full((2, 1 + 2 * most), -7, np.int32))
+        self._rows = cuda.to_device(np.full((3, row_numbers(most)), -7, np.int32))
 
     def check(self, scores: np.ndarray, bounds: np.ndarray) -> list[int]:
         """Compare with the definition; which targets were scored exactly, in turn."""
-        count = len(scores)
-        offsets, lengths = cuda.to_device(np.zeros(count, np.int64)), cuda.to_device(np.ones(count, np.int32))
-        query = KnownScores(scores, bounds)
-        self._best.find(query, None, offsets, lengths, self._found[1])
-        expected = np.sort(best_targets(scores, self._most, self._smallest))
-        before, found = self._found.copy_to_host()
-        assert (before == -7).all()
-        assert found[0] == len(expected)
-        assert found[1:][: found[0]].tolist() == expected.tolist()
-        assert found[1 + self._most :][: found[0]].tolist() == scores[expected].tolist()
-        # none that is not needed is scored twice
-        assert len(set(query.rescored)) == len(query.rescored)
-        return query.rescored
+        return self.check_chunks(scores, bounds, [(0, len(scores))])[0]
+
+    def check_chunks(
+        self, scores: np.ndarray, bounds: np.ndarray, chunks: list[tuple[int, int]]
+    ) -> list[list[int]]:
+        """The same chunk by chunk, after each; of each, which of its targets were scored exactly."""
+        rescored, seen = [], np.empty(0, np.int64)
+        for turn, (first, end) in enumerate(chunks):
+            count = end - first
+            targets = cuda.to_device(np.zeros(count, np.int64)), cuda.to_device(np.ones(count, np.int32))
+            query = KnownScores(scores[first:end], bounds[first:end])
+            own, other = self._rows[turn % 2], self._rows[1 - turn % 2]
+            before = other.copy_to_host()
+            self._best.find(query, None, *targets, own, first, other if turn else None)
+            seen = np.sort(np.append(seen, np.arange(first, end)))
+            expected = seen[best_targets(scores[seen], self._most, self._smallest)]
+            places, found = read_row(own.copy_to_host())
+            assert sorted(places.tolist()) == sorted(expected.tolist())
+            assert found.tolist() == scores[places].tolist()
+            # what it began with is still there, should this have to be done again
+            assert (other.copy_to_host() == before).all() and (self._rows[2].copy_to_host() == -7).all()
+            # none that is not needed is scored twice
+            assert len(set(query.rescored)) == len(query.rescored)
+            rescored.append(query.rescored)
+        return rescored
 
 
 @works
@@ -152,13 +171,20 @@ def test_scores_of_queries(tmp_path: Path) -> None:
     best = BestTargets(7, 9, 20, 0)
     for length, largest in ((21, 12), (9, 300)):
         profile = rng.integers(-9, largest, (length, 32)).astype(np.int16)
-        found = cuda.to_device(np.zeros(15, np.int32))
+        found = cuda.to_device(np.zeros(row_numbers(7), np.int32))
         best.find(QueryFilter(profile, tmp_path), *there, found)
         scores = gapless_scores(profile, residues, offsets, lengths)
-        expected = np.sort(best_targets(scores, 7, 9))
-        count, *rest = found.copy_to_host().tolist()
-        assert count == len(expected) and rest[:count] == expected.tolist()
-        assert rest[7:][:count] == scores[expected].tolist()
+        places, exact = read_row(found.copy_to_host())
+        assert sorted(places.tolist()) == sorted(best_targets(scores, 7, 9).tolist())
+        assert exact.tolist() == scores[places].tolist()
+        # in two chunks, the second first
+        rows = [cuda.to_device(np.zeros(row_numbers(7), np.int32)) for _ in range(2)]
+        residues_there, offsets_there, lengths_there = there
+        for row, part, before in ((rows[0], slice(8, 20), None), (rows[1], slice(0, 8), rows[0])):
+            chunk = offsets_there[part], lengths_there[part]
+            best.find(QueryFilter(profile, tmp_path), residues_there, *chunk, row, part.start, before)
+        in_two, exact = read_row(rows[1].copy_to_host())
+        assert set(in_two.tolist()) == set(places.tolist()) and exact.tolist() == scores[in_two].tolist()
 
 
 @works
@@ -186,8 +212,10 @@ def test_arguments_that_do_not_fit() -> None:
         Finder(1, 0, 3).check(np.arange(4), np.arange(4))
     targets = cuda.to_device(np.zeros(2, np.int64)), cuda.to_device(np.ones(2, np.int32))
     query = KnownScores(np.arange(2), np.arange(2))
-    with pytest.raises(ValueError, match="1 targets are found in 3 numbers, not 4"):
-        BestTargets(1, 0, 3).find(query, None, *targets, cuda.to_device(np.zeros(4, np.int32)))
+    rows = [cuda.to_device(np.zeros(row_numbers(most), np.int32)) for most in (1, 2)]
+    for found, before in ((rows[1], None), (rows[0], rows[1])):
+        with pytest.raises(ValueError, match="a row of 1 targets has 5 numbers, not 7"):
+            BestTargets(1, 0, 3).find(query, None, *targets, found, 0, before)
 
 
 @works
@@ -201,7 +229,76 @@ def test_memory_is_taken_as_told() -> None:
     best = BestTargets(2, 0, 10**4, 0, allocate)
     before = sum(taken)
     assert before < BestTargets.bytes_per_target * 10**4 + 2**14
-    found, scores = cuda.to_device(np.zeros(5, np.int32)), np.array([4, 9, 9, 2])
+    found, scores = cuda.to_device(np.zeros(row_numbers(2), np.int32)), np.array([4, 9, 9, 2])
     empty = cuda.to_device(np.zeros(4, np.int64)), cuda.to_device(np.zeros(4, np.int32))
     best.find(KnownScores(scores, scores), None, *empty, found)
-    assert found.copy_to_host().tolist() == [2, 1, 2, 9, 9] and sum(taken) == before
+    places, exact = read_row(found.copy_to_host())
+    assert sorted(places.tolist()) == [1, 2] and exact.tolist() == [9, 9] and sum(taken) == before
+
+
+def cut(count: int, ends: list[int]) -> list[tuple[int, int]]:
+    """Chunks from the last to the first."""
+    return list(zip([0, *ends], [*ends, count], strict=True))[::-1]
+
+
+@works
+@pytest.mark.parametrize("most", [1, 25, 100])
+@pytest.mark.parametrize(("ends", "highest"), [([20, 41], 3), ([3, 3, 50], 40), ([0, 59], 3)])
+def test_chunk_after_chunk(most: int, ends: list[int], highest: int) -> None:
+    """With many equal scores on both sides of a chunk's end, chunks without targets, fewer than `most`."""
+    rng = np.random.default_rng(most)
+    finder = Finder(most, 2, 60)
+    scores, chunks = rng.integers(0, highest, 60), cut(60, ends)
+    finder.check_chunks(scores, loose(scores, rng), chunks)
+    # the order of chunks does not matter, nor what the buffers were used for before
+    finder.check_chunks(scores, loose(scores, rng), chunks[::-1])
+    finder.check(scores, loose(scores, rng))
+
+
+@works
+def test_a_later_chunk_scores_what_can_enter() -> None:
+    scores = np.array([9, 3, 4, 5, 6, 2, 9, 8, 5, 1, 0, 7])
+    finder = Finder(3, 0, 12)
+    # 9, 8 and 7 are there when the first six come: only what reaches 7 is looked at
+    assert finder.check_chunks(scores, scores, [(6, 12), (0, 6)])[1] == [0]
+    assert sorted(finder.check_chunks(scores, scores + 2, [(6, 12), (0, 6)])[1]) == [0, 3, 4]
+    # an equal score enters, as it comes first, and does not the other way round; all are looked at
+    equal = np.full(12, 5)
+    assert sorted(finder.check_chunks(equal, equal, [(6, 12), (0, 6)])[1]) == list(range(6))
+    assert sorted(finder.check_chunks(equal, equal, [(0, 6), (6, 12)])[1]) == list(range(6))
+    # as long as there are not enough, what reaches the smallest score
+    few = Finder(8, 4, 12)
+    assert sorted(few.check_chunks(scores, scores, [(6, 12), (0, 6)])[1]) == [0, 2, 3, 4]
+    # a bound that is not known says nothing
+    unknown = np.where(scores < 3, UNBOUNDED, scores)
+    assert sorted(finder.check_chunks(scores, unknown, [(6, 12), (0, 6)])[1]) == [0, 5]
+
+
+@works
+@pytest.mark.parametrize(("most", "smallest"), [(1, 0), (5, 5), (14, 2**20), (60, 3000), (60, 2**31)])
+def test_chunks_with_scores_beyond_all_bounds(most: int, smallest: int) -> None:
+    rng = np.random.default_rng(most)
+    scores = np.concatenate(
+        [rng.integers(0, 100, 20), rng.integers(2000, 2100, 9), rng.integers(2**20, 2**20 + 9, 10),
+         np.full(4, 40000), [2**31 - 1] * 3]
+    )  # fmt: skip
+    rng.shuffle(scores)
+    finder = Finder(most, smallest, len(scores))
+    finder.check_chunks(scores, loose(scores, rng), cut(len(scores), [13, 30]))
+
+
+@works
+@pytest.mark.parametrize("first", [2**22 - 3, 2**31 - 60])
+def test_places_far_into_a_database(first: int) -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.integers(0, 9, 40)
+    bounds, best = loose(scores, rng), BestTargets(7, 2, 40)
+    rows = [cuda.to_device(np.zeros(row_numbers(7), np.int32)) for _ in range(2)]
+    for row, (start, end), before in ((rows[0], (15, 40), None), (rows[1], (0, 15), rows[0])):
+        count = end - start
+        targets = cuda.to_device(np.zeros(count, np.int64)), cuda.to_device(np.ones(count, np.int32))
+        query = KnownScores(scores[start:end], bounds[start:end])
+        best.find(query, None, *targets, row, first + start, before)
+    places, exact = read_row(rows[1].copy_to_host())
+    assert sorted((places - first).tolist()) == sorted(best_targets(scores, 7, 2).tolist())
+    assert exact.tolist() == scores[places - first].tolist()

@@ -58,6 +58,24 @@ def failing(name: str, fails: Callable[[int, int], bool]) -> Iterator[list[int]]
         setattr(alignment, name, real)
 
 
+@contextmanager
+def failing_find(at: int) -> Iterator[list[int]]:
+    """BestTargets.find that finds no memory at its call number `at`, once its work is queued."""
+    real, calls = cpu_kernels.BestTargets.find, []
+
+    def instead(*arguments: Any) -> None:
+        real(*arguments)
+        calls.append(arguments[-2])  # the chunk's first target
+        if len(calls) == at:
+            raise OutOfGpuMemory(12345)
+
+    cpu_kernels.BestTargets.find = instead
+    try:
+        yield calls
+    finally:
+        cpu_kernels.BestTargets.find = real
+
+
 def compare(name: str, allocate: Allocate = allocate_on_gpu, **how: Any) -> None:
     gpu_settings = GpuSettings(folder / "kernels", **how)
     compiling = Compiling(gpu_settings.kernels, lambda done, needed: None)
@@ -74,6 +92,11 @@ compare("several chunks", most_chunk_bytes=1)
 compare("streamed", most_bytes=150)
 for at in range(1, 12, 2):
     compare(f"no memory at allocation {at}", allocate=Failing(at))
+# of a batch of two queries, the first has been found in that chunk when there is no memory for the second
+for at in 2, 6:
+    with failing_find(at) as firsts:
+        compare(f"no memory in the middle of chunk {at // 2}", most_bytes=150)
+        assert len(firsts) > at and firsts[at - 1] == firsts[at - 2]
 with failing("end_positions", lambda call, pairs: call == 1):
     compare("no memory for scores")
 with failing("trace_paths", lambda call, pairs: pairs > 1) as calls:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from cuda.alignment.best import read_row, row_numbers
+from cuda.alignment.best.kernel import FOUND, PLACES
 from cuda.alignment.gotoh import Alignments
 from msa.candidates import best_targets
 from msa.cpu.gapless import gapless_scores
@@ -20,6 +22,9 @@ class QueryFilter:
     def __init__(self, profile: np.ndarray, kernels: Path) -> None:
         self.profile = profile
 
+    def prepare(self) -> None:
+        pass
+
 
 class BestTargets:
     bytes_per_target = 4
@@ -28,14 +33,24 @@ class BestTargets:
         self._most, self._smallest, self._room = most, smallest, room
         self._scores = allocate(room, np.dtype(np.int32))
 
-    def find(self, query: QueryFilter, residues: Any, offsets: Any, lengths: Any, found: Any) -> None:
+    def find(
+        self, query: QueryFilter, residues: Any, offsets: Any, lengths: Any, found: Any, first: int,
+        before: Any,
+    ) -> None:  # fmt: skip
         assert lengths.size <= self._room
         scores = gapless_scores(query.profile, _host(residues, offsets, lengths), 1)
-        best = np.sort(best_targets(scores, self._most, self._smallest))
-        row = np.full(1 + 2 * self._most, -1, np.int32)
-        row[0] = len(best)
-        row[1 : 1 + len(best)] = best
-        row[1 + self._most : 1 + self._most + len(best)] = scores[best]
+        best = best_targets(scores, self._most, self._smallest)
+        places, scores = best + first, scores[best]
+        if before is not None:
+            known, theirs = read_row(before.copy_to_host())
+            assert not len(known) or known.min() >= first + lengths.size  # from the last chunk to the first
+            places, scores = np.append(places, known), np.append(scores, theirs)
+            best = best_targets(scores, self._most, self._smallest)
+            places, scores = places[best], scores[best]
+        row = np.full(row_numbers(self._most), -1, np.int32)
+        row[FOUND] = len(places)
+        row[PLACES:][: len(places)] = places
+        row[PLACES + self._most :][: len(places)] = scores
         found.copy_to_device(row)
 
 
