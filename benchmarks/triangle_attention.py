@@ -5,7 +5,8 @@
 Peers take queries, keys, values and bias: PyTorch eager and compiled, SDPA with the bias expanded,
 FlexAttention, and cuEquivariance if it is installed. Ours takes them as one projection, and gates too. The
 exponential floor is 16 a clock and multiprocessor. The whole operation, with projections, is timed after it,
-for rows as they lie and for swapped axes (the ending node).
+for rows as they lie and for swapped axes (the ending node), and then the same kernel over the MSA's rows and
+columns, and over a bias so steep that all blocks are computed twice.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from cuda.fused.attention import AttentionWeights, kernel, reference
 
 HEADS, WIDTH, CHANNELS = 4, 32, 128
+MSA_ROWS, MSA_HEADS = 508, 8
 INNER = HEADS * WIDTH
 
 
@@ -33,11 +35,26 @@ def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor)
     return torch.softmax(logits.float(), -1).to(q.dtype) @ v
 
 
-def core(rows: int, length: int) -> Call:
+def core(
+    rows: int, length: int, heads: int = HEADS, biased: bool = True, swapped: bool = False, scale: float = 1.0
+) -> Call:
     """Our kernel between the projections."""
-    projected, gating_bias = random(rows, length, 4 * INNER), random(HEADS, WIDTH)
-    bias, gated = random(HEADS, length, length), random(rows, length, INNER)
+    inner = heads * WIDTH
+    shape = (length, rows) if swapped else (rows, length)
+    projected, gated, gating_bias = random(*shape, 4 * inner), random(*shape, inner), random(heads, WIDTH)
+    if swapped:
+        projected, gated = projected.transpose(0, 1), gated.transpose(0, 1)
+    bias = random(heads, length, length, scale=scale) if biased else None
     return lambda: kernel.attend(projected, gating_bias, None, bias, gated)
+
+
+def others(length: int) -> dict[str, Call]:
+    """The kernel's other uses, and its worst case."""
+    return {
+        "MSA rows": core(MSA_ROWS, length, MSA_HEADS),
+        "MSA columns": core(length, MSA_ROWS, MSA_HEADS, biased=False, swapped=True),
+        "triangle, steep bias": core(length, length, scale=1e3),
+    }
 
 
 def peers(length: int) -> dict[str, Call]:
@@ -87,13 +104,13 @@ def try_once(job: tuple[int, dict[str, Any]]) -> None:
 def tune(tuner: Tuner, length: int) -> None:
     """Print the best launches."""
     call = core(length, length)
-    shapes = product((1, 2), (64, 128), (32, 64, 128), (4, 8), (2, 3))
+    shapes = product((1, 2), (64, 128), (32, 64, 128), (4, 8), (2, 3, 4), (None, 128, 168))
     candidates = [
-        {"ROWS": rows, "QUERIES": queries, "KEYS": keys, "PRECISION": "ieee"}
-        | {"num_warps": warps, "num_stages": stages}
-        for rows, queries, keys, warps, stages in shapes
-        # fewer threads than this spill
-        if rows * queries * keys <= 64 * 128 * warps // 4
+        {"ROWS": rows, "QUERIES": queries, "KEYS": keys, "PRECISION": "ieee", "STAGES": stages}
+        | {"num_warps": warps, "maxnreg": registers}
+        for rows, queries, keys, warps, stages, registers in shapes
+        # fewer threads than this spill, more have too little to do
+        if queries * keys * rows <= 64 * 128 * warps // 4 and queries * 4 >= 64 * warps
     ]
     tuner.print_best(
         f"N {length}", length, lambda options: using(kernel, {"attend": options}, call), candidates
@@ -101,7 +118,7 @@ def tune(tuner: Tuner, length: int) -> None:
 
 
 def main() -> None:
-    """Print two lines for each length."""
+    """Print three lines for each length."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", default="256,512,1024,2048")
     parser.add_argument("--tune", action="store_true")
@@ -120,6 +137,7 @@ def main() -> None:
         calls = {} if options.no_peers else peers(length)
         print_times(f"triangle attention N {length}", calls | {"ours": core(length, length)}, limits)
         print_times(f"with its projections N {length}", whole(length), {})
+        print_times(f"the same kernel N {length}", others(length), {})
 
 
 if __name__ == "__main__":

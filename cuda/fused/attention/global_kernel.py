@@ -86,6 +86,15 @@ def _softmax_sum(
 
 
 @triton.jit
+def _plus(product, row):
+    """product + row[None, :], where the compiler would begin the product's sums with the row.
+
+    In float32 each term would then be rounded to the row's digits.
+    """
+    return tl.fma(product, 1.0, row[None, :])
+
+
+@triton.jit
 def _gated(
     x, x_entry, x_position, attended, gating, gating_bias, output, output_bias, result, result_entry,
     result_position, length, CHANNELS: tl.constexpr, INNER: tl.constexpr, OUTPUTS: tl.constexpr,
@@ -105,7 +114,7 @@ def _gated(
         other=0.0,
     )
     gate = tl.dot(part, matrix, input_precision=PRECISION)
-    gate += tl.load(gating_bias + inner, mask=inner < INNER, other=0.0).to(tl.float32)[None, :]
+    gate = _plus(gate, tl.load(gating_bias + inner, mask=inner < INNER, other=0.0).to(tl.float32))
     gate = (
         tl.sigmoid(gate) * tl.load(attended + entry * INNER + inner, mask=inner < INNER, other=0.0)[None, :]
     )
@@ -115,7 +124,7 @@ def _gated(
         other=0.0,
     )
     update = tl.dot(gate.to(part.dtype), matrix, input_precision=PRECISION)
-    update += tl.load(output_bias + column, mask=column < OUTPUTS, other=0.0).to(tl.float32)[None, :]
+    update = _plus(update, tl.load(output_bias + column, mask=column < OUTPUTS, other=0.0).to(tl.float32))
     local = tl.arange(0, ROWS)
     result += entry * result_entry + begin * result_position.to(tl.int64)
     places = local[:, None] * result_position + column[None, :]

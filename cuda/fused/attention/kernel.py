@@ -50,7 +50,13 @@ def _step(
 ):  # fmt: skip
     """Softmax over one more block of keys, for one entry of axis 0: (maximum, sum, weighted values)."""
     top, total, out = state
-    logits = tl.dot(query, key.T, bias, input_precision=PRECISION)  # [queries, keys]
+    if value.dtype == tl.float32:
+        # a chain of sums that began with the bias would lose what a large bias leaves no digits for
+        logits = tl.dot(query, key.T, input_precision=PRECISION) * value.shape[1] ** -0.5
+        if bias is not None:
+            logits += bias
+    else:
+        logits = tl.dot(query, key.T, bias, input_precision=PRECISION)  # [queries, keys]
     if EDGE:
         logits = tl.where(real[None, :], logits, float("-inf"))
     if MODE == FIRST:
@@ -135,7 +141,9 @@ def _program(
     for entry in tl.static_range(ROWS):
         this = tl.minimum(row + entry, batch - 1)
         query = _head(query_start + this * projected_row, position, projected_position, WIDTH, PADDED)
-        queries += ((query.to(tl.float32) * WIDTH**-0.5).to(query.dtype),)
+        if query.dtype != tl.float32:
+            query = (query.to(tl.float32) * WIDTH**-0.5).to(query.dtype)
+        queries += (query,)
         state = (
             tl.full([QUERIES], float("-inf"), tl.float32),
             tl.zeros([QUERIES, SUMS], tl.float32),
@@ -390,8 +398,7 @@ def attend(
     heads, width = gating_bias.shape
     if width not in WIDTHS:
         raise ValueError(f"fused attention takes heads {WIDTHS} wide, not {width}")
-    biased = pair_bias is not None
-    options = choose_launch("attention", projected, width, biased=int(biased))["attend"]
+    options = choose_launch("attention", projected, width)["attend"]
     blocks = triton.cdiv(length, options["QUERIES"]) * triton.cdiv(batch, options["ROWS"]) * heads
     outside = projected.new_empty(blocks, dtype=torch.int32) if projected.dtype in ONE_MAXIMUM else None
     arguments = (
@@ -416,8 +423,9 @@ def attend(
     if blocks:
         _attend[(blocks,)](*arguments, **sizes, **options)
         if outside is not None:
-            options.pop("maxnreg", None)
-            _attend_again[(triton.cdiv(blocks, SHARE),)](*arguments, blocks, **sizes, SHARE=SHARE, **options)
+            # with fewer registers than it wants it spills, and it seldom shares a multiprocessor
+            uncapped = {name: value for name, value in options.items() if name != "maxnreg"}
+            _attend_again[(triton.cdiv(blocks, SHARE),)](*arguments, blocks, **sizes, SHARE=SHARE, **uncapped)
 
 
 def _aligned(pair_bias: torch.Tensor) -> torch.Tensor:
