@@ -157,7 +157,7 @@ def test_outer_product_mean(
 def test_attention(
     channels: int, heads: int, width: int, masked: bool, biased: bool, compiled: Callable[..., Any]
 ) -> None:
-    kernels = [compiled(attention, name) for name in ("_attend", "_attend_again", "_output")]
+    kernels = [compiled(attention, name) for name in ("attend_blocks", "attend_again", "_output")]
     shapes = [(channels, heads, width)] * 4 + [(heads, width), (heads, width, channels), (channels,)]
     weights = AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
     x = torch.zeros(48, 64, channels, dtype=torch.bfloat16).transpose(0, 1)
