@@ -1,19 +1,22 @@
 """Alignment of a batch's queries to their candidates on one GPU, with less at a time when memory is short."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numba import cuda
 
 from cuda.alignment.gotoh import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
 from cuda.alignment.gotoh.plan import MANY
+from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
+from msa.gpu.compiling import Compiling
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.gather import gathered
 from msa.gpu.member import Paths
-from msa.gpu.memory import OutOfGpuMemory, free_bytes, is_out_of_memory, release_unused
-from msa.gpu.worker import Worker
+from msa.gpu.memory import Allocate, OutOfGpuMemory, free_bytes, is_out_of_memory, release_unused
+from msa.gpu.residency import Chunk
 
 _ALIGNMENT_BYTES = 2**30
 """GPU memory for intermediate results."""
@@ -24,13 +27,52 @@ _MANY_PAIRS = 4 * MANY
 Result = TypeVar("Result")
 
 
+class Gpu(Protocol):
+    """What alignment needs of the GPU with the targets; a worker has it."""
+
+    @property
+    def name(self) -> str:
+        """As the driver gives it."""
+        ...
+
+    @property
+    def kernels(self) -> Path:
+        """Folder of compiled kernels."""
+        ...
+
+    @property
+    def compiling(self) -> Compiling:
+        """Makes the kernels."""
+        ...
+
+    @property
+    def allocate(self) -> Allocate:
+        """How GPU memory is taken."""
+        ...
+
+    @property
+    def targets(self) -> Targets:
+        """The database."""
+        ...
+
+    @property
+    def whole(self) -> Chunk | None:
+        """All targets that the GPU has, if they stay there in one chunk."""
+        ...
+
+    @property
+    def stream(self) -> Any:
+        """What to launch on."""
+        ...
+
+
 class Alignment:
     """Alignments of a batch's queries to targets of one GPU: scores first, then the paths of some.
 
-    Used in the worker's thread for alignments.
+    Used in the GPU's thread for alignments.
 
     Args:
-        worker: the GPU.
+        gpu: see Gpu.
         queries: of a batch.
         owners: int32 [n], index in the queries.
         chosen: int64 [n], places in the database.
@@ -39,20 +81,20 @@ class Alignment:
 
     def __init__(
         self,
-        worker: Worker,
+        gpu: Gpu,
         queries: Sequence[QueryProfile],
         owners: np.ndarray,
         chosen: np.ndarray,
         gaps: tuple[int, int],
     ) -> None:
-        self._worker, self._gaps = worker, gaps
+        self._gpu, self._gaps = gpu, gaps
         self._queries = [Query(query.profile, query.codes) for query in queries]
         self._owners, self._chosen = owners, chosen
         self._ends = np.empty((0, 3), np.int32)
 
     def scores(self) -> np.ndarray:
         """int32 [n], half-bits."""
-        self._worker.compiling.for_alignment(
+        self._gpu.compiling.for_alignment(
             [len(query.codes) for query in self._queries], many=len(self._owners) >= _MANY_PAIRS
         )
 
@@ -79,20 +121,20 @@ class Alignment:
         """Do something with pairs, with fewer of them at a time when the GPU has not the memory."""
         most = len(places) if len(self._owners) >= _MANY_PAIRS else MANY - 1
         budget, first = _ALIGNMENT_BYTES, 0
-        worker = self._worker
+        gpu = self._gpu
         while first < len(places):
             piece = places[first : first + most]
             try:
                 chosen = self._chosen[piece]
                 targets, which = self._targets(chosen)
-                pairs = Pairs(self._owners[piece], which, worker.targets.lengths[chosen])
+                pairs = Pairs(self._owners[piece], which, gpu.targets.lengths[chosen])
                 how = {
                     "gap_open": self._gaps[0],
                     "gap_extend": self._gaps[1],
-                    "stream": worker.stream,
+                    "stream": gpu.stream,
                     "budget": budget,
-                    "kernels": worker.settings.kernels,
-                    "allocate": worker.allocate,
+                    "kernels": gpu.kernels,
+                    "allocate": gpu.allocate,
                 }
                 result = work(piece, (self._queries, targets, pairs), how)
             except Exception as error:
@@ -101,7 +143,7 @@ class Alignment:
                 if most <= 1 and budget <= _FEWEST_ALIGNMENT_BYTES:
                     asked = error.asked if isinstance(error, OutOfGpuMemory) else 0
                     raise GpuUnavailable(
-                        f"{worker.gpu.name} has no memory left for a single alignment: {asked} bytes are "
+                        f"{gpu.name} has no memory left for a single alignment: {asked} bytes are "
                         f"asked for, {free_bytes()} are free"
                     ) from error
                 most, budget = max(1, len(piece) // 2), max(_FEWEST_ALIGNMENT_BYTES, budget // 2)
@@ -112,11 +154,11 @@ class Alignment:
 
     def _targets(self, chosen: np.ndarray) -> tuple[DeviceTargets, np.ndarray]:
         """Where targets are on the GPU, and their places there, int64; a copy if need be."""
-        whole, stream = self._worker.whole, self._worker.stream
+        whole, stream = self._gpu.whole, self._gpu.stream
         if whole is not None:
             # the copy may not have ended yet when nothing has waited for it
             whole.ready.wait(stream)
             return DeviceTargets(whole.residues, whole.offsets, whole.lengths), chosen - whole.first
         places, which = np.unique(chosen, return_inverse=True)
-        arrays = gathered(self._worker.targets, places)
+        arrays = gathered(self._gpu.targets, places)
         return DeviceTargets(*(cuda.to_device(array, stream=stream) for array in arrays)), which

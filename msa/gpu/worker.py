@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -67,6 +68,16 @@ class Worker:
     def seconds(self) -> dict[str, float]:
         """Host seconds of the filter's launches and of alignment, GPU seconds of the filter."""
         return {**self._seconds, "filter": 0.0 if self._filter is None else self._filter.seconds}
+
+    @property
+    def name(self) -> str:
+        """The GPU's, as the driver gives it."""
+        return self.gpu.name
+
+    @property
+    def kernels(self) -> Path:
+        """Folder of compiled kernels."""
+        return self.settings.kernels
 
     @property
     def budget(self) -> int:
