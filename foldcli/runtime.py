@@ -4,7 +4,6 @@ import contextlib
 import os
 import warnings
 from dataclasses import fields
-from importlib.util import find_spec
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -109,13 +108,15 @@ def choose_kernels(asked: str, device: str) -> str:
     Raises:
         MissingError: fused kernels were asked for and there is no GPU or no Triton.
     """
+    from model.kernels import best_kernels
     from msa.errors import MissingError
 
-    on_gpu, triton = device != "cpu", find_spec("triton") is not None
-    if asked == "fused" and not (on_gpu and triton):
+    best = best_kernels(device)
+    if asked == "fused" and best != "fused":
+        on_gpu = device != "cpu"
         remedy = "Install triton." if on_gpu else "Use --device cuda or --kernels reference."
         raise MissingError(f"--kernels fused: there is no {'Triton' if on_gpu else 'GPU'}", remedy)
-    return ("fused" if on_gpu and triton else "reference") if asked == "auto" else asked
+    return best if asked == "auto" else asked
 
 
 def search_engine(device: str, share: float = 0.9) -> "Engine":

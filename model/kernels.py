@@ -43,13 +43,18 @@ FUSED = {
 }
 
 
+def best_kernels(device: torch.device | str) -> str:
+    """What "auto" stands for: "fused" on a CUDA device if Triton is there, otherwise "reference"."""
+    on_cuda = torch.device(device).type == "cuda"
+    return "fused" if on_cuda and find_spec("triton") is not None else "reference"
+
+
 def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
     """The operations of an implementation.
 
     Args:
         name: "reference", plain PyTorch on any device; "fused", Triton kernels for the operations in FUSED,
-            which take what their docstrings say and nothing else; or "auto", fused on a CUDA device if Triton
-            is there, otherwise the reference.
+            which take what their docstrings say and nothing else; or "auto", see `best_kernels`.
         device: where the network runs.
 
     Raises:
@@ -57,8 +62,7 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         ModuleNotFoundError: "fused" was asked for and Triton is not installed.
     """
     if name == "auto":
-        on_cuda = torch.device(device).type == "cuda"
-        name = "fused" if on_cuda and find_spec("triton") is not None else "reference"
+        name = best_kernels(device)
     if name == "reference":
         return REFERENCE
     if name != "fused":

@@ -106,15 +106,14 @@ def iterated(
         In the order of the queries, as they are found in the last iteration.
     """
     settings, limit = searched.settings, searched.settings.evalue
-    profiles: dict[int, QueryProfile] = {}
+    families: dict[int, QueryProfile] = {}
     final: dict[int, list[Hit]] = {}
     going = list(range(len(queries)))
     done = 0
 
     def profile(k: int) -> QueryProfile:
-        if k not in profiles:
-            profiles[k] = first_profile(encode(queries[k].sequence), settings)
-        return profiles[k]
+        # that of a query alone is made anew, as there may be very many queries
+        return families[k] if k in families else first_profile(encode(queries[k].sequence), settings)
 
     def search(evalue: float) -> Iterator[list[Hit]]:
         lengths = [len(queries[k].sequence) for k in going]
@@ -122,10 +121,12 @@ def iterated(
 
     for _ in range(settings.num_iterations - 1):
         for k, hits in zip(going, search(max(limit, settings.e_profile)), strict=True):
-            better = searched.next_profile(profiles[k], hits)
-            if np.array_equal(better.profile, profiles[k].profile):
+            known = profile(k)
+            better = searched.next_profile(known, hits)
+            if np.array_equal(better.profile, known.profile):
                 final[k] = [hit for hit in hits if hit.evalue <= limit]
-            profiles[k] = better
+            else:
+                families[k] = better
         done += len(going) * len(searched.targets)
         going = [k for k in going if k not in final]
     last = search(limit)
