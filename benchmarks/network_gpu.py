@@ -99,6 +99,8 @@ def recorded_network(arrays: dict[str, np.ndarray], options: argparse.Namespace,
     for module in structure_module.modules():
         if isinstance(module, LayerNorm):
             module.kernels = plain
+    for blocks in (network.evoformer.extra_msa_blocks, network.evoformer.evoformer_blocks, network.folding):
+        blocks.possible = False  # events cannot be replayed
     structure_module.forward = recorded("structure module", structure_module.forward, events)
     return network
 

@@ -10,6 +10,7 @@ from torch import nn
 from model.config import ModelConfig
 from model.embedders import ExtraMsaEmbedding, Features, InputEmbedding, Recycled, RecyclingEmbedding
 from model.evoformer import EvoformerBlock
+from model.graphs import Recorded
 from model.heads import aligned_error_edges, distogram_edges, make_heads
 from model.kernels import Kernels, select_kernels
 from model.layers import Linear
@@ -76,6 +77,8 @@ class Trunk(nn.Module):
         self.evoformer_iteration = nn.ModuleList(
             EvoformerBlock(config.evoformer, kernels) for _ in range(config.evoformer.blocks)
         )
+        self.extra_msa_blocks = Recorded(self.extra_msa_stack)
+        self.evoformer_blocks = Recorded(self.evoformer_iteration)
         self.single_activations = Linear(config.evoformer.msa.channels, config.structure.channels)
 
     def forward(self, features: Features, previous: Recycled) -> Representations:
@@ -93,11 +96,10 @@ class Trunk(nn.Module):
             msa, mask = torch.cat([msa, rows]), torch.cat([mask, rows_mask])
         extra = self.extra_msa_embedding(features)  # [E, N, C'']
         extra_mask = features.get("extra_msa_mask")
-        for block in self.extra_msa_stack:
-            extra, pair = block(extra, pair, extra_mask, pair_mask)
+        length = pair.shape[0]
+        extra, pair = self.extra_msa_blocks(length, extra, pair, extra_mask, pair_mask)
         del extra
-        for block in self.evoformer_iteration:
-            msa, pair = block(msa, pair, mask, pair_mask)
+        msa, pair = self.evoformer_blocks(length, msa, pair, mask, pair_mask)
         return Representations(msa[:sequences], pair, self.single_activations(msa[0]))
 
 
@@ -123,6 +125,7 @@ class AlphaFold(nn.Module):
         self.config, self.kernels = config, chosen
         self.evoformer = Trunk(config, chosen)
         self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, chosen)
+        self.folding = Recorded([self.structure_module])
         self.heads = make_heads(config, chosen)
 
     @classmethod
@@ -153,7 +156,8 @@ class AlphaFold(nn.Module):
     def run_pass(self, features: Features, previous: Recycled) -> Pass:
         """Trunk and structure module; arguments as `forward`."""
         representations = self.evoformer(features, previous)
-        activations, positions, atom_mask = self.structure_module(
+        activations, positions, atom_mask = self.folding(
+            features["aatype"].shape[0],
             representations.single.float(),
             representations.pair,
             features["aatype"],

@@ -13,6 +13,7 @@ from cuda.fused.chunking import CPU_BUDGET
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.embedders import EXTRA_MSA_TYPES, MSA_FEATURES, RECYCLED_BINS
+from model.graphs import LONGEST
 from model.heads import PAE_BINS
 from model.kernels import REFERENCE
 from model.templates import PAIR_FEATURES
@@ -111,12 +112,17 @@ def peak_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> int:
 
 
 def _resident(config: ModelConfig, size: PassSize) -> int:
-    """What lives through the whole pass: features of this and the next one, both passes' representations."""
+    """What lives through the whole pass: features of this and the next one, both passes' representations.
+
+    Short proteins' blocks are recorded, and then have representations of their own, which are copied.
+    """
     length, b = size.residues, size.element_bytes
     features = 4 * MSA_FEATURES * size.msa_rows * length + (8 + 4 + 4) * size.extra_rows * length
     pair = length**2 * config.evoformer.pair.channels * b
     msa = size.msa_rows * length * config.evoformer.msa.channels * b
-    return 2 * features + 2 * pair + msa
+    extra_msa = size.extra_rows * length * config.extra_msa.msa.channels * b
+    recorded = 2 * (extra_msa + msa + 2 * pair) if length <= LONGEST else 0
+    return 2 * features + 2 * pair + msa + recorded
 
 
 def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str, int]:

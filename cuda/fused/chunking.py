@@ -24,6 +24,11 @@ def chunk_budget(elements: int | None) -> Iterator[None]:
         _planned.reset(token)
 
 
+def planned_budget() -> int | None:
+    """That of the `chunk_budget` open now."""
+    return _planned.get()
+
+
 def row_slices(x: torch.Tensor, elements_per_row: int, budget: int | None = None) -> Iterator[slice]:
     """Slices that cover the first axis of a tensor in order.
 
