@@ -151,9 +151,7 @@ def passes(size: tuple[int, int]) -> dict[str, Call]:
     inner = weights.left.shape[1]
 
     def part(name: str) -> dict[str, Any]:
-        like = x.new_empty(0, dtype=dtype)
-        first = int(gate is not None)
-        return kernel.choose_launch("triangle_multiplication", like, channels, gate_first=first)[name]
+        return kernel.choose_launch("triangle_multiplication", x.new_empty(0, dtype=dtype), channels)[name]
 
     factors = kernel._factors(x, weights, mask, gate, dtype, part("operands"))
     result = torch.empty_like(x)
@@ -178,19 +176,21 @@ def try_once(job: tuple[tuple[str, int, int], dict[str, Any]]) -> None:
 def tune(tuner: Tuner, length: int, channels: int) -> None:
     """Print the best launches of each kernel."""
     calls = passes((length, channels))
-    # matrices that stay in shared memory leave room for one program
-    shapes = [*product((64, 128), (8,), (2, 3)), (64, 4, 2), (128, 16, 2)]
+    common = {"PRECISION": "ieee"}
     candidates = {
-        name: [
-            {"PRECISION": "ieee", "KEPT": True, "resident": 1, "POSITIONS": positions, width: columns}
-            | more
+        "operands": [
+            common
+            | {"POSITIONS": positions, "INNER": inner, "CHUNK": min(128, channels)}
             | {"num_warps": warps, "num_stages": stages}
-            for (positions, warps, stages), columns in product(shapes, (32, 64, 128))
-        ]
-        for name, width, more in (
-            ("operands", "INNER", {"CHUNK": min(128, channels)}),
-            ("finish", "OUTPUTS", {}),
-        )
+            for positions, inner, warps, stages in product(
+                (64, 128, 256), (16, 32, 64, 128), (4, 8), (1, 2, 3)
+            )
+            if 2 * positions * inner <= 4096 * warps and positions * INNER <= 4096 * warps
+        ],
+        "finish": [
+            common | {"POSITIONS": positions, "OUTPUTS": outputs, "num_warps": warps, "num_stages": stages}
+            for positions, outputs, warps, stages in product((32, 64, 128), (32, 64, 128), (4, 8), (1, 2, 3))
+        ],
     }
     for name, each in candidates.items():
         tuner.print_best(

@@ -176,7 +176,8 @@ def attend(
     heads, width = gating_bias.shape
     if width not in WIDTHS:
         raise ValueError(f"fused attention takes heads {WIDTHS} wide, not {width}")
-    options = choose_launch("attention", projected, width)["attend"]
+    biased = int(pair_bias is not None)
+    options = choose_launch("attention", projected, width, shared_key=0, biased=biased)["attend"]
     blocks = triton.cdiv(length, options["QUERIES"]) * triton.cdiv(batch, options["ROWS"]) * heads
     outside = projected.new_empty(blocks, dtype=torch.int32) if projected.dtype in ONE_MAXIMUM else None
     arguments = (

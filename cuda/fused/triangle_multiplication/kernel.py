@@ -12,9 +12,8 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from cuda.fused.blocks import check_tensors, matrix_tiles, normalised, programs
+from cuda.fused.blocks import check_tensors, matrix_tiles, normalised
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.layer_norm.reference import EPSILON
 from cuda.fused.packing import by_turns
@@ -80,33 +79,13 @@ def _normed(
 
 
 @triton.jit
-def _tiles(
-    weights, KEPT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """All tiles [CHUNK, COLUMNS] of a matrix [ROWS, WIDTH], row by row, or none if they are not to be kept.
-
-    Loaded before a program's loop they stay in shared memory.
-    """
-    tiles = ()
-    if KEPT:
-        for row in tl.static_range(0, ROWS, CHUNK):
-            for column in tl.static_range(0, WIDTH, COLUMNS):
-                tiles += (weights.load([row, column]),)
-    return tiles
-
-
-@triton.jit
-def _projected(
-    parts, weights, tiles, bias, column: tl.constexpr, KEPT: tl.constexpr, ROWS: tl.constexpr,
-    CHUNK: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
+def _projected(parts, weights, bias, column, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Columns of LN(x) W + b, float32 [positions, COLUMNS]; W is a descriptor of [CHUNK, COLUMNS] tiles."""
-    ACROSS: tl.constexpr = (WIDTH + COLUMNS - 1) // COLUMNS
     out = 0.0
-    for k in tl.static_range(0, (ROWS + CHUNK - 1) // CHUNK):
-        matrix = tiles[k * ACROSS + column // COLUMNS] if KEPT else weights.load([k * CHUNK, column])
-        out += tl.dot(parts[k], matrix, input_precision=PRECISION)
+    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
+        out += tl.dot(parts[k], weights.load([k * CHUNK, column]), input_precision=PRECISION)
     if bias is not None:
         out += _channels(bias, column, WIDTH, COLUMNS)[None, :]
     return out
@@ -116,7 +95,7 @@ def _projected(
 def _operands(
     x, x_strides, mask, mask_strides, norm_scale, norm_offset, gated, gated_bias, output_gate, out, plane,
     positions, padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
-    INNER: tl.constexpr, CHUNK: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr,
+    INNER: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """(LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ mask, left then right, to out [2*M, B, padded, padded].
 
@@ -124,49 +103,40 @@ def _operands(
     gate, its sigmoid follows as M more channels.
     """
     DTYPE: tl.constexpr = out.dtype.element_ty
-    tiles = _tiles(gated, KEPT, CHANNELS, CHUNK, 4 * WIDTH, 2 * INNER)
-    gate_tiles = _tiles(output_gate, KEPT and output_gate is not None, CHANNELS, CHUNK, WIDTH, INNER)
-    for block in tl.range(tl.program_id(0), tl.cdiv(positions, POSITIONS), tl.num_programs(0)):
-        flat = block * POSITIONS + tl.arange(0, POSITIONS)
-        places, real = _places(flat, padded, length, x_strides)
-        real &= flat < positions
-        rows = x + places
-        kept = real.to(tl.float32)
-        if mask is not None:
-            mask_places, _ = _places(flat, padded, length, mask_strides)
-            kept = tl.load(mask + mask_places, mask=real, other=0.0).to(tl.float32)
-        parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, CHUNK)
-        target = out + flat[:, None]
-        stored = (flat < positions)[:, None]
-        for first in tl.static_range(0, 2 * WIDTH, INNER):
-            both = _projected(
-                parts, gated, tiles, gated_bias, 2 * first, KEPT, CHANNELS, CHUNK, 4 * WIDTH, 2 * INNER,
-                PRECISION,
-            )  # fmt: skip
-            values, gates = tl.split(both.reshape(POSITIONS, INNER, 2))
-            values *= tl.sigmoid(gates) * kept[:, None]
+    flat = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
+    places, real = _places(flat, padded, length, x_strides)
+    real &= flat < positions
+    rows = x + places
+    kept = real.to(tl.float32)
+    if mask is not None:
+        mask_places, _ = _places(flat, padded, length, mask_strides)
+        kept = tl.load(mask + mask_places, mask=real, other=0.0).to(tl.float32)
+    parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, CHUNK)
+    out += flat[:, None]
+    stored = (flat < positions)[:, None]
+    for first in range(0, 2 * WIDTH, INNER):
+        both = _projected(
+            parts, gated, gated_bias, 2 * first, CHANNELS, 4 * WIDTH, 2 * INNER, CHUNK, PRECISION
+        )
+        values, gates = tl.split(both.reshape(POSITIONS, INNER, 2))
+        values *= tl.sigmoid(gates) * kept[:, None]
+        channel = first + tl.arange(0, INNER)
+        place = channel.to(tl.int64)[None, :] * plane
+        tl.store(out + place, values.to(DTYPE), mask=stored & (channel < 2 * WIDTH)[None, :])
+    if output_gate is not None:
+        for first in range(0, WIDTH, INNER):
+            gates = _projected(parts, output_gate, None, first, CHANNELS, WIDTH, INNER, CHUNK, PRECISION)
             channel = first + tl.arange(0, INNER)
-            place = channel.to(tl.int64)[None, :] * plane
-            tl.store(target + place, values.to(DTYPE), mask=stored & (channel < 2 * WIDTH)[None, :])
-        if output_gate is not None:
-            for first in tl.static_range(0, WIDTH, INNER):
-                gates = _projected(
-                    parts, output_gate, gate_tiles, None, first, KEPT, CHANNELS, CHUNK, WIDTH, INNER,
-                    PRECISION,
-                )  # fmt: skip
-                gates = tl.sigmoid(gates).to(DTYPE)
-                channel = first + tl.arange(0, INNER)
-                place = (2 * WIDTH + channel).to(tl.int64)[None, :] * plane
-                tl.store(target + place, gates, mask=stored & (channel < WIDTH)[None, :])
+            place = (2 * WIDTH + channel).to(tl.int64)[None, :] * plane
+            tl.store(out + place, tl.sigmoid(gates).to(DTYPE), mask=stored & (channel < WIDTH)[None, :])
 
 
 @triton.jit
 def _finish(
-    product, gates, epsilon, center_scale, center_offset, output, output_bias, x, x_strides,
+    product, plane, gates, epsilon, center_scale, center_offset, output, output_bias, x, x_strides,
     norm_scale, norm_offset, gating, gating_bias, result, result_strides, positions, padded, length,
     CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    ADD: tl.constexpr, POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, KEPT: tl.constexpr,
-    PRECISION: tl.constexpr,
+    ADD: tl.constexpr, POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The projection of LN(product [M, B, padded, padded]) to result [B, N, N, C].
 
@@ -174,50 +144,45 @@ def _finish(
     multiplies after it. ADD adds x, which may be the result. output is a descriptor of [BLOCK_WIDTH, OUTPUTS]
     tiles, gating one of [BLOCK, OUTPUTS].
     """
+    DTYPE: tl.constexpr = product.dtype.element_ty
+    flat = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     inner = tl.arange(0, BLOCK_WIDTH)
-    tiles = _tiles(output, KEPT, WIDTH, BLOCK_WIDTH, CHANNELS, OUTPUTS)
-    gate_tiles = _tiles(gating, KEPT and gating is not None, CHANNELS, BLOCK, CHANNELS, OUTPUTS)
-    for block in tl.range(tl.program_id(0), tl.cdiv(positions, POSITIONS), tl.num_programs(0)):
-        flat = block * POSITIONS + tl.arange(0, POSITIONS)
-        raw = product.load([0, block * POSITIONS])
-        centred = normalised(
-            tl.trans(raw).to(tl.float32),
-            (inner < WIDTH)[None, :],
-            _channels(center_scale, 0, WIDTH, BLOCK_WIDTH),
-            _channels(center_offset, 0, WIDTH, BLOCK_WIDTH),
-            WIDTH,
-            epsilon,
-        )  # [positions, M]
-        if gates is not None:
-            centred *= tl.trans(gates.load([0, block * POSITIONS])).to(tl.float32)
-        centred = centred.to(raw.dtype)
-        places, real = _places(flat, padded, length, result_strides)
-        real &= flat < positions
-        rows = None
-        parts = ()
+    there = (inner < WIDTH)[:, None] & (flat < positions)[None, :]
+    planes = inner.to(tl.int64)[:, None] * plane + flat[None, :]
+    centred = normalised(
+        tl.trans(tl.load(product + planes, mask=there, other=0.0)).to(tl.float32),
+        (inner < WIDTH)[None, :],
+        _channels(center_scale, 0, WIDTH, BLOCK_WIDTH),
+        _channels(center_offset, 0, WIDTH, BLOCK_WIDTH),
+        WIDTH,
+        epsilon,
+    )  # [positions, M]
+    if gates is not None:
+        centred *= tl.trans(tl.load(gates + planes, mask=there, other=0.0)).to(tl.float32)
+    centred = centred.to(DTYPE)
+    places, real = _places(flat, padded, length, result_strides)
+    real &= flat < positions
+    rows = None
+    parts = ()
+    if gating is not None:
+        x_places, _ = _places(flat, padded, length, x_strides)
+        rows = x + x_places
+        parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, BLOCK)
+    for column in range(0, CHANNELS, OUTPUTS):
+        update = tl.dot(centred, output.load([0, column]), input_precision=PRECISION)
         if gating is not None:
-            x_places, _ = _places(flat, padded, length, x_strides)
-            rows = x + x_places
-            parts = _normed(rows, real, norm_scale, norm_offset, raw.dtype, CHANNELS, BLOCK)
-        for column in tl.static_range(0, CHANNELS, OUTPUTS):
-            update = _projected(
-                (centred,), output, tiles, output_bias, column, KEPT, WIDTH, BLOCK_WIDTH, CHANNELS, OUTPUTS,
-                PRECISION,
-            )  # fmt: skip
-            if gating is not None:
-                gate = _projected(
-                    parts, gating, gate_tiles, gating_bias, column, KEPT, CHANNELS, BLOCK, CHANNELS, OUTPUTS,
-                    PRECISION,
-                )  # fmt: skip
-                update *= tl.sigmoid(gate)
-            if ADD:
-                update += _tile(rows, real, column, CHANNELS, OUTPUTS)
-            channel = column + tl.arange(0, OUTPUTS)
-            tl.store(
-                result + places[:, None] + channel[None, :],
-                update.to(result.dtype.element_ty),
-                mask=real[:, None] & (channel < CHANNELS)[None, :],
+            gate = _projected(
+                parts, gating, gating_bias, column, CHANNELS, CHANNELS, OUTPUTS, BLOCK, PRECISION
             )
+            update = (update + _channels(output_bias, column, CHANNELS, OUTPUTS)[None, :]) * tl.sigmoid(gate)
+        if ADD:
+            update += _tile(rows, real, column, CHANNELS, OUTPUTS)
+        channel = column + tl.arange(0, OUTPUTS)
+        tl.store(
+            result + places[:, None] + channel[None, :],
+            update.to(result.dtype.element_ty),
+            mask=real[:, None] & (channel < CHANNELS)[None, :],
+        )
 
 
 def triangle_multiplication(
@@ -280,7 +245,7 @@ def _gate_after(
         )
     x = pair[None]
     mask = None if mask is None else mask[None]
-    options = choose_launch("triangle_multiplication", pair, channels, gate_first=0)
+    options = choose_launch("triangle_multiplication", pair, channels)
     factors = _factors(x, weights, mask, None, pair.dtype, options["operands"])
     product, scale = _multiplied(factors, width, outgoing)
     del factors
@@ -317,8 +282,7 @@ def gate_first_triangle_multiplication(
     channels, width = weights.left.shape
     if width > 256 or x.stride(-1) != 1:
         raise ValueError(f"fused triangle multiplication takes at most 256 inner channels, not {width}")
-    like = x.new_empty(0, dtype=operands)
-    options = choose_launch("triangle_multiplication", like, channels, gate_first=1)
+    options = choose_launch("triangle_multiplication", x.new_empty(0, dtype=operands), channels)
     factors = _factors(x, weights, mask, weights.output_gate, operands, options["operands"])
     product, scale = _multiplied(factors, width, outgoing)
     result = torch.empty_like(x)
@@ -349,7 +313,7 @@ def _factors(
     chunk, inner = min(options["CHUNK"], _block(channels)), options["INNER"]
     positions = batch * padded * padded
     if positions:
-        _operands[(programs(x, triton.cdiv(positions, options["POSITIONS"]), options["resident"]),)](
+        _operands[(triton.cdiv(positions, options["POSITIONS"]),)](
             x,
             x.stride()[:3],
             mask,
@@ -366,7 +330,7 @@ def _factors(
             length,
             CHANNELS=channels,
             WIDTH=width,
-            **_launch(options | {"CHUNK": chunk}),
+            **(options | {"CHUNK": chunk}),
         )
     return out
 
@@ -404,14 +368,11 @@ def _launch_finish(
     channels = x.shape[-1]
     after = weights if isinstance(weights, TriangleMultiplicationWeights) else None
     positions = batch * padded * padded
-
-    def planes(x: torch.Tensor) -> TensorDescriptor:
-        return matrix_tiles(x.reshape(width, -1), _block(width), options["POSITIONS"])
-
     if positions:
-        _finish[(programs(x, triton.cdiv(positions, options["POSITIONS"]), options["resident"]),)](
-            planes(product),
-            None if gates is None else planes(gates),
+        _finish[(triton.cdiv(positions, options["POSITIONS"]),)](
+            product,
+            positions,
+            gates,
             EPSILON * scale**2,
             weights.center_scale.contiguous(),
             weights.center_offset.contiguous(),
@@ -433,15 +394,10 @@ def _launch_finish(
             BLOCK=_block(channels),
             BLOCK_WIDTH=_block(width),
             ADD=add,
-            **_launch(options),
+            **options,
         )
 
 
 def _block(channels: int) -> int:
     """The tile's channels: powers of two, and no product has fewer than 16 terms."""
     return max(16, triton.next_power_of_2(channels))
-
-
-def _launch(options: dict[str, Any]) -> dict[str, Any]:
-    """What the kernel and Triton's launcher take."""
-    return {name: value for name, value in options.items() if name != "resident"}

@@ -105,9 +105,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compiled]:
     return replaced
 
 
-def check(kernel: Compiled, launches: int, spilled: int = 0) -> None:
+def check(kernel: Compiled, launches: int) -> None:
     assert len(kernel.spilled) == len(kernel.shared) == launches
-    assert max(kernel.spilled) <= spilled
+    assert max(kernel.spilled) == 0
     assert max(kernel.shared) <= SHARED_BYTES
 
 
@@ -201,8 +201,7 @@ def test_gate_first_triangle_multiplication(channels: int, compiled: Callable[..
     x = torch.empty(2, 48, 48, c)
     triangle_multiplication.gate_first_triangle_multiplication(x, weights, x[..., 0])
     for kernel in kernels:
-        # normalising 384 channels takes all registers for a while, before the products
-        check(kernel, 1, spilled=128 if channels == 384 else 0)
+        check(kernel, 1)
 
 
 @pytest.mark.parametrize("keys", [48, 1024, 5120])

@@ -67,12 +67,11 @@ def double(x: Any) -> Any:
 
 @pytest.fixture
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large tiles under the interpreter, whose time goes by the program; matrices are kept."""
+    """Large tiles under the interpreter, whose time goes by the program."""
     choose = kernel.choose_launch
 
-    def chosen(*given: Any, **sizes: int) -> dict[str, Any]:
-        changed = {"POSITIONS": 1024, "KEPT": True}
-        return {name: options | changed for name, options in choose(*given, **sizes).items()}
+    def chosen(*given: Any) -> dict[str, Any]:
+        return {name: options | {"POSITIONS": 1024} for name, options in choose(*given).items()}
 
     if triton.knobs.runtime.interpret:
         monkeypatch.setattr(kernel, "choose_launch", chosen)
