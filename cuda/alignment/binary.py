@@ -55,16 +55,15 @@ class BinaryKernel:
         words = sum(1 if kind is None else 5 + 2 * kind[1] for kind in self._arguments)
         self._values = struct.Struct(f"={words}q")
         self._function = driver.CUfunction(self.handle)
-        self._launch = _launch_function()
+        self._launch = driver.cuLaunchKernel
         self._buffers: dict[int, tuple[Any, Any, int]] = {}
 
     def __getitem__(self, shape: tuple[Any, ...]) -> Callable[..., None]:
         blocks, threads, stream, shared_bytes = (*shape, 0, 0)[:4]
-        handle = int(getattr(stream, "handle", 0))
-        return _Launch(self, int(blocks), int(threads), handle, int(shared_bytes))
+        return _Launch(self, int(blocks), int(threads), getattr(stream, "handle", 0), int(shared_bytes))
 
     def launch(
-        self, blocks: int, threads: int, stream: int, shared_bytes: int, arguments: tuple[Any, ...]
+        self, blocks: int, threads: int, stream: Any, shared_bytes: int, arguments: tuple[Any, ...]
     ) -> None:
         """Queue the kernel on a stream.
 
@@ -83,11 +82,11 @@ class BinaryKernel:
             values += words
         buffer, _pointers, address = self._buffer()
         self._values.pack_into(buffer, 0, *values)
-        result = self._launch(self.handle, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, address, None)
+        (result,) = self._launch(
+            self._function, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, address, 0
+        )
         if result:
-            from cuda.bindings import driver
-
-            raise RuntimeError(f"launch of {self.name}: {driver.CUresult(result).name}")
+            raise RuntimeError(f"launch of {self.name}: {result.name}")
 
     def _buffer(self) -> tuple[Any, Any, int]:
         """Room for the arguments, an array of pointers to each, and its address; one for each thread."""
@@ -157,20 +156,6 @@ class _Launch:
 
     def __call__(self, *arguments: Any) -> None:
         self._kernel.launch(*self._shape, arguments)
-
-
-@cache
-def _launch_function() -> Callable[..., int]:
-    """The driver's cuLaunchKernel, during which the interpreter is kept.
-
-    A launch takes a few microseconds. A thread that gives the interpreter away for them has it back only
-    after another thread's turn, and that at each launch.
-    """
-    function = ctypes.PyDLL("libcuda.so.1").cuLaunchKernel
-    number, pointer = ctypes.c_uint, ctypes.c_void_p
-    function.argtypes = [pointer, *7 * [number], pointer, pointer, pointer]
-    function.restype = ctypes.c_int
-    return function
 
 
 @cache
