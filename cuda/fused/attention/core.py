@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.attention.reference import MASKED
+from cuda.fused.blocks import sigmoid
 
 LOG2_E = tl.constexpr(math.log2(math.e))
 LOWERED = tl.constexpr(MASKED)
@@ -173,8 +174,8 @@ def _program(
     for entry in tl.static_range(ROWS):
         this = tl.minimum(row + entry, batch - 1)
         _, total, out = states[entry]
-        gate = tl.sigmoid(tl.load(gate_start + this * projected_row).to(tl.float32) + gate_bias)
-        result = out / (tl.sum(total, 1) / SUMS)[:, None] * gate
+        gate = sigmoid(tl.load(gate_start + this * projected_row).to(tl.float32) + gate_bias)
+        result = out * (SUMS / tl.sum(total, 1))[:, None] * gate
         tl.store(gated + this * gated_row, result.to(gated.dtype.element_ty), mask=here)
         outside += tl.sum(tl.sum(1 - ((total > LEAST) & (total < MOST)).to(tl.int32), 1), 0)
     return outside

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.attention.reference import MASKED, AttentionWeights
-from cuda.fused.blocks import check_tensors
+from cuda.fused.blocks import check_tensors, sigmoid
 from cuda.fused.launch_table import choose_launch
 
 LOWERED = tl.constexpr(MASKED * math.log2(math.e))
@@ -115,9 +115,7 @@ def _gated(
     )
     gate = tl.dot(part, matrix, input_precision=PRECISION)
     gate = _plus(gate, tl.load(gating_bias + inner, mask=inner < INNER, other=0.0).to(tl.float32))
-    gate = (
-        tl.sigmoid(gate) * tl.load(attended + entry * INNER + inner, mask=inner < INNER, other=0.0)[None, :]
-    )
+    gate = sigmoid(gate) * tl.load(attended + entry * INNER + inner, mask=inner < INNER, other=0.0)[None, :]
     matrix = tl.load(
         output + inner[:, None] * OUTPUTS + column[None, :],
         mask=(inner < INNER)[:, None] & (column < OUTPUTS)[None, :],

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, row_offsets, rows_of
+from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, row_offsets, rows_of, sigmoid
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.transition.reference import SwigluTransitionWeights, TransitionWeights
 
@@ -63,7 +63,7 @@ def _transition(
             wide = tl.maximum(wide, 0.0)
         else:
             gates = tl.dot(normed, gate.load([0, first]), input_precision=PRECISION)
-            wide *= gates * tl.sigmoid(gates)
+            wide *= gates * sigmoid(gates)
         update = tl.dot(wide.to(dtype), narrow.load([first, 0]), update, input_precision=PRECISION)
     if gate is None:
         update += tl.load(narrow_bias + columns, mask=channels, other=0.0).to(tl.float32)[None, :]

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.blocks import check_tensors, matrix_tiles, normalised
+from cuda.fused.blocks import check_tensors, matrix_tiles, normalised, sigmoid
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.layer_norm.reference import EPSILON
 from cuda.fused.packing import by_turns
@@ -21,81 +21,16 @@ from cuda.fused.triangle_multiplication.reference import (
     GateFirstWeights,
     TriangleMultiplicationWeights,
 )
+from cuda.fused.triangle_multiplication.tiles import channels_of, normed, places_of, projected, tile_of
 
 ALIGNMENT = 16
-LAYER_NORM_EPSILON = tl.constexpr(EPSILON)
-
-
-@triton.jit
-def _places(flat, padded, length, strides):
-    """Offsets in [B, N, N] of flat positions in [B, padded, padded], and which of them exist."""
-    batch_stride, row_stride, column_stride = strides
-    column = flat % padded
-    row = flat // padded % padded
-    batch = flat // (padded * padded)
-    offsets = batch.to(tl.int64) * batch_stride + row.to(tl.int64) * row_stride
-    return offsets + column.to(tl.int64) * column_stride, (row < length) & (column < length)
-
-
-@triton.jit
-def _channels(start, first, CHANNELS: tl.constexpr, CHUNK: tl.constexpr):
-    """A chunk of a vector of channels; 0 past the last."""
-    channel = first + tl.arange(0, CHUNK)
-    return tl.load(start + channel, mask=channel < CHANNELS, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _tile(rows, real, first, CHANNELS: tl.constexpr, CHUNK: tl.constexpr):
-    """A chunk of channels of some positions, float32 [positions, CHUNK]; 0 past the last."""
-    channel = first + tl.arange(0, CHUNK)
-    present = real[:, None] & (channel < CHANNELS)[None, :]
-    return tl.load(rows[:, None] + channel[None, :], mask=present, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _normed(
-    rows, real, norm_scale, norm_offset, DTYPE: tl.constexpr, CHANNELS: tl.constexpr, CHUNK: tl.constexpr
-):
-    """LN of some positions, as a tuple of [positions, CHUNK] that holds all channels."""
-    raw = ()
-    total = 0.0
-    for first in tl.static_range(0, CHANNELS, CHUNK):
-        part = _tile(rows, real, first, CHANNELS, CHUNK)
-        total += tl.sum(part, 1)
-        raw += (part,)
-    mean = total / CHANNELS
-    squares = 0.0
-    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
-        present = (k * CHUNK + tl.arange(0, CHUNK) < CHANNELS)[None, :]
-        centred = tl.where(present, raw[k] - mean[:, None], 0.0)
-        squares += tl.sum(centred * centred, 1)
-    scale = tl.rsqrt(squares / CHANNELS + LAYER_NORM_EPSILON)
-    parts = ()
-    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
-        part = (raw[k] - mean[:, None]) * scale[:, None]
-        part *= _channels(norm_scale, k * CHUNK, CHANNELS, CHUNK)[None, :]
-        parts += ((part + _channels(norm_offset, k * CHUNK, CHANNELS, CHUNK)[None, :]).to(DTYPE),)
-    return parts
-
-
-@triton.jit
-def _projected(parts, weights, bias, column, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
-    COLUMNS: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Columns of LN(x) W + b, float32 [positions, COLUMNS]; W is a descriptor of [CHUNK, COLUMNS] tiles."""
-    out = 0.0
-    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
-        out += tl.dot(parts[k], weights.load([k * CHUNK, column]), input_precision=PRECISION)
-    if bias is not None:
-        out += _channels(bias, column, WIDTH, COLUMNS)[None, :]
-    return out
 
 
 @triton.jit
 def _operands(
     x, x_strides, mask, mask_strides, norm_scale, norm_offset, gated, gated_bias, output_gate, out, plane,
     positions, padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
-    INNER: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr,
+    INNER: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """(LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ mask, left then right, to out [2*M, B, padded, padded].
 
@@ -103,32 +38,32 @@ def _operands(
     gate, its sigmoid follows as M more channels.
     """
     DTYPE: tl.constexpr = out.dtype.element_ty
-    flat = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
-    places, real = _places(flat, padded, length, x_strides)
-    real &= flat < positions
+    start = tl.program_id(0) * POSITIONS
+    flat = start + tl.arange(0, POSITIONS)
+    places, real = places_of(start, positions, padded, length, x_strides, POSITIONS, ROWS)
     rows = x + places
     kept = real.to(tl.float32)
     if mask is not None:
-        mask_places, _ = _places(flat, padded, length, mask_strides)
+        mask_places, _ = places_of(start, positions, padded, length, mask_strides, POSITIONS, ROWS)
         kept = tl.load(mask + mask_places, mask=real, other=0.0).to(tl.float32)
-    parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, CHUNK)
+    parts = normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, CHUNK)
     out += flat[:, None]
     stored = (flat < positions)[:, None]
     for first in range(0, 2 * WIDTH, INNER):
-        both = _projected(
+        both = projected(
             parts, gated, gated_bias, 2 * first, CHANNELS, 4 * WIDTH, 2 * INNER, CHUNK, PRECISION
         )
         values, gates = tl.split(both.reshape(POSITIONS, INNER, 2))
-        values *= tl.sigmoid(gates) * kept[:, None]
+        values *= sigmoid(gates) * kept[:, None]
         channel = first + tl.arange(0, INNER)
         place = channel.to(tl.int64)[None, :] * plane
         tl.store(out + place, values.to(DTYPE), mask=stored & (channel < 2 * WIDTH)[None, :])
     if output_gate is not None:
         for first in range(0, WIDTH, INNER):
-            gates = _projected(parts, output_gate, None, first, CHANNELS, WIDTH, INNER, CHUNK, PRECISION)
+            gates = projected(parts, output_gate, None, first, CHANNELS, WIDTH, INNER, CHUNK, PRECISION)
             channel = first + tl.arange(0, INNER)
             place = (2 * WIDTH + channel).to(tl.int64)[None, :] * plane
-            tl.store(out + place, tl.sigmoid(gates).to(DTYPE), mask=stored & (channel < WIDTH)[None, :])
+            tl.store(out + place, sigmoid(gates).to(DTYPE), mask=stored & (channel < WIDTH)[None, :])
 
 
 @triton.jit
@@ -136,7 +71,8 @@ def _finish(
     product, plane, gates, epsilon, center_scale, center_offset, output, output_bias, x, x_strides,
     norm_scale, norm_offset, gating, gating_bias, result, result_strides, positions, padded, length,
     CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    ADD: tl.constexpr, POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, PRECISION: tl.constexpr,
+    ADD: tl.constexpr, POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The projection of LN(product [M, B, padded, padded]) to result [B, N, N, C].
 
@@ -145,38 +81,38 @@ def _finish(
     tiles, gating one of [BLOCK, OUTPUTS].
     """
     DTYPE: tl.constexpr = product.dtype.element_ty
-    flat = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
+    start = tl.program_id(0) * POSITIONS
+    flat = start + tl.arange(0, POSITIONS)
     inner = tl.arange(0, BLOCK_WIDTH)
     there = (inner < WIDTH)[:, None] & (flat < positions)[None, :]
     planes = inner.to(tl.int64)[:, None] * plane + flat[None, :]
     centred = normalised(
         tl.trans(tl.load(product + planes, mask=there, other=0.0)).to(tl.float32),
         (inner < WIDTH)[None, :],
-        _channels(center_scale, 0, WIDTH, BLOCK_WIDTH),
-        _channels(center_offset, 0, WIDTH, BLOCK_WIDTH),
+        channels_of(center_scale, 0, WIDTH, BLOCK_WIDTH),
+        channels_of(center_offset, 0, WIDTH, BLOCK_WIDTH),
         WIDTH,
         epsilon,
     )  # [positions, M]
     if gates is not None:
         centred *= tl.trans(tl.load(gates + planes, mask=there, other=0.0)).to(tl.float32)
     centred = centred.to(DTYPE)
-    places, real = _places(flat, padded, length, result_strides)
-    real &= flat < positions
+    places, real = places_of(start, positions, padded, length, result_strides, POSITIONS, ROWS)
     rows = None
     parts = ()
     if gating is not None:
-        x_places, _ = _places(flat, padded, length, x_strides)
+        x_places, _ = places_of(start, positions, padded, length, x_strides, POSITIONS, ROWS)
         rows = x + x_places
-        parts = _normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, BLOCK)
+        parts = normed(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, BLOCK)
     for column in range(0, CHANNELS, OUTPUTS):
         update = tl.dot(centred, output.load([0, column]), input_precision=PRECISION)
         if gating is not None:
-            gate = _projected(
+            gate = projected(
                 parts, gating, gating_bias, column, CHANNELS, CHANNELS, OUTPUTS, BLOCK, PRECISION
             )
-            update = (update + _channels(output_bias, column, CHANNELS, OUTPUTS)[None, :]) * tl.sigmoid(gate)
+            update = (update + channels_of(output_bias, column, CHANNELS, OUTPUTS)[None, :]) * sigmoid(gate)
         if ADD:
-            update += _tile(rows, real, column, CHANNELS, OUTPUTS)
+            update += tile_of(rows, real, column, CHANNELS, OUTPUTS)
         channel = column + tl.arange(0, OUTPUTS)
         tl.store(
             result + places[:, None] + channel[None, :],
@@ -330,6 +266,7 @@ def _factors(
             length,
             CHANNELS=channels,
             WIDTH=width,
+            ROWS=triton.cdiv(options["POSITIONS"], padded),
             **(options | {"CHUNK": chunk}),
         )
     return out
@@ -394,6 +331,7 @@ def _launch_finish(
             BLOCK=_block(channels),
             BLOCK_WIDTH=_block(width),
             ADD=add,
+            ROWS=triton.cdiv(options["POSITIONS"], padded),
             **options,
         )
 
