@@ -93,7 +93,6 @@ class OuterProductMean(nn.Module):
 
     def forward(self, pair: torch.Tensor, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update to pair [N, N, Z] in place, from msa [S, N, C] and mask [S, N]; return pair."""
-        mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
         return self.kernels.add_outer_product_mean(pair, msa, self.operands, mask)
 
     @cached_property

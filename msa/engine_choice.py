@@ -1,6 +1,6 @@
 """Which engine does a search: the CPU or GPUs, chosen once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from msa.engine import Engine
 
 if TYPE_CHECKING:
+    from msa.cpu.targets import Targets
+    from msa.gpu.member import Member
     from msa.gpu.settings import GpuSettings
 
 Progress = Callable[[int, int], None]
@@ -60,7 +62,7 @@ def choose_engine(
 
 
 def _one_gpu(choice: EngineChoice, notice: Callable[[str], None], compiling: Progress) -> Engine | None:
-    """The engine on a GPU in this process; None, which has been said, if there is none and any would do."""
+    """The engine on a GPU; None, which has been said, if there is none and any would do."""
     from msa.gpu.devices import GpuUnavailable, has_nvidia_hardware
     from msa.gpu.opening import open_gpu, without_collection
 
@@ -78,7 +80,18 @@ def _one_gpu(choice: EngineChoice, notice: Callable[[str], None], compiling: Pro
         from msa.gpu.worker import Worker
 
     settings = _settings(choice)
-    return GpuEngine([Worker(gpu, settings, Compiling(settings.kernels, compiling))])
+    worker = Worker(gpu, settings, Compiling(settings.kernels, compiling))
+
+    def instead(targets: "Targets") -> "Sequence[Member] | None":
+        # what passes through takes many times the launches, and each would wait for the interpreter while
+        # other threads merge and write; for what stays, a process of its own starts too late
+        if worker.has_room_for(targets):
+            return None
+        from msa.gpu.remote import remote_workers
+
+        return remote_workers([gpu.number], settings, compiling)
+
+    return GpuEngine([worker], instead)
 
 
 def _several_gpus(choice: EngineChoice, compiling: Progress) -> Engine:

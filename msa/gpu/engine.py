@@ -49,10 +49,16 @@ class GpuEngine:
 
     Args:
         members: the GPUs, one or several; they are the engine's from now on.
+        instead: asked before a database is searched: what is to take the members' place for it and from then
+            on, or None if nothing is.
     """
 
-    def __init__(self, members: Sequence[Member]) -> None:
-        self.members = members
+    def __init__(
+        self,
+        members: Sequence[Member],
+        instead: Callable[[Targets], Sequence[Member] | None] = lambda targets: None,
+    ) -> None:
+        self.members, self._instead = members, instead
         self._groups: list[Group] = []
         self._targets: Targets | None = None
         self._choosing = threading.Lock()
@@ -135,6 +141,11 @@ class GpuEngine:
             for group in self._groups:
                 group.close()
             self._groups, self._targets = [], None
+            others = self._instead(targets)
+            if others is not None:
+                for member in self.members:
+                    member.close()
+                self.members, self._instead = others, lambda targets: None
             members, everywhere = self.members, len(targets.residues) <= _replicated_bytes(self.members)
             if len(members) == 1 or everywhere:
                 self._groups = [Group([member], targets) for member in members]

@@ -79,6 +79,18 @@ class _Room:
     used: Any
 
 
+def bytes_of(targets: Targets, first: int, end: int) -> tuple[int, int]:
+    """First byte and end of these targets' residues."""
+    stop = int(targets.offsets[end]) if end < len(targets) else len(targets.residues)
+    return int(targets.offsets[first]), stop
+
+
+def whole_bytes(targets: Targets, part: tuple[int, int], per_target: int) -> int:
+    """GPU memory that targets take together, with what the filter needs for each of them."""
+    start, stop = bytes_of(targets, *part)
+    return stop - start + (_NUMBERS + per_target) * (part[1] - part[0])
+
+
 class Residency:
     """Consecutive targets of a database as one GPU has them. All but its copying is used by one thread.
 
@@ -104,8 +116,7 @@ class Residency:
     ) -> None:
         self._targets, self._allocate = targets, allocate
         self._first, self._end = part
-        start, stop = self._bytes(*part)
-        self._stays = stop - start + (_NUMBERS + per_target) * (part[1] - part[0]) <= budget
+        self._stays = whole_bytes(targets, part, per_target) <= budget
         # two chunks at a time, and what the filter needs for one of them
         self._chunk_bytes = most_chunk_bytes if self._stays else min(most_chunk_bytes, max(budget // 2, 1))
         self._bytes_per_target = 0 if self._stays else _NUMBERS + -(-per_target // 2)
@@ -204,7 +215,7 @@ class Residency:
                 f"the GPU has no memory left for a single target: {asked} bytes are asked for, "
                 f"{free_bytes()} are free"
             )
-        start, stop = self._bytes(self._first, self._end)
+        start, stop = bytes_of(self._targets, self._first, self._end)
         self.release()
         self._stays = False
         self._chunk_bytes = max(min(self._chunk_bytes, stop - start) // 2, _PAD)
@@ -224,7 +235,7 @@ class Residency:
 
     def _size(self, first: int, end: int) -> int:
         """What a chunk counts for."""
-        start, stop = self._bytes(first, end)
+        start, stop = bytes_of(self._targets, first, end)
         return stop - start + self._bytes_per_target * (end - first)
 
     def _start_of_chunk(self, end: int) -> int:
@@ -239,11 +250,6 @@ class Residency:
         place = bisect_right(ends, self._chunk_bytes, key=lambda end: self._size(self._first, end))
         return max(place, 1)
 
-    def _bytes(self, first: int, end: int) -> tuple[int, int]:
-        offsets = self._targets.offsets
-        stop = int(offsets[end]) if end < len(self._targets) else len(self._targets.residues)
-        return int(offsets[first]), stop
-
     def _room(self, count: int, targets: int) -> _Room:
         """Device memory for so many bytes and targets."""
         if self._stays:
@@ -254,7 +260,7 @@ class Residency:
                 # nothing on the GPU may still use what is dropped
                 room.used.synchronize()
                 self._rooms[0] = room = None
-            start, stop = self._bytes(self._first, self._end)
+            start, stop = bytes_of(self._targets, self._first, self._end)
             room = self._new_room(max(count, min(self._chunk_bytes, stop - start)), targets)
         self._rooms = [self._rooms[1], room]
         return room
@@ -271,7 +277,7 @@ class Residency:
     def _copy(self, end: int) -> Chunk:
         """Queue the copies of a chunk; they wait for what still uses its memory."""
         first = self._start_of_chunk(end)
-        start, stop = self._bytes(first, end)
+        start, stop = bytes_of(self._targets, first, end)
         most = max(self._most_targets(), end - first)
         room = self._room(stop - start, end - first if self._stays else most)
         stream = self._copying

@@ -24,7 +24,7 @@ from msa.gpu.devices import Gpu
 from msa.gpu.limits import Limits
 from msa.gpu.member import Best, Paths
 from msa.gpu.memory import SIMULATED, Allocate, allocate_on_gpu, is_out_of_memory, new_stream, release_unused
-from msa.gpu.residency import MOST_CHUNK_BYTES, Chunk, Residency
+from msa.gpu.residency import MOST_CHUNK_BYTES, Chunk, Residency, whole_bytes
 from msa.gpu.settings import GpuSettings
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ class Worker:
     def budget(self) -> int:
         """Bytes of GPU memory that targets may take."""
         return self.settings.budget(self.gpu.free_bytes)
+
+    def has_room_for(self, targets: Targets) -> bool:
+        """Whether a whole database can stay on the GPU."""
+        return whole_bytes(targets, (0, len(targets)), FILTER_BYTES_PER_TARGET) <= self.budget
 
     def hold(self, targets: Targets, part: tuple[int, int]) -> "Future[None]":
         """Have these targets from now on."""

@@ -14,6 +14,9 @@ from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, prog
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
+# what is added to how many sequences two residues share
+NO_COUNT = tl.constexpr(EPSILON)
+
 
 @triton.jit
 def _factor(
@@ -35,7 +38,8 @@ def _factor(
         inner = columns < INNER
         factor = tl.dot(normed, weights.load([0, first]), input_precision=PRECISION)
         factor += tl.load(bias + columns, mask=inner, other=0.0).to(tl.float32)[None, :]
-        factor *= mask[:, None]
+        if mask is not None:
+            factor *= mask[:, None]
         present = (rows < count)[:, None] & inner[None, :]
         tl.store(result + places + columns[None, :], factor.to(result.dtype.element_ty), mask=present)
 
@@ -74,7 +78,9 @@ def _factors(
     normed = normalised_rows(msa, places, present, norm_scale, norm_offset, CHANNELS, BLOCK).to(
         msa.dtype.element_ty
     )
-    kept = tl.load(mask + rows, mask=rows < count, other=0.0)
+    kept = None
+    if mask is not None:
+        kept = tl.load(mask + rows, mask=rows < count, other=0.0)
     _factor(normed, left, left_bias, kept, left_result, rows, count, INNER, COLUMNS, PRECISION)
     _factor(normed, right, right_bias, kept, right_result, rows, count, INNER, COLUMNS, PRECISION)
 
@@ -143,8 +149,11 @@ def _outer(
         j = first_j + (pair // (LEFT * RIGHT)) * RIGHT + pair % RIGHT
         real = (i < length) & (j < length)
         cell = i.to(tl.int64) * length + j
-        count = tl.load(counts + cell, mask=real, other=1.0)
-        update = (update + bias[None, :]) / count[:, None]
+        update += bias[None, :]
+        if counts is not None:
+            update /= tl.load(counts + cell, mask=real, other=1.0)[:, None]
+        else:
+            update *= 1.0 / (sequences + NO_COUNT)
         present = real[:, None] & (channel < PAIR)[None, :]
         target = result + cell[:, None] * PAIR + channel[None, :]
         if ADD:
@@ -155,7 +164,7 @@ def _outer(
 def outer_product_mean(
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,
-    mask: torch.Tensor,
+    mask: torch.Tensor | None = None,
     budget: int | None = None,
 ) -> torch.Tensor:
     """`cuda.fused.outer_product_mean.outer_product_mean` with neither the outer products nor their copies.
@@ -163,7 +172,7 @@ def outer_product_mean(
     Args:
         msa: [S, N, C] of at most 256 channels, strided as it comes.
         weights: the layer's parameters, of msa's dtype; E is a power of two up to 32, Z at most 128.
-        mask: [S, N], 1 for real positions.
+        mask: [S, N], 1 for real positions, or None for all.
         budget: taken for the reference's sake; the intermediates beside the factors do not grow with N.
 
     Returns:
@@ -179,7 +188,7 @@ def add_outer_product_mean(
     pair: torch.Tensor,
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,
-    mask: torch.Tensor,
+    mask: torch.Tensor | None = None,
     budget: int | None = None,
 ) -> torch.Tensor:
     """Add the update to pair [N, N, Z], contiguous, in place; the sum is rounded once.
@@ -196,7 +205,10 @@ def add_outer_product_mean(
 
 
 def _outer_product_mean(
-    added_to: torch.Tensor | None, msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor
+    added_to: torch.Tensor | None,
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None,
 ) -> torch.Tensor:
     check_tensors("outer_product_mean", msa, *weights)
     sequences, length, channels = msa.shape
@@ -204,8 +216,10 @@ def _outer_product_mean(
     if inner not in (4, 8, 16, 32) or pair > 128:
         raise ValueError(f"fused outer_product_mean takes no factors of {inner} channels to {pair} of pairs")
     options = choose_launch("outer_product_mean", msa, channels)
-    mask = mask.float().contiguous()
-    counts = mask.T @ mask + EPSILON  # [N, N]
+    counts = None
+    if mask is not None:
+        mask = mask.float().contiguous()
+        counts = mask.T @ mask + EPSILON  # [N, N]
     factors = _both_factors(msa, weights, mask, options["factors"])
     outer = dict(options["outer"])
     tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
@@ -235,9 +249,9 @@ def _outer_product_mean(
 
 
 def _both_factors(
-    msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor, options: dict[str, int]
+    msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None, options: dict[str, int]
 ) -> torch.Tensor:
-    """Left and right factor [2, S, N * E] of a mask that is float32 and contiguous."""
+    """Left and right factor [2, S, N * E] of a mask that is float32 and contiguous, or of all."""
     sequences, length, channels = msa.shape
     inner = weights.left.shape[1]
     rows = rows_of(msa)

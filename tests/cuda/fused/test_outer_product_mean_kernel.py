@@ -53,6 +53,23 @@ def test_lengths(length: int, masked: str, draw: Draw, compare: Compare) -> None
     check(msa, outer_weights(draw, 16, 8, 16), some_mask(7, length, masked), compare)
 
 
+def test_no_mask_is_one_of_ones(length: int, draw: Draw, compare: Compare) -> None:
+    msa, weights = draw(7, length, 16), outer_weights(draw, 16, 8, 16)
+    exact = reference.outer_product_mean(
+        msa.double(),
+        OuterProductMeanWeights(*(w.double() for w in weights)),
+        torch.ones(7, length).to(msa.device).double(),
+    )
+    plain = reference.outer_product_mean(msa, weights)
+    compare(kernel.outer_product_mean(msa, weights), plain, exact)
+    torch.testing.assert_close(
+        plain,
+        reference.outer_product_mean(msa, weights, torch.ones(7, length).to(msa.device)),
+        rtol=0,
+        atol=0,
+    )
+
+
 @pytest.mark.parametrize("sequences", [1, 64, 65, 130])
 def test_sequences(sequences: int, draw: Draw, compare: Compare) -> None:
     msa = draw(sequences, 11, 16, tailed=True)

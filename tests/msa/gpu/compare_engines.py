@@ -13,11 +13,13 @@ from typing import Any
 import cpu_kernels
 import numpy as np
 
+from msa.engine_choice import EngineChoice, choose_engine
 from msa.gpu import alignment, engine
 from msa.gpu.compiling import Compiling
 from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.engine import GpuEngine
 from msa.gpu.memory import Allocate, OutOfGpuMemory, allocate_on_gpu
+from msa.gpu.remote import RemoteWorker
 from msa.gpu.settings import GpuSettings
 from msa.gpu.worker import Worker
 from tests.msa.gpu.tiny import BATCH, Tiny
@@ -85,8 +87,21 @@ def compare(name: str, allocate: Allocate = allocate_on_gpu, **how: Any) -> None
     print(f"{name}: {sum(map(len, tiny.expected))}", flush=True)
 
 
+def compare_chosen(name: str, most_gpu_bytes: int | None, kind: type) -> None:
+    """What a command gets, and which process has the GPU in the end."""
+    own = choose_engine(EngineChoice("cuda", folder / "kernels", most_gpu_bytes=most_gpu_bytes), print)
+    assert isinstance(own, GpuEngine)
+    tiny.check(own, name)
+    (member,) = own.members
+    assert isinstance(member, kind), member
+    own.close()
+    print(f"{name}: {sum(map(len, tiny.expected))}", flush=True)
+
+
 compare("kernels")
+compare_chosen("chosen, passing through", 150, RemoteWorker)
 cpu_kernels.use()
+compare_chosen("chosen, resident", None, Worker)
 compare("resident")
 compare("several chunks", most_chunk_bytes=1)
 compare("streamed", most_bytes=150)
