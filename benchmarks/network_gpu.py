@@ -171,7 +171,8 @@ def print_prediction(network: AlphaFold, length: int, recycles: int) -> None:
     settings, note_end = RecyclingSettings(recycles), lambda done, total: ends.append(time.perf_counter())
     predict(network, features, settings, note_end, plan.chunk_elements)
     seconds, peak = time.perf_counter() - begun, torch.cuda.max_memory_allocated() / GIB
-    one = median(after - before for before, after in pairwise(ends))
+    # of one pass alone, with what comes before it
+    one = median(after - before for before, after in pairwise(ends if recycles else [begun, *ends]))
     print(
         f"| prediction, {length} residues, {recycles + 1} passes | {seconds:.1f} s | of four passes: "
         f"bar {PREDICTION_BARS.get(length, NAN)} s, ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s, "

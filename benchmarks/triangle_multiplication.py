@@ -151,7 +151,9 @@ def passes(size: tuple[int, int]) -> dict[str, Call]:
     inner = weights.left.shape[1]
 
     def part(name: str) -> dict[str, Any]:
-        return kernel.choose_launch("triangle_multiplication", x.new_empty(0, dtype=dtype), channels)[name]
+        return kernel.choose_launch(
+            "triangle_multiplication", x.new_empty(0, dtype=dtype), channels, gate_first=int(gate is not None)
+        )[name]
 
     factors = kernel._factors(x, weights, mask, gate, dtype, part("operands"))
     result = torch.empty_like(x)

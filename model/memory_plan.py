@@ -22,7 +22,7 @@ GIB = 2**30
 # Elements of intermediates alive at once. With fewer than the least a launch is not worth its while; up to
 # USUAL more of them fill the GPU better.
 LEAST = 2**22
-USUAL = 2**28
+USUAL = 2**29
 # what is usual on the CPU, where memory is not planned
 ON_CPU = CPU_BUDGET
 # of what is free, what fragments and the libraries' own workspaces may take

@@ -73,7 +73,7 @@ def test_the_size_of_features(tiny: AlphaFold, make_features: Any) -> None:
 
 def test_it_says_what_was_planned() -> None:
     text = str(plan_memory(CONFIG, size(1024), 80 * GIB))
-    assert text.startswith("chunks of 256 Mi elements, ") and text.endswith(", 80.0 GiB free")
+    assert text.startswith("chunks of 512 Mi elements, ") and text.endswith(", 80.0 GiB free")
 
 
 def test_a_planned_budget_holds_where_none_is_given() -> None:

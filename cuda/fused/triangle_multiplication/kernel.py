@@ -181,7 +181,7 @@ def _gate_after(
         )
     x = pair[None]
     mask = None if mask is None else mask[None]
-    options = choose_launch("triangle_multiplication", pair, channels)
+    options = choose_launch("triangle_multiplication", pair, channels, gate_first=0)
     factors = _factors(x, weights, mask, None, pair.dtype, options["operands"])
     product, scale = _multiplied(factors, width, outgoing)
     del factors
@@ -218,7 +218,8 @@ def gate_first_triangle_multiplication(
     channels, width = weights.left.shape
     if width > 256 or x.stride(-1) != 1:
         raise ValueError(f"fused triangle multiplication takes at most 256 inner channels, not {width}")
-    options = choose_launch("triangle_multiplication", x.new_empty(0, dtype=operands), channels)
+    like = x.new_empty(0, dtype=operands)
+    options = choose_launch("triangle_multiplication", like, channels, gate_first=1)
     factors = _factors(x, weights, mask, weights.output_gate, operands, options["operands"])
     product, scale = _multiplied(factors, width, outgoing)
     result = torch.empty_like(x)

@@ -70,8 +70,8 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large tiles under the interpreter, whose time goes by the program."""
     choose = kernel.choose_launch
 
-    def chosen(*given: Any) -> dict[str, Any]:
-        return {name: options | {"POSITIONS": 1024} for name, options in choose(*given).items()}
+    def chosen(*given: Any, **sizes: Any) -> dict[str, Any]:
+        return {name: options | {"POSITIONS": 1024} for name, options in choose(*given, **sizes).items()}
 
     if triton.knobs.runtime.interpret:
         monkeypatch.setattr(kernel, "choose_launch", chosen)
