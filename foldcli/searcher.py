@@ -68,17 +68,28 @@ def open_here(db: str, device: str) -> LocalSearcher:
     """The engine, then the database, which may take long to build.
 
     Args:
-        db: database from `foldcli createdb`, or FASTA file.
+        db: see `open_database`.
         device: value of `--device`.
 
     Raises:
         GpuUnavailable: a GPU was asked for and cannot be used.
-        InputError: neither a database nor a FASTA file, or a damaged one.
+        InputError: see `open_database`.
     """
-    from foldcli.paths import cache_dir
     from foldcli.runtime import search_engine
-    from msa.build import database_from
 
     engine = search_engine(device)
+    return LocalSearcher(open_database(db), engine)
+
+
+def open_database(db: str) -> "TargetDatabase":
+    """A target database, built first where it is a FASTA file or an MMseqs2 database.
+
+    Raises:
+        InputError: none of these, or a damaged one.
+    """
+    from foldcli.logs import logger
+    from foldcli.paths import cache_dir
+    from msa.build import database_from
+
     with bar("building the database", "B") as progress:
-        return LocalSearcher(database_from(Path(db), cache_dir(), progress), engine)
+        return database_from(Path(db), cache_dir(), progress, lambda line: logger.info("%s", line))

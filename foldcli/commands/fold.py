@@ -55,11 +55,10 @@ def command(
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target
-    from foldcli.progress import bar
     from foldcli.runtime import prepare, search_engine
+    from foldcli.searcher import open_database
     from foldcli.targets import read_queries
     from msa.alignments import read_alignment
-    from msa.build import database_from
     from msa.fasta import FastaRecord
 
     chosen = options.search_settings(settings, threads)
@@ -70,9 +69,7 @@ def command(
         failures.finish()
         return
     predictor = prepare(settings, threads)
-    with bar("building the database", "B") as progress:
-        database = database_from(Path(db), cache_dir(), progress)
-    step = SearchStep(database, chosen, search_engine(settings["device"], share=0.5))
+    step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5))
     parameters = check_parameters(predictor.sources)
 
     def fold(name: str, query: FastaRecord) -> None:

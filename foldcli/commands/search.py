@@ -75,8 +75,8 @@ def command(
     """Search a target database with protein queries.
 
     QUERY is a FASTA file (each record is a query), a folder of them, or - for standard input. DB is a
-    database from `foldcli createdb`, or a FASTA file, built once into $FOLDCLI_CACHE. With --server there is
-    no DB, and device and threads are the server's; all else is as without.
+    database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into $FOLDCLI_CACHE.
+    With --server there is no DB, and device and threads are the server's; all else is as without.
 
     \b
     With --format m8, OUT is one table of all queries' hits.
