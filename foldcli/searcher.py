@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from msa.engine import Engine
     from msa.fasta import FastaRecord
     from msa.hits import Hit
+    from msa.iterations import Used
     from msa.search_settings import SearchSettings
 
 
@@ -28,6 +29,7 @@ class Searcher(Protocol):
         queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         progress: Progress | None = None,
+        used: "Used | None" = None,
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
         """Each query with its hits, in order, as they are found; see msa.search.search_many."""
         ...
@@ -54,11 +56,12 @@ class LocalSearcher:
         queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         progress: Progress | None = None,
+        used: "Used | None" = None,
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
         from foldcli.logs import logger
         from msa.search import search_many
 
-        yield from search_many(queries, self.targets, settings, self.engine, progress)
+        yield from search_many(queries, self.targets, settings, self.engine, progress, used)
         if seconds := self.engine.seconds:
             told = ", ".join(f"{stage} {taken:.3f} s" for stage, taken in seconds.items())
             logger.debug("GPU stages so far: %s", told, extra={"fields": {"stages": seconds}})

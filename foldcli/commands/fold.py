@@ -34,7 +34,8 @@ def command(
 ) -> None:
     """Take protein sequences to predicted structures: search, cache-features, predict.
 
-    QUERY is a FASTA file (each record is a target), a folder of them, or - for standard input.
+    QUERY is a FASTA file (each record is a target), an alignment or saved profiles (as for `search`), a
+    folder of them, or - for standard input.
 
     \b
     Each target gets a folder OUT/NAME with
@@ -57,14 +58,14 @@ def command(
     from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target
     from foldcli.runtime import prepare, search_engine
     from foldcli.searcher import open_database
-    from foldcli.targets import read_queries
+    from foldcli.targets import QuerySources, read_targets
     from msa.alignments import read_alignment
     from msa.fasta import FastaRecord
 
     chosen = options.search_settings(settings, threads)
     make_writable_folder(out)
     failures = Failures(out, shard)
-    selected = shard.select(read_queries(queries, failures))
+    selected = shard.select(read_targets(QuerySources(queries, chosen.comp_bias_corr), failures))
     if not selected:
         failures.finish()
         return
