@@ -21,7 +21,8 @@ from msa.database import TargetDatabase
 from msa.errors import InputError
 from msa.manifest import FORMAT_VERSION, MANIFEST, PARTS, Manifest, Part
 from msa.masking import MaskSettings, mask
-from msa.mmseqs_database import files_of, is_mmseqs, open_mmseqs
+from msa.mmseqs_database import open_mmseqs
+from msa.mmseqs_files import files_of, is_mmseqs
 from msa.mmseqs_records import MmseqsSource
 from msa.records import ODDITIES, Block, Records, parse_block, read_blocks
 from msa.staging import publish, staged_folder

@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 
 from msa.errors import InputError
-from msa.mmseqs_database import PADDED_LETTERS, PADDED_MASK, Entries, MmseqsFiles, joined, open_mmseqs
+from msa.mmseqs_database import FORBIDDEN, Entries, MmseqsFiles, joined, open_mmseqs
+from msa.mmseqs_files import PADDED, PADDED_LETTERS, PADDED_MASK
 from msa.records import LONGEST_RECORD, Block, Records, parse_block
 
-_FORBIDDEN = 255
 _HEADER_MARK, _LINE_END, _BLANK = ord(">"), ord("\n"), ord(" ")
 
 
 def _text_table() -> np.ndarray:
     """What becomes of a byte of text: it stays, but for what would begin another line or ends an entry."""
-    table = np.arange(256, dtype=np.uint8)
+    table = np.arange(256, dtype=np.int16)
     table[_LINE_END] = _BLANK
-    table[0] = _FORBIDDEN
+    table[0] = FORBIDDEN
     return table
 
 
-_HEADER_TABLE = _text_table()
+HEADER_TABLE = _text_table()
 _SEQUENCE_TABLE = _text_table()
-_SEQUENCE_TABLE[_HEADER_MARK] = _FORBIDDEN
-_PADDED_TABLE = np.full(256, _FORBIDDEN, np.uint8)
+_SEQUENCE_TABLE[_HEADER_MARK] = FORBIDDEN
+_PADDED_TABLE = np.full(256, FORBIDDEN, np.int16)
 for _number, _letter in enumerate(PADDED_LETTERS.encode()):
     _PADDED_TABLE[_number] = _PADDED_TABLE[_number + PADDED_MASK] = _letter
 
@@ -69,12 +69,12 @@ class MmseqsSource:
     @property
     def described(self) -> list[dict[str, Any]]:
         """For the manifest: bytes are those of the FASTA file that the entries make."""
-        kind = "padded MMseqs2 database" if self._sequences.padded else "MMseqs2 database"
+        kind = "padded MMseqs2 database" if self._sequences.layout == PADDED else "MMseqs2 database"
         return [{"name": Path(self._name).name, "bytes": self._written, "format": kind}]
 
     def blocks(self) -> Iterator[Block]:
         """Whole records; raises InputError where an entry is damaged or has no header."""
-        headers = _Lookup(self._headers)
+        headers = Lookup(self._headers)
         try:
             for sequences in self._sequences.pieces():
                 named = headers.find(sequences.keys)
@@ -97,8 +97,8 @@ class MmseqsSource:
         text = np.full(int(sizes.sum()), _LINE_END, np.uint8)
         starts = np.cumsum(sizes) - sizes
         text[starts] = _HEADER_MARK
-        self._headers.copy(headers, text, starts + 1, _HEADER_TABLE)
-        table = _PADDED_TABLE if self._sequences.padded else _SEQUENCE_TABLE
+        self._headers.copy(headers, text, starts + 1, HEADER_TABLE)
+        table = _PADDED_TABLE if self._sequences.layout == PADDED else _SEQUENCE_TABLE
         self._sequences.copy(sequences, text, starts + headers.lengths + 2, table)
         self._written += len(text)
         self.bytes_read += int(sequences.lengths.sum() + headers.lengths.sum())
@@ -118,7 +118,7 @@ class MmseqsSource:
             raise InputError(f"{error.reason} (in the entry with key {key})", self._name) from None
 
 
-class _Lookup:
+class Lookup:
     """Finds entries by keys that ascend from one question to the next."""
 
     def __init__(self, files: MmseqsFiles) -> None:

@@ -17,6 +17,7 @@ from msa.alphabet import encode
 from msa.compression import read_bytes
 from msa.errors import InputError
 from msa.fasta import UTF8_MARK, FastaRecord, read_records
+from msa.mmseqs_files import is_mmseqs
 from msa.profile_query import ProfileQuery
 from msa.saved_profiles import is_saved, parse_profiles
 
@@ -31,7 +32,8 @@ def read_queries(path: str | os.PathLike[str], comp_bias_corr: bool = True) -> l
     """The queries in a file; compression is recognised by content.
 
     Args:
-        path: FASTA, A3M, Stockholm, aligned FASTA or saved profiles; `-` is standard input.
+        path: FASTA, A3M, Stockholm, aligned FASTA or saved profiles, or the name of an MMseqs2 database of
+            sequences or profiles; `-` is standard input.
         comp_bias_corr: correct the profile of an alignment for local composition; see `family_profile`.
 
     Returns:
@@ -41,6 +43,10 @@ def read_queries(path: str | os.PathLike[str], comp_bias_corr: bool = True) -> l
         InputError: none of these, or one with an error; names file, line and column as far as they are known.
         OSError: the file cannot be read.
     """
+    if os.fspath(path) != "-" and is_mmseqs(path):
+        from msa.mmseqs_queries import mmseqs_queries
+
+        return list(mmseqs_queries(path, comp_bias_corr))
     name, data = os.fspath(path), read_bytes(path)
     if is_saved(data):
         return list(parse_profiles(data, name))

@@ -34,8 +34,8 @@ def command(
 ) -> None:
     """Take protein sequences to predicted structures: search, cache-features, predict.
 
-    QUERY is a FASTA file (each record is a target), an alignment or saved profiles (as for `search`), a
-    folder of them, or - for standard input.
+    QUERY is a FASTA file (each record is a target), an alignment, profiles or an MMseqs2 database (as for
+    `search`), a folder of files, or - for standard input.
 
     \b
     Each target gets a folder OUT/NAME with

@@ -1,14 +1,19 @@
 """Databases that mmseqs itself made: searched, converted, refused. What its version has not is skipped."""
 
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from msa.database import TargetDatabase
+from msa.mmseqs_database import open_mmseqs
+from msa.mmseqs_files import PROFILES
+from msa.queries import read_queries
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 Made = Callable[..., str]
@@ -153,6 +158,34 @@ def test_other_kinds_are_refused(folder: Path, mmseqs: Made) -> None:
         assert f"{name}: this MMseqs2 database {reason}" in error_of(
             foldcli("search", "query.fasta", name, "-o", "-")
         )
+
+
+def test_its_databases_are_queries_too(folder: Path, mmseqs: Made) -> None:
+    """Scores of profiles are those that mmseqs prints; what they find is what a family's profile finds."""
+    mmseqs("createdb", "demo.fasta", "plain", "--shuffle", "0")
+    mmseqs("search", "plain", "plain", "found", "tmp", "-a")
+    mmseqs("result2profile", "plain", "plain", "found", "profiles")
+    mmseqs("profile2pssm", "profiles", "pssm", "--db-output", "0")
+    queries = read_queries("profiles")
+    assert [(q.header, q.sequence) for q in queries] == [
+        (q.header, q.sequence) for q in read_queries("demo.fasta")
+    ]
+    printed = re.split(r"Query profile of sequence (\d+)\n", (folder / "pssm").read_text())[1:]
+    entries, _ = open_mmseqs("profiles", PROFILES)
+    (piece,) = entries.pieces()
+    for key, table in zip(map(int, printed[::2]), printed[1::2], strict=True):
+        rows = [line.split()[2:] for line in table.replace("\0", "").strip().split("\n")[1:]]
+        content = np.empty(int(piece.lengths[key]), np.uint8)
+        entries.copy(piece[key : key + 1], content, np.zeros(1, np.int64), np.arange(256, dtype=np.int16))
+        scores = content.view(np.int8).reshape(-1, 25)[:, :20]
+        np.testing.assert_array_equal(np.trunc(scores / 4), np.array(rows, float))
+
+    sequences = foldcli("search", "plain", "demo.fasta", "-o", "-")
+    assert sequences.stdout == foldcli("search", "demo.fasta", "demo.fasta", "-o", "-").stdout
+    profiles = foldcli("search", "profiles", "demo.fasta", "-o", "-", "-v")
+    assert "UBIQ_HUMAN: searching with the profile of an entry of profiles" in profiles.stderr
+    pairs = [{tuple(line.split("\t")[:2]) for line in r.stdout.splitlines()} for r in (profiles, sequences)]
+    assert len(pairs[0]) > len(pairs[1]) and len(pairs[1] - pairs[0]) < len(pairs[1]) / 100
 
 
 def test_what_colabfold_sets_up(folder: Path, mmseqs: Made, has: Callable[[str], None]) -> None:
