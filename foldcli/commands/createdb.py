@@ -142,8 +142,8 @@ def _print_info(path: Path, as_json: bool) -> None:
 
 def _described(source: dict[str, Any]) -> str:
     """One input of a manifest."""
-    of = f" from a {source['format']}" if "format" in source else ""
-    return f"{source['name']}, {source['bytes']:,} bytes of FASTA{of}"
+    kind = f" ({source['format']})" if "format" in source else ""
+    return f"{source['name']}{kind}, {source['bytes']:,} bytes of FASTA"
 
 
 def _summary(manifest: "Manifest") -> str:

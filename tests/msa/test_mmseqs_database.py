@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from msa.build import BuildSettings, build_database, build_from_mmseqs, database_from
 from msa.errors import InputError
@@ -183,3 +185,23 @@ def test_a_fasta_file_beside_other_files_is_none(tmp_path: Path) -> None:
     (tmp_path / "a.fasta.index").write_text("something else\n")
     assert not is_mmseqs(tmp_path / "a.fasta")
     assert len(database_from(tmp_path / "a.fasta", tmp_path / "cache")) == 1
+
+
+@given(data=st.data())
+def test_any_byte_may_be_wrong(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Whatever is damaged, the answer is a database or a reason."""
+    folder = tmp_path_factory.mktemp("damaged")
+    padded = data.draw(st.booleans(), "padded")
+    name = write(folder / "db", RECORDS, padded=padded)
+    path = data.draw(st.sampled_from(sorted(folder.iterdir())))
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] = data.draw(st.sampled_from([*b"0123456789\t\n\0>*", 255]) | st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        manifest = build_from_mmseqs(name, folder / "out", SETTINGS)
+    except InputError as error:
+        assert str(error).startswith(str(name)) and "\n" not in str(error)
+    else:
+        assert manifest.sequences <= len(RECORDS)
