@@ -130,7 +130,7 @@ class MmseqsFiles:
                 raise InputError(
                     f"damaged: the entry with key {mine.keys[bad]} has a byte {byte:#04x}", self.name
                 )
-            self._let_go(number, int(mine.lengths.sum()))
+            self._let_go(int(mine.lengths.sum()))
 
     def _lines(self) -> Iterator[Entries]:
         return _read_index(self.index, self.layout.ending)
@@ -147,13 +147,14 @@ class MmseqsFiles:
                 held = self._maps[number] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         return np.frombuffer(held, np.uint8)
 
-    def _let_go(self, number: int, count: int) -> None:
+    def _let_go(self, count: int) -> None:
         """Pages that were read count as this process's memory until they are given back."""
         self._touched += count
-        held = self._maps[number]
-        if self._touched >= _LET_GO_EVERY and held is not None:
-            held.madvise(mmap.MADV_DONTNEED)
+        if self._touched >= _LET_GO_EVERY:
             self._touched = 0
+            for held in self._maps:
+                if held is not None:
+                    held.madvise(mmap.MADV_DONTNEED)
 
 
 def open_mmseqs(path: str | os.PathLike[str], wanted: int = AMINO_ACIDS) -> tuple[MmseqsFiles, MmseqsFiles]:
