@@ -128,7 +128,8 @@ cache_option = click.option(
 database_option = click.option(
     "--db",
     required=True,
-    help="Target database from `foldcli createdb`, or a FASTA file, built once into $FOLDCLI_CACHE.",
+    help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into "
+    "$FOLDCLI_CACHE.",
 )
 params_option = click.option(
     "--params",

@@ -1,6 +1,7 @@
 """The way of one target through search, features and prediction, resumable after each."""
 
 import contextlib
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -69,11 +70,16 @@ def search_identity(
     """What the hits depend on: query, content of the database, settings without the thread count.
 
     Args:
-        query: header and residues.
+        query: header, residues, and the profile if it has one.
         checksums: of the database's parts.
         settings: see SearchSettings.
     """
-    return {
+    from msa.profile_query import ProfileQuery
+
+    own = {}
+    if isinstance(query, ProfileQuery):
+        own["profile"] = hashlib.sha256(query.profile.tobytes()).hexdigest()
+    return own | {
         "query": query.sequence,
         "header": query.header,
         "database": checksums,

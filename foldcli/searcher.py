@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from msa.engine import Engine
     from msa.fasta import FastaRecord
     from msa.hits import Hit
+    from msa.iterations import Used
     from msa.search_settings import SearchSettings
 
 
@@ -28,6 +29,7 @@ class Searcher(Protocol):
         queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         progress: Progress | None = None,
+        used: "Used | None" = None,
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
         """Each query with its hits, in order, as they are found; see msa.search.search_many."""
         ...
@@ -54,11 +56,12 @@ class LocalSearcher:
         queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         progress: Progress | None = None,
+        used: "Used | None" = None,
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
         from foldcli.logs import logger
         from msa.search import search_many
 
-        yield from search_many(queries, self.targets, settings, self.engine, progress)
+        yield from search_many(queries, self.targets, settings, self.engine, progress, used)
         if seconds := self.engine.seconds:
             told = ", ".join(f"{stage} {taken:.3f} s" for stage, taken in seconds.items())
             logger.debug("GPU stages so far: %s", told, extra={"fields": {"stages": seconds}})
@@ -68,17 +71,28 @@ def open_here(db: str, device: str) -> LocalSearcher:
     """The engine, then the database, which may take long to build.
 
     Args:
-        db: database from `foldcli createdb`, or FASTA file.
+        db: see `open_database`.
         device: value of `--device`.
 
     Raises:
         GpuUnavailable: a GPU was asked for and cannot be used.
-        InputError: neither a database nor a FASTA file, or a damaged one.
+        InputError: see `open_database`.
     """
-    from foldcli.paths import cache_dir
     from foldcli.runtime import search_engine
-    from msa.build import database_from
 
     engine = search_engine(device)
+    return LocalSearcher(open_database(db), engine)
+
+
+def open_database(db: str) -> "TargetDatabase":
+    """A target database, built first where it is a FASTA file or an MMseqs2 database.
+
+    Raises:
+        InputError: none of these, or a damaged one.
+    """
+    from foldcli.logs import logger
+    from foldcli.paths import cache_dir
+    from msa.build import database_from
+
     with bar("building the database", "B") as progress:
-        return LocalSearcher(database_from(Path(db), cache_dir(), progress), engine)
+        return database_from(Path(db), cache_dir(), progress, lambda line: logger.info("%s", line))

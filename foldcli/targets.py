@@ -1,11 +1,14 @@
-"""From what a user names (FASTA files, folders, standard input) to targets with file-safe, unique names."""
+"""From what a user names (query files, folders, standard input) to targets with file-safe, unique names."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.failures import Failures
+from foldcli.logs import logger
 from msa.errors import InputError
 
 if TYPE_CHECKING:
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 
 ALIGNMENT_SUFFIXES = (".a3m", ".sto", ".stockholm", ".fasta", ".fa", ".afa", ".safetensors")
 FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")
+PROFILE_SUFFIXES = (".npz",)
+OTHER_QUERY_SUFFIXES = (".a3m", ".sto", ".stockholm", *PROFILE_SUFFIXES)
 COMPRESSED_SUFFIXES = ("", ".gz", ".bz2", ".xz", ".zst")
 
 
@@ -56,28 +61,78 @@ def unique_names(named: Iterable[tuple[str, str]]) -> None:
         seen[name] = source
 
 
-def read_queries(inputs: Sequence[str], failures: Failures) -> "list[tuple[str, FastaRecord]]":
-    """(name, record) of every sequence in FASTA files, folders of them, or standard input.
+def query_files(inputs: Sequence[str]) -> Iterator[str]:
+    """The files of queries that inputs name: of a folder the FASTA files, or, without any, the others.
+
+    Raises:
+        InputError: a folder holds none.
+    """
+    for given in inputs:
+        try:
+            yield from files_in([given], FASTA_SUFFIXES)
+        except InputError:
+            yield from files_in([given], (*FASTA_SUFFIXES, *OTHER_QUERY_SUFFIXES))
+
+
+@dataclass(frozen=True)
+class QuerySources:
+    """Where queries come from.
+
+    Args:
+        inputs: see `query_files`.
+        comp_bias_corr: see `msa.queries.read_queries`.
+        profiles: files of saved profiles, or folders of them.
+    """
+
+    inputs: Sequence[str]
+    comp_bias_corr: bool
+    profiles: Sequence[str] = ()
+
+    def files(self) -> "Iterator[tuple[str, Callable[[], Sequence[FastaRecord]]]]":
+        """Each file with what reads its queries.
+
+        Raises:
+            InputError: a folder holds none; when it is called, what is wrong with the file.
+        """
+        from msa.queries import read_queries
+        from msa.saved_profiles import read_profiles
+
+        for path in query_files(self.inputs):
+            yield path, partial(read_queries, path, self.comp_bias_corr)
+        for path in files_in(self.profiles, PROFILE_SUFFIXES):
+            yield path, partial(read_profiles, path)
+
+
+def read_targets(sources: QuerySources, failures: Failures) -> "list[tuple[str, FastaRecord]]":
+    """(name, query) of every query there is.
 
     A file that cannot be read goes to `failures` under its own name, and the others are read.
 
     Raises:
-        InputError: two records would have the same name.
+        InputError: two queries would have the same name.
     """
-    from msa.fasta import read_fasta
-
     queries = []
-    sources: list[tuple[str, str]] = []
-    for path in files_in(inputs, FASTA_SUFFIXES):
+    named: list[tuple[str, str]] = []
+    for path, read in sources.files():
         try:
-            records = list(read_fasta(path))
+            records = read()
         except (InputError, OSError) as error:
             failures.add(path, error)
             continue
         queries += [(file_safe(record.id), record) for record in records]
-        sources += [(file_safe(record.id), path) for record in records]
-    unique_names(sources)
+        named += [(file_safe(record.id), path) for record in records]
+    unique_names(named)
+    tell_of_profiles(query for _, query in queries)
     return queries
+
+
+def tell_of_profiles(queries: "Iterable[FastaRecord]") -> None:
+    """Say under -v which queries are searched with a profile, and of what."""
+    from msa.profile_query import ProfileQuery
+
+    for query in queries:
+        if isinstance(query, ProfileQuery):
+            logger.debug("%s: searching with the profile of %s", query.id, query.made_from)
 
 
 def target_name(path: str) -> str:

@@ -19,7 +19,7 @@ GAP = ord("-")
 # work on blocks of this many bytes, so that the peak stays at a few times the file for deep alignments
 _BLOCK = 1 << 22
 _SKIP, _MATCH, _INSERT, _INVALID = range(4)
-_STOCKHOLM_START = b"# STOCKHOLM"
+STOCKHOLM_START = b"# STOCKHOLM"
 # ColabFold's first line: chain lengths, then how often each chain occurs
 _COLABFOLD_START = re.compile(rb"#(\d+(?:,\d+)*)\t(\d+(?:,\d+)*)[ \t\r]*$")
 
@@ -101,7 +101,7 @@ def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
     start = data[:4096].lstrip()
     if not data.strip():
         raise InputError("empty file", source)
-    if start.startswith(_STOCKHOLM_START):
+    if start.startswith(STOCKHOLM_START):
         return _parse_stockholm(data, source)
     if start.startswith((b">", b"#")):
         return _parse_fasta_like(data, source)

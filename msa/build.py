@@ -1,4 +1,4 @@
-"""Building a target database from FASTA: parsed and masked in threads, sorted, whole or not at all."""
+"""Building a target database: records parsed and masked in threads, sorted, whole or not at all."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from msa.database import TargetDatabase
 from msa.errors import InputError
 from msa.manifest import FORMAT_VERSION, MANIFEST, PARTS, Manifest, Part
 from msa.masking import MaskSettings, mask
+from msa.mmseqs_database import open_mmseqs
+from msa.mmseqs_files import files_of, is_mmseqs
+from msa.mmseqs_records import MmseqsSource
 from msa.records import ODDITIES, Block, Records, parse_block, read_blocks
 from msa.staging import publish, staged_folder
 
@@ -75,11 +78,61 @@ def build_database(
         OSError: a file cannot be read, the output cannot be written, the disk is full.
     """
     settings = settings or BuildSettings()
-    names, final = [os.fspath(path) for path in inputs], Path(output)
+    names = [os.fspath(path) for path in inputs]
+    return _build(lambda: _FastaSource(names, settings.block_bytes), Path(output), settings, progress)
+
+
+def build_from_mmseqs(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    settings: BuildSettings | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Build a target database from an MMseqs2 sequence database, plain or padded, in the order of its keys.
+
+    What comes out is what `build_database` makes of the FASTA file that `mmseqs convert2fasta` writes.
+
+    Args:
+        path: name of the MMseqs2 database.
+        output, settings, progress: see `build_database`; progress is told bytes of entries.
+
+    Raises:
+        InputError: not such a database, files missing, truncated or damaged, or the output exists.
+        OSError: see `build_database`.
+    """
+    settings = settings or BuildSettings()
+    return _build(lambda: MmseqsSource(path, settings.block_bytes), Path(output), settings, progress)
+
+
+class _Source(Protocol):
+    """Where records come from.
+
+    Attributes:
+        name: the one file or database; None where there are several.
+        bytes_read, bytes_total: how far they have been read; the total may be unknown.
+        described: what the manifest says of the input, once all has been read.
+    """
+
+    name: str | None
+    bytes_read: int
+    bytes_total: int | None
+
+    @property
+    def described(self) -> list[dict[str, Any]]: ...
+
+    def blocks(self) -> Iterator[Block]: ...
+
+    def parse(self, block: Block) -> Records: ...
+
+
+def _build(
+    open_source: Callable[[], _Source], final: Path, settings: BuildSettings, progress: Progress | None
+) -> Manifest:
     _check_output(final, settings.overwrite)
+    source = open_source()
     with staged_folder(final) as folder:
         try:
-            manifest = _build_in(folder, names, settings, progress)
+            manifest = _build_in(folder, source, settings, progress)
             publish(folder, final, replace=settings.overwrite)
         except FileExistsError:
             raise InputError("another build took this name meanwhile", final) from None
@@ -99,12 +152,11 @@ def _check_output(final: Path, overwrite: bool) -> None:
         raise InputError("exists and is no target database, so it is not overwritten", final)
 
 
-def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress: Progress | None) -> Manifest:
+def _build_in(folder: Path, source: _Source, settings: BuildSettings, progress: Progress | None) -> Manifest:
     sorter = LengthSorter(folder)
     oddities = np.zeros(len(ODDITIES), np.int64)
     masked = 0
-    source = _Source(names, settings.block_bytes)
-    with contextlib.closing(_in_order(source.blocks(), settings)) as parsed:
+    with contextlib.closing(_in_order(source, settings)) as parsed:
         for records, masked_here in parsed:
             sorter.add(records)
             oddities += records.oddities
@@ -112,7 +164,7 @@ def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress:
             if progress is not None:
                 progress(source.bytes_read, source.bytes_total)
     if sorter.sequences == 0:
-        raise InputError("no sequence that is not empty", names[0] if len(names) == 1 else None)
+        raise InputError("no sequence that is not empty", source.name)
     duplicate_ids = sorter.duplicate_ids()
     checksums = sorter.write(settings.threads)
     manifest = Manifest(
@@ -131,11 +183,12 @@ def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress:
     return manifest
 
 
-class _Source:
+class _FastaSource:
     """The blocks of several input files, one file after another, and how far they have been read."""
 
     def __init__(self, names: list[str], block_bytes: int) -> None:
         self._names, self._block_bytes = names, block_bytes
+        self.name = names[0] if len(names) == 1 else None
         self.bytes_read = 0
         sizes = [Path(name).stat().st_size if Path(name).is_file() else None for name in names]
         self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
@@ -151,14 +204,17 @@ class _Source:
                     yield block
             self.described.append({"name": Path(name).name, "bytes": of_records})
 
+    def parse(self, block: Block) -> Records:
+        return parse_block(block)
 
-def _in_order(blocks: Iterator[Block], settings: BuildSettings) -> Generator[tuple[Records, int], None, None]:
+
+def _in_order(source: _Source, settings: BuildSettings) -> Generator[tuple[Records, int], None, None]:
     """Parse and mask blocks in threads; results come in the order of the blocks, few of them at a time."""
     pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="createdb")
     pending: deque[Future[tuple[Records, int]]] = deque()
     try:
-        for block in blocks:
-            pending.append(pool.submit(_parse_and_mask, block, settings))
+        for block in source.blocks():
+            pending.append(pool.submit(_parse_and_mask, source, block, settings))
             if len(pending) > settings.threads + 1:
                 yield pending.popleft().result()
         while pending:
@@ -167,8 +223,8 @@ def _in_order(blocks: Iterator[Block], settings: BuildSettings) -> Generator[tup
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _parse_and_mask(block: Block, settings: BuildSettings) -> tuple[Records, int]:
-    records = parse_block(block)
+def _parse_and_mask(source: _Source, block: Block, settings: BuildSettings) -> tuple[Records, int]:
+    records = source.parse(block)
     return records, mask(records.residues, records.lengths) if settings.mask else 0
 
 
@@ -181,46 +237,62 @@ def _versions() -> dict[str, str]:
 
 
 def database_from(
-    path: str | os.PathLike[str], cache_dir: Path, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    cache_dir: Path,
+    progress: Progress | None = None,
+    notice: Callable[[str], None] = lambda line: None,
 ) -> TargetDatabase:
-    """Open a target database, or build one from a FASTA file the first time it is asked for.
+    """Open a target database, or build one from a FASTA file or MMseqs2 database when it is first asked for.
 
-    What was built is kept in `cache_dir/databases/KEY` and opened from then on. KEY is taken of the file's
-    bytes, the settings and the format version, so an edited file is built anew. Processes that build at the
+    What was built is kept in `cache_dir/databases/KEY` and opened from then on. KEY is taken of the files'
+    bytes, the settings and the format version, so edited files are built anew. Processes that build at the
     same time do not disturb each other: one takes the name, the others discard theirs.
 
     Args:
-        path: database folder, or FASTA file, compressed or not.
+        path: database folder, FASTA file, compressed or not, or name of an MMseqs2 database.
         cache_dir: folder for what is built.
         progress: see `build_database`; not called when nothing is built.
+        notice: told in one line that an MMseqs2 database is converted, and where to.
 
     Raises:
-        InputError: neither a database nor a FASTA file, or a damaged one; `-`, which cannot be read twice.
+        InputError: none of these, or a damaged one; `-`, which cannot be read twice.
         OSError: the file cannot be read, or the cache not be written.
     """
     if str(path) == "-":
         raise InputError("a database cannot be read from here; build one with `foldcli createdb -`", "-")
     source = Path(path)
-    if not source.exists():
-        raise InputError("no such database or FASTA file", source)
     if source.is_dir():
         return TargetDatabase.open(source)
+    of_mmseqs = is_mmseqs(source)
+    if not of_mmseqs and not source.exists():
+        raise InputError("no such database or FASTA file", source)
     settings = BuildSettings()
-    built = Path(cache_dir) / "databases" / _key(source, settings)
+    if of_mmseqs:
+        # what is no such database is told before all of it is read for the key
+        open_mmseqs(source)
+    files = files_of(source) if of_mmseqs else [source]
+    built = Path(cache_dir) / "databases" / _key(files, settings)
     try:
         return TargetDatabase.open(built)
     except InputError:
         damaged = built.exists()
+    settings = replace(settings, overwrite=damaged)
     try:
-        build_database([source], built, replace(settings, overwrite=damaged), progress)
+        if of_mmseqs:
+            notice(f"{source}: an MMseqs2 database, converted once, to {built}")
+            build_from_mmseqs(source, built, settings, progress)
+        else:
+            build_database([source], built, settings, progress)
     except InputError:
         if damaged or not built.exists():
             raise
     return TargetDatabase.open(built)
 
 
-def _key(source: Path, settings: BuildSettings) -> str:
+def _key(files: Sequence[Path], settings: BuildSettings) -> str:
     masking = asdict(MaskSettings()) if settings.mask else None
-    with source.open("rb") as stream:
-        identity = [FORMAT_VERSION, masking, hashlib.file_digest(stream, "sha256").hexdigest()]
+    identity: list[Any] = [FORMAT_VERSION, masking]
+    for path in files:
+        with path.open("rb") as stream:
+            identity.append(hashlib.file_digest(stream, "sha256").hexdigest())
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()

@@ -39,8 +39,20 @@ def family_profile(rows: np.ndarray, comp_bias_corr: bool = True) -> np.ndarray:
     seen = _weighted_frequencies(rows)
     share = _pseudocount_share(seen)[:, None]
     expected = seen @ _conditional().T
-    frequencies = (1 - share) * seen + share * expected
-    frequencies /= frequencies.sum(axis=1, keepdims=True)
+    return profile_of_frequencies((1 - share) * seen + share * expected, comp_bias_corr)
+
+
+def profile_of_frequencies(frequencies: np.ndarray, comp_bias_corr: bool = True) -> np.ndarray:
+    """The profile of what stands at each position.
+
+    Args:
+        frequencies: float64 [length, 20], > 0, of the standard residues; rows need not sum to 1.
+        comp_bias_corr: see `family_profile`.
+
+    Returns:
+        int16 [length, 32], half-bits, C-contiguous.
+    """
+    frequencies = frequencies / frequencies.sum(axis=1, keepdims=True)
     scores = np.log(frequencies / _background()) / _LAMBDA
     if comp_bias_corr:
         scores += _composition_bias(scores, frequencies)[:, None]

@@ -6,6 +6,7 @@ Target databases are more forgiving and much faster: msa/records.py.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from msa.compression import open_input
 from msa.errors import InputError
@@ -71,36 +72,40 @@ def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
             a record without a sequence; names file, line and column.
         OSError: the file cannot be read.
     """
-    name = os.fspath(path)
+    with open_input(path) as stream:
+        yield from read_records(stream, os.fspath(path))
+
+
+def read_records(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
+    """Like `read_fasta`, from decompressed content, which errors call `name`."""
     header: str | None = None
     header_line = 0
     pieces: list[bytes] = []
     stop: tuple[int, int] | None = None  # where a '*' stood that nothing has followed yet
-    with open_input(path) as stream:
-        for number, line in enumerate(stream, start=1):
-            if number == 1:
-                line = line.removeprefix(UTF8_MARK)
-            if line.startswith(b">"):
-                if header is not None:
-                    yield _finished(header, pieces, name, header_line)
-                header, header_line, pieces, stop = _header(line, name, number), number, [], None
-                continue
-            residues = line.translate(None, _BLANKS).upper()
-            if not residues:
-                continue
-            if header is None:
-                raise InputError(text_before_header(line.strip()), name, number)
-            if stop is not None:
-                raise InputError(bad_character(ord("*")), name, *stop)
-            if residues.endswith(b"*"):
-                residues = residues[:-1]
-                stop = number, line.rindex(b"*") + 1
-            if not _LETTERS.issuperset(residues):
-                raise _bad_line(line, name, number)
-            pieces.append(residues)
+    for number, line in enumerate(stream, start=1):
+        if number == 1:
+            line = line.removeprefix(UTF8_MARK)
+        if line.startswith(b">"):
+            if header is not None:
+                yield _finished(header, pieces, name, header_line)
+            header, header_line, pieces, stop = _header(line, name, number), number, [], None
+            continue
+        residues = line.translate(None, _BLANKS).upper()
+        if not residues:
+            continue
         if header is None:
-            raise InputError("empty file", name)
-        yield _finished(header, pieces, name, header_line)
+            raise InputError(text_before_header(line.strip()), name, number)
+        if stop is not None:
+            raise InputError(bad_character(ord("*")), name, *stop)
+        if residues.endswith(b"*"):
+            residues = residues[:-1]
+            stop = number, line.rindex(b"*") + 1
+        if not _LETTERS.issuperset(residues):
+            raise _bad_line(line, name, number)
+        pieces.append(residues)
+    if header is None:
+        raise InputError("empty file", name)
+    yield _finished(header, pieces, name, header_line)
 
 
 def _header(line: bytes, name: str, number: int) -> str:

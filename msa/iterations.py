@@ -14,11 +14,15 @@ from msa.family_profile import family_profile
 from msa.fasta import FastaRecord
 from msa.hits import DatabaseHit, Hit
 from msa.profile import query_profile
+from msa.profile_query import ProfileQuery
 from msa.search_settings import SearchSettings
 from msa.statistics import bit_scores, evalues, gumbel_parameters
 
 MOST_IDENTICAL = 0.95
 """Members of which this fraction of the residues repeats another member say nothing new."""
+
+Used = Callable[[FastaRecord, QueryProfile], None]
+"""Told what a query was searched with."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ class Searched:
             length = lengths[index]
             yield [DatabaseHit(database, length, *(column[k] for column in columns)) for k in order]
 
-    def next_profile(self, query: QueryProfile, hits: Sequence[Hit]) -> QueryProfile:
-        """The profile of the query with those hits that are good enough; without any, that of the query."""
+    def next_profile(self, query: QueryProfile, hits: Sequence[Hit]) -> QueryProfile | None:
+        """The profile of the query with those hits that are good enough; None without any."""
         settings = self.settings
         members = [
             (self.targets.codes(hit.target), hit.alignment)
@@ -81,17 +85,23 @@ class Searched:
         ]
         rows = distinct_rows(family_rows(query.codes, members), MOST_IDENTICAL)
         if len(rows) == 1:
-            return first_profile(query.codes, settings)
+            return None
         return QueryProfile(query.codes, family_profile(rows, settings.comp_bias_corr))
 
 
-def first_profile(codes: np.ndarray, settings: SearchSettings) -> QueryProfile:
-    """The profile of a single sequence, uint8 [length], letter codes."""
+def first_profile(query: FastaRecord, settings: SearchSettings) -> QueryProfile:
+    """What a query is searched with first: the profile that it has, or that of its sequence."""
+    codes = encode(query.sequence)
+    if isinstance(query, ProfileQuery):
+        return QueryProfile(codes, query.profile)
     return QueryProfile(codes, query_profile(codes, settings.comp_bias_corr))
 
 
 def iterated(
-    searched: Searched, queries: Sequence[FastaRecord], scored: Callable[[int], None]
+    searched: Searched,
+    queries: Sequence[FastaRecord],
+    scored: Callable[[int], None],
+    used: Used | None = None,
 ) -> Iterator[list[Hit]]:
     """The hits of each query after as many iterations as asked for.
 
@@ -101,6 +111,7 @@ def iterated(
         searched: what is searched.
         queries: all of which are in memory with their hits, if there are several iterations.
         scored: called with the pairs of query and target that have been through the filter.
+        used: told what the last iteration searched with, before its hits are returned.
 
     Returns:
         In the order of the queries, as they are found in the last iteration.
@@ -113,7 +124,7 @@ def iterated(
 
     def profile(k: int) -> QueryProfile:
         # that of a query alone is made anew, as there may be very many queries
-        return families[k] if k in families else first_profile(encode(queries[k].sequence), settings)
+        return families[k] if k in families else first_profile(queries[k], settings)
 
     def search(evalue: float) -> Iterator[list[Hit]]:
         lengths = [len(queries[k].sequence) for k in going]
@@ -122,7 +133,7 @@ def iterated(
     for _ in range(settings.num_iterations - 1):
         for k, hits in zip(going, search(max(limit, settings.e_profile)), strict=True):
             known = profile(k)
-            better = searched.next_profile(known, hits)
+            better = searched.next_profile(known, hits) or first_profile(queries[k], settings)
             if np.array_equal(better.profile, known.profile):
                 final[k] = [hit for hit in hits if hit.evalue <= limit]
             else:
@@ -130,5 +141,8 @@ def iterated(
         done += len(going) * len(searched.targets)
         going = [k for k in going if k not in final]
     last = search(limit)
-    for k in range(len(queries)):
-        yield final[k] if k in final else next(last)
+    for k, query in enumerate(queries):
+        hits = final[k] if k in final else next(last)
+        if used is not None:
+            used(query, profile(k))
+        yield hits

@@ -49,7 +49,8 @@ class Manifest:
         duplicate_ids: sequences whose id an earlier one has; they are kept.
         oddities: what was odd in the input and how often, by the names of msa.records.ODDITIES.
         masking: the masking method's parameters by name; None when nothing was masked.
-        inputs: name (without its folder) and decompressed size in bytes of each input, in order.
+        inputs: name (without its folder), decompressed size as FASTA in bytes, and format where that is
+            another, of each input, in order.
         built_by: versions of the programs that matter.
         parts: size and checksum of each file.
     """

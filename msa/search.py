@@ -6,6 +6,7 @@ order, so results do not depend on the engine, the number of threads or the mach
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msa.candidates import best_targets
 from msa.database import TargetDatabase
@@ -14,6 +15,9 @@ from msa.errors import InputError
 from msa.fasta import FastaRecord
 from msa.hits import Hit
 from msa.search_settings import SearchSettings
+
+if TYPE_CHECKING:
+    from msa.iterations import Used
 
 __all__ = ["SearchSettings", "best_targets", "check_query", "search", "search_many"]
 
@@ -55,14 +59,16 @@ def search_many(
     settings: SearchSettings | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
+    used: "Used | None" = None,
 ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
     """Search with many queries; an engine on a GPU takes many at once.
 
     Args:
-        queries: each of at least 2 residues, letters A–Z.
+        queries: each of at least 2 residues, letters A–Z; a ProfileQuery is searched with the profile it has.
         database, settings, engine: see `search`.
         progress: called with pairs of query and target that have been through the gapless filter, and pairs
             in all.
+        used: called with each query and what its last iteration searched with, before its hits are returned.
 
     Returns:
         Each query with its hits, as `search` returns them, in the order of the queries, as they are found.
@@ -72,7 +78,7 @@ def search_many(
     """
     for query in queries:
         check_query(query)
-    return _search_each(queries, database, settings or SearchSettings(), engine, progress)
+    return _search_each(queries, database, settings or SearchSettings(), engine, progress, used)
 
 
 def _search_each(
@@ -81,6 +87,7 @@ def _search_each(
     settings: SearchSettings,
     engine: Engine | None,
     progress: Progress | None,
+    used: "Used | None",
 ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
     from msa.cpu.targets import Targets
     from msa.iterations import Searched, iterated
@@ -102,7 +109,7 @@ def _search_each(
             if progress is not None:
                 progress(before * pairs + done, len(queries) * pairs)
 
-        for query, hits in zip(block, iterated(searched, block, scored), strict=True):
+        for query, hits in zip(block, iterated(searched, block, scored, used), strict=True):
             yield query, [hit for hit in hits if _similar_enough(hit, settings)]
         # queries that settled early are done as well
         scored(len(block) * pairs)

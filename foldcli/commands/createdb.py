@@ -1,7 +1,7 @@
 """`foldcli createdb`: build, describe and verify target databases."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     metavar="DB",
     help="The database to make: a folder that appears when it is complete.",
 )
+@click.option(
+    "--from-mmseqs", metavar="MMSEQSDB", help="Convert an MMseqs2 sequence database, plain or padded."
+)
 @click.option("--no-mask", is_flag=True, help="Leave low complexity and short tandem repeats unmasked.")
 @click.option("--info", type=click.Path(path_type=Path), metavar="DB", help="Print what a database holds.")
 @click.option("--json", "as_json", is_flag=True, help="With --info: as JSON.")
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 def command(
     fasta: tuple[str, ...],
     output: Path | None,
+    from_mmseqs: str | None,
     no_mask: bool,
     info: Path | None,
     as_json: bool,
@@ -47,37 +51,45 @@ def command(
 
     \b
       foldcli createdb uniref50.fasta.gz -o uniref50
+      foldcli createdb --from-mmseqs uniref30_2302_db_seq -o uniref30
       foldcli createdb --info uniref50
       foldcli createdb --verify uniref50
     """
-    tasks = [bool(fasta) or output is not None, info is not None, verify is not None]
+    sources = bool(fasta) or from_mmseqs is not None
+    tasks = [sources or output is not None, info is not None, verify is not None]
     if sum(tasks) != 1:
         raise click.UsageError("give either FASTA files with -o DB, or --info DB, or --verify DB")
+    if fasta and from_mmseqs is not None:
+        raise click.UsageError("give FASTA files or --from-mmseqs, not both")
     if as_json and info is None:
         raise click.UsageError("--json goes with --info")
     if info is not None:
         _print_info(info, as_json)
     elif verify is not None:
         _verify(verify)
-    elif not fasta:
+    elif not sources:
         raise click.UsageError("no FASTA file given")
     elif output is None:
         raise click.UsageError("no name given for the database: -o DB")
     else:
-        _build(fasta, output, not no_mask, threads, overwrite)
+        _build(from_mmseqs or fasta, output, not no_mask, threads, overwrite)
 
 
-def _build(fasta: tuple[str, ...], output: Path, mask: bool, threads: int, overwrite: bool) -> None:
+def _build(source: str | tuple[str, ...], output: Path, mask: bool, threads: int, overwrite: bool) -> None:
+    """From an MMseqs2 database, or from FASTA files."""
     import time
 
     from foldcli.logs import logger
     from foldcli.progress import bar
-    from msa.build import BuildSettings, build_database
+    from msa.build import BuildSettings, build_database, build_from_mmseqs
 
     settings = BuildSettings(mask=mask, threads=threads, overwrite=overwrite)
     start = time.perf_counter()
     with bar("createdb", "B") as progress:
-        manifest = build_database(fasta, output, settings, progress)
+        if isinstance(source, str):
+            manifest = build_from_mmseqs(source, output, settings, progress)
+        else:
+            manifest = build_database(source, output, settings, progress)
     for remark in manifest.remarks():
         logger.warning("%s: %s", output, remark)
     logger.info("%s: %s, %.1f s", output, _summary(manifest), time.perf_counter() - start)
@@ -119,13 +131,19 @@ def _print_info(path: Path, as_json: bool) -> None:
         ("length", f"mean {manifest.residues / manifest.sequences:.1f}; quantiles: {quantiles}"),
         ("masking", masking),
         ("bytes on disk", f"{sum(part.bytes for part in manifest.parts.values()):,}"),
-        *(("input", f"{source['name']}, {source['bytes']:,} bytes of FASTA") for source in manifest.inputs),
+        *(("input", _described(source)) for source in manifest.inputs),
         ("built by", ", ".join(f"{name} {version}" for name, version in manifest.built_by.items())),
         *(("remark", remark) for remark in manifest.remarks()),
         *(("sha256", f"{part.sha256}  {name}") for name, part in manifest.parts.items()),
     ]
     for key, value in rows:
         click.echo(f"{key:15} {value}")
+
+
+def _described(source: dict[str, Any]) -> str:
+    """One input of a manifest."""
+    kind = f" ({source['format']})" if "format" in source else ""
+    return f"{source['name']}{kind}, {source['bytes']:,} bytes of FASTA"
 
 
 def _summary(manifest: "Manifest") -> str:

@@ -34,7 +34,8 @@ def command(
 ) -> None:
     """Take protein sequences to predicted structures: search, cache-features, predict.
 
-    QUERY is a FASTA file (each record is a target), a folder of them, or - for standard input.
+    QUERY is a FASTA file (each record is a target), an alignment, profiles or an MMseqs2 database (as for
+    `search`), a folder of files, or - for standard input.
 
     \b
     Each target gets a folder OUT/NAME with
@@ -55,24 +56,21 @@ def command(
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target
-    from foldcli.progress import bar
     from foldcli.runtime import prepare, search_engine
-    from foldcli.targets import read_queries
+    from foldcli.searcher import open_database
+    from foldcli.targets import QuerySources, read_targets
     from msa.alignments import read_alignment
-    from msa.build import database_from
     from msa.fasta import FastaRecord
 
     chosen = options.search_settings(settings, threads)
     make_writable_folder(out)
     failures = Failures(out, shard)
-    selected = shard.select(read_queries(queries, failures))
+    selected = shard.select(read_targets(QuerySources(queries, chosen.comp_bias_corr), failures))
     if not selected:
         failures.finish()
         return
     predictor = prepare(settings, threads)
-    with bar("building the database", "B") as progress:
-        database = database_from(Path(db), cache_dir(), progress)
-    step = SearchStep(database, chosen, search_engine(settings["device"], share=0.5))
+    step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5))
     parameters = check_parameters(predictor.sources)
 
     def fold(name: str, query: FastaRecord) -> None:

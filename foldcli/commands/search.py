@@ -16,15 +16,18 @@ from foldcli.version import VERSION
 
 if TYPE_CHECKING:
     from foldcli.searcher import Searcher
+    from foldcli.targets import QuerySources
+    from msa.engine import QueryProfile
     from msa.fasta import FastaRecord
     from msa.hits import Hit
+    from msa.iterations import Used
     from msa.search import SearchSettings
 
 Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
 
 
 @click.command("search")
-@click.argument("queries", nargs=-1, required=True, metavar="QUERY... [DB]")
+@click.argument("queries", nargs=-1, metavar="[QUERY...] [DB]")
 @click.option(
     "-o",
     "--out",
@@ -52,6 +55,18 @@ Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
     metavar="PATH",
     help="Ask the `foldcli serve` at this socket; there is no DB, and every argument is a QUERY.",
 )
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="PATH",
+    help="Search with profiles that --save-profile wrote; in place of QUERY or beside it.",
+)
+@click.option(
+    "--save-profile",
+    metavar="PATH",
+    help="Keep what the last iteration searched with. m8: a file; a3m, sto: a folder, NAME.npz a query.",
+)
 @options.search_options
 @options.device_option("the search runs")
 @options.threads_option
@@ -66,6 +81,8 @@ def command(
     kind: str,
     format_output: str | None,
     server: Path | None,
+    profiles: tuple[str, ...],
+    save_profile: str | None,
     threads: int,
     shard: Shard,
     overwrite: bool,
@@ -74,9 +91,11 @@ def command(
 ) -> None:
     """Search a target database with protein queries.
 
-    QUERY is a FASTA file (each record is a query), a folder of them, or - for standard input. DB is a
-    database from `foldcli createdb`, or a FASTA file, built once into $FOLDCLI_CACHE. With --server there is
-    no DB, and device and threads are the server's; all else is as without.
+    QUERY is a FASTA file (each record is a query), an A3M or Stockholm alignment (searched with the profile
+    of its rows), profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder
+    of such files, or - for standard input. DB is a database from `foldcli createdb`, or a FASTA file or
+    MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and device and
+    threads are the server's; all else is as without.
 
     \b
     With --format m8, OUT is one table of all queries' hits.
@@ -88,11 +107,13 @@ def command(
 
     inputs, db = list(queries), None
     if server is not None:
-        _check_nothing_is_the_servers(context, inputs)
-    elif len(queries) < 2:
+        _check_nothing_is_the_servers(context, inputs, save_profile)
+    elif not inputs or len(inputs) + len(profiles) < 2:
         raise click.UsageError("Missing argument 'DB': give one or more queries, then the database.")
     else:
         *inputs, db = queries
+    if not inputs and not profiles:
+        raise click.UsageError("Missing argument 'QUERY'.")
     if format_output is not None and kind != "m8":
         raise click.UsageError("--format-output is for --format m8 only.")
     try:
@@ -100,7 +121,7 @@ def command(
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
     chosen = options.search_settings(settings, threads)
-    run = Search(inputs, server or str(db), chosen, device, shard)
+    run = Search(inputs, profiles, server or str(db), chosen, device, shard, save_profile)
     if kind == "m8":
         _search_to_table(run, out, columns, overwrite)
     elif out == "-":
@@ -109,8 +130,10 @@ def command(
         _search_to_folder(run, Path(out), kind, overwrite)
 
 
-def _check_nothing_is_the_servers(context: click.Context, inputs: list[str]) -> None:
-    """Refuse what only the server decides.
+def _check_nothing_is_the_servers(
+    context: click.Context, inputs: list[str], save_profile: str | None
+) -> None:
+    """Refuse what only the server decides, or has.
 
     Raises:
         click.UsageError: an option, or a database among the queries.
@@ -122,6 +145,8 @@ def _check_nothing_is_the_servers(context: click.Context, inputs: list[str]) -> 
             raise click.UsageError(
                 f"--{name} is the server's: give it to `foldcli serve`, not with --server."
             )
+    if save_profile is not None:
+        raise click.UsageError("--save-profile: the profiles stay in the server; search without --server.")
     for given in inputs:
         if (Path(given) / MANIFEST).is_file():
             raise click.UsageError(f"{given} is a database: with --server every argument is a query.")
@@ -133,17 +158,28 @@ class Search:
 
     Args:
         inputs: files and folders of queries.
+        profiles: files of saved profiles, which are queries too.
         where: database, or a server's socket.
         settings: see SearchSettings.
         device: value of `--device`.
         shard: the run's part of the queries.
+        save_profile: file or folder for what the last iteration searched with, if it is asked for.
     """
 
     inputs: list[str]
+    profiles: Sequence[str]
     where: str | Path
     settings: "SearchSettings"
     device: str
     shard: Shard
+    save_profile: str | None
+
+    @property
+    def sources(self) -> "QuerySources":
+        """Where the queries come from."""
+        from foldcli.targets import QuerySources
+
+        return QuerySources(self.inputs, self.settings.comp_bias_corr, self.profiles)
 
     def queries(self) -> "list[FastaRecord]":
         """The shard's queries in the order of the input.
@@ -151,15 +187,16 @@ class Search:
         Raises:
             InputError: a file cannot be read, or a query cannot be searched with; the first such.
         """
-        from foldcli.targets import FASTA_SUFFIXES, files_in
-        from msa.fasta import read_fasta
+        from foldcli.targets import tell_of_profiles
         from msa.search import check_query
 
-        records = [record for path in files_in(self.inputs, FASTA_SUFFIXES) for record in read_fasta(path)]
+        records = [record for _, read in self.sources.files() for record in read()]
         for record in records:
             check_query(record)
         kept = self.shard.select((record.id, place) for place, record in enumerate(records))
-        return [records[place] for place in sorted(place for _, place in kept)]
+        chosen = [records[place] for place in sorted(place for _, place in kept)]
+        tell_of_profiles(chosen)
+        return chosen
 
     def open(self) -> "Searcher":
         """The database with its engine, or the connection to the server that has both.
@@ -177,15 +214,24 @@ class Search:
         return open_here(self.where, self.device)
 
     def found(
-        self, searcher: "Searcher", queries: "Sequence[tuple[str, FastaRecord]]"
+        self,
+        searcher: "Searcher",
+        queries: "Sequence[tuple[str, FastaRecord]]",
+        used: "Used | None" = None,
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
-        """Each query, given with its name, with its hits, in order, as they are found."""
+        """Each query, given with its name, with its hits, in order, as they are found.
+
+        Args:
+            searcher: what searches.
+            queries: with their names.
+            used: told what the last iteration searched with, before the query's hits are returned.
+        """
         from foldcli.logs import logger
         from foldcli.progress import bar
 
         what = f"{queries[0][0]}: search" if len(queries) == 1 else "search"
         with bar(what, "targets") as progress:
-            found = searcher.search_many([query for _, query in queries], self.settings, progress)
+            found = searcher.search_many([query for _, query in queries], self.settings, progress, used)
             for (name, _), (query, hits) in zip(queries, found, strict=True):
                 logger.info("%s: %d hits", name, len(hits))
                 yield query, hits
@@ -196,12 +242,16 @@ def _search_to_table(run: Search, out: str, columns: tuple[str, ...], overwrite:
     from msa.atomic import atomic_write
     from msa.formats.m8 import write_m8
 
-    if out != "-" and not overwrite and Path(out).exists():
-        raise click.UsageError(f"{out} exists; --overwrite replaces it.")
+    for path in filter(None, (out, run.save_profile)):
+        if path != "-" and not overwrite and Path(path).exists():
+            raise click.UsageError(f"{path} exists; --overwrite replaces it.")
     queries = [(query.id, query) for query in run.queries()]
     searcher = run.open()
-    with contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream:
-        for query, hits in run.found(searcher, queries):
+    with (
+        _saving(run.save_profile) as used,
+        contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream,
+    ):
+        for query, hits in run.found(searcher, queries, used):
             write_m8(stream, query, hits, columns)
 
 
@@ -210,24 +260,42 @@ def _search_to_stdout(run: Search, kind: str) -> None:
     queries = run.queries()
     if len(queries) != 1:
         raise click.UsageError(f"-o - with --format {kind} takes one query, and there are {len(queries)}.")
-    for query, hits in run.found(run.open(), [(queries[0].id, queries[0])]):
-        _writer(kind)(sys.stdout, query, hits)
+    with _saving(run.save_profile) as used:
+        for query, hits in run.found(run.open(), [(queries[0].id, queries[0])], used):
+            _writer(kind)(sys.stdout, query, hits)
+
+
+@contextlib.contextmanager
+def _saving(path: str | Path | None) -> "Iterator[Used | None]":
+    """What takes the profiles that were searched with, for one file that is there whole or not at all."""
+    if path is None:
+        yield None
+        return
+    from msa.atomic import atomic_write
+    from msa.saved_profiles import ProfileWriter
+
+    with atomic_write(path, "wb") as stream, ProfileWriter(stream) as writer:
+        yield writer.add
 
 
 def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> None:
     """One alignment a query, and beside it NAME.KIND.json: what it was made from."""
     from foldcli.failures import Failures
-    from foldcli.fingerprint import fingerprint
+    from foldcli.fingerprint import file_sha256, fingerprint
     from foldcli.logs import logger
     from foldcli.paths import make_writable_folder
     from foldcli.pipeline import search_identity
-    from foldcli.targets import read_queries
+    from foldcli.targets import PROFILE_SUFFIXES, read_targets
     from msa.atomic import atomic_write
 
     make_writable_folder(folder)
+    profiles = None if run.save_profile is None else Path(run.save_profile)
+    if profiles is not None:
+        make_writable_folder(profiles)
     failures = Failures(folder, run.shard)
-    named = run.shard.select(read_queries(run.inputs, failures))
+    named = run.shard.select(read_targets(run.sources, failures))
     searcher = run.open()
+    names = {id(query): name for name, query in named}
 
     def identity(query: "FastaRecord") -> dict[str, Any]:
         return search_identity(query, searcher.checksums, run.settings)
@@ -235,9 +303,20 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
     def paths(name: str) -> tuple[Path, Path]:
         return folder / f"{name}.{kind}", folder / f"{name}.{kind}.json"
 
+    def profile_path(name: str) -> Path | None:
+        return None if profiles is None else profiles / f"{name}{PROFILE_SUFFIXES[0]}"
+
+    def save_profile(query: "FastaRecord", used: "QueryProfile") -> None:
+        with _saving(profile_path(names[id(query)])) as add:
+            if add is not None:
+                add(query, used)
+
     def finished(name: str, query: "FastaRecord") -> bool:
         result, record = paths(name)
-        if overwrite or not result.is_file() or _fingerprint_in(record) != fingerprint(identity(query)):
+        found, profile = _content_of(record), profile_path(name)
+        if overwrite or not result.is_file() or found.get("fingerprint") != fingerprint(identity(query)):
+            return False
+        if profile is not None and (not profile.is_file() or found.get("profile") != file_sha256(profile)):
             return False
         logger.info("%s: already done", name)
         return True
@@ -259,11 +338,14 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
             "foldcli": VERSION,
             **identity(query)["search"],
         }
+        if (profile := profile_path(name)) is not None:
+            content["profile"] = file_sha256(profile)
         with atomic_write(record) as stream:
             json.dump(content, stream, indent=1)
             stream.write("\n")
 
-    failures.run(_outcomes(named, lambda left: run.found(searcher, left), finished), write)
+    used = None if profiles is None else save_profile
+    failures.run(_outcomes(named, lambda left: run.found(searcher, left, used), finished), write)
     failures.finish()
 
 
@@ -312,9 +394,10 @@ def _writer(kind: str) -> "Callable[[IO[str], FastaRecord, Sequence[Hit]], None]
     return {"a3m": write_a3m, "sto": write_stockholm}[kind]
 
 
-def _fingerprint_in(record: Path) -> str | None:
-    """What a finished search says it was made from; None where there is none."""
+def _content_of(record: Path) -> dict[str, Any]:
+    """What a finished search says of itself; empty where there is none."""
     with contextlib.suppress(OSError, ValueError):
         content = json.loads(record.read_text())
-        return str(content["fingerprint"]) if isinstance(content, dict) and "fingerprint" in content else None
-    return None
+        if isinstance(content, dict):
+            return content
+    return {}

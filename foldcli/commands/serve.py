@@ -39,8 +39,8 @@ from foldcli import options
 def command(db: str, path: Path, device: str, threads: int, drain: float, max_request: float) -> None:
     """Keep a target database ready for searches by other processes.
 
-    DB is a database from `foldcli createdb`, or a FASTA file, built once into $FOLDCLI_CACHE. Database,
-    compiled kernels and GPU stay in this process, and a search is a message to it:
+    DB is a database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into
+    $FOLDCLI_CACHE. Database, compiled kernels and GPU stay in this process, and a search is a message to it:
 
     \b
       foldcli serve uniref50 --socket /run/user/1000/fold.sock &

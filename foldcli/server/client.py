@@ -4,9 +4,8 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foldcli.errors import ExitCode, ServerError, ServerLost
 from foldcli.progress import Progress
@@ -20,11 +19,15 @@ from foldcli.server.protocol import (
     check_size,
     frame,
     hits_of,
+    query_message,
 )
 from msa.errors import InputError, MissingError
 from msa.fasta import FastaRecord
 from msa.hits import Hit
 from msa.search_settings import SearchSettings
+
+if TYPE_CHECKING:
+    from msa.iterations import Used
 
 _READ_BYTES = 1 << 18
 _SETTINGS_BYTES = 1024
@@ -78,9 +81,13 @@ class RemoteSearcher:
         return self.hello.checksums
 
     def search_many(
-        self, queries: Sequence[FastaRecord], settings: SearchSettings, progress: Progress | None = None
+        self,
+        queries: Sequence[FastaRecord],
+        settings: SearchSettings,
+        progress: Progress | None = None,
+        used: "Used | None" = None,
     ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
-        """Each query with its hits, in order, as they arrive.
+        """Each query with its hits, in order, as they arrive; what was searched with stays in the server.
 
         Raises:
             InputError: a query is more than the server takes; those before it have been searched with.
@@ -107,7 +114,7 @@ class RemoteSearcher:
         first, size = 0, 0
         limit = self.hello.max_request_bytes
         for place, query in enumerate(queries):
-            own = len(json.dumps(asdict(query)))
+            own = len(json.dumps(query_message(query)))
             try:
                 check_size(own + _SETTINGS_BYTES, limit)
                 self.hello.check_length(query)

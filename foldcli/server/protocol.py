@@ -5,13 +5,14 @@ object whose `type` says what it is. What a peer sends is data to be checked: no
 memory is taken for what has arrived, never for what a length claims.
 """
 
+import base64
 import json
 import re
 import struct
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foldcli.errors import describe, exit_code_of
 from foldcli.version import VERSION
@@ -19,8 +20,13 @@ from msa.errors import InputError
 from msa.fasta import FastaRecord
 from msa.hits import Hit
 from msa.local_alignment import OPERATIONS, LocalAlignment
+from msa.matrices import COLUMNS
+from msa.profile_query import ProfileQuery
 from msa.search import check_query
 from msa.search_settings import SearchSettings
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PROTOCOL = 1
 """Version of the messages: of a server's first one, and of every request."""
@@ -162,7 +168,7 @@ class SearchRequest:
     """What a client asks for.
 
     Args:
-        queries: at least one.
+        queries: at least one; a ProfileQuery goes with its profile.
         settings: the threads apart, which are the server's business.
     """
 
@@ -174,7 +180,7 @@ class SearchRequest:
         del settings["threads"]
         # JSON has no infinity; nothing is larger than this either
         settings["evalue"] = min(settings["evalue"], sys.float_info.max)
-        queries = [asdict(query) for query in self.queries]
+        queries = [query_message(query) for query in self.queries]
         return {"type": "search", "protocol": PROTOCOL, "settings": settings, "queries": queries}
 
     @classmethod
@@ -202,16 +208,44 @@ class SearchRequest:
         return cls([_query(value) for value in queries], _settings(message.get("settings", {}), threads))
 
 
+def query_message(query: FastaRecord) -> dict[str, Any]:
+    """A query as it is in a request."""
+    message = {"header": query.header, "sequence": query.sequence}
+    if isinstance(query, ProfileQuery):
+        message["profile"] = base64.b64encode(query.profile.astype("<i2").tobytes()).decode()
+    return message
+
+
 def _query(value: Any) -> FastaRecord:
     if not isinstance(value, dict):
         raise InputError(f"a query: expected an object, got {_shown(value)}")
-    _only(value, {"header", "sequence"}, "a query")
-    _check_types(value, {"header": str, "sequence": str})
+    _only(value, {"header", "sequence", "profile"}, "a query")
+    _check_types(value, {"header": str, "sequence": str} | ({"profile": str} if "profile" in value else {}))
     query = FastaRecord(value["header"], value["sequence"])
     if found := _NOT_A_LETTER.search(query.sequence):
         raise InputError(f"query {query.id!r}: {found[0]!r} is no residue letter (A-Z)")
     check_query(query)
+    if "profile" in value:
+        return ProfileQuery(query.header, query.sequence, _profile(value["profile"], query), "a client's")
     return query
+
+
+def _profile(text: str, query: FastaRecord) -> "np.ndarray":
+    """
+    Raises:
+        InputError: not base64 of 32 numbers of two bytes for each residue.
+    """
+    import numpy as np
+
+    try:
+        content = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise InputError(f"query {query.id!r}: the profile is no base64 ({error})") from None
+    if len(content) != 2 * COLUMNS * len(query.sequence):
+        raise InputError(
+            f"query {query.id!r}: a profile of {len(content)} bytes, {2 * COLUMNS} are due for each residue"
+        )
+    return np.frombuffer(content, "<i2").reshape(-1, COLUMNS).astype(np.int16)
 
 
 def _settings(value: Any, threads: int) -> SearchSettings:

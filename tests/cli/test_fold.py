@@ -138,6 +138,23 @@ def test_a_finished_target_is_not_redone_and_changed_settings_redo_it(
     assert results() == bytes_before
 
 
+def test_an_alignment_is_folded_with_what_its_profile_finds(
+    root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    ubiquitin = (root / "examples/ubiquitin.fasta").read_text().partition("\n")[2].replace("\n", "")
+    (tmp_path / "u.a3m").write_text(f">u\n{ubiquitin}\n>near\n{ubiquitin[:40].replace('K', 'R')}{'-' * 36}\n")
+    command = [tmp_path / "u.a3m", "--db", root / "examples/demo.fasta", *QUICK, "--models", "3", "-v"]
+    result = fold(*command, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 0, result.stderr
+    assert "u: searching with the profile of an alignment of 2 rows" in result.stderr
+    assert (tmp_path / "out/u/u.a3m").read_text().startswith(f">u\n{ubiquitin}\n>")
+    again = fold(*command, "-o", tmp_path / "out", env=environment)
+    assert "u: already done" in again.stderr
+    # the same query with another profile is another target
+    (tmp_path / "u.a3m").write_text(f">u\n{ubiquitin}\n>near\n{ubiquitin[:40].replace('K', 'E')}{'-' * 36}\n")
+    assert "already done" not in fold(*command, "-o", tmp_path / "out", env=environment).stderr
+
+
 def test_one_failure_does_not_stop_the_others(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

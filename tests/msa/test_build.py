@@ -348,8 +348,8 @@ def test_settings_that_change_the_content_change_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "in.fasta", [("a", "MKV")])
-    keys = {build._key(path, BuildSettings(mask=masked)) for masked in (True, False)}
-    assert build._key(path, BuildSettings(threads=7, block_bytes=1)) in keys
+    keys = {build._key([path], BuildSettings(mask=masked)) for masked in (True, False)}
+    assert build._key([path], BuildSettings(threads=7, block_bytes=1)) in keys
     monkeypatch.setattr(build, "FORMAT_VERSION", 2)
-    keys.add(build._key(path, BuildSettings()))
+    keys.add(build._key([path], BuildSettings()))
     assert len(keys) == 3

@@ -14,6 +14,7 @@ from msa.database import TargetDatabase
 from msa.engine import QueryProfile
 from msa.errors import InputError
 from msa.fasta import FastaRecord
+from msa.profile_query import ProfileQuery
 from msa.search import SearchSettings, search, search_many
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
@@ -99,6 +100,27 @@ def test_a_query_whose_profile_has_settled_is_not_searched_again(
     assert engine.runs[0] == 3 and engine.runs[1] == 1
     assert found[alone] == search(alone, database)
     assert [hit.id for hit in found[query]] == [hit.id for hit in search(query, database, settings)]
+
+
+def test_a_query_with_a_profile_keeps_it_until_there_is_a_better(
+    family: tuple[FastaRecord, TargetDatabase],
+) -> None:
+    query, database = family
+    used: list[np.ndarray] = []
+
+    def found(of: FastaRecord, iterations: int, e_profile: float) -> list[tuple[str, int]]:
+        settings = SearchSettings(num_iterations=iterations, e_profile=e_profile)
+        searched = search_many([of], database, settings, used=lambda _, profile: used.append(profile.profile))
+        ((_, hits),) = list(searched)
+        return [(hit.id, hit.score) for hit in hits]
+
+    twice, thrice = found(query, 2, 0.1), found(query, 3, 0.1)
+    own = ProfileQuery(query.header, query.sequence, used[0], "a test")
+    assert found(own, 1, 0.1) == twice != found(query, 1, 0.1)
+    assert found(own, 2, 0.1) == thrice
+    # no hit is good enough to make another
+    assert found(own, 3, 0.0) == twice
+    np.testing.assert_array_equal(used[-1], used[0])
 
 
 def test_progress_ends_at_what_was_announced(family: tuple[FastaRecord, TargetDatabase]) -> None:

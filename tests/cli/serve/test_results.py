@@ -54,6 +54,22 @@ def test_alignments_are_those_of_a_search_without_server(
     assert "already done" not in changed.stderr
 
 
+def test_profiles_go_to_the_server(shared: "Server", database: Path, folder: Path, search: "Search") -> None:
+    limits = ("--max-seqs", "350", "-e", "10")
+    search("queries.fasta", database, "-o", "q", "--format", "a3m", "--device", "cpu", "-e", "1e-9")
+    queries = ("q/q1.a3m", "--profile", "p.npz")
+    saving = ("--save-profile", "p.npz", "--num-iterations", "2", "-o", "first.m8")
+    assert search("queries.fasta", database, *saving, "--device", "cpu", *limits).returncode == 0
+    here = search(*queries, database, "-o", "here.m8", "--device", "cpu", *limits)
+    there = search(*queries, "--server", shared.path, "-o", "there.m8", *limits, "-v")
+    assert (here.returncode, there.returncode) == (0, 0), there.stderr
+    table = (folder / "there.m8").read_bytes()
+    assert table == (folder / "here.m8").read_bytes()
+    assert table.endswith((folder / "first.m8").read_bytes()) and "profile of an alignment" in there.stderr
+    # and they do make a difference
+    assert search("queries.fasta", "--server", shared.path, "-o", "-", *limits).stdout.encode() not in table
+
+
 def test_a_search_in_a_server_loads_neither_numba_nor_torch(shared: "Server") -> None:
     arguments = ["search", "queries.fasta", "--server", str(shared.path), "-o"]
     for output in (["hits.m8"], ["out", "--format", "a3m"]):

@@ -1,5 +1,6 @@
 """What goes over the socket: hits survive to the last bit, and nothing that arrives can do harm."""
 
+import base64
 import json
 import struct
 from dataclasses import asdict, fields
@@ -25,6 +26,7 @@ from msa.errors import InputError, MissingError
 from msa.fasta import FastaRecord
 from msa.hits import Hit
 from msa.local_alignment import LocalAlignment
+from msa.profile_query import ProfileQuery
 from msa.search_settings import SearchSettings
 
 QUERY = FastaRecord("q1 a query", "MQIFVKTLTGK")
@@ -103,6 +105,19 @@ def test_a_request_survives_the_way(
     assert asdict(received.settings) == expected
 
 
+def test_a_profile_survives_the_way() -> None:
+    profile = np.random.default_rng(1).integers(-1000, 1000, (3, 32)).astype(np.int16)
+    request = SearchRequest([ProfileQuery("q x", "MKV", profile, "a test"), QUERY], SearchSettings())
+    (message,) = unframed(frame(request.message()))
+    first, second = SearchRequest.of(message, threads=1).queries
+    assert isinstance(first, ProfileQuery) and (first.header, first.sequence) == ("q x", "MKV")
+    np.testing.assert_array_equal(first.profile, profile)
+    assert second == QUERY
+    message["queries"][0]["profile"] = base64.b64encode(np.full(96, 1001, "<i2").tobytes()).decode()
+    with pytest.raises(InputError, match="query 'q': a profile with scores beyond 1000 half-bits"):
+        SearchRequest.of(message, threads=1)
+
+
 def test_hello_survives_the_way_and_nothing_else_is_one() -> None:
     (message,) = unframed(frame(HELLO.message()))
     assert Hello.of(message) == HELLO
@@ -154,6 +169,15 @@ REQUEST = SearchRequest([QUERY], SearchSettings()).message()
         ({"queries": [{"header": "q"}]}, "sequence is missing"),
         ({"queries": [{"header": 1, "sequence": "MK"}]}, "header: expected a string, got 1"),
         ({"queries": [{"header": "q", "sequence": "MK", "pssm": []}]}, "a query: there is no 'pssm'"),
+        ({"queries": [{"header": "q", "sequence": "MK", "profile": 1}]}, "profile: expected a string, got 1"),
+        (
+            {"queries": [{"header": "q", "sequence": "MK", "profile": "é"}]},
+            "query 'q': the profile is no base64",
+        ),
+        (
+            {"queries": [{"header": "q", "sequence": "MK", "profile": "AAAA"}]},
+            "a profile of 3 bytes, 64 are due",
+        ),
         ({"queries": [{"header": "q x", "sequence": "MkV"}]}, "query 'q': 'k' is no residue letter"),
         ({"queries": [{"header": "q x", "sequence": "M"}]}, "query 'q' has 1 residue"),
         ({"settings": []}, "settings: expected an object, got a list"),

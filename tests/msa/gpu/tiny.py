@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from msa.alignments import parse_alignment
 from msa.build import BuildSettings, build_database
 from msa.database import TargetDatabase
 from msa.engine import Engine
 from msa.fasta import FastaRecord
+from msa.profile_query import ProfileQuery
+from msa.queries import alignment_query
 from msa.search import SearchSettings, search_many
 
 _LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
@@ -32,6 +35,10 @@ class Tiny:
         self.database = TargetDatabase.open(folder / "db")
         asked = [words[0], words[1], words[2], "WW", words[0][3:]]
         self.queries = [FastaRecord(f"q{k}", s) for k, s in enumerate(asked)]
+        # one that brings a profile of its own
+        rows = f">q4\n{asked[4]}\n>like it\n{asked[4][:5]}-{words[1][:3]}\n".encode()
+        self.queries[4] = alignment_query(parse_alignment(rows))
+        assert isinstance(self.queries[4], ProfileQuery)
         self.settings = SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8)
         self.expected = plain(search_many(self.queries, self.database, self.settings))
         assert len({len(hits) for hits in self.expected}) > 1, "no hit is left out by its E-value"

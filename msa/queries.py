@@ -1,0 +1,105 @@
+"""Queries: sequences, alignments and saved profiles, told apart by what a file holds.
+
+An alignment or a saved profile is one query that is searched with a profile; a FASTA file has a query a
+record. What begins like FASTA is an alignment when there are several records and
+
+- a gap is in one of them, or
+- the first is in upper case, another has lower case as well, and all have as many upper-case letters.
+"""
+
+import os
+import re
+from io import BytesIO
+
+from msa.alignments import GAP as GAP_LETTER
+from msa.alignments import STOCKHOLM_START, Alignment, parse_alignment
+from msa.alphabet import encode
+from msa.compression import read_bytes
+from msa.errors import InputError
+from msa.fasta import UTF8_MARK, FastaRecord, read_records
+from msa.mmseqs_files import is_mmseqs
+from msa.profile_query import ProfileQuery
+from msa.saved_profiles import is_saved, parse_profiles
+
+_GAP_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[-.]", re.MULTILINE)
+_LOWER_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[a-z]", re.MULTILINE)
+_NEXT_STOCKHOLM = re.compile(rb"^# STOCKHOLM", re.MULTILINE)
+_NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
+_NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
+
+
+def read_queries(path: str | os.PathLike[str], comp_bias_corr: bool = True) -> list[FastaRecord]:
+    """The queries in a file; compression is recognised by content.
+
+    Args:
+        path: FASTA, A3M, Stockholm, aligned FASTA or saved profiles, or the name of an MMseqs2 database of
+            sequences or profiles; `-` is standard input.
+        comp_bias_corr: correct the profile of an alignment for local composition; see `family_profile`.
+
+    Returns:
+        FastaRecord of a sequence, ProfileQuery of an alignment of several different rows and of a profile.
+
+    Raises:
+        InputError: none of these, or one with an error; names file, line and column as far as they are known.
+        OSError: the file cannot be read.
+    """
+    if os.fspath(path) != "-" and is_mmseqs(path):
+        from msa.mmseqs_queries import mmseqs_queries
+
+        return list(mmseqs_queries(path, comp_bias_corr))
+    name, data = os.fspath(path), read_bytes(path)
+    if is_saved(data):
+        return list(parse_profiles(data, name))
+    data = data.removeprefix(UTF8_MARK)
+    text = data.lstrip()
+    if text.startswith((STOCKHOLM_START, b"#")):
+        second = _NEXT_STOCKHOLM.search(text, 1)
+        if second is not None:
+            line = data.count(b"\n", 0, len(data) - len(text) + second.start()) + 1
+            raise InputError("a second alignment begins here: give each in a file of its own", name, line)
+        return [alignment_query(parse_alignment(data, name), comp_bias_corr)]
+    if _is_alignment(text):
+        try:
+            return [alignment_query(parse_alignment(data, name), comp_bias_corr)]
+        except InputError as error:
+            reason = f"gaps or insertions make this an alignment, but {error.reason}"
+            raise InputError(reason, name, error.line, error.column) from None
+    return list(read_records(BytesIO(data), name))
+
+
+def alignment_query(alignment: Alignment, comp_bias_corr: bool = True) -> FastaRecord:
+    """The first row of an alignment with the profile of all, made as iterations make one of their hits.
+
+    Args:
+        alignment: its rows' insertions count for nothing.
+        comp_bias_corr: see `family_profile`.
+
+    Returns:
+        a ProfileQuery, or the first row alone where no other says anything new.
+    """
+    # sequences, which most queries are, need no numba
+    from msa.family import GAP, distinct_rows
+    from msa.family_profile import family_profile
+    from msa.iterations import MOST_IDENTICAL
+
+    header, sequence = alignment.names[0], alignment.query
+    rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)
+    rows[alignment.letters == GAP_LETTER] = GAP
+    distinct = distinct_rows(rows, MOST_IDENTICAL)
+    if len(distinct) == 1:
+        return FastaRecord(header, sequence)
+    made_from = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"
+    return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr), made_from)
+
+
+def _is_alignment(text: bytes) -> bool:
+    """Whether text that begins like FASTA is an alignment."""
+    if not text.startswith(b">") or b"\n>" not in text:
+        return False
+    if _GAP_IN_SEQUENCE.search(text):
+        return True
+    if not _LOWER_IN_SEQUENCE.search(text):
+        return False
+    records = [record.partition(b"\n")[2] for record in text.split(b"\n>")]
+    columns = {len(record.translate(None, _NOT_UPPER)) for record in records}
+    return len(columns) == 1 and columns != {0} and not records[0].translate(None, _NOT_LOWER)
