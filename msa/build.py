@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from msa.by_length import LengthSorter
+from msa.clustering import Clustering
 from msa.compression import open_counted
 from msa.database import TargetDatabase
 from msa.errors import InputError
-from msa.manifest import FORMAT_VERSION, MANIFEST, PARTS, Manifest, Part
+from msa.manifest import CLUSTER_PARTS, MANIFEST, PARTS, PLAIN_VERSION, Manifest, Part
 from msa.masking import MaskSettings, mask
 from msa.records import ODDITIES, Block, Records, parse_block, read_blocks
 from msa.staging import publish, staged_folder
@@ -35,16 +36,18 @@ def _available_cores() -> int:
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """How to build a database. Only `mask` changes what is written.
+    """How to build a database. Only `mask` and `clusters` change what is written.
 
     Attributes:
         mask: soft-mask low complexity and short tandem repeats.
+        clusters: table of the sequences' clusters, of which a search goes through the representatives.
         threads: CPU threads that parse and mask.
         block_bytes: FASTA bytes that one thread works on at a time.
         overwrite: replace a database that already has the name.
     """
 
     mask: bool = True
+    clusters: Path | None = None
     threads: int = field(default_factory=_available_cores)
     block_bytes: int = 4 << 20
     overwrite: bool = False
@@ -100,6 +103,8 @@ def _check_output(final: Path, overwrite: bool) -> None:
 
 
 def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress: Progress | None) -> Manifest:
+    # a table that is wrong is found before the sequences are read
+    clustering = None if settings.clusters is None else Clustering(settings.clusters)
     sorter = LengthSorter(folder)
     oddities = np.zeros(len(ODDITIES), np.int64)
     masked = 0
@@ -107,6 +112,8 @@ def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress:
     with contextlib.closing(_in_order(source.blocks(), settings)) as parsed:
         for records, masked_here in parsed:
             sorter.add(records)
+            if clustering is not None:
+                clustering.add(records)
             oddities += records.oddities
             masked += masked_here
             if progress is not None:
@@ -114,7 +121,13 @@ def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress:
     if sorter.sequences == 0:
         raise InputError("no sequence that is not empty", names[0] if len(names) == 1 else None)
     duplicate_ids = sorter.duplicate_ids()
-    checksums = sorter.write(settings.threads)
+    clusters = None
+    parts: tuple[str, ...] = PARTS
+    if clustering is None:
+        checksums = sorter.write(settings.threads)
+    else:
+        clusters, checksums = clustering.write(folder, sorter, settings.threads)
+        parts += CLUSTER_PARTS
     manifest = Manifest(
         sequences=sorter.sequences,
         residues=sorter.residues,
@@ -125,7 +138,8 @@ def _build_in(folder: Path, names: list[str], settings: BuildSettings, progress:
         masking={"method": "tantan"} | asdict(MaskSettings()) if settings.mask else None,
         inputs=source.described,
         built_by=_versions(),
-        parts={name: Part((folder / name).stat().st_size, checksums[name]) for name in PARTS},
+        parts={name: Part((folder / name).stat().st_size, checksums[name]) for name in parts},
+        clusters=clusters,
     )
     (folder / MANIFEST).write_text(json.dumps(manifest.as_json(), indent=2) + "\n")
     return manifest
@@ -222,5 +236,5 @@ def database_from(
 def _key(source: Path, settings: BuildSettings) -> str:
     masking = asdict(MaskSettings()) if settings.mask else None
     with source.open("rb") as stream:
-        identity = [FORMAT_VERSION, masking, hashlib.file_digest(stream, "sha256").hexdigest()]
+        identity = [PLAIN_VERSION, masking, hashlib.file_digest(stream, "sha256").hexdigest()]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()

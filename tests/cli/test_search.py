@@ -69,6 +69,27 @@ def test_built_database_standard_streams_columns_and_quiet(folder: Path) -> None
     ]  # fmt: skip
 
 
+def test_members_of_clusters(folder: Path) -> None:
+    (folder / "clusters.tsv").write_text("nedd8\tubq\nnedd8\tnedd8\ngb1\tgb1\n")
+    made = subprocess.run(
+        [*FOLDCLI, "createdb", "db.fasta", "--clusters", "clusters.tsv", "-o", "clustered", "-q"],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    expected = search("queries.fasta", "db.fasta", "-o", "-", "-q").stdout
+    for iterations in ("1", "3"):
+        command = ("queries.fasta", "clustered", "-o", "-", "-q", "--num-iterations", iterations)
+        result = search(*command, "--max-seqs", "1")
+        assert result.returncode == 0, result.stderr
+        found = [line.split("\t")[:2] for line in result.stdout.splitlines()]
+        assert found == [["q1", "ubq"], ["q1", "nedd8"], ["q2", "gb1"]]
+        assert iterations == "3" or result.stdout == expected
+    search("queries.fasta", "clustered", "-o", "out", "--format", "a3m")
+    search("queries.fasta", "db.fasta", "-o", "plain", "--format", "a3m")
+    assert (folder / "out/q1.a3m").read_bytes() == (folder / "plain/q1.a3m").read_bytes()
+
+
 def test_several_inputs_and_a_folder_keep_their_order(folder: Path) -> None:
     (folder / "more").mkdir()
     (folder / "more/b.fasta").write_text(f">b\n{GB1}\n")
