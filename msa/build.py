@@ -61,8 +61,8 @@ def build_database(
 ) -> Manifest:
     """Build a target database.
 
-    Memory stays below 2 GiB whatever the size of the inputs; beside the output, disk space for one more copy
-    of the residues and headers is needed while building.
+    Memory stays below 2 GiB whatever the size of the inputs, unless there are clusters; beside the output,
+    disk space for one more copy of the residues and headers is needed while building.
 
     Args:
         inputs: FASTA files, compressed or not, read in this order; `-` is standard input.

@@ -15,7 +15,7 @@ from msa.records import Records
 class Clustering:
     """The clusters of a table, and the sequences as they are read.
 
-    Memory: 32 bytes a line of the table, and some 60 a sequence while it is written.
+    All of the table and of the sequences' ids is in memory: some 100 bytes a sequence at most.
 
     Args:
         path: the table; see msa.clusters.read_clusters.

@@ -33,7 +33,7 @@ _BITS = 5
 _WORD = 64
 _AT_ONCE = 1024
 """Rows that are compared with those kept before them side by side, then with one another."""
-_TILE = 64
+_TILE = 32
 """Rows of either side that are compared while they are in the core's own cache."""
 
 
@@ -203,23 +203,33 @@ _count_ones: Any = intrinsic(_count_ones_typing)
 
 
 @kernel
-def _alike(planes, spans, enough, too_few, one, other):  # type: ignore[no-untyped-def]
-    """Whether row `one` is too much like row `other`, which has at least as many residues."""
-    first, last = max(spans[one, 0], spans[other, 0]), min(spans[one, 1], spans[other, 1])
-    if last < first:
-        return False
-    needed = np.uint64(enough[min(spans[one, 2], last - first + 1)])
-    differing, shared = np.uint64(0), np.uint64(0)
-    a, b = planes[one], planes[other]
-    for word in range(first // _WORD, last // _WORD + 1):
-        both = a[word, 5] & b[word, 5]
-        differ = (a[word, 0] ^ b[word, 0]) | (a[word, 1] ^ b[word, 1]) | (a[word, 2] ^ b[word, 2])
-        differ |= (a[word, 3] ^ b[word, 3]) | (a[word, 4] ^ b[word, 4])
-        differing += _count_ones(differ & both)
-        if differing >= needed:
-            return False
-        shared += _count_ones(both)
-    return np.int64(differing) <= too_few[shared]
+def _first_alike(planes, spans, enough, too_few, one, others, start, end):  # type: ignore[no-untyped-def]
+    """The first of others[start:end] that row `one` is too much like; −1 if none.
+
+    All have at least as many residues. One call for many: a call costs more than a comparison.
+    """
+    first_of_one, last_of_one, residues = spans[one, 0], spans[one, 1], spans[one, 2]
+    a = planes[one]
+    for place in range(start, end):
+        other = others[place]
+        first, last = max(first_of_one, spans[other, 0]), min(last_of_one, spans[other, 1])
+        if last < first:
+            continue
+        b = planes[other]
+        needed = np.uint64(enough[min(residues, last - first + 1)])
+        differing, word, words = np.uint64(0), first // _WORD, last // _WORD + 1
+        while word < words and differing < needed:
+            differ = (a[word, 0] ^ b[word, 0]) | (a[word, 1] ^ b[word, 1]) | (a[word, 2] ^ b[word, 2])
+            differ |= (a[word, 3] ^ b[word, 3]) | (a[word, 4] ^ b[word, 4])
+            differing += _count_ones(differ & a[word, 5] & b[word, 5])
+            word += 1
+        if differing < needed:
+            shared = np.uint64(0)
+            for word in range(first // _WORD, words):
+                shared += _count_ones(a[word, 5] & b[word, 5])
+            if np.int64(differing) <= too_few[shared]:
+                return other
+    return -1
 
 
 @kernel
@@ -229,28 +239,32 @@ def _refuse(planes, spans, enough, too_few, blockers, asked, before, refused):  
         one = asked[k]
         # what refused it with a lower limit most likely does so again
         if blockers[one] >= 0:
-            refused[k] = _alike(planes, spans, enough, too_few, one, blockers[one])
-    for tile in range(0, len(before), _TILE):
+            refused[k] = _first_alike(planes, spans, enough, too_few, one, blockers, one, one + 1) >= 0
+    for start in range(0, len(before), _TILE):
+        end = min(start + _TILE, len(before))
         for k in range(len(asked)):
-            if refused[k]:
-                continue
-            one = asked[k]
-            for place in range(tile, min(tile + _TILE, len(before))):
-                if _alike(planes, spans, enough, too_few, one, before[place]):
+            if not refused[k]:
+                found = _first_alike(planes, spans, enough, too_few, asked[k], before, start, end)
+                if found >= 0:
                     refused[k] = True
-                    blockers[one] = before[place]
-                    break
+                    blockers[asked[k]] = found
 
 
 @kernel
 def _settle(planes, spans, enough, too_few, blockers, asked, kept, refused):  # type: ignore[no-untyped-def]
     """Refuse rows that are too much like one kept among them, in order, and keep the others."""
+    among = np.empty(asked[-1] - asked[0] + 1, np.int64)
+    count, place = 0, asked[0]
     for k in range(len(asked)):
         one = asked[k]
-        for other in range(asked[0], one):
-            if refused[k]:
-                break
-            if kept[other] and _alike(planes, spans, enough, too_few, one, other):
+        while place < one:
+            if kept[place]:
+                among[count] = place
+                count += 1
+            place += 1
+        if not refused[k]:
+            found = _first_alike(planes, spans, enough, too_few, one, among, 0, count)
+            if found >= 0:
                 refused[k] = True
-                blockers[one] = other
+                blockers[one] = found
         kept[one] = not refused[k]

@@ -109,6 +109,49 @@ def _decided_by_the_matrix(letters: np.ndarray, qsc: float) -> np.ndarray:
     return np.asarray((np.abs(scores - qsc) < _SCORES_WITHIN) | ((h & y[0]) | (y & h[0])).any(axis=1))
 
 
+def domains(path: Path) -> np.ndarray:
+    """The rows of an alignment in each of four domains one after another, most with one in the next, too."""
+    rows = read_alignment(path).letters
+    count, columns = rows.shape
+    family = np.full((1 + 4 * (count - 1), 4 * columns), ord("-"), np.uint8)
+    family[0] = np.tile(rows[0], 4)
+    for k in range(1, len(family)):
+        domain = k % 4
+        family[k, domain * columns : (domain + 1) * columns] = rows[1 + k // 4 % (count - 1)]
+        if k % 3 and domain < 3:
+            family[k, (domain + 1) * columns : (domain + 2) * columns] = rows[1 + k % (count - 1)]
+    return family
+
+
+# what hhfilter 3.3.0 keeps of `domains`, where it is not installed
+KEPT = [
+    (["-id", 100, "-diff", 3], {"diff": 3},
+     [0, 93, 95, 104, 107, 153, 155]),
+    (
+        ["-id", 70, "-diff", 6],
+        {"max_seq_id": 0.7, "diff": 6},
+        [0, 19, 90, 91, 93, 95, 96, 99, 101, 104, 107, 120, 121, 123, 153, 155],
+    ),
+    (["-id", 40], {"max_seq_id": 0.4},
+     [0]),
+    (["-id", 60, "-qid", 30, "-cov", 40], {"max_seq_id": 0.6, "qid": 0.3, "cov": 0.4},
+     [0, 17, 88, 152, 154]),
+    (["-id", 100, "-qsc", 0.8], {"qsc": 0.8},
+     [0, 58, 78, 79, 136]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "how", "kept"), KEPT)
+def test_keeps_what_hhfilter_kept(
+    root: Path, tmp_path: Path, arguments: list[object], how: dict[str, Any], kept: list[int]
+) -> None:
+    letters = domains(root / "tests" / "features" / "data" / "family.a3m")
+    ours = in_hhfilters_order(letters, AlignmentFilter(**how))
+    assert np.flatnonzero(ours).tolist() == kept
+    if shutil.which("hhfilter"):
+        assert np.array_equal(hhfilter(tmp_path, letters, arguments), ours)
+
+
 @st.composite
 def alignments(draw: st.DrawFn) -> np.ndarray:
     """Rows of a small family with gaps, ends left out, unknown and odd letters."""

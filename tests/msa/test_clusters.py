@@ -110,6 +110,7 @@ def test_ids_as_mmseqs_writes_them(tmp_path: Path) -> None:
         ("s0\ts0\ns1\n", 2, "a representative's id, a tab and a member's"),
         ("s0\ts0\n\ns1\ts1\n", 2, "a representative's id, a tab and a member's"),
         ("s0\ts0\ns1\ts1\tx\n", 2, "a representative's id, a tab and a member's"),
+        ("s0 x\ts0\n", 1, "a representative's id, a tab and a member's"),
         ("s0 s0\n", 1, "a representative's id, a tab and a member's"),
         ("\ts0\n", 1, "a representative's id, a tab and a member's"),
         ("s0\t\n", 1, "a representative's id, a tab and a member's"),
