@@ -79,7 +79,12 @@ class AlignmentFilter:
         codes = _CODES[rows]
         allowed = self._like_the_query(codes)
         alone = np.where(codes < UNKNOWN, codes, NONE).astype(np.uint8)
-        return distinct_enough(alone, allowed, 100 * self.max_seq_id, self.diff, threads)
+        return distinct_enough(alone, allowed, self.max_percent, self.diff, threads)
+
+    @property
+    def max_percent(self) -> float:
+        """`max_seq_id` in per cent: 29, not 28.999999999999996."""
+        return round(100 * self.max_seq_id, 9)
 
     def _like_the_query(self, codes: np.ndarray) -> np.ndarray:
         """bool [n], what coverage, score and identity with the query allow."""

@@ -58,7 +58,7 @@ def in_hhfilters_order(letters: np.ndarray, chosen: AlignmentFilter) -> np.ndarr
     rows = np.where(codes < 20, codes, NONE).astype(np.uint8)
     spans = _spans(rows)
     allowed = chosen._like_the_query(codes)
-    return _in_order(rows, allowed, spans, _quicksorted(spans[:, 2]), 100 * chosen.max_seq_id, chosen.diff, 1)
+    return _in_order(rows, allowed, spans, _quicksorted(spans[:, 2]), chosen.max_percent, chosen.diff, 1)
 
 
 def _quicksorted(lengths: np.ndarray) -> np.ndarray:
@@ -248,6 +248,15 @@ def test_diff_keeps_the_most_diverse_and_enough_around_every_column() -> None:
         return float(np.mean([identity(a, b) for k, a in enumerate(chosen) for b in chosen[:k]]))
 
     assert alike(few) < alike(most)
+
+
+def test_a_limit_that_a_float_just_misses_is_reached() -> None:
+    # 29 of 100 residues are the query's, and the rows' own are all different
+    rows = np.zeros((4, 100), np.uint8)
+    rows[1:, 29:] = [[1], [2], [3]]
+    assert 100 * 0.29 < 29
+    assert AlignmentFilter(max_seq_id=0.29, diff=2).kept(rows).sum() == 4
+    assert AlignmentFilter(max_seq_id=0.28, diff=2).kept(rows).sum() == 1
 
 
 def test_a_row_within_a_gap_of_another_is_no_repeat_of_it() -> None:
