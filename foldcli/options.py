@@ -12,6 +12,7 @@ from foldcli.logs import configure
 from foldcli.shard import Shard
 
 if TYPE_CHECKING:
+    from msa.alignment_filter import AlignmentFilter
     from msa.search import SearchSettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -214,6 +215,43 @@ search_options = together(
     ),
 )
 
+alignment_options = together(
+    click.option(
+        "--max-seq-id",
+        type=click.FloatRange(0, 1),
+        default=1.0,
+        show_default=True,
+        help="Largest identity of two rows of the alignment; the shorter goes (ColabFold: 0.95).",
+    ),
+    click.option(
+        "--qid",
+        type=click.FloatRange(0, 1),
+        default=0.0,
+        show_default=True,
+        help="Smallest identity of a row with the query, a fraction of its residues.",
+    ),
+    click.option(
+        "--qsc",
+        type=float,
+        show_default="none",
+        help="Smallest score of a row with the query, bits a residue.",
+    ),
+    click.option(
+        "--cov",
+        type=click.FloatRange(0, 1),
+        default=0.0,
+        show_default=True,
+        help="Smallest fraction of the query's columns in which a row has a residue.",
+    ),
+    click.option(
+        "--diff",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Keep the most diverse rows, at least so many around every column (ColabFold: 3000); 0 is all.",
+    ),
+)
+
 predict_options = together(
     click.option(
         "--models", type=ModelsType(), default="1,2,3,4,5", show_default=True, help="Models to run, in order."
@@ -323,6 +361,23 @@ def search_settings(options: dict[str, Any], threads: int) -> "SearchSettings":
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error
+
+
+def alignment_filter(options: dict[str, Any]) -> "AlignmentFilter":
+    """The filter of an alignment's rows from the values of `alignment_options`.
+
+    Raises:
+        click.UsageError: --qsc is no number.
+    """
+    from msa.alignment_filter import AlignmentFilter
+    from msa.errors import InputError
+
+    try:
+        return AlignmentFilter(
+            **{name: options[name] for name in ("max_seq_id", "qid", "qsc", "cov", "diff")}
+        )
+    except InputError as error:
+        raise click.UsageError(f"--{error}") from error
 
 
 def logging_options(function: Command) -> Command:

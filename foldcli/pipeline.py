@@ -22,6 +22,7 @@ from msa.atomic import atomic_write
 if TYPE_CHECKING:
     import numpy as np
 
+    from msa.alignment_filter import AlignmentFilter
     from msa.alignments import Alignment
     from msa.database import TargetDatabase
     from msa.engine import Engine
@@ -87,6 +88,11 @@ def search_identity(
     }
 
 
+def alignment_identity(chosen: "AlignmentFilter") -> dict[str, Any]:
+    """What the rows of an alignment depend on, the hits apart."""
+    return {"alignment": asdict(chosen)}
+
+
 @dataclass(frozen=True)
 class SearchStep:
     """Search one query, or take up the search of an interrupted run.
@@ -95,18 +101,22 @@ class SearchStep:
         database: opened target database.
         settings: see SearchSettings.
         engine: what searches; the hits do not depend on it.
+        chosen: which hits make the alignment's rows.
     """
 
     database: "TargetDatabase"
     settings: "SearchSettings"
     engine: "Engine"
+    chosen: "AlignmentFilter"
 
     def identity(self, query: "FastaRecord") -> dict[str, Any]:
-        """See search_identity."""
-        return search_identity(query, self.database.manifest.checksums, self.settings)
+        """See search_identity and alignment_identity."""
+        searched = search_identity(query, self.database.manifest.checksums, self.settings)
+        return searched | alignment_identity(self.chosen)
 
     def run(self, target: TargetRun, query: "FastaRecord") -> Path:
         """Write NAME.a3m and NAME.m8 and return the A3M's path."""
+        from msa.alignment_rows import alignment_hits
         from msa.formats.a3m import write_a3m
         from msa.formats.m8 import DEFAULT_COLUMNS, write_m8
         from msa.search import search
@@ -123,7 +133,7 @@ class SearchStep:
             with atomic_write(target.folder / f"{target.name}.m8") as stream:
                 write_m8(stream, query, hits, DEFAULT_COLUMNS)
             with atomic_write(a3m) as stream:
-                write_a3m(stream, query, hits)
+                write_a3m(stream, query, alignment_hits(query, hits, self.chosen, self.settings.threads))
         target.facts["search"] = {
             "fingerprint": key,
             "hits": len(hits),

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from msa.by_length import LengthSorter
+from msa.clustering import Clustering
 from msa.compression import open_counted
 from msa.database import TargetDatabase
 from msa.errors import InputError
-from msa.manifest import FORMAT_VERSION, MANIFEST, PARTS, Manifest, Part
+from msa.manifest import CLUSTER_PARTS, MANIFEST, PARTS, PLAIN_VERSION, Manifest, Part
 from msa.masking import MaskSettings, mask
 from msa.mmseqs_database import open_mmseqs
 from msa.mmseqs_files import files_of, is_mmseqs
@@ -38,16 +39,18 @@ def _available_cores() -> int:
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """How to build a database. Only `mask` changes what is written.
+    """How to build a database. Only `mask` and `clusters` change what is written.
 
     Attributes:
         mask: soft-mask low complexity and short tandem repeats.
+        clusters: table of the sequences' clusters, of which a search goes through the representatives.
         threads: CPU threads that parse and mask.
         block_bytes: FASTA bytes that one thread works on at a time.
         overwrite: replace a database that already has the name.
     """
 
     mask: bool = True
+    clusters: Path | None = None
     threads: int = field(default_factory=_available_cores)
     block_bytes: int = 4 << 20
     overwrite: bool = False
@@ -61,8 +64,8 @@ def build_database(
 ) -> Manifest:
     """Build a target database.
 
-    Memory stays below 2 GiB whatever the size of the inputs; beside the output, disk space for one more copy
-    of the residues and headers is needed while building.
+    Memory stays below 2 GiB whatever the size of the inputs, unless there are clusters; beside the output,
+    disk space for one more copy of the residues and headers is needed while building.
 
     Args:
         inputs: FASTA files, compressed or not, read in this order; `-` is standard input.
@@ -153,12 +156,16 @@ def _check_output(final: Path, overwrite: bool) -> None:
 
 
 def _build_in(folder: Path, source: _Source, settings: BuildSettings, progress: Progress | None) -> Manifest:
+    # a table that is wrong is found before the sequences are read
+    clustering = None if settings.clusters is None else Clustering(settings.clusters)
     sorter = LengthSorter(folder)
     oddities = np.zeros(len(ODDITIES), np.int64)
     masked = 0
     with contextlib.closing(_in_order(source, settings)) as parsed:
         for records, masked_here in parsed:
             sorter.add(records)
+            if clustering is not None:
+                clustering.add(records)
             oddities += records.oddities
             masked += masked_here
             if progress is not None:
@@ -166,7 +173,13 @@ def _build_in(folder: Path, source: _Source, settings: BuildSettings, progress: 
     if sorter.sequences == 0:
         raise InputError("no sequence that is not empty", source.name)
     duplicate_ids = sorter.duplicate_ids()
-    checksums = sorter.write(settings.threads)
+    clusters = None
+    parts: tuple[str, ...] = PARTS
+    if clustering is None:
+        checksums = sorter.write(settings.threads)
+    else:
+        clusters, checksums = clustering.write(folder, sorter, settings.threads)
+        parts += CLUSTER_PARTS
     manifest = Manifest(
         sequences=sorter.sequences,
         residues=sorter.residues,
@@ -177,7 +190,8 @@ def _build_in(folder: Path, source: _Source, settings: BuildSettings, progress: 
         masking={"method": "tantan"} | asdict(MaskSettings()) if settings.mask else None,
         inputs=source.described,
         built_by=_versions(),
-        parts={name: Part((folder / name).stat().st_size, checksums[name]) for name in PARTS},
+        parts={name: Part((folder / name).stat().st_size, checksums[name]) for name in parts},
+        clusters=clusters,
     )
     (folder / MANIFEST).write_text(json.dumps(manifest.as_json(), indent=2) + "\n")
     return manifest
@@ -291,7 +305,7 @@ def database_from(
 
 def _key(files: Sequence[Path], settings: BuildSettings) -> str:
     masking = asdict(MaskSettings()) if settings.mask else None
-    identity: list[Any] = [FORMAT_VERSION, masking]
+    identity: list[Any] = [PLAIN_VERSION, masking]
     for path in files:
         with path.open("rb") as stream:
             identity.append(hashlib.file_digest(stream, "sha256").hexdigest())

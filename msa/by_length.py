@@ -46,6 +46,9 @@ class LengthSorter:
         self._blocks: list[tuple[int, int, int]] = []  # sequences, residues, header bytes
         self._counts = np.zeros(1, np.int64)  # sequences, by length
         self._header_bytes = np.zeros(1, np.int64)
+        # of what is sorted by, once it is known: sequences and header bytes
+        self._slots, self._slot_headers = self._counts, self._header_bytes
+        self._later: np.ndarray | None = None
         self._stopped = threading.Event()
 
     @property
@@ -98,11 +101,35 @@ class LengthSorter:
             duplicates += int(np.count_nonzero(together[1:] == together[:-1]))
         return duplicates
 
-    def write(self, threads: int) -> dict[str, str]:
+    def header(self, sequence: int) -> str:
+        """The header of a sequence by its place in the input."""
+        first = start = 0
+        for sequences, _, header_bytes in self._blocks:
+            if sequence < first + sequences:
+                break
+            first, start = first + sequences, start + header_bytes
+        lengths = self._header_lengths.read(first, sequence - first + 1, np.int32)
+        start += int(lengths[:-1].sum())
+        return self._headers.read(start, int(lengths[-1]), np.uint8).tobytes().decode("utf-8", "replace")
+
+    def places(self, later: np.ndarray) -> np.ndarray:
+        """Where `write` lays each sequence down, by its place in the input: int64 [sequences]."""
+        lengths = self._lengths.read(0, self.sequences, np.int32)
+        places = np.empty(len(lengths), np.int64)
+        places[np.lexsort((lengths, later))] = np.arange(len(lengths))
+        return places
+
+    def residues_of(self, chosen: np.ndarray) -> int:
+        """Residues of some sequences: bool [sequences], in the order of the input."""
+        return int(self._lengths.read(0, self.sequences, np.int32)[chosen].sum(dtype=np.int64))
+
+    def write(self, threads: int, later: np.ndarray | None = None) -> dict[str, str]:
         """Write residues, offsets, lengths, headers and header index in order of length, and drop the spool.
 
         Args:
             threads: with more than one, sequences and headers are written at the same time.
+            later: bool [sequences] in the order of the input: those that come behind all others, in order of
+                length as well.
 
         Returns:
             SHA-256 of each part, in hexadecimal.
@@ -110,6 +137,9 @@ class LengthSorter:
         Raises:
             OSError: the disk is full; the error names the part.
         """
+        self._slots, self._slot_headers = self._counts, self._header_bytes
+        if later is not None:
+            self._part(later)
         with ThreadPoolExecutor(min(threads, 2)) as pool:
             try:
                 futures = [pool.submit(self._write_sequences), pool.submit(self._write_headers)]
@@ -121,9 +151,31 @@ class LengthSorter:
             spool.drop()
         return checksums
 
+    def _part(self, later: np.ndarray) -> None:
+        """Count sequences and header bytes of the two parts apart: those of the later ones behind the others.
+
+        From then on the key of a later sequence is not its length but that and the number of lengths.
+        """
+        self._later, size = later, 2 * len(self._counts)
+        self._slots, self._slot_headers = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        first = 0
+        for sequences, _, _ in self._blocks:
+            keys = self._keys(first, sequences)
+            self._slots += np.bincount(keys, minlength=size)
+            weights = self._header_lengths.read(first, sequences, np.int32)
+            self._slot_headers += np.bincount(keys, weights, size).astype(np.int64)
+            first += sequences
+
+    def _keys(self, first: int, count: int) -> np.ndarray:
+        """What sequences are sorted by: their lengths, and behind all lengths those of later ones."""
+        lengths = self._lengths.read(first, count, np.int32)
+        if self._later is None:
+            return lengths
+        return lengths + len(self._counts) * self._later[first : first + count]
+
     def _write_sequences(self) -> dict[str, str]:
-        lengths = np.flatnonzero(self._counts)
-        counts = self._counts[lengths]
+        keys = np.flatnonzero(self._slots)
+        counts, lengths = self._slots[keys], keys % len(self._counts)
         with _Mapped(self._folder / LENGTHS, 4 * self.sequences) as part:
             out, first = part.array.view(np.int32), 0
             for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
@@ -140,7 +192,7 @@ class LengthSorter:
         return {name: self._checksum(name) for name in (LENGTHS, RESIDUES, OFFSETS)}
 
     def _write_headers(self) -> dict[str, str]:
-        per_length = self._header_bytes[np.flatnonzero(self._counts)]
+        per_length = self._slot_headers[np.flatnonzero(self._slots)]
         total = int(per_length.sum())
         with (
             _Mapped(self._folder / HEADERS, total) as part,
@@ -162,10 +214,10 @@ class LengthSorter:
         places: "_Mapped",
     ) -> None:
         """Copy spooled items to `part` by their sequences' lengths, and where they begin to `places`."""
-        lengths = np.flatnonzero(self._counts)
-        slot_of_length = np.zeros(len(self._counts), np.int32)
-        slot_of_length[lengths] = np.arange(len(lengths))
-        next_rank = np.cumsum(self._counts[lengths]) - self._counts[lengths]
+        keys = np.flatnonzero(self._slots)
+        slot_of_key = np.zeros(len(self._slots), np.int32)
+        slot_of_key[keys] = np.arange(len(keys))
+        next_rank = np.cumsum(self._slots[keys]) - self._slots[keys]
         next_place = np.cumsum(bytes_per_length) - bytes_per_length
         sequence = position = 0
         for (in_block, _, _), size in zip(self._blocks, block_bytes, strict=True):
@@ -174,7 +226,7 @@ class LengthSorter:
             _copy_items(
                 items.read(position, size, np.uint8),
                 item_sizes.read(sequence, in_block, np.int32),
-                slot_of_length[self._lengths.read(sequence, in_block, np.int32)],
+                slot_of_key[self._keys(sequence, in_block)],
                 next_rank,
                 next_place,
                 alignment,

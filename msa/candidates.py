@@ -16,7 +16,8 @@ class Candidates:
     """The targets of one query that passed the gapless filter, those wanted of them aligned.
 
     Args:
-        targets: int64 [n], places in the database, by gapless score from high to low, then by place.
+        targets: int64 [n], places in the database, by gapless score from high to low, then by place; in a
+            database with clusters members of those wanted follow.
         scores: int32 [n], scores of the alignments, half-bits; 0 where there is none.
         wanted: int64 [m], which of them are aligned: those that score above 0 and were asked for.
         alignments: [m], their alignments.

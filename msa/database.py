@@ -12,7 +12,19 @@ import numpy as np
 from msa import alphabet
 from msa.errors import InputError
 from msa.fasta import first_word
-from msa.manifest import HEADER_INDEX, HEADERS, LENGTHS, OFFSETS, PARTS, RESIDUES, Manifest, read_manifest
+from msa.manifest import (
+    CLUSTER_PARTS,
+    CLUSTERS,
+    HEADER_INDEX,
+    HEADERS,
+    LENGTHS,
+    MEMBERS,
+    OFFSETS,
+    PARTS,
+    RESIDUES,
+    Manifest,
+    read_manifest,
+)
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     RESIDUES: np.dtype(np.uint8),
@@ -20,6 +32,8 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     LENGTHS: np.dtype("<i4"),
     HEADERS: np.dtype(np.uint8),
     HEADER_INDEX: np.dtype("<i8"),
+    CLUSTERS: np.dtype("<i8"),
+    MEMBERS: np.dtype("<i8"),
 }
 _HASH_PIECE = 1 << 22
 
@@ -27,6 +41,8 @@ _HASH_PIECE = 1 << 22
 @dataclass(frozen=True, eq=False)
 class TargetDatabase:
     """An open target database. Sequences are in order of length, shortest first.
+
+    In a database with clusters the representatives come first, in this order, then all other members.
 
     Attributes:
         path: its folder.
@@ -45,6 +61,8 @@ class TargetDatabase:
     lengths: np.ndarray = field(repr=False)
     _headers: np.ndarray = field(repr=False)
     _header_index: np.ndarray = field(repr=False)
+    _clusters: np.ndarray | None = field(repr=False, default=None)
+    _members: np.ndarray | None = field(repr=False, default=None)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "TargetDatabase":
@@ -71,7 +89,15 @@ class TargetDatabase:
                 f"the last header ends at byte {header_index[-1]} of {len(headers)} of {HEADERS}",
                 folder / HEADER_INDEX,
             )
-        return cls(folder, manifest, residues, offsets, lengths, headers, header_index)
+        parts = [residues, offsets, lengths, headers, header_index]
+        if manifest.clusters is not None:
+            clusters, members = (_map(folder, name, manifest) for name in CLUSTER_PARTS)
+            if clusters[0] != 0 or clusters[-1] != len(members):
+                raise InputError(
+                    f"the last cluster ends at {clusters[-1]} of {len(members)} members", folder / CLUSTERS
+                )
+            parts += [clusters, members]
+        return cls(folder, manifest, *parts)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -80,6 +106,20 @@ class TargetDatabase:
     def total_residues(self) -> int:
         """Residues of all sequences, padding not counted."""
         return self.manifest.residues
+
+    @property
+    def representatives(self) -> int:
+        """Sequences that a search goes through, the first ones: all, unless there are clusters."""
+        clusters = self.manifest.clusters
+        return len(self) if clusters is None else clusters.representatives
+
+    def members(self, representatives: np.ndarray) -> np.ndarray:
+        """What the clusters of some representatives have beside these: int64, cluster after cluster."""
+        if self._clusters is None or self._members is None:
+            return np.empty(0, np.int64)
+        starts, ends = self._clusters[representatives], self._clusters[representatives + 1]
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        return np.concatenate([np.empty(0, np.int64), *(self._members[a:b] for a, b in spans)])
 
     def codes(self, index: int) -> np.ndarray:
         """uint8 [length] view of a sequence, mask bits included; 0 ≤ index < len(self)."""
@@ -109,7 +149,7 @@ class TargetDatabase:
             InputError: a part is not what was written; names it.
         """
         done, total = 0, sum(part.bytes for part in self.manifest.parts.values())
-        for name in PARTS:
+        for name in self.manifest.parts:
             digest = hashlib.sha256()
             with (self.path / name).open("rb") as stream:
                 while piece := stream.read(_HASH_PIECE):

@@ -56,3 +56,23 @@ class Engine(Protocol):
             The candidates of each query, in order.
         """
         ...
+
+    def align(
+        self,
+        pairs: Iterable[tuple[QueryProfile, np.ndarray]],
+        targets: "Targets",
+        settings: "SearchSettings",
+        wanted: Wanted | None = None,
+    ) -> Iterator[Candidates]:
+        """Align without a filter; also between two results of a `run`, whose targets stay where they are.
+
+        Args:
+            pairs: queries, each with int64 [n] places in `targets`; taken as the engine has room for them.
+            targets: of the pairs.
+            settings: of which the gap costs are used, and the threads by the CPU.
+            wanted: see `run`.
+
+        Returns:
+            Of each query its targets in the order given, in the order of the queries.
+        """
+        ...

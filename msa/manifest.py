@@ -9,11 +9,16 @@ from msa import alphabet
 from msa.errors import InputError
 
 FORMAT = "foldcli target database"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest that is read. A database has the oldest that can hold it: 2 with clusters, else 1."""
+PLAIN_VERSION = 1
 MANIFEST = "manifest.json"
 RESIDUES, OFFSETS, LENGTHS = "residues.u8", "offsets.i64", "lengths.i32"
 HEADERS, HEADER_INDEX = "headers.bin", "headers.idx"
 PARTS = (RESIDUES, OFFSETS, LENGTHS, HEADERS, HEADER_INDEX)
+CLUSTERS, MEMBERS = "clusters.idx", "members.i64"
+CLUSTER_PARTS = (CLUSTERS, MEMBERS)
+"""Of a database with clusters, beside PARTS."""
 
 _REMARKS = {
     "empty_sequences": "records without a sequence, left out",
@@ -38,6 +43,23 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Clusters:
+    """Of a database whose searches go through the representatives of clusters.
+
+    Attributes:
+        representatives: how many there are: the first sequences of the database.
+        residues: theirs.
+        largest: sequences of the largest cluster.
+        table: name (without its folder) of the table that the clusters were read from.
+    """
+
+    representatives: int
+    residues: int
+    largest: int
+    table: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What manifest.json says.
 
@@ -53,6 +75,7 @@ class Manifest:
             another, of each input, in order.
         built_by: versions of the programs that matter.
         parts: size and checksum of each file.
+        clusters: see Clusters; None where every sequence is searched.
     """
 
     sequences: int
@@ -65,6 +88,7 @@ class Manifest:
     inputs: list[dict[str, Any]]
     built_by: dict[str, str]
     parts: dict[str, Part]
+    clusters: Clusters | None = None
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -81,12 +105,15 @@ class Manifest:
         """The manifest as written to the file."""
         layout = {
             "format": FORMAT,
-            "format_version": FORMAT_VERSION,
+            "format_version": PLAIN_VERSION if self.clusters is None else FORMAT_VERSION,
             "alphabet": alphabet.LETTERS,
             "mask_bit": alphabet.MASK_BIT,
             "pad_byte": alphabet.PAD,
         }
-        return layout | asdict(self)
+        content = layout | asdict(self)
+        if self.clusters is None:
+            del content["clusters"]
+        return content
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -115,8 +142,11 @@ def read_manifest(folder: Path) -> Manifest:
     if (content.get("alphabet"), content.get("mask_bit")) != (alphabet.LETTERS, alphabet.MASK_BIT):
         raise InputError("damaged manifest: unknown residue alphabet", path)
     try:
-        values = {field.name: content[field.name] for field in fields(Manifest)}
-        values["parts"] = {name: Part(**values["parts"][name]) for name in PARTS}
+        values = {field.name: content[field.name] for field in fields(Manifest) if field.name != "clusters"}
+        parts: tuple[str, ...] = PARTS
+        if version > PLAIN_VERSION:
+            values["clusters"], parts = Clusters(**content["clusters"]), PARTS + CLUSTER_PARTS
+        values["parts"] = {name: Part(**values["parts"][name]) for name in parts}
         manifest = Manifest(**values)
         _check_sizes(manifest, path)
     except (KeyError, TypeError) as error:
@@ -127,6 +157,14 @@ def read_manifest(folder: Path) -> Manifest:
 def _check_sizes(manifest: Manifest, path: Path) -> None:
     sequences = manifest.sequences
     expected = {OFFSETS: 8 * sequences, LENGTHS: 4 * sequences, HEADER_INDEX: 8 * (sequences + 1)}
+    if manifest.clusters is not None:
+        representatives = manifest.clusters.representatives
+        if not 1 <= representatives <= sequences:
+            raise InputError(
+                f"damaged manifest: {representatives} representatives of {sequences} sequences", path
+            )
+        expected[CLUSTERS] = 8 * (representatives + 1)
+        expected[MEMBERS] = 8 * (sequences - representatives)
     for name, size in expected.items():
         if manifest.parts[name].bytes != size:
             raise InputError(

@@ -144,12 +144,13 @@ def _error_at(block: Block, position: int) -> InputError:
 
 
 @kernel
-def _is_blank(byte):  # type: ignore[no-untyped-def]
+def is_blank(byte):  # type: ignore[no-untyped-def]
+    """Whether a byte is a blank, a tab or the end of a line."""
     return byte == 32 or 9 <= byte <= 13
 
 
 @kernel
-def _hash(data, start, end):  # type: ignore[no-untyped-def]
+def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
     """64-bit FNV-1a with the finalizer of MurmurHash3, whose low bits FNV lacks."""
     value = np.uint64(0xCBF29CE484222325)
     for position in range(start, end):
@@ -173,7 +174,7 @@ def _parse(  # type: ignore[no-untyped-def]
     while position < size:
         # here stands a '>' at the start of a line
         position += 1
-        while position < size and data[position] != 10 and _is_blank(data[position]):
+        while position < size and data[position] != 10 and is_blank(data[position]):
             position += 1
         header_start = position
         while position < size and data[position] != 10:
@@ -181,7 +182,7 @@ def _parse(  # type: ignore[no-untyped-def]
                 return sequences, residue_end, header_end, position
             position += 1
         header_stop = position
-        while header_stop > header_start and _is_blank(data[header_stop - 1]):
+        while header_stop > header_start and is_blank(data[header_stop - 1]):
             header_stop -= 1
         position += 1
 
@@ -216,9 +217,9 @@ def _parse(  # type: ignore[no-untyped-def]
             oddities[_EMPTY] += 1
             continue
         word_stop = header_start
-        while word_stop < header_stop and not _is_blank(data[word_stop]):
+        while word_stop < header_stop and not is_blank(data[word_stop]):
             word_stop += 1
-        id_hashes[sequences] = _hash(data, header_start, word_stop)
+        id_hashes[sequences] = hash_bytes(data, header_start, word_stop)
         source, target = data[header_start:header_stop], headers[header_end:]
         for place in range(len(source)):
             target[place] = source[place]

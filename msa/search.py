@@ -97,6 +97,10 @@ def _search_each(
         from msa.cpu.engine import CpuEngine
 
         engine = CpuEngine()
+    if database.representatives < len(database):
+        from msa.expansion import ExpandingEngine
+
+        engine = ExpandingEngine(engine, database)
 
     targets = Targets(database.residues, database.offsets, database.lengths)
     searched = Searched(database, targets, settings, engine)

@@ -8,6 +8,7 @@ import click
 from foldcli import options
 
 if TYPE_CHECKING:
+    from msa.build import BuildSettings
     from msa.manifest import Manifest
 
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     "--from-mmseqs", metavar="MMSEQSDB", help="Convert an MMseqs2 sequence database, plain or padded."
 )
 @click.option("--no-mask", is_flag=True, help="Leave low complexity and short tandem repeats unmasked.")
+@click.option(
+    "--clusters",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="TSV",
+    help="Clusters of the sequences, a line a member: representative, tab, member, as `mmseqs createtsv` "
+    "writes. Searches go through the representatives and align all members of those they find.",
+)
 @click.option("--info", type=click.Path(path_type=Path), metavar="DB", help="Print what a database holds.")
 @click.option("--json", "as_json", is_flag=True, help="With --info: as JSON.")
 @click.option(
@@ -38,6 +46,7 @@ def command(
     output: Path | None,
     from_mmseqs: str | None,
     no_mask: bool,
+    clusters: Path | None,
     info: Path | None,
     as_json: bool,
     verify: Path | None,
@@ -52,6 +61,7 @@ def command(
     \b
       foldcli createdb uniref50.fasta.gz -o uniref50
       foldcli createdb --from-mmseqs uniref30_2302_db_seq -o uniref30
+      foldcli createdb members.fasta --clusters clusters.tsv -o clustered
       foldcli createdb --info uniref50
       foldcli createdb --verify uniref50
     """
@@ -63,6 +73,8 @@ def command(
         raise click.UsageError("give FASTA files or --from-mmseqs, not both")
     if as_json and info is None:
         raise click.UsageError("--json goes with --info")
+    if clusters is not None and not fasta:
+        raise click.UsageError("--clusters goes with FASTA files: it is for building a database")
     if info is not None:
         _print_info(info, as_json)
     elif verify is not None:
@@ -72,18 +84,20 @@ def command(
     elif output is None:
         raise click.UsageError("no name given for the database: -o DB")
     else:
-        _build(from_mmseqs or fasta, output, not no_mask, threads, overwrite)
+        from msa.build import BuildSettings
+
+        settings = BuildSettings(mask=not no_mask, clusters=clusters, threads=threads, overwrite=overwrite)
+        _build(from_mmseqs or fasta, output, settings)
 
 
-def _build(source: str | tuple[str, ...], output: Path, mask: bool, threads: int, overwrite: bool) -> None:
+def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings") -> None:
     """From an MMseqs2 database, or from FASTA files."""
     import time
 
     from foldcli.logs import logger
     from foldcli.progress import bar
-    from msa.build import BuildSettings, build_database, build_from_mmseqs
+    from msa.build import build_database, build_from_mmseqs
 
-    settings = BuildSettings(mask=mask, threads=threads, overwrite=overwrite)
     start = time.perf_counter()
     with bar("createdb", "B") as progress:
         if isinstance(source, str):
@@ -130,6 +144,7 @@ def _print_info(path: Path, as_json: bool) -> None:
         ("residues", f"{manifest.residues:,}"),
         ("length", f"mean {manifest.residues / manifest.sequences:.1f}; quantiles: {quantiles}"),
         ("masking", masking),
+        *(("clusters", told) for told in [_clusters(manifest)] if told),
         ("bytes on disk", f"{sum(part.bytes for part in manifest.parts.values()):,}"),
         *(("input", _described(source)) for source in manifest.inputs),
         ("built by", ", ".join(f"{name} {version}" for name, version in manifest.built_by.items())),
@@ -146,7 +161,19 @@ def _described(source: dict[str, Any]) -> str:
     return f"{source['name']}{kind}, {source['bytes']:,} bytes of FASTA"
 
 
+def _clusters(manifest: "Manifest") -> str:
+    """What there is to say of clusters; nothing without any."""
+    clusters = manifest.clusters
+    if clusters is None:
+        return ""
+    return (
+        f"{clusters.representatives:,} representatives, {clusters.residues:,} residues; the largest cluster "
+        f"has {clusters.largest:,} sequences; from {clusters.table}"
+    )
+
+
 def _summary(manifest: "Manifest") -> str:
     masked = manifest.masked_residues / manifest.residues
     how = "unmasked" if manifest.masking is None else f"{masked:.1%} masked"
-    return f"{manifest.sequences:,} sequences, {manifest.residues:,} residues ({how})"
+    clusters = "" if manifest.clusters is None else f" in {manifest.clusters.representatives:,} clusters"
+    return f"{manifest.sequences:,} sequences{clusters}, {manifest.residues:,} residues ({how})"

@@ -15,6 +15,7 @@ from foldcli.shard import Shard
 @options.params_option
 @options.out_option
 @options.search_options
+@options.alignment_options
 @options.predict_options
 @options.device_option("the search and the network run")
 @options.cache_option
@@ -44,6 +45,8 @@ def command(
       NAME_scores_rank_*.json            pLDDT, PAE, pTM
       NAME.done.json                     settings, versions, seconds and memory per stage
 
+    The alignment has each row once; --max-seq-id to --diff thin it out, and NAME.m8 keeps all hits.
+
     Finished targets are skipped; an interrupted run continues where it was. One target's failure does not
     stop the others: exit code 5, and OUT/failures.jsonl names them.
     """
@@ -62,7 +65,7 @@ def command(
     from msa.alignments import read_alignment
     from msa.fasta import FastaRecord
 
-    chosen = options.search_settings(settings, threads)
+    chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
     make_writable_folder(out)
     failures = Failures(out, shard)
     selected = shard.select(read_targets(QuerySources(queries, chosen.comp_bias_corr), failures))
@@ -70,7 +73,7 @@ def command(
         failures.finish()
         return
     predictor = prepare(settings, threads)
-    step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5))
+    step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
     parameters = check_parameters(predictor.sources)
 
     def fold(name: str, query: FastaRecord) -> None:

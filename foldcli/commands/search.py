@@ -17,6 +17,7 @@ from foldcli.version import VERSION
 if TYPE_CHECKING:
     from foldcli.searcher import Searcher
     from foldcli.targets import QuerySources
+    from msa.alignment_filter import AlignmentFilter
     from msa.engine import QueryProfile
     from msa.fasta import FastaRecord
     from msa.hits import Hit
@@ -68,6 +69,7 @@ Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
     help="Keep what the last iteration searched with. m8: a file; a3m, sto: a folder, NAME.npz a query.",
 )
 @options.search_options
+@options.alignment_options
 @options.device_option("the search runs")
 @options.threads_option
 @options.shard_option
@@ -101,7 +103,8 @@ def command(
     With --format m8, OUT is one table of all queries' hits.
     With a3m or sto, OUT is a folder that gets NAME.a3m or NAME.sto for each query. Queries that were searched
     before with the same settings are skipped; one query's failure does not stop the others: exit code 5, and
-    OUT/failures.jsonl names them.
+    OUT/failures.jsonl names them. Alignments have each row once, best hit first; --max-seq-id, --qid, --qsc,
+    --cov and --diff thin them out as HH-suite's hhfilter does.
     """
     from msa.formats.m8 import DEFAULT_COLUMNS, parse_columns
 
@@ -120,8 +123,12 @@ def command(
         columns = DEFAULT_COLUMNS if format_output is None else parse_columns(format_output)
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
-    chosen = options.search_settings(settings, threads)
-    run = Search(inputs, profiles, server or str(db), chosen, device, shard, save_profile)
+    chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
+    if rows.active and kind == "m8":
+        raise click.UsageError(
+            "--max-seq-id, --qid, --qsc, --cov and --diff are for --format a3m and sto: tables keep all hits."
+        )
+    run = Search(inputs, profiles, server or str(db), chosen, rows, device, shard, save_profile)
     if kind == "m8":
         _search_to_table(run, out, columns, overwrite)
     elif out == "-":
@@ -161,6 +168,7 @@ class Search:
         profiles: files of saved profiles, which are queries too.
         where: database, or a server's socket.
         settings: see SearchSettings.
+        rows: which hits make an alignment's rows.
         device: value of `--device`.
         shard: the run's part of the queries.
         save_profile: file or folder for what the last iteration searched with, if it is asked for.
@@ -170,6 +178,7 @@ class Search:
     profiles: Sequence[str]
     where: str | Path
     settings: "SearchSettings"
+    rows: "AlignmentFilter"
     device: str
     shard: Shard
     save_profile: str | None
@@ -236,6 +245,16 @@ class Search:
                 logger.info("%s: %d hits", name, len(hits))
                 yield query, hits
 
+    def write_alignment(self, stream: IO[str], kind: str, query: "FastaRecord", hits: "Sequence[Hit]") -> int:
+        """Write A3M or Stockholm; how many rows there are, the query's own apart."""
+        from msa.alignment_rows import alignment_hits
+        from msa.formats.a3m import write_a3m
+        from msa.formats.stockholm import write_stockholm
+
+        rows = alignment_hits(query, hits, self.rows, self.settings.threads)
+        {"a3m": write_a3m, "sto": write_stockholm}[kind](stream, query, rows)
+        return len(rows)
+
 
 def _search_to_table(run: Search, out: str, columns: tuple[str, ...], overwrite: bool) -> None:
     """All hits of all queries into one table, whole or not at all."""
@@ -262,7 +281,7 @@ def _search_to_stdout(run: Search, kind: str) -> None:
         raise click.UsageError(f"-o - with --format {kind} takes one query, and there are {len(queries)}.")
     with _saving(run.save_profile) as used:
         for query, hits in run.found(run.open(), [(queries[0].id, queries[0])], used):
-            _writer(kind)(sys.stdout, query, hits)
+            run.write_alignment(sys.stdout, kind, query, hits)
 
 
 @contextlib.contextmanager
@@ -284,7 +303,7 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
     from foldcli.fingerprint import file_sha256, fingerprint
     from foldcli.logs import logger
     from foldcli.paths import make_writable_folder
-    from foldcli.pipeline import search_identity
+    from foldcli.pipeline import alignment_identity, search_identity
     from foldcli.targets import PROFILE_SUFFIXES, read_targets
     from msa.atomic import atomic_write
 
@@ -298,7 +317,7 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
     names = {id(query): name for name, query in named}
 
     def identity(query: "FastaRecord") -> dict[str, Any]:
-        return search_identity(query, searcher.checksums, run.settings)
+        return search_identity(query, searcher.checksums, run.settings) | alignment_identity(run.rows)
 
     def paths(name: str) -> tuple[Path, Path]:
         return folder / f"{name}.{kind}", folder / f"{name}.{kind}.json"
@@ -331,12 +350,14 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
         # an interrupted run must not leave the old record beside a new result
         record.unlink(missing_ok=True)
         with atomic_write(result) as stream:
-            _writer(kind)(stream, query, hits)
+            rows = run.write_alignment(stream, kind, query, hits)
         content = {
             "fingerprint": fingerprint(identity(query)),
             "hits": len(hits),
+            "rows": rows,
             "foldcli": VERSION,
             **identity(query)["search"],
+            **alignment_identity(run.rows),
         }
         if (profile := profile_path(name)) is not None:
             content["profile"] = file_sha256(profile)
@@ -385,13 +406,6 @@ def _outcomes(
             begun += 1
             yield name, (query, error)
         left = left[begun:]
-
-
-def _writer(kind: str) -> "Callable[[IO[str], FastaRecord, Sequence[Hit]], None]":
-    from msa.formats.a3m import write_a3m
-    from msa.formats.stockholm import write_stockholm
-
-    return {"a3m": write_a3m, "sto": write_stockholm}[kind]
 
 
 def _content_of(record: Path) -> dict[str, Any]:

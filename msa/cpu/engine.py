@@ -39,10 +39,32 @@ class CpuEngine:
             scores = gapless_scores(query.profile, targets, settings.threads, progress)
             before += len(targets)
             chosen = best_targets(scores, settings.max_seqs, settings.min_ungapped_score)
-            alignments = align(
-                query.profile, query.codes, targets, chosen,
-                settings.gap_open, settings.gap_extend, settings.threads,
-            )  # fmt: skip
-            found = np.array([alignment.score for alignment in alignments], np.int32)
-            kept = np.flatnonzero(wanted_of(wanted, index, chosen, found))
-            yield Candidates(chosen, found, kept, [alignments[k] for k in kept.tolist()])
+            yield _aligned(index, query, chosen, targets, settings, wanted)
+
+    def align(
+        self,
+        pairs: Iterable[tuple[QueryProfile, np.ndarray]],
+        targets: Targets,
+        settings: "SearchSettings",
+        wanted: Wanted | None = None,
+    ) -> Iterator[Candidates]:
+        """The targets of each query, aligned; a query is taken when those of the one before are."""
+        for index, (query, chosen) in enumerate(pairs):
+            yield _aligned(index, query, chosen, targets, settings, wanted)
+
+
+def _aligned(
+    index: int,
+    query: QueryProfile,
+    chosen: np.ndarray,
+    targets: Targets,
+    settings: "SearchSettings",
+    wanted: Wanted | None,
+) -> Candidates:
+    alignments = align(
+        query.profile, query.codes, targets, chosen,
+        settings.gap_open, settings.gap_extend, settings.threads,
+    )  # fmt: skip
+    found = np.array([alignment.score for alignment in alignments], np.int32)
+    kept = np.flatnonzero(wanted_of(wanted, index, chosen, found))
+    return Candidates(chosen, found, kept, [alignments[k] for k in kept.tolist()])

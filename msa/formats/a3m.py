@@ -5,6 +5,7 @@ from typing import IO
 
 from msa.fasta import FastaRecord
 from msa.hits import Hit
+from msa.taxonomy import organism_fields
 
 
 def a3m_row(hit: Hit) -> str:
@@ -27,7 +28,8 @@ def write_a3m(stream: IO[str], query: FastaRecord, hits: Sequence[Hit]) -> None:
 
     A hit's header has the fields, separated by tabs, that MMseqs2 writes and ColabFold's alignments have: id,
     bits, fraction identical, E-value, then start, end and length of query and of target, the starts and ends
-    counted from 0.
+    counted from 0. What the target's own header says of its organism (TaxID=, RepID=, OX=) follows as one
+    more field, if there is any.
 
     Args:
         stream: text.
@@ -40,4 +42,6 @@ def write_a3m(stream: IO[str], query: FastaRecord, hits: Sequence[Hit]) -> None:
             hit.id, int(hit.bits + 0.5), f"{hit.identity:.3f}", f"{hit.evalue:.3E}",
             hit.qstart - 1, hit.qend - 1, hit.query_length, hit.tstart - 1, hit.tend - 1, hit.target_length,
         )  # fmt: skip
-        stream.write(">" + "\t".join(map(str, fields)) + f"\n{a3m_row(hit)}\n")
+        organism = organism_fields(hit.header)
+        told = [*map(str, fields), *([organism] if organism else [])]
+        stream.write(">" + "\t".join(told) + f"\n{a3m_row(hit)}\n")

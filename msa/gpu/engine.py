@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from msa.candidates import Candidates, Wanted
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
-from msa.gpu.group import Group, Request
+from msa.gpu.group import Group, Request, aligned
 from msa.gpu.limits import Limits
 from msa.gpu.member import Member
 from msa.gpu.settings import TURN_SECONDS
@@ -38,6 +40,9 @@ _STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 8192
 _FEWEST, _STREAMED_FEWEST = 4, 24
 """Queries of a batch that is not parted any more at the end; fewer are not worth a copy of the database. When
 it stays, the first batch has so many, each further one twice as many: the GPU begins sooner."""
+
+_ALIGNED_PAIRS = 8192
+"""Pairs of a batch that is aligned without a filter, as far as one query has not more."""
 
 _REPLICATED_BYTES = 2**30
 """Residues up to which a database is copied to every GPU. That takes 0.1 s, and no GPU then waits for
@@ -123,6 +128,26 @@ class GpuEngine:
             _wait([member.rest() for member in self.members])
             sys.setswitchinterval(turn)
 
+    def align(
+        self,
+        pairs: Iterable[tuple[QueryProfile, np.ndarray]],
+        targets: Targets,
+        settings: "SearchSettings",
+        wanted: Wanted | None = None,
+    ) -> Iterator[Candidates]:
+        """The targets of each query, aligned; queries are taken in batches, whose pairs are shared out."""
+        gaps = settings.gap_open, settings.gap_extend
+        first = 0
+        for batch in _alignment_batches(pairs):
+            queries, chosen = [query for query, _ in batch], [places for _, places in batch]
+            batches = [member.aligning(queries, targets) for member in self.members]
+            residues = np.repeat([len(query.codes) for query in queries], [len(each) for each in chosen])
+            cells = np.cumsum(residues * targets.lengths[np.concatenate(chosen)])
+            # the same work for each, in one piece
+            holders = len(batches) * cells // (cells[-1:] + 1)
+            yield from aligned(batches, chosen, holders, gaps, first, wanted)
+            first += len(batch)
+
     def close(self) -> None:
         """Give back the GPUs; nothing is under way, and nothing is asked for any more."""
         for group in self._groups:
@@ -164,6 +189,22 @@ def _wait(done: Sequence["Future[None]"]) -> None:
 def _replicated_bytes(members: Sequence[Member]) -> int:
     """Residues of a database that is to be on every GPU: it has to fit, targets' numbers too."""
     return min(_REPLICATED_BYTES, *(member.budget // 2 for member in members), 2**62)
+
+
+def _alignment_batches(
+    pairs: Iterable[tuple[QueryProfile, np.ndarray]],
+) -> Iterator[list[tuple[QueryProfile, np.ndarray]]]:
+    """Queries with their targets in batches of one query or more."""
+    batch: list[tuple[QueryProfile, np.ndarray]] = []
+    count = 0
+    for query, places in pairs:
+        batch.append((query, places))
+        count += len(places)
+        if len(batch) >= _BATCH or count >= _ALIGNED_PAIRS:
+            yield batch
+            batch, count = [], 0
+    if batch:
+        yield batch
 
 
 def _batches(

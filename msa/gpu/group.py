@@ -12,7 +12,7 @@ from msa.candidates import Candidates, Wanted, merge_best, wanted_of
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
 from msa.gpu.limits import Limits
-from msa.gpu.member import Batch, Member, Paths
+from msa.gpu.member import Aligning, Batch, Member, Paths
 from msa.local_alignment import LocalAlignment
 
 
@@ -81,33 +81,53 @@ class Group:
         if request.stopped.is_set():
             return []
         chosen = [merge_best(of_query, request.limits.most) for of_query in zip(*parts, strict=True)]
-        owners = np.repeat(np.arange(len(chosen), dtype=np.int32), [len(places) for places in chosen])
-        places = np.concatenate(chosen)
-        holders = np.searchsorted([end for _, end in self._parts], places, side="right")
-        shares = [np.flatnonzero(holders == number) for number in range(len(batches))]
-        asked = [
-            batch.scores(owners[share], places[share], request.gaps)
-            for batch, share in zip(batches, shares, strict=True)
-        ]
-        scores = np.zeros(len(places), np.int32)
-        for share, scored in zip(shares, asked, strict=True):
-            scores[share] = scored.result()
-        ends = np.cumsum([len(each) for each in chosen]).tolist()
-        spans = [slice(end - len(each), end) for each, end in zip(chosen, ends, strict=True)]
-        wanted = np.zeros(len(places), bool)
-        for k, span in enumerate(spans):
-            wanted[span] = wanted_of(request.wanted, request.first + k, chosen[k], scores[span])
-        kept = [np.flatnonzero(wanted[share]) for share in shares]
-        paths = [batch.paths(which) for batch, which in zip(batches, kept, strict=True)]
-        alignments: dict[int, LocalAlignment] = {}
-        for share, which, traced in zip(shares, kept, paths, strict=True):
-            alignments.update(zip(share[which].tolist(), _local(traced.result()), strict=True))
-        result = []
-        for each, span in zip(chosen, spans, strict=True):
-            which = np.flatnonzero(wanted[span])
-            aligned = [alignments[k] for k in (which + span.start).tolist()]
-            result.append(Candidates(each, scores[span], which, aligned))
-        return result
+        holders = np.searchsorted([end for _, end in self._parts], np.concatenate(chosen), side="right")
+        return aligned(batches, chosen, holders, request.gaps, request.first, request.wanted)
+
+
+def aligned(
+    batches: Sequence[Aligning],
+    chosen: Sequence[np.ndarray],
+    holders: np.ndarray,
+    gaps: tuple[int, int],
+    first: int,
+    wanted: Wanted | None,
+) -> list[Candidates]:
+    """The candidates of a batch of queries, aligned by several GPUs.
+
+    Args:
+        batches: the batch on each GPU.
+        chosen: int64 [n] of each query, places of its targets.
+        holders: int [n of all queries], which GPU is to align each.
+        gaps: costs of a gap's first residue and each further one, half-bits.
+        first: place of the batch's first query among all queries.
+        wanted: see msa.engine.Engine.
+    """
+    places = np.concatenate(chosen)
+    owners = np.repeat(np.arange(len(chosen), dtype=np.int32), [len(of_query) for of_query in chosen])
+    shares = [np.flatnonzero(holders == number) for number in range(len(batches))]
+    asked = [
+        batch.scores(owners[share], places[share], gaps) for batch, share in zip(batches, shares, strict=True)
+    ]
+    scores = np.zeros(len(places), np.int32)
+    for share, scored in zip(shares, asked, strict=True):
+        scores[share] = scored.result()
+    ends = np.cumsum([len(each) for each in chosen]).tolist()
+    spans = [slice(end - len(each), end) for each, end in zip(chosen, ends, strict=True)]
+    asked_for = np.zeros(len(places), bool)
+    for k, span in enumerate(spans):
+        asked_for[span] = wanted_of(wanted, first + k, chosen[k], scores[span])
+    kept = [np.flatnonzero(asked_for[share]) for share in shares]
+    paths = [batch.paths(which) for batch, which in zip(batches, kept, strict=True)]
+    alignments: dict[int, LocalAlignment] = {}
+    for share, which, traced in zip(shares, kept, paths, strict=True):
+        alignments.update(zip(share[which].tolist(), _local(traced.result()), strict=True))
+    result = []
+    for each, span in zip(chosen, spans, strict=True):
+        which = np.flatnonzero(asked_for[span])
+        of_query = [alignments[k] for k in (which + span.start).tolist()]
+        result.append(Candidates(each, scores[span], which, of_query))
+    return result
 
 
 def _local(aligned: Paths) -> list[LocalAlignment]:

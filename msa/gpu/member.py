@@ -54,25 +54,29 @@ class Paths:
     starts: np.ndarray
 
 
-class Batch(Protocol):
-    """A batch of queries on one GPU: `best`, then `scores`, then `paths`, each once."""
-
-    def best(self) -> "Future[Best]":
-        """What the filter found."""
-        ...
+class Aligning(Protocol):
+    """A batch of queries that a GPU aligns to targets: `scores`, then `paths`, each once."""
 
     def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
         """Scores of alignments, int32 [n], half-bits.
 
         Args:
             owners: int32 [n], index in the batch.
-            places: int64 [n], places in the database of targets that this GPU holds.
+            places: int64 [n], places of targets, which of a batch that was filtered this GPU holds.
             gaps: costs of a gap's first residue and each further one, half-bits.
         """
         ...
 
     def paths(self, kept: np.ndarray) -> "Future[Paths]":
         """The alignments of the pairs at some places, int64, of those scored."""
+        ...
+
+
+class Batch(Aligning, Protocol):
+    """A batch of queries that a GPU filters, `best`, before it aligns."""
+
+    def best(self) -> "Future[Best]":
+        """What the filter found."""
         ...
 
 
@@ -119,6 +123,10 @@ class Member(Protocol):
             again: whether another batch follows.
             stopped: of this search; once set, nothing more is queued, and what is found is worth nothing.
         """
+        ...
+
+    def aligning(self, batch: Sequence[QueryProfile], targets: Targets) -> Aligning:
+        """A batch that is to be aligned to other targets than those held, which go to the GPU as needed."""
         ...
 
     def drain(self) -> "Future[None]":

@@ -28,7 +28,7 @@ from msa.gpu.settings import TURN_SECONDS, GpuSettings
 from msa.gpu.wire import Database, Failure, Status
 
 if TYPE_CHECKING:
-    from msa.gpu.worker import LocalBatch, Worker
+    from msa.gpu.worker import LocalAligning, Worker
 
 
 def main() -> None:
@@ -56,15 +56,15 @@ class _Service:
         self._connection = connection
         self._sending = threading.Lock()
         self._worker: Worker | None = None
-        self._batches: dict[int, LocalBatch] = {}
+        self._batches: dict[int, LocalAligning] = {}
         self._stopped = threading.Event()
 
     def run(self) -> None:
         """Until the other end is closed."""
-        asked = {
-            each.__name__: each
-            for each in (self.open, self.hold, self.filter, self.scores, self.paths, self.drain, self.rest)
-        }
+        answers = (
+            self.open, self.hold, self.filter, self.aligning, self.scores, self.paths, self.drain, self.rest,
+        )  # fmt: skip
+        asked = {each.__name__: each for each in answers}
         while True:
             try:
                 number, name, arguments = self._connection.recv()
@@ -102,6 +102,13 @@ class _Service:
         """What the filter finds for a batch, which goes by its number from here on."""
         self._batches[number] = batch = self._open.filter(queries, limits, again, self._stopped)
         return batch.best()
+
+    def aligning(self, number: int, queries: Sequence[QueryProfile], database: Database) -> "Future[None]":
+        """Take a batch for other targets than those held."""
+        self._batches[number] = self._open.aligning(queries, database.open())
+        taken: Future[None] = Future()
+        taken.set_result(None)
+        return taken
 
     def scores(
         self, number: int, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]

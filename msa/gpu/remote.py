@@ -118,6 +118,12 @@ class RemoteWorker:
         best = self._process.ask("filter", number, list(batch), limits, again)
         return RemoteBatch(self._process, number, best)
 
+    def aligning(self, batch: Sequence[QueryProfile], targets: Targets) -> "RemoteAligning":
+        """A batch for other targets than those held."""
+        number = next(self._numbers)
+        begun = self._process.ask("aligning", number, list(batch), Database.of(targets))
+        return RemoteAligning(self._process, number, begun)
+
     def drain(self) -> "Future[None]":
         """Give up the search under way."""
         return self._process.ask("drain")
@@ -132,15 +138,17 @@ class RemoteWorker:
         self._process.wait()
 
 
-class RemoteBatch:
-    """A batch on a GPU of another process; see msa.gpu.member.Batch."""
+class RemoteAligning:
+    """A batch on a GPU of another process; see msa.gpu.member.Aligning.
 
-    def __init__(self, process: "GpuProcess", number: int, best: "Future[Best]") -> None:
-        self._process, self._number, self._best = process, number, best
+    Args:
+        process: the process.
+        number: the batch's, there.
+        begun: the answer to its announcement.
+    """
 
-    def best(self) -> "Future[Best]":
-        """What the filter found."""
-        return self._best
+    def __init__(self, process: "GpuProcess", number: int, begun: "Future[Any]") -> None:
+        self._process, self._number, self._begun = process, number, begun
 
     def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
         """Scores of alignments, int32 [n]."""
@@ -149,6 +157,14 @@ class RemoteBatch:
     def paths(self, kept: np.ndarray) -> "Future[Paths]":
         """The alignments of the pairs at some places of those scored."""
         return self._process.ask("paths", self._number, kept)
+
+
+class RemoteBatch(RemoteAligning):
+    """A batch that is filtered first; see msa.gpu.member.Batch."""
+
+    def best(self) -> "Future[Best]":
+        """What the filter found."""
+        return self._begun
 
 
 class GpuProcess:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numba import cuda
@@ -122,6 +122,10 @@ class Worker:
         found = self._filtering.submit(self._queue, tables, limits, again, stopped)
         return LocalBatch(self, batch, self._waiting.submit(_best, found))
 
+    def aligning(self, batch: Sequence[QueryProfile], targets: Targets) -> "LocalAligning":
+        """A batch for other targets than those held."""
+        return LocalAligning(self, Elsewhere(self, targets), batch)
+
     def _tables_of(self, query: QueryProfile, made: "Future[None]") -> "QueryFilter":
         from msa.gpu.filtering import tables_of
 
@@ -195,16 +199,34 @@ class Worker:
         self._filtering.shutdown()
 
 
-class LocalBatch:
-    """A batch on a GPU of this process; see msa.gpu.member.Batch."""
+class Elsewhere:
+    """A worker's GPU for alignment to targets that it does not hold; see msa.gpu.alignment.Gpu."""
 
-    def __init__(self, worker: Worker, queries: Sequence[QueryProfile], best: "Future[Best]") -> None:
-        self._worker, self._queries, self._best = worker, queries, best
+    whole: Final = None
+
+    def __init__(self, worker: Worker, targets: Targets) -> None:
+        self._worker, self.targets = worker, targets
+        self.name, self.kernels = worker.name, worker.kernels
+        self.compiling, self.allocate = worker.compiling, worker.allocate
+
+    @property
+    def stream(self) -> Any:
+        """The worker's for alignments."""
+        return self._worker.stream
+
+
+class LocalAligning:
+    """A batch on a GPU of this process; see msa.gpu.member.Aligning.
+
+    Args:
+        worker: whose thread for alignments is used.
+        gpu: the worker itself or, for other targets, Elsewhere.
+        queries: the batch.
+    """
+
+    def __init__(self, worker: Worker, gpu: Worker | Elsewhere, queries: Sequence[QueryProfile]) -> None:
+        self._worker, self._gpu, self._queries = worker, gpu, queries
         self._alignment: Alignment | None = None
-
-    def best(self) -> "Future[Best]":
-        """What the filter found."""
-        return self._best
 
     def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
         """Scores of alignments, int32 [n]."""
@@ -213,7 +235,7 @@ class LocalBatch:
             # not before: the filter's own imports come first
             from msa.gpu.alignment import Alignment
 
-            self._alignment = Alignment(self._worker, self._queries, owners, places, gaps)
+            self._alignment = Alignment(self._gpu, self._queries, owners, places, gaps)
             return self._alignment.scores()
 
         return self._worker.submit(scored)
@@ -226,6 +248,18 @@ class LocalBatch:
             return self._alignment.paths(kept)
 
         return self._worker.submit(traced)
+
+
+class LocalBatch(LocalAligning):
+    """A batch that is filtered first; see msa.gpu.member.Batch."""
+
+    def __init__(self, worker: Worker, queries: Sequence[QueryProfile], best: "Future[Best]") -> None:
+        super().__init__(worker, worker, queries)
+        self._best = best
+
+    def best(self) -> "Future[Best]":
+        """What the filter found."""
+        return self._best
 
 
 def _best(queued: "Future[Found]") -> Best:

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +106,48 @@ def test_several_inputs_standard_input_and_odd_ones(tmp_path: Path) -> None:
     database = TargetDatabase.open(tmp_path / "db")
     assert [database.sequence(i) for i in range(3)] == ["MKV", "MKVL", "ACDXE"]
     assert createdb("--info", tmp_path / "db").stdout.count("remark ") == 6
+
+
+def test_clusters(tmp_path: Path) -> None:
+    (tmp_path / "a.fasta").write_text(">a x\nMKV\n>b\nMKVL\n>c\nMKVLM\n")
+    (tmp_path / "a.tsv").write_text("b\ta\nb\tb\nc\tc\n")
+    made = createdb("a.fasta", "--clusters", "a.tsv", "-o", "db", cwd=tmp_path)
+    assert made.returncode == 0 and "3 sequences in 2 clusters, 12 residues" in made.stderr
+    rows = {line[:15].strip(): line[16:] for line in createdb("--info", tmp_path / "db").stdout.splitlines()}
+    assert (
+        rows["clusters"] == "2 representatives, 9 residues; the largest cluster has 2 sequences; from a.tsv"
+    )
+    assert rows["format version"] == "2"
+    assert createdb("--verify", tmp_path / "db").returncode == 0
+    for table, said in (
+        ("b\ta\nb\tb\nc\tc\nc\td\n", "b.tsv:4: no sequence of the FASTA input has the id 'd'"),
+        ("b\ta\nb\tb\nc\tc\nc\ta\n", "b.tsv:4: 'a' is a member for the second time"),
+        ("b\ta\nb\tb\na\tc\n", "b.tsv:3: the representative 'a' is no member of its own cluster"),
+        ("", "b.tsv: empty file: expected lines of a representative's id, a tab and a member's"),
+    ):
+        (tmp_path / "b.tsv").write_text(table)
+        result = createdb("a.fasta", "--clusters", "b.tsv", "-o", "other", cwd=tmp_path)
+        assert (result.returncode, error_of(result)) == (3, said)
+        assert sorted(os.listdir(tmp_path)) == ["a.fasta", "a.tsv", "b.tsv", "db"]
+    assert createdb("a.fasta", "--clusters", "none.tsv", "-o", "other", cwd=tmp_path).returncode == 2
+    assert createdb("--info", "db", "--clusters", "a.tsv", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.skipif(shutil.which("mmseqs") is None, reason="no mmseqs installed")
+def test_clusters_of_mmseqs(root: Path, tmp_path: Path) -> None:
+    text = (root / "examples" / "demo.fasta").read_text()
+    (tmp_path / "demo.fasta").write_text(re.sub(r"^>(\w+)", r">sp|P\1|\1", text, flags=re.M))
+    for command in (
+        ["createdb", "demo.fasta", "seqs"],
+        ["cluster", "seqs", "clusters", "tmp", "--min-seq-id", "0.3"],
+        ["createtsv", "seqs", "seqs", "clusters", "clusters.tsv"],
+    ):
+        subprocess.run(["mmseqs", *command, "-v", "1"], cwd=tmp_path, check=True, capture_output=True)
+    made = createdb("demo.fasta", "--clusters", "clusters.tsv", "-o", "db", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    database = TargetDatabase.open(tmp_path / "db")
+    heads = [line.split("\t")[0] for line in (tmp_path / "clusters.tsv").read_text().splitlines()]
+    assert 1 < database.representatives == len(set(heads)) < len(database) == len(heads)
 
 
 def test_no_mask(tmp_path: Path) -> None:

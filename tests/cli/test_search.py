@@ -69,6 +69,27 @@ def test_built_database_standard_streams_columns_and_quiet(folder: Path) -> None
     ]  # fmt: skip
 
 
+def test_members_of_clusters(folder: Path) -> None:
+    (folder / "clusters.tsv").write_text("nedd8\tubq\nnedd8\tnedd8\ngb1\tgb1\n")
+    made = subprocess.run(
+        [*FOLDCLI, "createdb", "db.fasta", "--clusters", "clusters.tsv", "-o", "clustered", "-q"],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    expected = search("queries.fasta", "db.fasta", "-o", "-", "-q").stdout
+    for iterations in ("1", "3"):
+        command = ("queries.fasta", "clustered", "-o", "-", "-q", "--num-iterations", iterations)
+        result = search(*command, "--max-seqs", "1")
+        assert result.returncode == 0, result.stderr
+        found = [line.split("\t")[:2] for line in result.stdout.splitlines()]
+        assert found == [["q1", "ubq"], ["q1", "nedd8"], ["q2", "gb1"]]
+        assert iterations == "3" or result.stdout == expected
+    search("queries.fasta", "clustered", "-o", "out", "--format", "a3m")
+    search("queries.fasta", "db.fasta", "-o", "plain", "--format", "a3m")
+    assert (folder / "out/q1.a3m").read_bytes() == (folder / "plain/q1.a3m").read_bytes()
+
+
 def test_several_inputs_and_a_folder_keep_their_order(folder: Path) -> None:
     (folder / "more").mkdir()
     (folder / "more/b.fasta").write_text(f">b\n{GB1}\n")
@@ -96,6 +117,24 @@ def test_alignments_one_file_a_query(folder: Path, kind: str, start: str) -> Non
     assert record["hits"] == 2 and record["evalue"] == 1e-3
 
 
+def test_alignments_are_thinned_out(folder: Path) -> None:
+    def record(*options: str) -> dict[str, object]:
+        result = search("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", *options)
+        assert result.returncode == 0, result.stderr
+        return json.loads((folder / "out/q1.a3m.json").read_text())  # type: ignore[no-any-return]
+
+    # the target that is the query itself makes no row of its own
+    assert (record()["hits"], record()["rows"]) == (2, 1)
+    thin = record("--qid", "0.7")
+    assert (thin["hits"], thin["rows"]) == (2, 0)
+    assert thin["alignment"] == {"max_seq_id": 1.0, "qid": 0.7, "qsc": None, "cov": 0.0, "diff": 0}
+    assert (folder / "out/q1.a3m").read_text() == f">q1 first\n{UBIQUITIN}\n"
+    refused = search("queries.fasta", "db.fasta", "-o", "x.m8", "--diff", "5")
+    assert refused.returncode == 2 and "tables keep all hits" in refused.stderr
+    refused = search("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", "--qsc", "nan")
+    assert refused.returncode == 2 and "--qsc is nan" in refused.stderr
+
+
 def test_alignments_are_what_the_readers_read(folder: Path) -> None:
     from msa.alignments import read_alignment
 
@@ -103,7 +142,7 @@ def test_alignments_are_what_the_readers_read(folder: Path) -> None:
         assert search("queries.fasta", "db.fasta", "-o", "out", "--format", kind).returncode == 0
         alignment = read_alignment(folder / f"out/q1.{kind}")
         rows = [row.tobytes().decode() for row in alignment.letters]
-        assert rows == [UBIQUITIN, UBIQUITIN, NEDD8]
+        assert rows == [UBIQUITIN, NEDD8]
 
 
 def test_finished_alignments_are_kept_until_something_changes(folder: Path) -> None:
@@ -120,9 +159,9 @@ def test_finished_alignments_are_kept_until_something_changes(folder: Path) -> N
 
 
 def test_one_alignment_to_standard_output(folder: Path) -> None:
-    (folder / "one.fasta").write_text(f">q\n{GB1}\n")
+    (folder / "one.fasta").write_text(f">q\n{NEDD8}\n")
     result = search("one.fasta", "db.fasta", "-o", "-", "--format", "a3m", "-q")
-    assert result.stdout.startswith(f">q\n{GB1}\n>gb1\t") and result.returncode == 0
+    assert result.stdout.startswith(f">q\n{NEDD8}\n>ubq\t") and result.returncode == 0
     several = search("queries.fasta", "db.fasta", "-o", "-", "--format", "a3m")
     assert several.returncode == 2 and "takes one query, and there are 2" in several.stderr
 
@@ -216,4 +255,4 @@ def test_interrupt_leaves_nothing_half_done(folder: Path, kind: str) -> None:
         assert 1 <= len(list((folder / "out").glob("*.a3m"))) < 20_000
         # what was finished is whole
         for path in (folder / "out").glob("*.a3m"):
-            assert path.read_text().count(">") == 3
+            assert path.read_text().count(">") == 2

@@ -350,6 +350,6 @@ def test_settings_that_change_the_content_change_the_key(
     path = write(tmp_path / "in.fasta", [("a", "MKV")])
     keys = {build._key([path], BuildSettings(mask=masked)) for masked in (True, False)}
     assert build._key([path], BuildSettings(threads=7, block_bytes=1)) in keys
-    monkeypatch.setattr(build, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(build, "PLAIN_VERSION", 2)
     keys.add(build._key([path], BuildSettings()))
     assert len(keys) == 3

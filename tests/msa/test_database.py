@@ -86,7 +86,7 @@ def test_any_flipped_bit_is_found_by_verify(copy: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(format_version=2), "format version 2 is newer than this foldcli reads"),
+        (lambda m: m.update(format_version=3), "format version 3 is newer than this foldcli reads"),
         (lambda m: m.update(format_version=0), "format version 0"),
         (lambda m: m.update(format_version="1"), "format version '1'"),
         (lambda m: m.pop("format_version"), "format version None"),

@@ -22,10 +22,12 @@ from msa.gpu.memory import Allocate, OutOfGpuMemory, allocate_on_gpu
 from msa.gpu.remote import RemoteWorker
 from msa.gpu.settings import GpuSettings
 from msa.gpu.worker import Worker
-from tests.msa.gpu.tiny import BATCH, Tiny
+from tests.msa.gpu.tiny import BATCH, CLUSTERS, Tiny
 
 folder = Path(sys.argv[1])
 tiny = Tiny(folder)
+(folder / "clustered").mkdir()
+clustered = Tiny(folder / "clustered", CLUSTERS)
 engine._BATCH = engine._STREAMED_BATCH = BATCH
 
 
@@ -78,7 +80,7 @@ def failing_find(at: int) -> Iterator[list[int]]:
         cpu_kernels.BestTargets.find = real
 
 
-def compare(name: str, allocate: Allocate = allocate_on_gpu, **how: Any) -> None:
+def compare(name: str, allocate: Allocate = allocate_on_gpu, tiny: Tiny = tiny, **how: Any) -> None:
     gpu_settings = GpuSettings(folder / "kernels", **how)
     compiling = Compiling(gpu_settings.kernels, lambda done, needed: None)
     own = GpuEngine([Worker(find_gpu(), gpu_settings, compiling, allocate)])
@@ -103,6 +105,8 @@ compare_chosen("chosen, passing through", 150, RemoteWorker)
 cpu_kernels.use()
 compare_chosen("chosen, resident", None, Worker)
 compare("resident")
+compare("clusters", tiny=clustered)
+compare("clusters in several chunks", tiny=clustered, most_chunk_bytes=1)
 compare("several chunks", most_chunk_bytes=1)
 compare("streamed", most_bytes=150)
 for at in range(1, 12, 2):

@@ -22,7 +22,7 @@ from msa.gpu.remote import RemoteWorker, remote_workers
 from msa.gpu.settings import GpuSettings
 from msa.gpu.wire import Failure, Mapped
 from msa.search import search_many
-from tests.msa.gpu.tiny import BATCH, Tiny, plain
+from tests.msa.gpu.tiny import BATCH, CLUSTERS, Tiny, plain
 
 HERE = Path(__file__).parent
 
@@ -64,6 +64,15 @@ def has_ended(pid: int) -> bool:
         return True
     with os.fdopen(descriptor):
         return bool(select.select([descriptor], [], [], 60)[0])
+
+
+def test_members_of_clusters_shared_out(tmp_path: Path, start: Start) -> None:
+    clustered = Tiny(tmp_path, CLUSTERS)
+    # every member's place is behind those of the representatives
+    assert any(hit[0] >= clustered.database.representatives for hits in clustered.expected for hit in hits)
+    own = GpuEngine(start("works", "works"))
+    clustered.check(own, "clusters")
+    own.close()
 
 
 def test_targets_and_queries_shared_out(tiny: Tiny, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,20 +18,33 @@ _LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
 BATCH = 2
 """Queries of a batch, for engine._BATCH: of five the last batch is short."""
 
+CLUSTERS = "t0\tt0\nt0\tt2\nt1\tt1\nt0\tt6\nt3\tt3\nt3\tt4\nt3\tt5\nt7\tt7\nt1\tt8\n"
+"""Clusters of the nine: some members are hits, and some are none."""
+
 Table = list[list[tuple[Any, ...]]]
 
 
 class Tiny:
-    """The database in a folder, its queries, and the CPU engine's hits."""
+    """The database in a folder, its queries, and the CPU engine's hits.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: for the database.
+        clusters: lines of a table; without, there are none.
+    """
+
+    def __init__(self, folder: Path, clusters: str | None = None) -> None:
         rng = np.random.default_rng(1)
         words = ["".join(rng.choice(_LETTERS, 12)) for _ in range(3)]
         # the same sequence three times: their scores are equal, and two of the three pass
         sequences = [words[0], words[1] + words[0][:9], words[0][:5] + "G" + words[0][5:], *[words[2]] * 3]
         sequences += ["".join(rng.choice(_LETTERS, length)) for length in (1, 7, 11)]
         (folder / "t.fasta").write_text("".join(f">t{k}\n{s}\n" for k, s in enumerate(sequences)))
-        build_database([folder / "t.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
+        table = None
+        if clusters is not None:
+            table = folder / "t.tsv"
+            table.write_text(clusters)
+        build = BuildSettings(mask=False, clusters=table, threads=1)
+        build_database([folder / "t.fasta"], folder / "db", build)
         self.database = TargetDatabase.open(folder / "db")
         asked = [words[0], words[1], words[2], "WW", words[0][3:]]
         self.queries = [FastaRecord(f"q{k}", s) for k, s in enumerate(asked)]

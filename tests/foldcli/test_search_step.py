@@ -1,0 +1,37 @@
+"""The search of one target on its way to a structure: which files it leaves, and when it is done again."""
+
+from pathlib import Path
+from typing import Any
+
+from foldcli.pipeline import SearchStep, TargetRun
+from msa.alignment_filter import AlignmentFilter
+from msa.build import BuildSettings, build_database
+from msa.cpu.engine import CpuEngine
+from msa.database import TargetDatabase
+from msa.fasta import FastaRecord
+from msa.search_settings import SearchSettings
+
+UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVLALRGG"
+QUERY = FastaRecord("q", UBIQUITIN)
+
+
+def test_the_alignment_is_thinned_out_and_the_table_is_not(tmp_path: Path) -> None:
+    (tmp_path / "t.fasta").write_text(f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n>half\n{UBIQUITIN[:40]}\n")
+    build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
+    database = TargetDatabase.open(tmp_path / "db")
+
+    def rows(**how: Any) -> list[str]:
+        step = SearchStep(database, SearchSettings(), CpuEngine(), AlignmentFilter(**how))
+        target = TargetRun.begin("q", tmp_path / "out")
+        lines = step.run(target, QUERY).read_text().splitlines()
+        assert len((tmp_path / "out/q/q.m8").read_text().splitlines()) == 3
+        assert target.facts["search"]["hits"] == 3
+        return [line[1:].split("\t")[0] for line in lines if line.startswith(">")]
+
+    assert rows() == ["q", "nedd8", "half"]
+    # another choice is another result, although the files are there
+    assert rows(cov=0.8) == ["q", "nedd8"]
+    assert rows(qid=0.8) == ["q", "half"]
+    made = (tmp_path / "out/q/q.a3m").stat().st_mtime_ns
+    assert rows(qid=0.8) == ["q", "half"] and (tmp_path / "out/q/q.a3m").stat().st_mtime_ns == made
