@@ -8,6 +8,7 @@ import numpy as np
 from msa.candidates import Candidates, Wanted, best_targets, wanted_of
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.gotoh import align
+from msa.cpu.gotoh_scores import alignment_scores
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
 
@@ -39,10 +40,10 @@ class CpuEngine:
             scores = gapless_scores(query.profile, targets, settings.threads, progress)
             before += len(targets)
             chosen = best_targets(scores, settings.max_seqs, settings.min_ungapped_score)
-            alignments = align(
-                query.profile, query.codes, targets, chosen,
-                settings.gap_open, settings.gap_extend, settings.threads,
-            )  # fmt: skip
-            found = np.array([alignment.score for alignment in alignments], np.int32)
+            how = settings.gap_open, settings.gap_extend, settings.threads
+            # of most candidates the score is all that is asked for, and much is faster without paths
+            found = alignment_scores(query.profile, targets, chosen, *how)
             kept = np.flatnonzero(wanted_of(wanted, index, chosen, found))
-            yield Candidates(chosen, found, kept, [alignments[k] for k in kept.tolist()])
+            yield Candidates(
+                chosen, found, kept, align(query.profile, query.codes, targets, chosen[kept], *how)
+            )
