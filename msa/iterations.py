@@ -1,7 +1,7 @@
 """Iterated searching: what a search finds makes the profile of the next, as in PSI-BLAST."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,10 +15,28 @@ from msa.fasta import FastaRecord
 from msa.hits import DatabaseHit, Hit
 from msa.profile import query_profile
 from msa.search_settings import SearchSettings
-from msa.statistics import bit_scores, evalues, gumbel_parameters
+from msa.statistics import bit_scores, corrected_scores, evalues, gumbel_parameters
 
 MOST_IDENTICAL = 0.95
 """Members of which this fraction of the residues repeats another member say nothing new."""
+
+
+EXCESS_OF_MEMBERS = 2
+"""How often what a target scores against the reversed profile counts against it as a member of the family: a
+repeat or a coiled coil that has entered a profile is followed by all others."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found for one query.
+
+    Args:
+        hits: by E-value, then score, then database order.
+        members: those of them that may become part of the profile.
+    """
+
+    hits: list[Hit]
+    members: list[Hit]
 
 
 @dataclass(frozen=True)
@@ -43,51 +61,70 @@ class Searched:
         lengths: Sequence[int],
         evalue: float,
         scored: Callable[[int], None],
-    ) -> Iterator[list[Hit]]:
-        """The hits of each query with at most this E-value: by E-value, then score, then database order.
+        families: bool = False,
+    ) -> Iterator[Found]:
+        """The hits of each query with at most this E-value.
 
         Args:
             queries: taken as the engine has room for them.
             lengths: of each, residues.
             evalue: of a hit, at most.
             scored: see `iterated`.
+            families: the queries are profiles of families.
         """
         database, settings = self.database, self.settings
-        parameters = gumbel_parameters(settings.gap_open, settings.gap_extend)
+        if families:
+            settings = replace(settings, gap_open=settings.profile_gap_open)
+        parameters = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
 
         def expected(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
             of_targets = database.lengths[chosen]
             return evalues(scores, lengths[query], of_targets, database.total_residues, parameters)
 
-        def wanted(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        def corrected(
+            query: int, chosen: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray, times: int = 1
+        ) -> np.ndarray:
+            of_targets = database.lengths[chosen]
+            return corrected_scores(scores, reversed_scores, lengths[query], of_targets, parameters, times)
+
+        def wanted(
+            query: int, chosen: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+        ) -> np.ndarray:
+            if reversed_scores is not None:
+                scores = corrected(query, chosen, scores, reversed_scores)
             return expected(query, chosen, scores) <= evalue
 
         found = self.engine.run(queries, self.targets, settings, scored, wanted)
         for index, candidates in enumerate(found):
-            chosen, scores = candidates.targets[candidates.wanted], candidates.scores[candidates.wanted]
+            chosen, raw = candidates.targets[candidates.wanted], candidates.scores[candidates.wanted]
+            scores = strict = raw
+            if settings.comp_bias_corr:
+                backwards = candidates.reversed_scores
+                scores = corrected(index, chosen, raw, backwards)
+                strict = corrected(index, chosen, raw, backwards, EXCESS_OF_MEMBERS)
             values, bits = expected(index, chosen, scores), bit_scores(scores, parameters)
-            order = np.lexsort((chosen, -scores, values)).tolist()
+            joins = expected(index, chosen, strict) <= settings.e_profile
+            order = np.lexsort((chosen, -scores, values))
             columns = chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments
             length = lengths[index]
-            yield [DatabaseHit(database, length, *(column[k] for column in columns)) for k in order]
+            hits: list[Hit] = [
+                DatabaseHit(database, length, *(column[k] for column in columns)) for k in order.tolist()
+            ]
+            yield Found(hits, [hits[k] for k in np.flatnonzero(joins[order]).tolist()])
 
-    def next_profile(self, query: QueryProfile, hits: Sequence[Hit]) -> QueryProfile:
-        """The profile of the query with those hits that are good enough; without any, that of the query."""
+    def next_profile(self, query: QueryProfile, members: Sequence[Hit]) -> QueryProfile:
+        """The profile of the query with these hits; where they add nothing, that of the query alone."""
         settings = self.settings
-        members = [
-            (self.targets.codes(hit.target), hit.alignment)
-            for hit in hits
-            if hit.evalue <= settings.e_profile
-        ]
-        rows = distinct_rows(family_rows(query.codes, members), MOST_IDENTICAL)
+        aligned = [(self.targets.codes(hit.target), hit.alignment) for hit in members]
+        rows = distinct_rows(family_rows(query.codes, aligned), MOST_IDENTICAL)
         if len(rows) == 1:
             return first_profile(query.codes, settings)
-        return QueryProfile(query.codes, family_profile(rows, settings.comp_bias_corr))
+        return QueryProfile(query.codes, family_profile(rows, settings.comp_bias_corr, settings.matrix))
 
 
 def first_profile(codes: np.ndarray, settings: SearchSettings) -> QueryProfile:
     """The profile of a single sequence, uint8 [length], letter codes."""
-    return QueryProfile(codes, query_profile(codes, settings.comp_bias_corr))
+    return QueryProfile(codes, query_profile(codes, settings.comp_bias_corr, settings.matrix))
 
 
 def iterated(
@@ -95,7 +132,9 @@ def iterated(
 ) -> Iterator[list[Hit]]:
     """The hits of each query after as many iterations as asked for.
 
-    A query whose profile no iteration changes any more has its hits, and is not searched with again.
+    A query whose profile no iteration changes any more is left out of those that follow. Before the last,
+    only what may become part of a profile is aligned; where hits may be worse than that, every query takes
+    part in the last.
 
     Args:
         searched: what is searched.
@@ -115,20 +154,32 @@ def iterated(
         # that of a query alone is made anew, as there may be very many queries
         return families[k] if k in families else first_profile(encode(queries[k].sequence), settings)
 
-    def search(evalue: float) -> Iterator[list[Hit]]:
-        lengths = [len(queries[k].sequence) for k in going]
-        return searched.hits(map(profile, going), lengths, evalue, lambda pairs: scored(done + pairs))
+    def search(chosen: Sequence[int], evalue: float) -> Iterator[Found]:
+        lengths = [len(queries[k].sequence) for k in chosen]
+        before, grown = done, any(k in families for k in chosen)  # if one has a family, all have
+        return searched.hits(
+            map(profile, chosen), lengths, evalue, lambda pairs: scored(before + pairs), grown
+        )
 
     for _ in range(settings.num_iterations - 1):
-        for k, hits in zip(going, search(max(limit, settings.e_profile)), strict=True):
+        changing = []
+        for k, found in zip(going, search(going, settings.e_profile), strict=True):
             known = profile(k)
-            better = searched.next_profile(known, hits)
-            if np.array_equal(better.profile, known.profile):
-                final[k] = [hit for hit in hits if hit.evalue <= limit]
-            else:
+            better = searched.next_profile(known, found.members)
+            if not np.array_equal(better.profile, known.profile):
                 families[k] = better
+                changing.append(k)
+            elif limit <= settings.e_profile:
+                final[k] = [hit for hit in found.hits if hit.evalue <= limit]
         done += len(going) * len(searched.targets)
-        going = [k for k in going if k not in final]
-    last = search(limit)
+        going = changing
+    left = [k for k in range(len(queries)) if k not in final]
+    if families:
+        # gap costs of a profile are others: those without one go first
+        alone = [k for k in left if k not in families]
+        final.update((k, found.hits) for k, found in zip(alone, search(alone, limit), strict=True))
+        done += len(alone) * len(searched.targets)
+        left = [k for k in left if k in families]
+    last = search(left, limit)
     for k in range(len(queries)):
-        yield final[k] if k in final else next(last)
+        yield final[k] if k in final else next(last).hits

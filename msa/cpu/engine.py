@@ -43,7 +43,11 @@ class CpuEngine:
             how = settings.gap_open, settings.gap_extend, settings.threads
             # of most candidates the score is all that is asked for, and much is faster without paths
             found = alignment_scores(query.profile, targets, chosen, *how)
-            kept = np.flatnonzero(wanted_of(wanted, index, chosen, found))
-            yield Candidates(
-                chosen, found, kept, align(query.profile, query.codes, targets, chosen[kept], *how)
-            )
+            kept = wanted_of(wanted, index, chosen, found)
+            reversed_scores = np.zeros(len(kept), np.int32)
+            if wanted is not None and settings.comp_bias_corr:
+                reversed_scores = alignment_scores(query.profile[::-1], targets, chosen[kept], *how)
+                still = wanted(index, chosen[kept], found[kept], reversed_scores)
+                kept, reversed_scores = kept[still], reversed_scores[still]
+            alignments = align(query.profile, query.codes, targets, chosen[kept], *how)
+            yield Candidates(chosen, found, kept, reversed_scores, alignments)

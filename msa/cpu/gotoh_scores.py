@@ -164,6 +164,7 @@ def _groups(lengths: np.ndarray, lanes: int) -> np.ndarray:
         if lengths[group].sum() < _FULL_ENOUGH * lanes * lengths[group[0]]:
             first += 1
             continue
-        groups.append(np.pad(group, (0, lanes - len(group)), constant_values=-1))
+        groups.append(np.full(lanes, -1))
+        groups[-1][: len(group)] = group
         first += lanes
     return np.array(groups, np.int64).reshape(len(groups), lanes)

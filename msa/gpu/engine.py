@@ -101,7 +101,7 @@ class GpuEngine:
                 most = _UNDER_WAY if all(group.stays for group in groups) else _STREAMED_UNDER_WAY
                 if len(under_way) >= most * len(groups):
                     yield from oldest()
-                request = Request(batch, begun, limits, gaps, again, stopped, wanted)
+                request = Request(batch, begun, limits, gaps, again, stopped, wanted, settings.comp_bias_corr)
                 under_way.append((len(batch), groups[number % len(groups)].search(request)))
                 begun += len(batch)
             while under_way:

@@ -27,7 +27,7 @@ class Request:
         gaps: costs of a gap's first residue and each further one, half-bits.
         again: whether another batch follows.
         stopped: once set, the result is not wanted.
-        wanted: see msa.engine.Engine.
+        wanted, reverse: see msa.engine.Engine: whether reversed profiles are asked for as well.
     """
 
     queries: Sequence[QueryProfile]
@@ -37,6 +37,7 @@ class Request:
     again: bool
     stopped: threading.Event
     wanted: Wanted | None
+    reverse: bool
 
 
 class Group:
@@ -96,7 +97,21 @@ class Group:
         spans = [slice(end - len(each), end) for each, end in zip(chosen, ends, strict=True)]
         wanted = np.zeros(len(places), bool)
         for k, span in enumerate(spans):
-            wanted[span] = wanted_of(request.wanted, request.first + k, chosen[k], scores[span])
+            wanted[span.start + wanted_of(request.wanted, request.first + k, chosen[k], scores[span])] = True
+        reversed_scores = np.zeros(len(places), np.int32)
+        if request.wanted is not None and request.reverse:
+            near = [share[wanted[share]] for share in shares]
+            asked = [
+                batch.scores(owners[which], places[which], request.gaps, reverse=True)
+                for batch, which in zip(batches, near, strict=True)
+            ]
+            for which, scored in zip(near, asked, strict=True):
+                reversed_scores[which] = scored.result()
+            for k, span in enumerate(spans):
+                which = span.start + np.flatnonzero(wanted[span])
+                wanted[which] = request.wanted(
+                    request.first + k, places[which], scores[which], reversed_scores[which]
+                )
         kept = [np.flatnonzero(wanted[share]) for share in shares]
         paths = [batch.paths(which) for batch, which in zip(batches, kept, strict=True)]
         alignments: dict[int, LocalAlignment] = {}
@@ -106,7 +121,7 @@ class Group:
         for each, span in zip(chosen, spans, strict=True):
             which = np.flatnonzero(wanted[span])
             aligned = [alignments[k] for k in (which + span.start).tolist()]
-            result.append(Candidates(each, scores[span], which, aligned))
+            result.append(Candidates(each, scores[span], which, reversed_scores[span][which], aligned))
         return result
 
 

@@ -55,19 +55,23 @@ class Paths:
 
 
 class Batch(Protocol):
-    """A batch of queries on one GPU: `best`, then `scores`, then `paths`, each once."""
+    """A batch of queries on one GPU: `best`, then `scores`, then `paths`, each once; `scores` of reversed
+    profiles any number of times."""
 
     def best(self) -> "Future[Best]":
         """What the filter found."""
         ...
 
-    def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
+    def scores(
+        self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int], reverse: bool = False
+    ) -> "Future[np.ndarray]":
         """Scores of alignments, int32 [n], half-bits.
 
         Args:
             owners: int32 [n], index in the batch.
             places: int64 [n], places in the database of targets that this GPU holds.
             gaps: costs of a gap's first residue and each further one, half-bits.
+            reverse: against the reversed profiles; `paths` does not follow these.
         """
         ...
 

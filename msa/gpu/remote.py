@@ -142,9 +142,11 @@ class RemoteBatch:
         """What the filter found."""
         return self._best
 
-    def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
+    def scores(
+        self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int], reverse: bool = False
+    ) -> "Future[np.ndarray]":
         """Scores of alignments, int32 [n]."""
-        return self._process.ask("scores", self._number, owners, places, gaps)
+        return self._process.ask("scores", self._number, owners, places, gaps, reverse)
 
     def paths(self, kept: np.ndarray) -> "Future[Paths]":
         """The alignments of the pairs at some places of those scored."""

@@ -202,13 +202,17 @@ class LocalBatch:
         """What the filter found."""
         return self._best
 
-    def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
+    def scores(
+        self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int], reverse: bool = False
+    ) -> "Future[np.ndarray]":
         """Scores of alignments, int32 [n]."""
 
         def scored() -> np.ndarray:
             # not before: the filter's own imports come first
             from msa.gpu.alignment import Alignment
 
+            if reverse:
+                return Alignment(self._worker, _reversed(self._queries), owners, places, gaps).scores()
             self._alignment = Alignment(self._worker, self._queries, owners, places, gaps)
             return self._alignment.scores()
 
@@ -222,6 +226,14 @@ class LocalBatch:
             return self._alignment.paths(kept)
 
         return self._worker.submit(traced)
+
+
+def _reversed(queries: Sequence[QueryProfile]) -> list[QueryProfile]:
+    """The queries from their last residue to their first."""
+    return [
+        QueryProfile(*map(np.ascontiguousarray, (query.codes[::-1], query.profile[::-1])))
+        for query in queries
+    ]
 
 
 def _best(queued: "Future[Found]") -> Best:

@@ -10,6 +10,7 @@ from msa.database import TargetDatabase
 from msa.engine import Engine
 from msa.fasta import FastaRecord
 from msa.search import SearchSettings, search_many
+from msa.statistics import bit_score, gumbel_parameters
 
 _LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
 BATCH = 2
@@ -25,7 +26,8 @@ class Tiny:
         rng = np.random.default_rng(1)
         words = ["".join(rng.choice(_LETTERS, 12)) for _ in range(3)]
         # the same sequence three times: their scores are equal, and two of the three pass
-        sequences = [words[0], words[1] + words[0][:9], words[0][:5] + "G" + words[0][5:], *[words[2]] * 3]
+        # the second reads much the same backwards, which counts against it
+        sequences = [words[0], words[1] + words[1][8::-1], words[0][:5] + "G" + words[0][5:], *[words[2]] * 3]
         sequences += ["".join(rng.choice(_LETTERS, length)) for length in (1, 7, 11)]
         (folder / "t.fasta").write_text("".join(f">t{k}\n{s}\n" for k, s in enumerate(sequences)))
         build_database([folder / "t.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
@@ -35,6 +37,9 @@ class Tiny:
         self.settings = SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8)
         self.expected = plain(search_many(self.queries, self.database, self.settings))
         assert len({len(hits) for hits in self.expected}) > 1, "no hit is left out by its E-value"
+        parameters = gumbel_parameters(self.settings.gap_open, self.settings.gap_extend)
+        corrected = [hit for hits in self.expected for hit in hits if hit[4] < bit_score(hit[2], parameters)]
+        assert corrected, "no score is corrected by that of the reversed profile"
 
     def check(self, engine: Engine, name: str, database: TargetDatabase | None = None) -> None:
         """An engine finds the same, with all queries and when only the beginning is asked for."""
