@@ -20,6 +20,7 @@ from msa.gpu.engine import GpuEngine
 from msa.gpu.memory import Allocate, OutOfGpuMemory, allocate_on_gpu
 from msa.gpu.settings import GpuSettings
 from msa.gpu.worker import Worker
+from msa.search_settings import SearchSettings
 from tests.msa.gpu.tiny import BATCH, Tiny
 
 folder = Path(sys.argv[1])
@@ -76,18 +77,27 @@ def failing_find(at: int) -> Iterator[list[int]]:
         cpu_kernels.BestTargets.find = real
 
 
-def compare(name: str, allocate: Allocate = allocate_on_gpu, **how: Any) -> None:
+def compare(
+    name: str, allocate: Allocate = allocate_on_gpu, searched: Tiny | None = None, **how: Any
+) -> None:
+    searched = searched or tiny
     gpu_settings = GpuSettings(folder / "kernels", **how)
     compiling = Compiling(gpu_settings.kernels, lambda done, needed: None)
     own = GpuEngine([Worker(find_gpu(), gpu_settings, compiling, allocate)])
-    tiny.check(own, name)
+    searched.check(own, name)
     own.close()
-    print(f"{name}: {sum(map(len, tiny.expected))}", flush=True)
+    print(f"{name}: {sum(map(len, searched.expected))}", flush=True)
 
 
 compare("kernels")
 cpu_kernels.use()
 compare("resident")
+another = SearchSettings(
+    evalue=60.0, max_seqs=2, min_ungapped_score=8, matrix="PAM30", gap_open=9, profile_gap_open=8,
+    num_iterations=2,
+)  # fmt: skip
+(folder / "another").mkdir()
+compare("another matrix, iterated", searched=Tiny(folder / "another", another))
 compare("several chunks", most_chunk_bytes=1)
 compare("streamed", most_bytes=150)
 for at in range(1, 12, 2):

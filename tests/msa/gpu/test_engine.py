@@ -11,7 +11,8 @@ SCRIPT = Path(__file__).with_name("compare_engines.py")
 
 
 WAYS = (
-    "kernels", "resident", "several chunks", "streamed", "no memory for scores", "no memory for two paths",
+    "kernels", "resident", "another matrix, iterated", "several chunks", "streamed",
+    "no memory for scores", "no memory for two paths",
     "no memory in the middle of chunk 1", "no memory in the middle of chunk 3",
     *(f"no memory at allocation {at}" for at in range(1, 12, 2)),
 )  # fmt: skip

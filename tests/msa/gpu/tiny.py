@@ -20,9 +20,14 @@ Table = list[list[tuple[Any, ...]]]
 
 
 class Tiny:
-    """The database in a folder, its queries, and the CPU engine's hits."""
+    """The database in a folder, its queries, and the CPU engine's hits.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: exists.
+        settings: of the search.
+    """
+
+    def __init__(self, folder: Path, settings: SearchSettings | None = None) -> None:
         rng = np.random.default_rng(1)
         words = ["".join(rng.choice(_LETTERS, 12)) for _ in range(3)]
         # the same sequence three times: their scores are equal, and two of the three pass
@@ -34,10 +39,10 @@ class Tiny:
         self.database = TargetDatabase.open(folder / "db")
         asked = [words[0], words[1], words[2], "WW", words[0][3:]]
         self.queries = [FastaRecord(f"q{k}", s) for k, s in enumerate(asked)]
-        self.settings = SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8)
+        self.settings = settings or SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8)
         self.expected = plain(search_many(self.queries, self.database, self.settings))
         assert len({len(hits) for hits in self.expected}) > 1, "no hit is left out by its E-value"
-        parameters = gumbel_parameters(self.settings.gap_open, self.settings.gap_extend)
+        parameters = gumbel_parameters(self.settings.gap_open, self.settings.gap_extend, self.settings.matrix)
         corrected = [hit for hits in self.expected for hit in hits if hit[4] < bit_score(hit[2], parameters)]
         assert corrected, "no score is corrected by that of the reversed profile"
 
@@ -50,7 +55,7 @@ class Tiny:
         )
         found = plain(scored)
         assert found == self.expected, f"{name}: {found}\n{self.expected}"
-        assert pairs[-1] == len(self.queries) * len(there), pairs
+        assert pairs[-1] == len(self.queries) * len(there) * self.settings.num_iterations, pairs
         # what is there serves another search, of which only the beginning is wanted
         again = search_many(self.queries, there, self.settings, engine)
         assert plain([next(again)]) == self.expected[:1]
