@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from msa.alphabet import encode
+from msa.chance import ShuffledTargets
 from msa.cpu.targets import Targets
 from msa.database import TargetDatabase
 from msa.engine import Engine, QueryProfile
@@ -15,7 +17,7 @@ from msa.fasta import FastaRecord
 from msa.hits import DatabaseHit, Hit
 from msa.profile import query_profile
 from msa.search_settings import SearchSettings
-from msa.statistics import bit_scores, corrected_scores, evalues, gumbel_parameters
+from msa.statistics import GumbelParameters, bit_scores, corrected_scores, evalues, gumbel_parameters
 
 MOST_IDENTICAL = 0.95
 """Members of which this fraction of the residues repeats another member say nothing new."""
@@ -24,6 +26,19 @@ MOST_IDENTICAL = 0.95
 EXCESS_OF_MEMBERS = 2
 """How often what a target scores against the reversed profile counts against it as a member of the family: a
 repeat or a coiled coil that has entered a profile is followed by all others."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """What is searched with from the second iteration on.
+
+    Args:
+        profile: of the query and its members.
+        excess: how many times more often than the parameters say it finds something by chance.
+    """
+
+    profile: QueryProfile
+    excess: float
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,7 @@ class Searched:
         lengths: Sequence[int],
         evalue: float,
         scored: Callable[[int], None],
-        families: bool = False,
+        excess: Sequence[float] | None = None,
     ) -> Iterator[Found]:
         """The hits of each query with at most this E-value.
 
@@ -70,16 +85,15 @@ class Searched:
             lengths: of each, residues.
             evalue: of a hit, at most.
             scored: see `iterated`.
-            families: the queries are profiles of families.
+            excess: where the queries are profiles of families, see Family.
         """
-        database, settings = self.database, self.settings
-        if families:
-            settings = replace(settings, gap_open=settings.profile_gap_open)
-        parameters = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+        database = self.database
+        settings, parameters = self._of_sequences if excess is None else self._of_families
+        fitted = [replace(parameters, k=parameters.k * times) for times in excess or [1.0] * len(lengths)]
 
         def expected(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
             of_targets = database.lengths[chosen]
-            return evalues(scores, lengths[query], of_targets, database.total_residues, parameters)
+            return evalues(scores, lengths[query], of_targets, database.total_residues, fitted[query])
 
         def corrected(
             query: int, chosen: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray, times: int = 1
@@ -102,7 +116,7 @@ class Searched:
                 backwards = candidates.reversed_scores
                 scores = corrected(index, chosen, raw, backwards)
                 strict = corrected(index, chosen, raw, backwards, EXCESS_OF_MEMBERS)
-            values, bits = expected(index, chosen, scores), bit_scores(scores, parameters)
+            values, bits = expected(index, chosen, scores), bit_scores(scores, fitted[index])
             joins = expected(index, chosen, strict) <= settings.e_profile
             order = np.lexsort((chosen, -scores, values))
             columns = chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments
@@ -112,6 +126,22 @@ class Searched:
             ]
             yield Found(hits, [hits[k] for k in np.flatnonzero(joins[order]).tolist()])
 
+    @cached_property
+    def _of_sequences(self) -> tuple[SearchSettings, GumbelParameters]:
+        """Settings and parameters where a single sequence searches."""
+        settings = self.settings
+        return settings, gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+
+    @cached_property
+    def _of_families(self) -> tuple[SearchSettings, GumbelParameters]:
+        """Settings and parameters where the profile of a family searches."""
+        settings = replace(self.settings, gap_open=self.settings.profile_gap_open)
+        return settings, gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+
+    @cached_property
+    def _shuffled(self) -> ShuffledTargets:
+        return ShuffledTargets(self.targets)
+
     def next_profile(self, query: QueryProfile, members: Sequence[Hit]) -> QueryProfile:
         """The profile of the query with these hits; where they add nothing, that of the query alone."""
         settings = self.settings
@@ -120,6 +150,10 @@ class Searched:
         if len(rows) == 1:
             return first_profile(query.codes, settings)
         return QueryProfile(query.codes, family_profile(rows, settings.comp_bias_corr, settings.matrix))
+
+    def family(self, profile: QueryProfile) -> Family:
+        """A family from its profile."""
+        return Family(profile, self._shuffled.excess(profile.profile, *self._of_families))
 
 
 def first_profile(codes: np.ndarray, settings: SearchSettings) -> QueryProfile:
@@ -145,20 +179,24 @@ def iterated(
         In the order of the queries, as they are found in the last iteration.
     """
     settings, limit = searched.settings, searched.settings.evalue
-    families: dict[int, QueryProfile] = {}
+    families: dict[int, Family] = {}
     final: dict[int, list[Hit]] = {}
     going = list(range(len(queries)))
     done = 0
 
     def profile(k: int) -> QueryProfile:
         # that of a query alone is made anew, as there may be very many queries
-        return families[k] if k in families else first_profile(encode(queries[k].sequence), settings)
+        if k in families:
+            return families[k].profile
+        return first_profile(encode(queries[k].sequence), settings)
 
     def search(chosen: Sequence[int], evalue: float) -> Iterator[Found]:
         lengths = [len(queries[k].sequence) for k in chosen]
-        before, grown = done, any(k in families for k in chosen)  # if one has a family, all have
+        # if one has a family, all have
+        excess = [families[k].excess for k in chosen if k in families] or None
+        before = done
         return searched.hits(
-            map(profile, chosen), lengths, evalue, lambda pairs: scored(before + pairs), grown
+            map(profile, chosen), lengths, evalue, lambda pairs: scored(before + pairs), excess
         )
 
     for _ in range(settings.num_iterations - 1):
@@ -167,7 +205,7 @@ def iterated(
             known = profile(k)
             better = searched.next_profile(known, found.members)
             if not np.array_equal(better.profile, known.profile):
-                families[k] = better
+                families[k] = searched.family(better)
                 changing.append(k)
             elif limit <= settings.e_profile:
                 final[k] = [hit for hit in found.hits if hit.evalue <= limit]
