@@ -1,6 +1,6 @@
 """What `foldcli search` finds beside blastp, MMseqs2, DIAMOND, phmmer and jackhmmer: ROC1, calibration, time.
 
-    python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…] [--device cpu] [--members]
+    python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…] [--members]
 
 FOLDER has db.fasta(.gz), queries.fasta and labels.tsv (id, SCOPe class such as a.1.1.2, of labelled domains).
 Ids that begin with rev_ are reversed domains: decoys. ROC1 is, per query, the fraction of its family's (or
