@@ -135,11 +135,11 @@ def corrected_scores(
         times: how often that is taken off.
 
     Returns:
-        int [n], half-bits, at most `scores`.
+        int [n], half-bits, 0 to `scores`.
     """
     pairs = np.maximum(parameters.k * query_length * target_lengths / _CHANCE_OF_EXCESS, _LEAST_PAIRS)
     usual = np.ceil(_each(math.log, pairs) / parameters.lambda_).astype(np.int64)
-    return scores - times * np.maximum(reversed_scores - usual, 0)
+    return np.maximum(scores - times * np.maximum(reversed_scores - usual, 0), 0)
 
 
 def evalue(

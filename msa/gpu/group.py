@@ -100,12 +100,13 @@ class Group:
             wanted[span.start + wanted_of(request.wanted, request.first + k, chosen[k], scores[span])] = True
         reversed_scores = np.zeros(len(places), np.int32)
         if request.wanted is not None and request.reverse:
-            near = [share[wanted[share]] for share in shares]
-            asked = [
-                batch.scores(owners[which], places[which], request.gaps, reverse=True)
-                for batch, which in zip(batches, near, strict=True)
+            near = [(batch, share[wanted[share]]) for batch, share in zip(batches, shares, strict=True)]
+            backwards = [
+                (which, batch.scores(owners[which], places[which], request.gaps, reverse=True))
+                for batch, which in near
+                if len(which)
             ]
-            for which, scored in zip(near, asked, strict=True):
+            for which, scored in backwards:
                 reversed_scores[which] = scored.result()
             for k, span in enumerate(spans):
                 which = span.start + np.flatnonzero(wanted[span])

@@ -148,14 +148,15 @@ def test_each_of_many_as_alone() -> None:
     assert together.tolist() == alone and evalues(scores[:0], 76, lengths[:0], 10**8, DEFAULT).shape == (0,)
 
 
-@given(st.integers(1, 500), st.integers(0, 500), st.integers(2, 3000), st.integers(1, 5000))
+@given(st.integers(1, 500), st.integers(0, 9000), st.integers(2, 3000), st.integers(1, 5000))
 def test_the_reversed_profile_takes_off_what_chance_seldom_reaches(
     score: int, reverse: int, query: int, target: int
 ) -> None:
     one = np.array([score]), np.array([reverse]), query, np.array([target]), DEFAULT
     (corrected,) = corrected_scores(*one).tolist()
-    assert corrected <= score
     # by one half-bit for each above the first that fewer than one in five pairs are expected to reach
     pairs = max(math.log(DEFAULT.k * query * target / 0.2), 9)
     first = next(y for y in range(600) if DEFAULT.lambda_ * y >= pairs)
-    assert corrected == score - max(0, reverse - first)
+    assert corrected == max(score - max(0, reverse - first), 0)
+    assert corrected_scores(*one, times=2).tolist() == [max(score - 2 * max(0, reverse - first), 0)]
+    assert math.isfinite(evalue(corrected, query, target, 10**9, DEFAULT))
