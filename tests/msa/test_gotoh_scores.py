@@ -79,8 +79,8 @@ def test_scores_around_the_largest_byte(score: int) -> None:
     assert alignment_scores(profile, targets, np.arange(2)).tolist() == [score, 0]
 
 
-@pytest.mark.parametrize("scores", [(-129, 127), (-128, 128), (-4000, 9), (-1, 3000)])
-def test_profiles_that_do_not_fit_bytes(scores: tuple[int, int]) -> None:
+@pytest.mark.parametrize("scores", [(-9, 9), (-128, 127), (-129, 127), (-128, 128), (-4000, 9), (-1, 3000)])
+def test_any_profile_whether_it_fits_bytes_or_not(scores: tuple[int, int]) -> None:
     rng = np.random.default_rng(2)
     profile = rng.choice(scores, (30, 32)).astype(np.int16)
     check(profile, some_targets(rng, rng.integers(0, 20, 30), 100))
