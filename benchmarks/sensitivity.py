@@ -21,12 +21,15 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+
+import numpy as np
 
 from msa.cpu.engine import CpuEngine
 from msa.cpu.targets import Targets
 from msa.database import TargetDatabase
-from msa.engine import QueryProfile
+from msa.families import Families, Family
 from msa.fasta import read_fasta
 from msa.hits import Hit
 from msa.iterations import Searched, iterated
@@ -228,13 +231,23 @@ def decoys(found: Table, queries: int, share: float) -> list[float]:
     return [sum(value <= limit for value in values) / (limit * share * queries) for limit in LIMITS]
 
 
-class Watched(Searched):
-    """A search that counts members of profiles, and the decoys among them."""
+class Counting(Families):
+    """Counts members of families as they grow, and the decoys among them."""
 
-    def next_profile(self, query: QueryProfile, members: Sequence[Hit]) -> QueryProfile:
-        counts["members"] += len(members)
-        counts["decoys"] += sum(hit.id.startswith("rev_") for hit in members)
-        return super().next_profile(query, members)
+    def grown(self, codes: np.ndarray, family: Family | None, found: Sequence[Hit]) -> Family | None:
+        grown = super().grown(codes, family, found)
+        if grown is not None:
+            counts["members"] += len(grown.members)
+            counts["decoys"] += sum(hit.id.startswith("rev_") for hit in grown.members)
+        return grown
+
+
+class Watched(Searched):
+    """A search whose members are counted."""
+
+    @cached_property
+    def families(self) -> Families:
+        return Counting(self.database, self.targets, self.settings)
 
 
 counts: Counter[str] = Counter()

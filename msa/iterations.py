@@ -7,38 +7,14 @@ from functools import cached_property
 import numpy as np
 
 from msa.alphabet import encode
-from msa.chance import ShuffledTargets
 from msa.cpu.targets import Targets
 from msa.database import TargetDatabase
 from msa.engine import Engine, QueryProfile
-from msa.family import distinct_rows, family_rows
-from msa.family_profile import family_profile
+from msa.families import EXCESS_OF_MEMBERS, Families, Family
 from msa.fasta import FastaRecord
 from msa.hits import DatabaseHit, Hit
-from msa.profile import query_profile
 from msa.search_settings import SearchSettings
-from msa.statistics import GumbelParameters, bit_scores, corrected_scores, evalues, gumbel_parameters
-
-MOST_IDENTICAL = 0.95
-"""Members of which this fraction of the residues repeats another member say nothing new."""
-
-
-EXCESS_OF_MEMBERS = 2
-"""How often what a target scores against the reversed profile counts against it as a member of the family: a
-repeat or a coiled coil that has entered a profile is followed by all others."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """What is searched with from the second iteration on.
-
-    Args:
-        profile: of the query and its members.
-        excess: how many times more often than the parameters say it finds something by chance.
-    """
-
-    profile: QueryProfile
-    excess: float
+from msa.statistics import bit_scores, corrected_scores, evalues, gumbel_parameters
 
 
 @dataclass(frozen=True)
@@ -88,7 +64,10 @@ class Searched:
             excess: where the queries are profiles of families, see Family.
         """
         database = self.database
-        settings, parameters = self._of_sequences if excess is None else self._of_families
+        settings = self.settings
+        parameters = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+        if excess is not None:
+            settings, parameters = self.families.how
         fitted = [replace(parameters, k=parameters.k * times) for times in excess or [1.0] * len(lengths)]
 
         def expected(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -127,38 +106,9 @@ class Searched:
             yield Found(hits, [hits[k] for k in np.flatnonzero(joins[order]).tolist()])
 
     @cached_property
-    def _of_sequences(self) -> tuple[SearchSettings, GumbelParameters]:
-        """Settings and parameters where a single sequence searches."""
-        settings = self.settings
-        return settings, gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
-
-    @cached_property
-    def _of_families(self) -> tuple[SearchSettings, GumbelParameters]:
-        """Settings and parameters where the profile of a family searches."""
-        settings = replace(self.settings, gap_open=self.settings.profile_gap_open)
-        return settings, gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
-
-    @cached_property
-    def _shuffled(self) -> ShuffledTargets:
-        return ShuffledTargets(self.targets)
-
-    def next_profile(self, query: QueryProfile, members: Sequence[Hit]) -> QueryProfile:
-        """The profile of the query with these hits; where they add nothing, that of the query alone."""
-        settings = self.settings
-        aligned = [(self.targets.codes(hit.target), hit.alignment) for hit in members]
-        rows = distinct_rows(family_rows(query.codes, aligned), MOST_IDENTICAL)
-        if len(rows) == 1:
-            return first_profile(query.codes, settings)
-        return QueryProfile(query.codes, family_profile(rows, settings.comp_bias_corr, settings.matrix))
-
-    def family(self, profile: QueryProfile) -> Family:
-        """A family from its profile."""
-        return Family(profile, self._shuffled.excess(profile.profile, *self._of_families))
-
-
-def first_profile(codes: np.ndarray, settings: SearchSettings) -> QueryProfile:
-    """The profile of a single sequence, uint8 [length], letter codes."""
-    return QueryProfile(codes, query_profile(codes, settings.comp_bias_corr, settings.matrix))
+    def families(self) -> Families:
+        """Makes families of what is found."""
+        return Families(self.database, self.targets, self.settings)
 
 
 def iterated(
@@ -188,7 +138,7 @@ def iterated(
         # that of a query alone is made anew, as there may be very many queries
         if k in families:
             return families[k].profile
-        return first_profile(encode(queries[k].sequence), settings)
+        return searched.families.alone(encode(queries[k].sequence))
 
     def search(chosen: Sequence[int], evalue: float) -> Iterator[Found]:
         lengths = [len(queries[k].sequence) for k in chosen]
@@ -202,10 +152,9 @@ def iterated(
     for _ in range(settings.num_iterations - 1):
         changing = []
         for k, found in zip(going, search(going, settings.e_profile), strict=True):
-            known = profile(k)
-            better = searched.next_profile(known, found.members)
-            if not np.array_equal(better.profile, known.profile):
-                families[k] = searched.family(better)
+            grown = searched.families.grown(encode(queries[k].sequence), families.get(k), found.members)
+            if grown is not None:
+                families[k] = grown
                 changing.append(k)
             elif limit <= settings.e_profile:
                 final[k] = [hit for hit in found.hits if hit.evalue <= limit]
