@@ -1,10 +1,9 @@
 """How many hits chance finds at a given E-value: real queries against shuffled real proteins.
 
-    python benchmarks/evalue_calibration.py DATABASE.fasta QUERIES.fasta [--queries 125] [--threads 2]
+    python benchmarks/evalue_calibration.py DATABASE.fasta QUERIES.fasta [--matrix NAME,…] [--queries 125]
 
 Every sequence of the database is shuffled, so each hit is due to chance, and at E-value x there should be x
-of them a query. Printed with and without composition correction, and for the published parameters of 11/1
-beside those of 10/1, which in NCBI's counting has our gap costs (a gap's first residue costs 11).
+of them a query. Printed with and without composition correction, for each matrix with its own gap costs.
 """
 
 import argparse
@@ -17,13 +16,16 @@ from msa.build import build_database
 from msa.database import TargetDatabase
 from msa.fasta import read_fasta
 from msa.search import SearchSettings, search
-from msa.statistics import evalue, gumbel_parameters
+from msa.search_settings import default_gap_costs
+
+LIMITS = (0.1, 1.0, 3.0)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("database")
     parser.add_argument("queries")
+    parser.add_argument("--matrix", default="BLOSUM62", help="one, or several separated by commas")
     parser.add_argument("--queries", dest="count", type=int, default=125)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
@@ -39,25 +41,23 @@ def main() -> None:
                 stream.write(f">{number}\n{letters.tobytes().decode()}\n")
         build_database([shuffled], Path(name) / "db")
         database = TargetDatabase.open(Path(name) / "db")
-        for correction in (True, False):
-            settings = SearchSettings(
-                evalue=1000, max_seqs=1000, comp_bias_corr=correction, threads=options.threads
-            )
-            pairs = [(query, hit) for query in queries for hit in search(query, database, settings)]
-            print(f"composition correction {'on' if correction else 'off'}, {len(queries)} queries")
-            for costs in ((11, 1), (10, 1)):
-                parameters = gumbel_parameters(*costs)
+        wanted = ", ".join(f"{limit * len(queries):g} at E ≤ {limit:g}" for limit in LIMITS)
+        print(f"{len(queries)} queries: there should be {wanted}")
+        for matrix in options.matrix.split(","):
+            gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
+            for correction in (True, False):
+                settings = SearchSettings(
+                    evalue=LIMITS[-1], max_seqs=1000, matrix=matrix, gap_open=gap_open, gap_extend=gap_extend,
+                    profile_gap_open=profile_gap_open, comp_bias_corr=correction, threads=options.threads,
+                )  # fmt: skip
                 values = np.array(
-                    [
-                        evalue(h.score, len(q.sequence), h.target_length, database.total_residues, parameters)
-                        for q, h in pairs
-                    ]
+                    [hit.evalue for query in queries for hit in search(query, database, settings)]
                 )
-                counts = ", ".join(
-                    f"{(values <= x).sum()} at E ≤ {x:g} (should be {x * len(queries):g})"
-                    for x in (0.1, 1, 3)
+                counts = ", ".join(str((values <= limit).sum()) for limit in LIMITS)
+                print(
+                    f"{matrix} {gap_open}/{gap_extend}, correction {'on' if correction else 'off'}: {counts}",
+                    flush=True,
                 )
-                print(f"  parameters of {costs[0]}/{costs[1]}: {counts}")
 
 
 if __name__ == "__main__":

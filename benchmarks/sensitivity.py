@@ -1,12 +1,13 @@
 """What `foldcli search` finds beside blastp, MMseqs2, DIAMOND, phmmer and jackhmmer: ROC1, calibration, time.
 
-    python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…] [--device cpu]
+    python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…] [--members]
 
 FOLDER has db.fasta(.gz), queries.fasta and labels.tsv (id, SCOPe class such as a.1.1.2, of labelled domains).
 Ids that begin with rev_ are reversed domains: decoys. ROC1 is, per query, the fraction of its family's (or
 superfamily's) other members that are ranked before the first false positive, averaged; false are decoys and
-domains of another fold. Decoys per query with an E-value up to 0.1, 1 and 10 are printed as multiples of what
-their share of the database's sequences predicts. Programs that are not installed are left out.
+domains of another fold. Decoys per query with an E-value up to 0.01, 0.03, 0.1 … are printed as multiples of
+what their share of the database's sequences predicts. Programs that are not installed are left out. --members
+counts the decoys that enter profiles of foldcli's iterations, in one more search.
 """
 
 import argparse
@@ -18,15 +19,25 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
+from msa.cpu.engine import CpuEngine
+from msa.cpu.targets import Targets
+from msa.database import TargetDatabase
+from msa.families import Families, Family
 from msa.fasta import read_fasta
+from msa.hits import Hit
+from msa.iterations import Searched, iterated
+from msa.search_settings import SearchSettings
 
 EVALUE, TARGETS = "1000", "4000"
 LEVELS = {"family": 4, "superfamily": 3}
-LIMITS = (0.1, 1.0, 10.0)
+LIMITS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 Table = dict[str, list[tuple[float, str]]]
 """(E-value, target) of each query's targets, the best of each first."""
 
@@ -93,12 +104,19 @@ def table(path: Path, query: int, target: int, evalue: int) -> Table:
     }
 
 
+def foldcli_database(benchmark: Benchmark) -> Path:
+    """The database as foldcli searches it."""
+    database = benchmark.work / "foldcli_db"
+    if not database.exists():
+        command = "createdb", benchmark.fasta, "-o", database, "--threads", benchmark.threads
+        run(sys.executable, "-m", "foldcli", *command)
+    return database
+
+
 def foldcli(iterations: int, *options: str) -> Callable[[Benchmark], tuple[float, Table]]:
     def search(benchmark: Benchmark) -> tuple[float, Table]:
-        database, out = benchmark.work / "foldcli_db", benchmark.work / "foldcli.m8"
+        database, out = foldcli_database(benchmark), benchmark.work / "foldcli.m8"
         program = (sys.executable, "-m", "foldcli")
-        if not database.exists():
-            run(*program, "createdb", benchmark.fasta, "-o", database, "--threads", benchmark.threads)
         seconds = timed(
             lambda: run(
                 *program, "search", benchmark.queries, database, "-o", out, "--overwrite",
@@ -213,6 +231,40 @@ def decoys(found: Table, queries: int, share: float) -> list[float]:
     return [sum(value <= limit for value in values) / (limit * share * queries) for limit in LIMITS]
 
 
+class Counting(Families):
+    """Counts members of families as they grow, and the decoys among them."""
+
+    def grown(self, codes: np.ndarray, family: Family | None, found: Sequence[Hit]) -> Family | None:
+        grown = super().grown(codes, family, found)
+        if grown is not None:
+            counts["members"] += len(grown.members)
+            counts["decoys"] += sum(hit.id.startswith("rev_") for hit in grown.members)
+        return grown
+
+
+class Watched(Searched):
+    """A search whose members are counted."""
+
+    @cached_property
+    def families(self) -> Families:
+        return Counting(self.database, self.targets, self.settings)
+
+
+counts: Counter[str] = Counter()
+
+
+def count_members(benchmark: Benchmark, iterations: int) -> None:
+    """Print how many decoys enter profiles in the iterations but the first."""
+    counts.clear()
+    database = TargetDatabase.open(foldcli_database(benchmark))
+    targets = Targets(database.residues, database.offsets, database.lengths)
+    settings = SearchSettings(max_seqs=int(TARGETS), num_iterations=iterations, threads=benchmark.threads)
+    searched = Watched(database, targets, settings, CpuEngine())
+    for _ in iterated(searched, list(read_fasta(benchmark.queries)), lambda pairs: None):
+        pass
+    print(f"decoys among the members of profiles: {counts['decoys']} of {counts['members']}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -221,14 +273,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tools", default=",".join(TOOLS), help="of " + ", ".join(TOOLS))
     parser.add_argument("--device", default="cpu", help="of foldcli")
+    parser.add_argument("--members", action="store_true", help="count decoys in profiles of 3 iterations")
     options = parser.parse_args()
     chosen = options.tools.split(",")
     if unknown := set(chosen) - set(TOOLS):
         parser.error(f"no tool is called {', '.join(sorted(unknown))}")
     labels = dict(line.split()[:2] for line in (options.folder / "labels.tsv").read_text().splitlines())
-    print(
-        f"{'':14}{'family':>8}{'superfamily':>13}{'seconds':>9}   decoys found ÷ expected at E ≤ 0.1, 1, 10"
-    )
+    limits = ", ".join(f"{limit:g}" for limit in LIMITS)
+    print(f"{'':14}{'family':>8}{'superfamily':>13}{'seconds':>9}   decoys found ÷ expected at E ≤ {limits}")
     with tempfile.TemporaryDirectory() as name:
         benchmark = Benchmark(options.folder, Path(name), options.threads, options.device)
         queries = [record.id for record in read_fasta(benchmark.queries)]
@@ -245,6 +297,8 @@ def main() -> None:
             print(
                 f"{tool:14}{of_levels[0]:8.4f}{of_levels[1]:13.4f}{seconds:9.1f}   {calibration}", flush=True
             )
+        if options.members:
+            count_members(benchmark, 3)
 
 
 if __name__ == "__main__":

@@ -157,17 +157,21 @@ search_options = together(
         help="Smallest score (half-bits) that passes the gapless filter.",
     ),
     click.option(
+        "--matrix",
+        default="BLOSUM62",
+        show_default=True,
+        help="Substitution matrix: BLOSUM45, 50, 62, 80 or 90, VTML80, PAM30 or PAM70.",
+    ),
+    click.option(
         "--gap-open",
         type=click.IntRange(1),
-        default=11,
-        show_default=True,
+        show_default="the matrix's own, 11; 10 for profiles of families",
         help="Cost of a gap's first residue.",
     ),
     click.option(
         "--gap-extend",
         type=click.IntRange(1),
-        default=1,
-        show_default=True,
+        show_default="the matrix's own, 1",
         help="Cost of each further residue of a gap.",
     ),
     click.option(
@@ -339,18 +343,22 @@ def search_settings(options: dict[str, Any], threads: int) -> "SearchSettings":
     """The settings of a search from the values of `search_options`.
 
     Raises:
-        click.UsageError: there are no E-value statistics for the gap costs.
+        click.UsageError: there is no such matrix, or no E-value statistics for it with the gap costs.
     """
     from msa.errors import InputError
-    from msa.search import SearchSettings
+    from msa.search_settings import SearchSettings, default_gap_costs
 
+    matrix = options["matrix"].upper()
+    gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
     try:
         return SearchSettings(
             evalue=options["evalue"],
             max_seqs=options["max_seqs"],
             min_ungapped_score=options["min_ungapped_score"],
-            gap_open=options["gap_open"],
-            gap_extend=options["gap_extend"],
+            matrix=matrix,
+            gap_open=options["gap_open"] or gap_open,
+            gap_extend=options["gap_extend"] or gap_extend,
+            profile_gap_open=options["gap_open"] or profile_gap_open,
             comp_bias_corr=bool(options["comp_bias_corr"]),
             min_seq_id=options["min_seq_id"],
             coverage=options["coverage"],

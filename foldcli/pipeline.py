@@ -77,9 +77,10 @@ def search_identity(
     """
     from msa.profile_query import ProfileQuery
 
-    own = {}
+    own: dict[str, Any] = {}
     if isinstance(query, ProfileQuery):
         own["profile"] = hashlib.sha256(query.profile.tobytes()).hexdigest()
+        own["of_family"] = query.of_family
     return own | {
         "query": query.sequence,
         "header": query.header,

@@ -80,12 +80,13 @@ class QuerySources:
 
     Args:
         inputs: see `query_files`.
-        comp_bias_corr: see `msa.queries.read_queries`.
+        comp_bias_corr, matrix: see `msa.queries.read_queries`.
         profiles: files of saved profiles, or folders of them.
     """
 
     inputs: Sequence[str]
     comp_bias_corr: bool
+    matrix: str
     profiles: Sequence[str] = ()
 
     def files(self) -> "Iterator[tuple[str, Callable[[], Sequence[FastaRecord]]]]":
@@ -98,9 +99,9 @@ class QuerySources:
         from msa.saved_profiles import read_profiles
 
         for path in query_files(self.inputs):
-            yield path, partial(read_queries, path, self.comp_bias_corr)
+            yield path, partial(read_queries, path, self.comp_bias_corr, self.matrix)
         for path in files_in(self.profiles, PROFILE_SUFFIXES):
-            yield path, partial(read_profiles, path)
+            yield path, partial(read_profiles, path, self.matrix)
 
 
 def read_targets(sources: QuerySources, failures: Failures) -> "list[tuple[str, FastaRecord]]":

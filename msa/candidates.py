@@ -1,14 +1,35 @@
 """What passes the gapless filter: the best targets of a query, whole or merged from parts of a database."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from msa.local_alignment import LocalAlignment
 
-Wanted = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
-"""(index of a query, int64 [n] targets, int32 [n] scores) → bool [n]: whose alignments are asked for."""
+
+class Wanted(Protocol):
+    """Says from their scores whose alignments are asked for; it may be called from several threads."""
+
+    def __call__(
+        self,
+        query: int,
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
+        /,
+    ) -> np.ndarray:
+        """bool [n].
+
+        Args:
+            query: index of a query.
+            targets: int64 [n].
+            scores: int32 [n], half-bits.
+            reversed_scores: int32 [n], what the same targets score against the reversed profile; without
+                them, whether they are worth finding out.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -20,19 +41,21 @@ class Candidates:
             database with clusters members of those wanted follow.
         scores: int32 [n], scores of the alignments, half-bits; 0 where there is none.
         wanted: int64 [m], which of them are aligned: those that score above 0 and were asked for.
+        reversed_scores: int32 [m], what those score against the reversed profile; 0 where that was not asked.
         alignments: [m], their alignments.
     """
 
     targets: np.ndarray
     scores: np.ndarray
     wanted: np.ndarray
+    reversed_scores: np.ndarray
     alignments: Sequence[LocalAlignment]
 
 
 def wanted_of(wanted: Wanted | None, query: int, targets: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """bool [n], which candidates of a query to align; without `wanted`, all that score above 0."""
+    """int64 [m], which candidates of a query may be worth an alignment; without `wanted`, all above 0."""
     aligned = scores > 0
-    return aligned if wanted is None else aligned & wanted(query, targets, scores)
+    return np.flatnonzero(aligned if wanted is None else aligned & wanted(query, targets, scores))
 
 
 def best_targets(scores: np.ndarray, most: int, smallest: int) -> np.ndarray:

@@ -47,10 +47,11 @@ class Engine(Protocol):
         Args:
             queries: taken as the engine has room for them.
             targets: the database.
-            settings: of which the filter's limits and the gap costs are used, and the threads by the CPU.
+            settings: of which the filter's limits and the gap costs are used, and the threads by the CPU;
+                with the composition correction, `wanted` is asked again about those that it wants, with
+                what they score against the reversed profile.
             scored: called with how many pairs of query and target have been through the filter so far.
-            wanted: says from the scores which alignments are asked for; all if there is none. It may be
-                called from several threads.
+            wanted: says from the scores which alignments are asked for; all if there is none.
 
         Returns:
             The candidates of each query, in order.

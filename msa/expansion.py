@@ -88,5 +88,6 @@ def _together(first: Candidates, others: Candidates) -> Candidates:
         np.concatenate([first.targets, others.targets]),
         np.concatenate([first.scores, others.scores]),
         np.concatenate([first.wanted, others.wanted + len(first.targets)]),
+        np.concatenate([first.reversed_scores, others.reversed_scores]),
         [*first.alignments, *others.alignments],
     )

@@ -1,59 +1,60 @@
 """A profile of a query's family: what its members have at each position decides what a residue scores there.
 
 Weights: position-based (Henikoff & Henikoff, J. Mol. Biol. 243:574, 1994), so that many alike rows count no
-more than few. Pseudocounts: the residues that BLOSUM62 expects beside those seen, the more of them the fewer
-kinds are seen around the position, as in HH-suite (Steinegger et al., BMC Bioinformatics 20:473, 2019).
-Scale: log odds in the unit in which the scores of chance pairs of residues decay as BLOSUM62's do, as in
+more than few. Pseudocounts: the residues that the matrix expects beside those seen, the more of them the
+fewer kinds are seen around the position, as in HH-suite (Steinegger et al., BMC Bioinformatics 20:473, 2019).
+Scale: log odds in the unit in which the scores of chance pairs of residues decay as the matrix's do, as in
 PSI-BLAST (Altschul et al., Nucleic Acids Res. 25:3389, 1997), so that the same E-values hold.
 """
 
 import numpy as np
 
 from msa.alphabet import LETTERS, STANDARD
-from msa.matrices import COLUMNS, background, blosum62
+from msa.matrices import COLUMNS, DEFAULT, background, decay, substitution_matrix
 from msa.profile import WINDOW
 
-PSEUDOCOUNTS, DECAY = 2.0, 4.0
+PSEUDOCOUNTS, DECAY = 1.4, 6.0
 """The pseudocounts' share of a position with n effective residues is PSEUDOCOUNTS / (1 + (n − 1) / DECAY), at
 most 1; see docs/sensitivity.md for what was tried."""
 
-_LAMBDA = 0.3176
-"""Decay of the scores of chance pairs of residues under BLOSUM62, nats per half-bit."""
 _NEIGHBOURS = 10
 """Positions on either side over which the number of effective residues is averaged."""
 _MEMBERS = {"B": "ND", "Z": "QE", "J": "IL", "U": "C", "O": "K"}
 _KINDS = len(STANDARD)
 
 
-def family_profile(rows: np.ndarray, comp_bias_corr: bool = True) -> np.ndarray:
+def family_profile(rows: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT) -> np.ndarray:
     """The profile of a family.
 
     Args:
         rows: uint8 [n ≥ 1, length], letter codes or GAP; the query first.
         comp_bias_corr: shift each position's scores by what its residues score against the positions around
             it, as `msa.profile.composition_bias` does for a single sequence.
+        matrix: its name; scores are in its unit, and pseudocounts what it expects.
 
     Returns:
-        int16 [length, 32], half-bits, C-contiguous.
+        int16 [length, 32], C-contiguous.
     """
     seen = _weighted_frequencies(rows)
     share = _pseudocount_share(seen)[:, None]
-    expected = seen @ _conditional().T
-    return profile_of_frequencies((1 - share) * seen + share * expected, comp_bias_corr)
+    expected = seen @ _conditional(matrix).T
+    return profile_of_frequencies((1 - share) * seen + share * expected, comp_bias_corr, matrix)
 
 
-def profile_of_frequencies(frequencies: np.ndarray, comp_bias_corr: bool = True) -> np.ndarray:
+def profile_of_frequencies(
+    frequencies: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT
+) -> np.ndarray:
     """The profile of what stands at each position.
 
     Args:
         frequencies: float64 [length, 20], > 0, of the standard residues; rows need not sum to 1.
-        comp_bias_corr: see `family_profile`.
+        comp_bias_corr, matrix: see `family_profile`.
 
     Returns:
-        int16 [length, 32], half-bits, C-contiguous.
+        int16 [length, 32], C-contiguous.
     """
     frequencies = frequencies / frequencies.sum(axis=1, keepdims=True)
-    scores = np.log(frequencies / _background()) / _LAMBDA
+    scores = np.log(frequencies / _background()) / decay(matrix)
     if comp_bias_corr:
         scores += _composition_bias(scores, frequencies)[:, None]
     return _with_all_letters(scores)
@@ -63,9 +64,10 @@ def _background() -> np.ndarray:
     return background()[:_KINDS]
 
 
-def _conditional() -> np.ndarray:
+def _conditional(matrix: str) -> np.ndarray:
     """How often residue a stands where residue b might: float64 [20, 20], columns sum to 1."""
-    joint = np.outer(_background(), _background()) * np.exp(_LAMBDA * blosum62()[:_KINDS, :_KINDS])
+    scores = substitution_matrix(matrix)[:_KINDS, :_KINDS]
+    joint = np.outer(_background(), _background()) * np.exp(decay(matrix) * scores)
     return np.asarray(joint / joint.sum(axis=0))
 
 
@@ -97,7 +99,7 @@ def _pseudocount_share(seen: np.ndarray) -> np.ndarray:
 
 
 def _composition_bias(scores: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
-    """float64 [length], half-bits: the mean score against the background less that against the neighbours."""
+    """float64 [length]: the mean score against the background less that against the neighbours."""
     length = len(scores)
     positions = np.arange(length)
     first, end = np.maximum(0, positions - WINDOW), np.minimum(length, positions + WINDOW)
@@ -108,7 +110,7 @@ def _composition_bias(scores: np.ndarray, frequencies: np.ndarray) -> np.ndarray
 
 
 def _with_all_letters(scores: np.ndarray) -> np.ndarray:
-    """The 20 columns rounded, and those of the other letters, from half-bits."""
+    """The 20 columns rounded, and those of the other letters."""
     # a machine's exp and log may differ in the last bit, which must not decide a rounding
     rounded = np.floor(np.round(scores, 6) + 0.5)
     profile = np.empty((len(scores), COLUMNS), np.int16)

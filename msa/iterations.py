@@ -1,28 +1,36 @@
 """Iterated searching: what a search finds makes the profile of the next, as in PSI-BLAST."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from msa.alphabet import encode
 from msa.cpu.targets import Targets
 from msa.database import TargetDatabase
 from msa.engine import Engine, QueryProfile
-from msa.family import distinct_rows, family_rows
-from msa.family_profile import family_profile
+from msa.families import EXCESS_OF_MEMBERS, Families
 from msa.fasta import FastaRecord
 from msa.hits import DatabaseHit, Hit
-from msa.profile import query_profile
 from msa.profile_query import ProfileQuery
 from msa.search_settings import SearchSettings
-from msa.statistics import bit_scores, evalues, gumbel_parameters
+from msa.statistics import bit_scores, corrected_scores, evalues, gumbel_parameters
 
-MOST_IDENTICAL = 0.95
-"""Members of which this fraction of the residues repeats another member say nothing new."""
+Used = Callable[[FastaRecord, QueryProfile, bool], None]
+"""Told what a query was searched with, and whether that was the profile of a family."""
 
-Used = Callable[[FastaRecord, QueryProfile], None]
-"""Told what a query was searched with."""
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found for one query.
+
+    Args:
+        hits: by E-value, then score, then database order.
+        members: those of them that may become part of the profile.
+    """
+
+    hits: list[Hit]
+    members: list[Hit]
 
 
 @dataclass(frozen=True)
@@ -47,54 +55,63 @@ class Searched:
         lengths: Sequence[int],
         evalue: float,
         scored: Callable[[int], None],
-    ) -> Iterator[list[Hit]]:
-        """The hits of each query with at most this E-value: by E-value, then score, then database order.
+        excess: Sequence[float] | None = None,
+    ) -> Iterator[Found]:
+        """The hits of each query with at most this E-value.
 
         Args:
             queries: taken as the engine has room for them.
             lengths: of each, residues.
             evalue: of a hit, at most.
             scored: see `iterated`.
+            excess: where the queries are profiles of families, see Family.
         """
-        database, settings = self.database, self.settings
-        parameters = gumbel_parameters(settings.gap_open, settings.gap_extend)
+        database = self.database
+        settings = self.settings
+        parameters = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+        if excess is not None:
+            settings, parameters = self.families.how
+        fitted = [replace(parameters, k=parameters.k * times) for times in excess or [1.0] * len(lengths)]
 
         def expected(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
             of_targets = database.lengths[chosen]
-            return evalues(scores, lengths[query], of_targets, database.total_residues, parameters)
+            return evalues(scores, lengths[query], of_targets, database.total_residues, fitted[query])
 
-        def wanted(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        def corrected(
+            query: int, chosen: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray, times: int = 1
+        ) -> np.ndarray:
+            of_targets = database.lengths[chosen]
+            return corrected_scores(scores, reversed_scores, lengths[query], of_targets, parameters, times)
+
+        def wanted(
+            query: int, chosen: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+        ) -> np.ndarray:
+            if reversed_scores is not None:
+                scores = corrected(query, chosen, scores, reversed_scores)
             return expected(query, chosen, scores) <= evalue
 
         found = self.engine.run(queries, self.targets, settings, scored, wanted)
         for index, candidates in enumerate(found):
-            chosen, scores = candidates.targets[candidates.wanted], candidates.scores[candidates.wanted]
-            values, bits = expected(index, chosen, scores), bit_scores(scores, parameters)
-            order = np.lexsort((chosen, -scores, values)).tolist()
+            chosen, raw = candidates.targets[candidates.wanted], candidates.scores[candidates.wanted]
+            scores = strict = raw
+            if settings.comp_bias_corr:
+                backwards = candidates.reversed_scores
+                scores = corrected(index, chosen, raw, backwards)
+                strict = corrected(index, chosen, raw, backwards, EXCESS_OF_MEMBERS)
+            values, bits = expected(index, chosen, scores), bit_scores(scores, fitted[index])
+            joins = expected(index, chosen, strict) <= settings.e_profile
+            order = np.lexsort((chosen, -raw, values))
             columns = chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments
             length = lengths[index]
-            yield [DatabaseHit(database, length, *(column[k] for column in columns)) for k in order]
+            hits: list[Hit] = [
+                DatabaseHit(database, length, *(column[k] for column in columns)) for k in order.tolist()
+            ]
+            yield Found(hits, [hits[k] for k in np.flatnonzero(joins[order]).tolist()])
 
-    def next_profile(self, query: QueryProfile, hits: Sequence[Hit]) -> QueryProfile | None:
-        """The profile of the query with those hits that are good enough; None without any."""
-        settings = self.settings
-        members = [
-            (self.targets.codes(hit.target), hit.alignment)
-            for hit in hits
-            if hit.evalue <= settings.e_profile
-        ]
-        rows = distinct_rows(family_rows(query.codes, members), MOST_IDENTICAL)
-        if len(rows) == 1:
-            return None
-        return QueryProfile(query.codes, family_profile(rows, settings.comp_bias_corr))
-
-
-def first_profile(query: FastaRecord, settings: SearchSettings) -> QueryProfile:
-    """What a query is searched with first: the profile that it has, or that of its sequence."""
-    codes = encode(query.sequence)
-    if isinstance(query, ProfileQuery):
-        return QueryProfile(codes, query.profile)
-    return QueryProfile(codes, query_profile(codes, settings.comp_bias_corr))
+    @cached_property
+    def families(self) -> Families:
+        """Makes families of what is found."""
+        return Families(self.database, self.targets, self.settings)
 
 
 def iterated(
@@ -105,7 +122,9 @@ def iterated(
 ) -> Iterator[list[Hit]]:
     """The hits of each query after as many iterations as asked for.
 
-    A query whose profile no iteration changes any more has its hits, and is not searched with again.
+    A query whose profile no iteration changes any more is left out of those that follow. Before the last,
+    only what may become part of a profile is aligned; where hits may be worse than that, every query takes
+    part in the last.
 
     Args:
         searched: what is searched.
@@ -115,34 +134,59 @@ def iterated(
 
     Returns:
         In the order of the queries, as they are found in the last iteration.
+
+    Raises:
+        InputError: a query has the profile of a family, and there are no statistics for its gap costs.
     """
     settings, limit = searched.settings, searched.settings.evalue
-    families: dict[int, QueryProfile] = {}
+    families = {
+        k: searched.families.brought(query)
+        for k, query in enumerate(queries)
+        if isinstance(query, ProfileQuery) and query.of_family
+    }
     final: dict[int, list[Hit]] = {}
     going = list(range(len(queries)))
     done = 0
 
     def profile(k: int) -> QueryProfile:
         # that of a query alone is made anew, as there may be very many queries
-        return families[k] if k in families else first_profile(queries[k], settings)
+        return families[k].profile if k in families else searched.families.alone(queries[k])
 
-    def search(evalue: float) -> Iterator[list[Hit]]:
-        lengths = [len(queries[k].sequence) for k in going]
-        return searched.hits(map(profile, going), lengths, evalue, lambda pairs: scored(done + pairs))
+    def search_alike(chosen: Sequence[int], evalue: float) -> Iterator[Found]:
+        nonlocal done
+        lengths = [len(queries[k].sequence) for k in chosen]
+        # if one has a family, all have
+        excess = [families[k].excess for k in chosen if k in families] or None
+        before = done
+        yield from searched.hits(
+            map(profile, chosen), lengths, evalue, lambda pairs: scored(before + pairs), excess
+        )
+        done += len(chosen) * len(searched.targets)
+
+    def search(chosen: Sequence[int], evalue: float) -> Iterator[Found]:
+        # gap costs of a family are others
+        alone, with_family = ([k for k in chosen if (k in families) == has] for has in (False, True))
+        if not alone or not with_family:
+            yield from search_alike(chosen, evalue)
+            return
+        found = dict(zip(alone, search_alike(alone, evalue), strict=True))
+        found.update(zip(with_family, search_alike(with_family, evalue), strict=True))
+        for k in chosen:
+            yield found.pop(k)
 
     for _ in range(settings.num_iterations - 1):
-        for k, hits in zip(going, search(max(limit, settings.e_profile)), strict=True):
-            known = profile(k)
-            better = searched.next_profile(known, hits) or first_profile(queries[k], settings)
-            if np.array_equal(better.profile, known.profile):
-                final[k] = [hit for hit in hits if hit.evalue <= limit]
-            else:
-                families[k] = better
-        done += len(going) * len(searched.targets)
-        going = [k for k in going if k not in final]
-    last = search(limit)
+        changing = []
+        for k, found in zip(going, search(going, settings.e_profile), strict=True):
+            grown = searched.families.grown(queries[k], families.get(k), found.members)
+            if grown is not None:
+                families[k] = grown
+                changing.append(k)
+            elif limit <= settings.e_profile:
+                final[k] = [hit for hit in found.hits if hit.evalue <= limit]
+        going = changing
+    last = search([k for k in range(len(queries)) if k not in final], limit)
     for k, query in enumerate(queries):
-        hits = final[k] if k in final else next(last)
+        hits = final[k] if k in final else next(last).hits
         if used is not None:
-            used(query, profile(k))
+            used(query, profile(k), k in families)
         yield hits

@@ -1,10 +1,11 @@
 """Substitution scores over the residue alphabet, and the residue frequencies that go with them.
 
-Scores are the published integers in half-bits. BLOSUM62 as NCBI distributes it knows the twenty standard
-residues, B, Z and X; the other letters of our alphabet follow these rules:
+Scores are the published integers; their unit is the matrix's own, half-bits of all but BLOSUM45 and BLOSUM50,
+which are in third-bits. What is not published of a letter follows these rules:
 
 - U (selenocysteine) scores as C, O (pyrrolysine) as K: the residues they replace.
-- J (I or L) scores as the mean of I and L, halves rounded up; J against J as the mean of I–J and L–J.
+- J (I or L) scores as the mean of I and L, halves rounded up; J against J as the mean of I–J and L–J. Where B
+  (N or D) and Z (Q or E) are not published, neither is X: they score in the same way, and X scores −1.
 """
 
 import functools
@@ -13,12 +14,15 @@ import math
 import numpy as np
 
 from msa.alphabet import LETTERS, STANDARD
+from msa.gumbel_tables import TABLES
 
 COLUMNS = 32
 """Width of a score row: one column per value of the five letter bits."""
 
+DEFAULT = "BLOSUM62"
+
 _SAME_AS = {"U": "C", "O": "K"}
-_EITHER_OF = {"J": ("I", "L")}
+_EITHER_OF = {"J": ("I", "L"), "B": ("N", "D"), "Z": ("Q", "E")}
 
 # Marginals of the joint frequencies behind BLOSUM62 (Henikoff & Henikoff 1992), in the order of STANDARD
 _BLOSUM62_FREQUENCIES = (
@@ -28,30 +32,45 @@ _BLOSUM62_FREQUENCIES = (
 
 
 @functools.cache
-def blosum62() -> np.ndarray:
-    """BLOSUM62 over our alphabet.
+def substitution_matrix(name: str = DEFAULT) -> np.ndarray:
+    """A matrix over our alphabet.
+
+    Args:
+        name: of `TABLES`.
 
     Returns:
-        int16 [26, 32], half-bits, read-only: row and column are letter codes; the six columns that stand for
-        no letter score as X.
-    """
-    # imported here: Bio.Align takes a quarter of a second to load
-    from Bio.Align import substitution_matrices
+        int16 [26, 32], in the matrix's unit, read-only: row and column are letter codes; the six columns that
+        stand for no letter score as X.
 
-    published = substitution_matrices.load("BLOSUM62")
+    Raises:
+        ValueError: there is no such matrix.
+    """
+    published = _published(name)
 
     def score(a: str, b: str) -> int:
         a, b = _SAME_AS.get(a, a), _SAME_AS.get(b, b)
+        if a in published and b in published[a]:
+            return published[a][b]
         for first, second in ((a, b), (b, a)):
-            if first in _EITHER_OF:
+            if first in _EITHER_OF and first not in published:
                 one, other = _EITHER_OF[first]
                 return math.floor((score(one, second) + score(other, second) + 1) / 2)
-        return int(published[a][b])
+        return -1
 
     columns = LETTERS + "X" * (COLUMNS - len(LETTERS))
     scores = np.array([[score(a, b) for b in columns] for a in LETTERS], np.int16)
     scores.flags.writeable = False
     return scores
+
+
+def blosum62() -> np.ndarray:
+    """BLOSUM62, as `substitution_matrix`."""
+    return substitution_matrix()
+
+
+def decay(name: str = DEFAULT) -> float:
+    """λ of a matrix: how the scores of chance pairs of residues decay, nats per unit of score."""
+    return TABLES[name].decay
 
 
 @functools.cache
@@ -60,3 +79,19 @@ def background() -> np.ndarray:
     frequencies = np.zeros(len(LETTERS))
     frequencies[: len(STANDARD)] = _BLOSUM62_FREQUENCIES
     return frequencies / frequencies.sum()
+
+
+def _published(name: str) -> dict[str, dict[str, int]]:
+    """Scores by both letters, as they are published."""
+    from msa import matrix_scores
+
+    if name not in TABLES:
+        raise ValueError(f"there is no matrix {name!r}; there are {', '.join(TABLES)}")
+    if hasattr(matrix_scores, name):
+        return matrix_scores.parsed(getattr(matrix_scores, name))
+    # imported here: Bio.Align takes a quarter of a second to load
+    from Bio.Align import substitution_matrices
+
+    published = substitution_matrices.load(name)
+    letters = published.alphabet.rstrip("*")
+    return {a: {b: int(published[a][b]) for b in letters} for a in letters}

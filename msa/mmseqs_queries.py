@@ -15,7 +15,7 @@ from msa.alphabet import STANDARD
 from msa.errors import InputError
 from msa.family_profile import profile_of_frequencies
 from msa.fasta import FastaRecord, read_records
-from msa.matrices import background
+from msa.matrices import DEFAULT, background
 from msa.mmseqs_database import Entries, MmseqsFiles, open_mmseqs
 from msa.mmseqs_files import PADDED_LETTERS, PROFILES, kind_of
 from msa.mmseqs_records import HEADER_TABLE, Lookup, MmseqsSource
@@ -27,12 +27,14 @@ _BLOCK_BYTES = 4 << 20
 _AS_IS = np.arange(256, dtype=np.int16)
 
 
-def mmseqs_queries(path: str | os.PathLike[str], comp_bias_corr: bool = True) -> Iterator[FastaRecord]:
+def mmseqs_queries(
+    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT
+) -> Iterator[FastaRecord]:
     """The entries of a database, in the order of their keys.
 
     Args:
         path: the database's name.
-        comp_bias_corr: correct profiles for local composition; see `profile_of_frequencies`.
+        comp_bias_corr, matrix: of profiles; see `profile_of_frequencies`.
 
     Returns:
         FastaRecord of sequences, ProfileQuery of profiles.
@@ -41,7 +43,7 @@ def mmseqs_queries(path: str | os.PathLike[str], comp_bias_corr: bool = True) ->
         InputError: it holds neither, or is incomplete, truncated or damaged; names file and key.
     """
     if kind_of(path) == PROFILES:
-        return _profiles(os.fspath(path), comp_bias_corr)
+        return _profiles(os.fspath(path), comp_bias_corr, matrix)
     return _sequences(os.fspath(path))
 
 
@@ -52,7 +54,7 @@ def _sequences(name: str) -> Iterator[FastaRecord]:
         yield from read_records(BytesIO(block.data), name)
 
 
-def _profiles(name: str, comp_bias_corr: bool) -> Iterator[FastaRecord]:
+def _profiles(name: str, comp_bias_corr: bool, matrix: str) -> Iterator[FastaRecord]:
     profiles, headers = open_mmseqs(name, PROFILES)
     lookup = Lookup(headers)
     for entries in profiles.pieces():
@@ -72,7 +74,8 @@ def _profiles(name: str, comp_bias_corr: bool) -> Iterator[FastaRecord]:
                     f"damaged: no residue's number in the entry with key {entries.keys[k]}", name
                 )
             sequence = "".join(PADDED_LETTERS[number] for number in positions[:, _QUERY].tolist())
-            profile = profile_of_frequencies(_frequencies(positions[:, :_SCORES]), comp_bias_corr)
+            frequencies = _frequencies(positions[:, :_SCORES])
+            profile = profile_of_frequencies(frequencies, comp_bias_corr, matrix)
             yield ProfileQuery(header.strip(), sequence, profile, f"an entry of {name}")
 
 

@@ -19,6 +19,7 @@ class ProfileQuery(FastaRecord):
     Attributes:
         profile: int16 [length, 32], half-bits.
         made_from: what it is the profile of, in a few words.
+        of_family: whether that is a family, which is searched with its own gap costs and statistics.
 
     Raises:
         InputError: the profile has another shape or type, or scores that no profile has.
@@ -26,6 +27,7 @@ class ProfileQuery(FastaRecord):
 
     profile: np.ndarray = field(repr=False)
     made_from: str
+    of_family: bool = True
 
     def __post_init__(self) -> None:
         expected = (len(self.sequence), COLUMNS)

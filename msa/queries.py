@@ -17,6 +17,7 @@ from msa.alphabet import encode
 from msa.compression import read_bytes
 from msa.errors import InputError
 from msa.fasta import UTF8_MARK, FastaRecord, read_records
+from msa.matrices import DEFAULT
 from msa.mmseqs_files import is_mmseqs
 from msa.profile_query import ProfileQuery
 from msa.saved_profiles import is_saved, parse_profiles
@@ -28,13 +29,16 @@ _NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
 
 
-def read_queries(path: str | os.PathLike[str], comp_bias_corr: bool = True) -> list[FastaRecord]:
+def read_queries(
+    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT
+) -> list[FastaRecord]:
     """The queries in a file; compression is recognised by content.
 
     Args:
         path: FASTA, A3M, Stockholm, aligned FASTA or saved profiles, or the name of an MMseqs2 database of
             sequences or profiles; `-` is standard input.
         comp_bias_corr: correct the profile of an alignment for local composition; see `family_profile`.
+        matrix: the substitution matrix of the search.
 
     Returns:
         FastaRecord of a sequence, ProfileQuery of an alignment of several different rows and of a profile.
@@ -46,10 +50,10 @@ def read_queries(path: str | os.PathLike[str], comp_bias_corr: bool = True) -> l
     if os.fspath(path) != "-" and is_mmseqs(path):
         from msa.mmseqs_queries import mmseqs_queries
 
-        return list(mmseqs_queries(path, comp_bias_corr))
+        return list(mmseqs_queries(path, comp_bias_corr, matrix))
     name, data = os.fspath(path), read_bytes(path)
     if is_saved(data):
-        return list(parse_profiles(data, name))
+        return list(parse_profiles(data, name, matrix))
     data = data.removeprefix(UTF8_MARK)
     text = data.lstrip()
     if text.startswith((STOCKHOLM_START, b"#")):
@@ -57,30 +61,30 @@ def read_queries(path: str | os.PathLike[str], comp_bias_corr: bool = True) -> l
         if second is not None:
             line = data.count(b"\n", 0, len(data) - len(text) + second.start()) + 1
             raise InputError("a second alignment begins here: give each in a file of its own", name, line)
-        return [alignment_query(parse_alignment(data, name), comp_bias_corr)]
+        return [alignment_query(parse_alignment(data, name), comp_bias_corr, matrix)]
     if _is_alignment(text):
         try:
-            return [alignment_query(parse_alignment(data, name), comp_bias_corr)]
+            return [alignment_query(parse_alignment(data, name), comp_bias_corr, matrix)]
         except InputError as error:
             reason = f"gaps or insertions make this an alignment, but {error.reason}"
             raise InputError(reason, name, error.line, error.column) from None
     return list(read_records(BytesIO(data), name))
 
 
-def alignment_query(alignment: Alignment, comp_bias_corr: bool = True) -> FastaRecord:
+def alignment_query(alignment: Alignment, comp_bias_corr: bool = True, matrix: str = DEFAULT) -> FastaRecord:
     """The first row of an alignment with the profile of all, made as iterations make one of their hits.
 
     Args:
         alignment: its rows' insertions count for nothing.
-        comp_bias_corr: see `family_profile`.
+        comp_bias_corr, matrix: see `family_profile`.
 
     Returns:
         a ProfileQuery, or the first row alone where no other says anything new.
     """
     # sequences, which most queries are, need no numba
+    from msa.families import MOST_IDENTICAL
     from msa.family import GAP, distinct_rows
     from msa.family_profile import family_profile
-    from msa.iterations import MOST_IDENTICAL
 
     header, sequence = alignment.names[0], alignment.query
     rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)
@@ -89,7 +93,7 @@ def alignment_query(alignment: Alignment, comp_bias_corr: bool = True) -> FastaR
     if len(distinct) == 1:
         return FastaRecord(header, sequence)
     made_from = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"
-    return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr), made_from)
+    return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr, matrix), made_from)
 
 
 def _is_alignment(text: bytes) -> bool:

@@ -1,8 +1,9 @@
 """Files of profiles that were searched with, to search with them again.
 
 A file is a NumPy archive (.npz) without pickled objects. For the k-th profile it has `residues_k` (uint8
-[length], letter codes of the query) and `profile_k` (int16 [length, 32], half-bits); `about` (uint8) is JSON:
-format, version, alphabet, and of each profile its query's header, its length, and a SHA-256 of it all.
+[length], letter codes of the query) and `profile_k` (int16 [length, 32], in the matrix's unit); `about`
+(uint8) is JSON: format, version, alphabet, substitution matrix, and of each profile its query's header, its
+length, whether it is that of a family, and a SHA-256 of it all.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from msa.compression import read_bytes
 from msa.engine import QueryProfile
 from msa.errors import InputError
 from msa.fasta import FastaRecord
-from msa.matrices import COLUMNS
+from msa.matrices import COLUMNS, DEFAULT
 from msa.profile_query import ProfileQuery
 
 FORMAT, VERSION = "foldcli profiles", 1
@@ -41,9 +42,11 @@ class ProfileWriter:
 
     Args:
         stream: binary; nothing is whole before the end of the block.
+        matrix: the substitution matrix in whose unit the scores are.
     """
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], matrix: str = DEFAULT) -> None:
+        self._matrix = matrix
         self._archive = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED)
         self._about: list[dict[str, Any]] = []
 
@@ -57,14 +60,20 @@ class ProfileWriter:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            about = {"format": FORMAT, "version": VERSION, "alphabet": LETTERS, "profiles": self._about}
+            about = {
+                "format": FORMAT,
+                "version": VERSION,
+                "alphabet": LETTERS,
+                "matrix": self._matrix,
+                "profiles": self._about,
+            }
             self._add("about", np.frombuffer(json.dumps(about).encode(), np.uint8))
         self._archive.close()
 
-    def add(self, query: FastaRecord, used: QueryProfile) -> None:
-        """Write one more: what a query was searched with."""
+    def add(self, query: FastaRecord, used: QueryProfile, of_family: bool = True) -> None:
+        """Write one more: what a query was searched with, and whether that is the profile of a family."""
         number = len(self._about)
-        about = {"header": query.header, "length": len(used.codes)}
+        about = {"header": query.header, "length": len(used.codes), "of_family": of_family}
         profile = used.profile.astype("<i2")
         self._add(f"residues_{number}", used.codes)
         self._add(f"profile_{number}", profile)
@@ -78,24 +87,32 @@ class ProfileWriter:
         self._archive.writestr(entry, content.getvalue(), zipfile.ZIP_DEFLATED)
 
 
-def read_profiles(path: str | os.PathLike[str]) -> list[ProfileQuery]:
+def read_profiles(path: str | os.PathLike[str], matrix: str = DEFAULT) -> list[ProfileQuery]:
     """The profiles of a file; `-` is standard input.
 
+    Args:
+        path: the file.
+        matrix: that of the search.
+
     Raises:
-        InputError: not such a file, from a newer version, or damaged.
+        InputError: not such a file, of another matrix, from a newer version, or damaged.
         OSError: the file cannot be read.
     """
     data = read_bytes(path)
     if not is_saved(data):
         raise InputError("no profiles saved by --save-profile", path)
-    return list(parse_profiles(data, os.fspath(path)))
+    return list(parse_profiles(data, os.fspath(path), matrix))
 
 
-def parse_profiles(data: bytes, name: str) -> Iterator[ProfileQuery]:
+def parse_profiles(data: bytes, name: str, matrix: str = DEFAULT) -> Iterator[ProfileQuery]:
     """Like `read_profiles`, from the file's content; errors call it `name`."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             about = _about(archive, name)
+            if about["matrix"] != matrix:
+                raise InputError(
+                    f"saved by a search with --matrix {about['matrix']}: search with that, too", name
+                )
             for number, entry in enumerate(about["profiles"]):
                 yield _profile(archive, number, entry, name)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
@@ -127,14 +144,14 @@ def _profile(archive: zipfile.ZipFile, number: int, entry: dict[str, Any], name:
     codes = _array(archive, f"residues_{number}", np.uint8, (length,))
     profile = _array(archive, f"profile_{number}", np.dtype("<i2"), (length, COLUMNS))
     header = str(entry["header"])
-    about = {"header": header, "length": length}
+    of_family = entry["of_family"] is True
+    about = {"header": header, "length": length, "of_family": of_family}
     if entry["sha256"] != _checksum(about, codes, profile):
         raise ValueError(f"the SHA-256 of the profile of {header[:40]!r} is not the one that was written")
     if np.any(codes >= len(LETTERS)):
         raise ValueError(f"a residue of the profile of {header[:40]!r} is no letter")
-    return ProfileQuery(
-        header, decode(codes), profile.astype(np.int16), f"an earlier search, saved in {name}"
-    )
+    made_from = f"an earlier search, saved in {name}"
+    return ProfileQuery(header, decode(codes), profile.astype(np.int16), made_from, of_family)
 
 
 def _array(

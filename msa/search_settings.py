@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 
 from msa.errors import InputError
+from msa.gumbel_tables import TABLES
+from msa.matrices import DEFAULT
 from msa.statistics import gumbel_parameters
 
 _MOST = 2**31 - 1
@@ -20,6 +22,15 @@ _RANGES = {
 }
 
 
+def default_gap_costs(matrix: str) -> tuple[int, int, int]:
+    """`gap_open`, `gap_extend` and `profile_gap_open` of a matrix; of the default one if there is none such.
+
+    A profile knows better than a single sequence which residues a gap would skip, and affords cheaper gaps.
+    """
+    gap_open, gap_extend = TABLES[matrix if matrix in TABLES else DEFAULT].best
+    return gap_open, gap_extend, gap_open - 1
+
+
 @dataclass(frozen=True)
 class SearchSettings:
     """What a search depends on, query and database apart.
@@ -28,8 +39,10 @@ class SearchSettings:
         evalue: largest E-value of a hit.
         max_seqs: targets that pass from the gapless filter to the alignment.
         min_ungapped_score: smallest gapless score that passes, half-bits.
-        gap_open: cost of a gap's first residue, half-bits.
-        gap_extend: cost of each further residue, half-bits.
+        matrix: substitution matrix; its unit is that of the scores and gap costs, half-bits of the default.
+        gap_open: cost of a gap's first residue.
+        gap_extend: cost of each further residue.
+        profile_gap_open: `gap_open` when what is searched with is the profile of a family.
         comp_bias_corr: correct scores for the query's local composition.
         min_seq_id: smallest fraction of identical pairs among the alignment's columns.
         coverage: smallest fraction of residues between the alignment's ends.
@@ -39,14 +52,17 @@ class SearchSettings:
         threads: CPU threads; results do not depend on them.
 
     Raises:
-        InputError: a number is out of its range, or there are no E-value statistics for the gap costs.
+        InputError: a number is out of its range, there is no such matrix, or no E-value statistics for it
+            with the gap costs.
     """
 
     evalue: float = 1e-3
     max_seqs: int = 300
     min_ungapped_score: int = 15
+    matrix: str = "BLOSUM62"
     gap_open: int = 11
     gap_extend: int = 1
+    profile_gap_open: int = 10
     comp_bias_corr: bool = True
     min_seq_id: float = 0.0
     coverage: float = 0.0
@@ -60,6 +76,8 @@ class SearchSettings:
             if not least <= getattr(self, name) <= most:  # nor is NaN
                 raise InputError(f"{name} is {getattr(self, name)}: expected {least} to {most}")
         try:
-            gumbel_parameters(self.gap_open, self.gap_extend)
+            gumbel_parameters(self.gap_open, self.gap_extend, self.matrix)
+            if self.num_iterations > 1:
+                gumbel_parameters(self.profile_gap_open, self.gap_extend, self.matrix)
         except ValueError as error:
             raise InputError(str(error)) from None

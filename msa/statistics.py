@@ -1,9 +1,9 @@
 """E-values and bit scores of gapped local alignments.
 
-Scores of unrelated sequences follow a Gumbel distribution whose parameters NCBI published for BLOSUM62 and a
-number of gap costs. An alignment cannot begin near the end of a sequence and still score high: the search
-space is corrected for that by the finite-size correction of Park, Sheetlin, Ma, Madden & Spouge (BMC Research
-Notes 5:286, 2012), with the parameters that blastp uses.
+Scores of unrelated sequences follow a Gumbel distribution whose parameters are known for a number of matrices
+and gap costs (msa/gumbel_tables.py). An alignment cannot begin near the end of a sequence and still score
+high: the search space is corrected for that by the finite-size correction of Park, Sheetlin, Ma, Madden &
+Spouge (BMC Research Notes 5:286, 2012), with the parameters that blastp uses.
 """
 
 import math
@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+from msa.gumbel_tables import TABLES
+from msa.matrices import DEFAULT
 
 _LN2 = math.log(2.0)
 
@@ -20,11 +23,12 @@ class GumbelParameters:
     """What the score distribution of one matrix and gap cost depends on.
 
     Args:
-        lambda_: decay of the tail, nats per half-bit.
+        lambda_: decay of the tail, nats per unit of score.
         k: Karlin and Altschul's K.
         a, alpha, sigma: growth with the score of the mean length of an alignment, its variance, and the
             covariance of its lengths in query and target.
         gap: cost of a gap's first residue in the convention of the published table, existence + extension.
+        ungapped_a, ungapped_alpha: a and α (σ is the same) without gaps.
     """
 
     lambda_: float
@@ -33,53 +37,46 @@ class GumbelParameters:
     alpha: float
     sigma: float
     gap: int
+    ungapped_a: float
+    ungapped_alpha: float
 
     @property
     def b(self) -> float:
         """Intercept that belongs to `a`."""
-        return 2.0 * self.gap * (_UNGAPPED_A - self.a)
+        return 2.0 * self.gap * (self.ungapped_a - self.a)
 
     @property
     def beta(self) -> float:
         """Intercept that belongs to `alpha`."""
-        return 2.0 * self.gap * (_UNGAPPED_ALPHA - self.alpha)
+        return 2.0 * self.gap * (self.ungapped_alpha - self.alpha)
 
     @property
     def tau(self) -> float:
         """Intercept that belongs to `sigma`."""
-        return 2.0 * self.gap * (_UNGAPPED_ALPHA - self.sigma)
+        return 2.0 * self.gap * (self.ungapped_alpha - self.sigma)
 
 
-_UNGAPPED_A = 0.7916
-_UNGAPPED_ALPHA = 4.964660
-
-# (gap open, gap extend): λ, K, a, α, σ for BLOSUM62, as published by NCBI
-_BLOSUM62 = {
-    (11, 2): (0.297, 0.082, 1.1, 12.6738, 12.7576),
-    (10, 2): (0.291, 0.075, 1.3, 16.4740, 16.6026),
-    (9, 2): (0.279, 0.058, 1.5, 22.7519, 22.9500),
-    (8, 2): (0.264, 0.045, 1.8, 35.4838, 35.8213),
-    (7, 2): (0.239, 0.027, 2.5, 61.2383, 61.8860),
-    (6, 2): (0.201, 0.012, 3.3, 140.417, 141.882),
-    (13, 1): (0.292, 0.071, 1.2, 19.5063, 19.8931),
-    (12, 1): (0.283, 0.059, 1.5, 27.8562, 28.4699),
-    (11, 1): (0.267, 0.041, 1.9, 42.6028, 43.6362),
-    (10, 1): (0.243, 0.024, 2.5, 83.1787, 85.0656),
-    (9, 1): (0.206, 0.010, 4.0, 210.333, 214.842),
-}
-PUBLISHED_GAP_COSTS = tuple(sorted(_BLOSUM62))
+_CHANCE_OF_EXCESS = 0.2
+"""Share of chance pairs whose scores against the reversed profile are held against them."""
+_LEAST_PAIRS = math.exp(9.0)
+"""However short the two are, λ S has to exceed the logarithm of this: 33.7 half-bits with gap costs 11/1."""
 
 
-def gumbel_parameters(gap_open: int, gap_extend: int) -> GumbelParameters:
-    """The published parameters of BLOSUM62 with these gap costs.
+def gumbel_parameters(gap_open: int, gap_extend: int, matrix: str = DEFAULT) -> GumbelParameters:
+    """The parameters of a matrix with these gap costs.
 
     Raises:
-        ValueError: nothing is published for them.
+        ValueError: there is no such matrix, or there are none for these gap costs.
     """
-    if (gap_open, gap_extend) not in _BLOSUM62:
-        known = ", ".join(f"{o}/{e}" for o, e in PUBLISHED_GAP_COSTS)
-        raise ValueError(f"no E-value statistics for gap costs {gap_open}/{gap_extend}; there are {known}")
-    return GumbelParameters(*_BLOSUM62[gap_open, gap_extend], gap=gap_open + gap_extend)
+    if matrix not in TABLES:
+        raise ValueError(f"there is no matrix {matrix!r}; there are {', '.join(TABLES)}")
+    table = TABLES[matrix]
+    if (gap_open, gap_extend) not in table.gapped:
+        known = ", ".join(f"{o}/{e}" for o, e in sorted(table.gapped))
+        raise ValueError(
+            f"no E-value statistics for {matrix} with gap costs {gap_open}/{gap_extend}; there are {known}"
+        )
+    return GumbelParameters(*table.gapped[gap_open, gap_extend], gap_open + gap_extend, table.a, table.alpha)
 
 
 def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
@@ -114,6 +111,35 @@ def evalues(
     area = _search_space(scores, query_length, target_lengths, parameters)
     expected = area * parameters.k * _each(math.exp, -parameters.lambda_ * scores)
     return expected * database_residues / target_lengths
+
+
+def corrected_scores(
+    scores: np.ndarray,
+    reversed_scores: np.ndarray,
+    query_length: int,
+    target_lengths: np.ndarray,
+    parameters: GumbelParameters,
+    times: int = 1,
+) -> np.ndarray:
+    """Scores less what composition, periods and symmetry of the two sequences explain.
+
+    Read backwards, a query has the same composition and the same repeats, and no relatives: what a target
+    scores against it beyond what one in five chance pairs of these lengths reach is taken off (the reverse
+    null model of Karplus, Karchin, Shackelford & Hughey, Bioinformatics 21:4107, 2005, above a threshold).
+
+    Args:
+        scores: int [n], raw scores, half-bits.
+        reversed_scores: int [n], of the same targets against the reversed profile.
+        query_length, target_lengths: residues; int [n].
+        parameters: see GumbelParameters.
+        times: how often that is taken off.
+
+    Returns:
+        int [n], half-bits, 0 to `scores`.
+    """
+    pairs = np.maximum(parameters.k * query_length * target_lengths / _CHANCE_OF_EXCESS, _LEAST_PAIRS)
+    usual = np.ceil(_each(math.log, pairs) / parameters.lambda_).astype(np.int64)
+    return np.maximum(scores - times * np.maximum(reversed_scores - usual, 0), 0)
 
 
 def evalue(

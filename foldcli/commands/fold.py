@@ -68,7 +68,8 @@ def command(
     chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
     make_writable_folder(out)
     failures = Failures(out, shard)
-    selected = shard.select(read_targets(QuerySources(queries, chosen.comp_bias_corr), failures))
+    sources = QuerySources(queries, chosen.comp_bias_corr, chosen.matrix)
+    selected = shard.select(read_targets(sources, failures))
     if not selected:
         failures.finish()
         return

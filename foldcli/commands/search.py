@@ -188,7 +188,8 @@ class Search:
         """Where the queries come from."""
         from foldcli.targets import QuerySources
 
-        return QuerySources(self.inputs, self.settings.comp_bias_corr, self.profiles)
+        settings = self.settings
+        return QuerySources(self.inputs, settings.comp_bias_corr, settings.matrix, self.profiles)
 
     def queries(self) -> "list[FastaRecord]":
         """The shard's queries in the order of the input.
@@ -267,7 +268,7 @@ def _search_to_table(run: Search, out: str, columns: tuple[str, ...], overwrite:
     queries = [(query.id, query) for query in run.queries()]
     searcher = run.open()
     with (
-        _saving(run.save_profile) as used,
+        _saving(run.save_profile, run.settings.matrix) as used,
         contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream,
     ):
         for query, hits in run.found(searcher, queries, used):
@@ -279,13 +280,13 @@ def _search_to_stdout(run: Search, kind: str) -> None:
     queries = run.queries()
     if len(queries) != 1:
         raise click.UsageError(f"-o - with --format {kind} takes one query, and there are {len(queries)}.")
-    with _saving(run.save_profile) as used:
+    with _saving(run.save_profile, run.settings.matrix) as used:
         for query, hits in run.found(run.open(), [(queries[0].id, queries[0])], used):
             run.write_alignment(sys.stdout, kind, query, hits)
 
 
 @contextlib.contextmanager
-def _saving(path: str | Path | None) -> "Iterator[Used | None]":
+def _saving(path: str | Path | None, matrix: str) -> "Iterator[Used | None]":
     """What takes the profiles that were searched with, for one file that is there whole or not at all."""
     if path is None:
         yield None
@@ -293,7 +294,7 @@ def _saving(path: str | Path | None) -> "Iterator[Used | None]":
     from msa.atomic import atomic_write
     from msa.saved_profiles import ProfileWriter
 
-    with atomic_write(path, "wb") as stream, ProfileWriter(stream) as writer:
+    with atomic_write(path, "wb") as stream, ProfileWriter(stream, matrix) as writer:
         yield writer.add
 
 
@@ -325,10 +326,10 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
     def profile_path(name: str) -> Path | None:
         return None if profiles is None else profiles / f"{name}{PROFILE_SUFFIXES[0]}"
 
-    def save_profile(query: "FastaRecord", used: "QueryProfile") -> None:
-        with _saving(profile_path(names[id(query)])) as add:
+    def save_profile(query: "FastaRecord", used: "QueryProfile", of_family: bool) -> None:
+        with _saving(profile_path(names[id(query)]), run.settings.matrix) as add:
             if add is not None:
-                add(query, used)
+                add(query, used, of_family)
 
     def finished(name: str, query: "FastaRecord") -> bool:
         result, record = paths(name)

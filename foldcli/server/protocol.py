@@ -210,8 +210,9 @@ class SearchRequest:
 
 def query_message(query: FastaRecord) -> dict[str, Any]:
     """A query as it is in a request."""
-    message = {"header": query.header, "sequence": query.sequence}
+    message: dict[str, Any] = {"header": query.header, "sequence": query.sequence}
     if isinstance(query, ProfileQuery):
+        message["of_family"] = query.of_family
         message["profile"] = base64.b64encode(query.profile.astype("<i2").tobytes()).decode()
     return message
 
@@ -219,14 +220,16 @@ def query_message(query: FastaRecord) -> dict[str, Any]:
 def _query(value: Any) -> FastaRecord:
     if not isinstance(value, dict):
         raise InputError(f"a query: expected an object, got {_shown(value)}")
-    _only(value, {"header", "sequence", "profile"}, "a query")
-    _check_types(value, {"header": str, "sequence": str} | ({"profile": str} if "profile" in value else {}))
+    own = {"profile": str, "of_family": bool} if "profile" in value else {}
+    _only(value, {"header", "sequence", *own}, "a query")
+    _check_types(value, {"header": str, "sequence": str} | own)
     query = FastaRecord(value["header"], value["sequence"])
     if found := _NOT_A_LETTER.search(query.sequence):
         raise InputError(f"query {query.id!r}: {found[0]!r} is no residue letter (A-Z)")
     check_query(query)
     if "profile" in value:
-        return ProfileQuery(query.header, query.sequence, _profile(value["profile"], query), "a client's")
+        profile = _profile(value["profile"], query)
+        return ProfileQuery(query.header, query.sequence, profile, "a client's", value["of_family"])
     return query
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from msa.candidates import Candidates, Wanted, best_targets, wanted_of
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.gotoh import align
+from msa.cpu.gotoh_scores import alignment_scores
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
 
@@ -61,10 +62,14 @@ def _aligned(
     settings: "SearchSettings",
     wanted: Wanted | None,
 ) -> Candidates:
-    alignments = align(
-        query.profile, query.codes, targets, chosen,
-        settings.gap_open, settings.gap_extend, settings.threads,
-    )  # fmt: skip
-    found = np.array([alignment.score for alignment in alignments], np.int32)
-    kept = np.flatnonzero(wanted_of(wanted, index, chosen, found))
-    return Candidates(chosen, found, kept, [alignments[k] for k in kept.tolist()])
+    how = settings.gap_open, settings.gap_extend, settings.threads
+    # of most candidates the score is all that is asked for, and much is faster without paths
+    found = alignment_scores(query.profile, targets, chosen, *how)
+    kept = wanted_of(wanted, index, chosen, found)
+    reversed_scores = np.zeros(len(kept), np.int32)
+    if wanted is not None and settings.comp_bias_corr:
+        reversed_scores = alignment_scores(query.profile[::-1], targets, chosen[kept], *how)
+        still = wanted(index, chosen[kept], found[kept], reversed_scores)
+        kept, reversed_scores = kept[still], reversed_scores[still]
+    alignments = align(query.profile, query.codes, targets, chosen[kept], *how)
+    return Candidates(chosen, found, kept, reversed_scores, alignments)

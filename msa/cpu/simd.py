@@ -39,6 +39,12 @@ def vector_registers() -> int:
     return 32 if vector_bytes() == 64 else 16
 
 
+@functools.cache
+def can_look_up() -> bool:
+    """Whether the machine has the shuffle that `Vectors.look_up` is made of."""
+    return "ssse3" in _features()
+
+
 def array_address(
     context: BaseContext, builder: ir.IRBuilder, kind: types.Array, array: ir.Value
 ) -> ir.Value:
@@ -109,6 +115,28 @@ class Vectors:
         order = [self.count if lane < lanes else lane - lanes for lane in range(self.count)]
         indices = ir.Constant(ir.VectorType(ir.IntType(32), self.count), order)
         return self._builder.shuffle_vector(x, self.constant(fill), indices)
+
+    def look_up(self, table: ir.Value, indices: ir.Value) -> ir.Value:
+        """The byte at each lane's place, 0 to 31, in a table of 32 bytes at an integer address."""
+        if self.count == 64 and "avx512vbmi" in _features():
+            return self._shuffle("avx512.permvar.qi.512", self._table(table, 0, 32), indices)
+        # this one reads the low four bits of an index, within each 16 bytes
+        name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[self.count]
+        upper = self._builder.icmp_signed(">", indices, self.constant(15))
+        low, high = (self._shuffle(name, self._table(table, start, 16), indices) for start in (0, 16))
+        return self._builder.select(upper, high, low)
+
+    def _table(self, address: ir.Value, start: int, size: int) -> ir.Value:
+        """Bytes from an address on, over and over."""
+        part = Vectors(self._builder, 8, size)
+        loaded = part.load(address, start)
+        order = ir.Constant(ir.VectorType(ir.IntType(32), self.count), [k % size for k in range(self.count)])
+        return self._builder.shuffle_vector(loaded, loaded, order)
+
+    def _shuffle(self, name: str, table: ir.Value, indices: ir.Value) -> ir.Value:
+        kind = ir.FunctionType(self.type, [self.type, self.type])
+        symbol = cgutils.get_or_insert_function(self._builder.module, kind, f"llvm.x86.{name}")
+        return self._builder.call(symbol, [table, indices])
 
     def _pointer(self, address: ir.Value, offset: int) -> ir.Value:
         if offset:

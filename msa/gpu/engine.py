@@ -18,7 +18,7 @@ import numpy as np
 from msa.candidates import Candidates, Wanted
 from msa.cpu.targets import Targets
 from msa.engine import QueryProfile
-from msa.gpu.group import Group, Request, aligned
+from msa.gpu.group import Group, HowToAlign, Request, aligned
 from msa.gpu.limits import Limits
 from msa.gpu.member import Member
 from msa.gpu.settings import TURN_SECONDS
@@ -112,7 +112,8 @@ class GpuEngine:
                 most = _UNDER_WAY if all(group.stays for group in groups) else _STREAMED_UNDER_WAY
                 if len(under_way) >= most * len(groups):
                     yield from oldest()
-                request = Request(batch, begun, limits, gaps, again, stopped, wanted)
+                how = HowToAlign(begun, gaps, wanted, settings.comp_bias_corr)
+                request = Request(batch, limits, again, stopped, how)
                 under_way.append((len(batch), groups[number % len(groups)].search(request)))
                 begun += len(batch)
             while under_way:
@@ -145,7 +146,8 @@ class GpuEngine:
             cells = np.cumsum(residues * targets.lengths[np.concatenate(chosen)])
             # the same work for each, in one piece
             holders = len(batches) * cells // (cells[-1:] + 1)
-            yield from aligned(batches, chosen, holders, gaps, first, wanted)
+            how = HowToAlign(first, gaps, wanted, settings.comp_bias_corr)
+            yield from aligned(batches, chosen, holders, how)
             first += len(batch)
 
     def close(self) -> None:

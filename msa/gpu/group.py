@@ -17,26 +17,38 @@ from msa.local_alignment import LocalAlignment
 
 
 @dataclass(frozen=True)
+class HowToAlign:
+    """How the targets of a batch of queries are aligned.
+
+    Args:
+        first: place of the batch's first query among all queries.
+        gaps: costs of a gap's first residue and each further one.
+        wanted, reverse: see msa.engine.Engine: whether reversed profiles are asked for as well.
+    """
+
+    first: int
+    gaps: tuple[int, int]
+    wanted: Wanted | None
+    reverse: bool
+
+
+@dataclass(frozen=True)
 class Request:
     """A batch to be searched with.
 
     Args:
         queries: the batch.
-        first: place of the first among all queries.
         limits: of the filter.
-        gaps: costs of a gap's first residue and each further one, half-bits.
         again: whether another batch follows.
         stopped: once set, the result is not wanted.
-        wanted: see msa.engine.Engine.
+        how: see HowToAlign.
     """
 
     queries: Sequence[QueryProfile]
-    first: int
     limits: Limits
-    gaps: tuple[int, int]
     again: bool
     stopped: threading.Event
-    wanted: Wanted | None
+    how: HowToAlign
 
 
 class Group:
@@ -82,16 +94,11 @@ class Group:
             return []
         chosen = [merge_best(of_query, request.limits.most) for of_query in zip(*parts, strict=True)]
         holders = np.searchsorted([end for _, end in self._parts], np.concatenate(chosen), side="right")
-        return aligned(batches, chosen, holders, request.gaps, request.first, request.wanted)
+        return aligned(batches, chosen, holders, request.how)
 
 
 def aligned(
-    batches: Sequence[Aligning],
-    chosen: Sequence[np.ndarray],
-    holders: np.ndarray,
-    gaps: tuple[int, int],
-    first: int,
-    wanted: Wanted | None,
+    batches: Sequence[Aligning], chosen: Sequence[np.ndarray], holders: np.ndarray, how: HowToAlign
 ) -> list[Candidates]:
     """The candidates of a batch of queries, aligned by several GPUs.
 
@@ -99,34 +106,46 @@ def aligned(
         batches: the batch on each GPU.
         chosen: int64 [n] of each query, places of its targets.
         holders: int [n of all queries], which GPU is to align each.
-        gaps: costs of a gap's first residue and each further one, half-bits.
-        first: place of the batch's first query among all queries.
-        wanted: see msa.engine.Engine.
+        how: see HowToAlign.
     """
     places = np.concatenate(chosen)
     owners = np.repeat(np.arange(len(chosen), dtype=np.int32), [len(of_query) for of_query in chosen])
     shares = [np.flatnonzero(holders == number) for number in range(len(batches))]
     asked = [
-        batch.scores(owners[share], places[share], gaps) for batch, share in zip(batches, shares, strict=True)
+        batch.scores(owners[share], places[share], how.gaps)
+        for batch, share in zip(batches, shares, strict=True)
     ]
     scores = np.zeros(len(places), np.int32)
     for share, scored in zip(shares, asked, strict=True):
         scores[share] = scored.result()
     ends = np.cumsum([len(each) for each in chosen]).tolist()
     spans = [slice(end - len(each), end) for each, end in zip(chosen, ends, strict=True)]
-    asked_for = np.zeros(len(places), bool)
+    wanted = np.zeros(len(places), bool)
     for k, span in enumerate(spans):
-        asked_for[span] = wanted_of(wanted, first + k, chosen[k], scores[span])
-    kept = [np.flatnonzero(asked_for[share]) for share in shares]
+        wanted[span.start + wanted_of(how.wanted, how.first + k, chosen[k], scores[span])] = True
+    reversed_scores = np.zeros(len(places), np.int32)
+    if how.wanted is not None and how.reverse:
+        near = [(batch, share[wanted[share]]) for batch, share in zip(batches, shares, strict=True)]
+        backwards = [
+            (which, batch.scores(owners[which], places[which], how.gaps, reverse=True))
+            for batch, which in near
+            if len(which)
+        ]
+        for which, scored in backwards:
+            reversed_scores[which] = scored.result()
+        for k, span in enumerate(spans):
+            which = span.start + np.flatnonzero(wanted[span])
+            wanted[which] = how.wanted(how.first + k, places[which], scores[which], reversed_scores[which])
+    kept = [np.flatnonzero(wanted[share]) for share in shares]
     paths = [batch.paths(which) for batch, which in zip(batches, kept, strict=True)]
     alignments: dict[int, LocalAlignment] = {}
     for share, which, traced in zip(shares, kept, paths, strict=True):
         alignments.update(zip(share[which].tolist(), _local(traced.result()), strict=True))
     result = []
     for each, span in zip(chosen, spans, strict=True):
-        which = np.flatnonzero(asked_for[span])
+        which = np.flatnonzero(wanted[span])
         of_query = [alignments[k] for k in (which + span.start).tolist()]
-        result.append(Candidates(each, scores[span], which, of_query))
+        result.append(Candidates(each, scores[span], which, reversed_scores[span][which], of_query))
     return result
 
 

@@ -55,15 +55,19 @@ class Paths:
 
 
 class Aligning(Protocol):
-    """A batch of queries that a GPU aligns to targets: `scores`, then `paths`, each once."""
+    """A batch of queries that a GPU aligns to targets: `scores`, then `paths`, each once; `scores` of reversed
+    profiles any number of times between them."""
 
-    def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
+    def scores(
+        self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int], reverse: bool = False
+    ) -> "Future[np.ndarray]":
         """Scores of alignments, int32 [n], half-bits.
 
         Args:
             owners: int32 [n], index in the batch.
             places: int64 [n], places of targets, which of a batch that was filtered this GPU holds.
             gaps: costs of a gap's first residue and each further one, half-bits.
+            reverse: against the reversed profiles; `paths` does not follow these.
         """
         ...
 

@@ -111,10 +111,10 @@ class _Service:
         return taken
 
     def scores(
-        self, number: int, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]
+        self, number: int, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int], reverse: bool
     ) -> "Future[Any]":
         """See Batch.scores."""
-        return self._batches[number].scores(owners, places, gaps)
+        return self._batches[number].scores(owners, places, gaps, reverse)
 
     def paths(self, number: int, kept: np.ndarray) -> "Future[Any]":
         """See Batch.paths; the last that is asked of a batch."""

@@ -150,9 +150,11 @@ class RemoteAligning:
     def __init__(self, process: "GpuProcess", number: int, begun: "Future[Any]") -> None:
         self._process, self._number, self._begun = process, number, begun
 
-    def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
+    def scores(
+        self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int], reverse: bool = False
+    ) -> "Future[np.ndarray]":
         """Scores of alignments, int32 [n]."""
-        return self._process.ask("scores", self._number, owners, places, gaps)
+        return self._process.ask("scores", self._number, owners, places, gaps, reverse)
 
     def paths(self, kept: np.ndarray) -> "Future[Paths]":
         """The alignments of the pairs at some places of those scored."""

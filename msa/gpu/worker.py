@@ -228,13 +228,17 @@ class LocalAligning:
         self._worker, self._gpu, self._queries = worker, gpu, queries
         self._alignment: Alignment | None = None
 
-    def scores(self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int]) -> "Future[np.ndarray]":
+    def scores(
+        self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int], reverse: bool = False
+    ) -> "Future[np.ndarray]":
         """Scores of alignments, int32 [n]."""
 
         def scored() -> np.ndarray:
             # not before: the filter's own imports come first
             from msa.gpu.alignment import Alignment
 
+            if reverse:
+                return Alignment(self._gpu, _reversed(self._queries), owners, places, gaps).scores()
             self._alignment = Alignment(self._gpu, self._queries, owners, places, gaps)
             return self._alignment.scores()
 
@@ -260,6 +264,14 @@ class LocalBatch(LocalAligning):
     def best(self) -> "Future[Best]":
         """What the filter found."""
         return self._best
+
+
+def _reversed(queries: Sequence[QueryProfile]) -> list[QueryProfile]:
+    """The queries from their last residue to their first."""
+    return [
+        QueryProfile(*map(np.ascontiguousarray, (query.codes[::-1], query.profile[::-1])))
+        for query in queries
+    ]
 
 
 def _best(queued: "Future[Found]") -> Best:

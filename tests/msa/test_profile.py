@@ -43,7 +43,7 @@ def test_corrected_profile_shifts_rows_by_whole_half_bits(sequence: str) -> None
 
 def test_halves_round_away_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = np.array([0.5, -0.5, 1.5, -1.5, 0.49, -0.49])
-    monkeypatch.setattr("msa.profile.composition_bias", lambda codes: wanted)
+    monkeypatch.setattr("msa.profile.composition_bias", lambda codes, matrix: wanted)
     shift = query_profile(encode("AAAAAA")) - blosum62()[encode("AAAAAA")]
     assert shift[:, 0].tolist() == [1, -1, 2, -2, 0, 0]
 

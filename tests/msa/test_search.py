@@ -124,7 +124,7 @@ def test_the_shortest_query_works(database: TargetDatabase) -> None:
 
 
 def test_gap_costs_without_statistics_are_refused() -> None:
-    with pytest.raises(InputError, match="no E-value statistics for gap costs 5/5"):
+    with pytest.raises(InputError, match="no E-value statistics for BLOSUM62 with gap costs 5/5"):
         SearchSettings(gap_open=5, gap_extend=5)
 
 

@@ -135,7 +135,7 @@ def test_a_connection_serves_request_after_request(
         hits, end = client.answer()
         assert len(hits["hits"]) == count and end["seconds"] > 0
     client.ask([GB1], gap_open=5)
-    assert "no E-value statistics for gap costs 5/1" in client.answer()[-1]["reason"]
+    assert "no E-value statistics for BLOSUM62 with gap costs 5/1" in client.answer()[-1]["reason"]
     client.ask([GB1], evalues=1)
     assert "settings: there is no 'evalues'" in client.answer()[-1]["reason"]
     client.ask([GB1])

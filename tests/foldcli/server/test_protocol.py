@@ -96,7 +96,9 @@ def test_many_hits_come_in_several_messages() -> None:
 def test_a_request_survives_the_way(
     evalue: float, most: int, part: float, mode: int, corrected: bool, queries: list[tuple[str, str]]
 ) -> None:
-    settings = SearchSettings(evalue, most, 12, 11, 2, corrected, part, 1 - part, mode, threads=1)
+    settings = SearchSettings(
+        evalue, most, 12, "BLOSUM62", 11, 2, 10, corrected, part, 1 - part, mode, threads=1
+    )
     request = SearchRequest([FastaRecord(*query) for query in queries], settings)
     (message,) = unframed(frame(request.message()))
     received = SearchRequest.of(message, threads=9)
@@ -190,7 +192,7 @@ REQUEST = SearchRequest([QUERY], SearchSettings()).message()
         ({"settings": {"evalue": -1}}, "evalue is -1: expected 0"),
         ({"settings": {"coverage": 1.1}}, "coverage is 1.1: expected 0 to 1"),
         ({"settings": {"cov_mode": 3}}, "cov_mode is 3: expected 0 to 2"),
-        ({"settings": {"gap_open": 5}}, "no E-value statistics for gap costs 5/1"),
+        ({"settings": {"gap_open": 5}}, "no E-value statistics for BLOSUM62 with gap costs 5/1"),
         ({"settings": {"comp_bias_corr": 1}}, "comp_bias_corr: expected true or false, got 1"),
     ],
 )

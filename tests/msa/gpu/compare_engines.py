@@ -22,6 +22,7 @@ from msa.gpu.memory import Allocate, OutOfGpuMemory, allocate_on_gpu
 from msa.gpu.remote import RemoteWorker
 from msa.gpu.settings import GpuSettings
 from msa.gpu.worker import Worker
+from msa.search_settings import SearchSettings
 from tests.msa.gpu.tiny import BATCH, CLUSTERS, Tiny
 
 folder = Path(sys.argv[1])
@@ -107,6 +108,12 @@ compare_chosen("chosen, resident", None, Worker)
 compare("resident")
 compare("clusters", tiny=clustered)
 compare("clusters in several chunks", tiny=clustered, most_chunk_bytes=1)
+another = SearchSettings(
+    evalue=60.0, max_seqs=2, min_ungapped_score=8, matrix="PAM30", gap_open=9, profile_gap_open=8,
+    num_iterations=2,
+)  # fmt: skip
+(folder / "another").mkdir()
+compare("another matrix, iterated", tiny=Tiny(folder / "another", settings=another))
 compare("several chunks", most_chunk_bytes=1)
 compare("streamed", most_bytes=150)
 for at in range(1, 12, 2):

@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("compare_engines.py")
 
 WAYS = (
     "kernels", "chosen, passing through", "chosen, resident", "resident", "clusters",
-    "clusters in several chunks",
+    "clusters in several chunks", "another matrix, iterated",
     "several chunks", "streamed", "no memory for scores", "no memory for two paths",
     "no memory in the middle of chunk 1", "no memory in the middle of chunk 3",
     *(f"no memory at allocation {at}" for at in range(1, 12, 2)),

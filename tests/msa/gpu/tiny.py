@@ -13,6 +13,7 @@ from msa.fasta import FastaRecord
 from msa.profile_query import ProfileQuery
 from msa.queries import alignment_query
 from msa.search import SearchSettings, search_many
+from msa.statistics import bit_score, gumbel_parameters
 
 _LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
 BATCH = 2
@@ -28,15 +29,20 @@ class Tiny:
     """The database in a folder, its queries, and the CPU engine's hits.
 
     Args:
-        folder: for the database.
+        folder: exists; for the database.
         clusters: lines of a table; without, there are none.
+        settings: of the search.
     """
 
-    def __init__(self, folder: Path, clusters: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, clusters: str | None = None, settings: SearchSettings | None = None
+    ) -> None:
+        self.settings = settings or SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8)
         rng = np.random.default_rng(1)
         words = ["".join(rng.choice(_LETTERS, 12)) for _ in range(3)]
         # the same sequence three times: their scores are equal, and two of the three pass
-        sequences = [words[0], words[1] + words[0][:9], words[0][:5] + "G" + words[0][5:], *[words[2]] * 3]
+        # the second reads much the same backwards, which counts against it
+        sequences = [words[0], words[1] + words[1][8::-1], words[0][:5] + "G" + words[0][5:], *[words[2]] * 3]
         sequences += ["".join(rng.choice(_LETTERS, length)) for length in (1, 7, 11)]
         (folder / "t.fasta").write_text("".join(f">t{k}\n{s}\n" for k, s in enumerate(sequences)))
         table = None
@@ -50,11 +56,13 @@ class Tiny:
         self.queries = [FastaRecord(f"q{k}", s) for k, s in enumerate(asked)]
         # one that brings a profile of its own
         rows = f">q4\n{asked[4]}\n>like it\n{asked[4][:5]}-{words[1][:3]}\n".encode()
-        self.queries[4] = alignment_query(parse_alignment(rows))
+        self.queries[4] = alignment_query(parse_alignment(rows), matrix=self.settings.matrix)
         assert isinstance(self.queries[4], ProfileQuery)
-        self.settings = SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8)
         self.expected = plain(search_many(self.queries, self.database, self.settings))
         assert len({len(hits) for hits in self.expected}) > 1, "no hit is left out by its E-value"
+        parameters = gumbel_parameters(self.settings.gap_open, self.settings.gap_extend, self.settings.matrix)
+        corrected = [hit for hits in self.expected for hit in hits if hit[4] < bit_score(hit[2], parameters)]
+        assert corrected, "no score is corrected by that of the reversed profile"
 
     def check(self, engine: Engine, name: str, database: TargetDatabase | None = None) -> None:
         """An engine finds the same, with all queries and when only the beginning is asked for."""
@@ -65,7 +73,7 @@ class Tiny:
         )
         found = plain(scored)
         assert found == self.expected, f"{name}: {found}\n{self.expected}"
-        assert pairs[-1] == len(self.queries) * len(there), pairs
+        assert pairs[-1] == len(self.queries) * len(there) * self.settings.num_iterations, pairs
         # what is there serves another search, of which only the beginning is wanted
         again = search_many(self.queries, there, self.settings, engine)
         assert plain([next(again)]) == self.expected[:1]
