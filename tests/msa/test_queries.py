@@ -45,7 +45,7 @@ def kinds(folder: Path, content: str | bytes) -> list[str]:
         A3M,
         STOCKHOLM,
         ALIGNED,
-        gzip.compress(A3M.encode()),
+        gzip.compress(A3M.encode(), mtime=0),
         "\ufeff" + A3M,
         "\n\n" + A3M,
         "#A3M#\n" + A3M,
