@@ -97,7 +97,7 @@ class Searched:
                 strict = corrected(index, chosen, raw, backwards, EXCESS_OF_MEMBERS)
             values, bits = expected(index, chosen, scores), bit_scores(scores, fitted[index])
             joins = expected(index, chosen, strict) <= settings.e_profile
-            order = np.lexsort((chosen, -scores, values))
+            order = np.lexsort((chosen, -raw, values))
             columns = chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments
             length = lengths[index]
             hits: list[Hit] = [
