@@ -21,7 +21,7 @@ SHUFFLED = 500
 _CHANCE = 0.1
 """E-value of a pair, as if it were all there is, up to which pairs are counted."""
 _MIDDLE = 0.8
-"""Shuffled targets of every composition score more by chance than reversed domains do: docs/sensitivity.md."""
+"""Shuffled targets score more by chance than reversed domains do; see docs/sensitivity.md."""
 _SHORTEST, _LONGEST = 0.02, 0.98
 """Quantiles of length between which targets are taken."""
 
