@@ -30,12 +30,13 @@ class ShuffledTargets:
     """Some targets of a database, shuffled: always the same, in the same order.
 
     Args:
-        targets: the database, sorted by length.
+        targets: the database.
+        count: how many of them, from the first on, are in order of length; all without clusters.
     """
 
-    def __init__(self, targets: Targets) -> None:
+    def __init__(self, targets: Targets, count: int | None = None) -> None:
         rng = np.random.default_rng(0)
-        places = np.linspace(_SHORTEST, _LONGEST, SHUFFLED) * (len(targets) - 1)
+        places = np.linspace(_SHORTEST, _LONGEST, SHUFFLED) * ((count or len(targets)) - 1)
         codes = [rng.permutation(targets.codes(int(place)) & LETTER_BITS) for place in places]
         lengths = np.array([len(each) for each in codes], np.int32)
         self._targets = Targets(np.concatenate(codes), np.cumsum(lengths, dtype=np.int64) - lengths, lengths)

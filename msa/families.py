@@ -146,4 +146,4 @@ class Families:
 
     @cached_property
     def _shuffled(self) -> ShuffledTargets:
-        return ShuffledTargets(self.targets)
+        return ShuffledTargets(self.targets, self.database.representatives)

@@ -220,8 +220,8 @@ def query_message(query: FastaRecord) -> dict[str, Any]:
 def _query(value: Any) -> FastaRecord:
     if not isinstance(value, dict):
         raise InputError(f"a query: expected an object, got {_shown(value)}")
-    own = {"profile": str, "of_family": bool} if "profile" in value else {}
-    _only(value, {"header", "sequence", *own}, "a query")
+    _only(value, {"header", "sequence", "profile", "of_family"}, "a query")
+    own = {name: kind for name, kind in {"profile": str, "of_family": bool}.items() if name in value}
     _check_types(value, {"header": str, "sequence": str} | own)
     query = FastaRecord(value["header"], value["sequence"])
     if found := _NOT_A_LETTER.search(query.sequence):
@@ -229,7 +229,7 @@ def _query(value: Any) -> FastaRecord:
     check_query(query)
     if "profile" in value:
         profile = _profile(value["profile"], query)
-        return ProfileQuery(query.header, query.sequence, profile, "a client's", value["of_family"])
+        return ProfileQuery(query.header, query.sequence, profile, "a client's", value.get("of_family", True))
     return query
 
 

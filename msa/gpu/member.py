@@ -55,8 +55,10 @@ class Paths:
 
 
 class Aligning(Protocol):
-    """A batch of queries that a GPU aligns to targets: `scores`, then `paths`, each once; between them `scores`
-    of reversed profiles any number of times."""
+    """A batch of queries that a GPU aligns to targets: `scores`, then `paths`, each once.
+
+    Between them, `scores` of reversed profiles any number of times.
+    """
 
     def scores(
         self, owners: np.ndarray, places: np.ndarray, gaps: tuple[int, int], reverse: bool = False

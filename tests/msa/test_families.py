@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from msa import families
-from msa.alphabet import encode
 from msa.build import BuildSettings, build_database
 from msa.cpu.engine import CpuEngine
 from msa.cpu.targets import Targets
@@ -56,7 +55,7 @@ def searched(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory) -> Se
 
 def found_with(searched: Searched, family: Family | None, query: FastaRecord) -> list[Hit]:
     """What may join after a search with a family, or the query alone."""
-    profile = searched.families.alone(encode(query.sequence)) if family is None else family.profile
+    profile = searched.families.alone(query) if family is None else family.profile
     excess = None if family is None else [family.excess]
     (found,) = searched.hits([profile], [len(query.sequence)], 0.1, lambda pairs: None, excess)
     return found.members
@@ -69,53 +68,49 @@ def names(hits: Sequence[Hit], kind: str) -> set[str]:
 def test_an_impostor_has_to_leave_and_far_relatives_may_stay(
     query: FastaRecord, searched: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    codes = encode(query.sequence)
     first = found_with(searched, None, query)
     (impostor,) = [hit for hit in first if hit.id == "impostor"]
     assert impostor.evalue > SURE, "it is no doubtful one"
     doubtful = {hit.id for hit in first if hit.evalue > SURE} & names(first, "far")
     assert doubtful, "no far relative is doubtful"
-    family = searched.families.grown(codes, None, first)
+    family = searched.families.grown(query, None, first)
     assert family is not None and names(family.members, "impostor")
     # it is found again, as by every profile in which it has weight enough
     second = [hit for hit in found_with(searched, family, query) if hit.id != "impostor"] + [impostor]
-    grown = searched.families.grown(codes, family, second)
+    grown = searched.families.grown(query, family, second)
     assert grown is not None
     assert not names(grown.members, "impostor") and doubtful <= names(grown.members, "far")
     assert len(names(grown.members, "near")) == 4
     monkeypatch.setattr(families, "CONFIRMED", np.inf)
-    grown = searched.families.grown(codes, family, second)
+    grown = searched.families.grown(query, family, second)
     assert grown is not None and names(grown.members, "impostor")
 
 
 def test_a_doubtful_member_without_others_stays(query: FastaRecord, searched: Searched) -> None:
-    codes = encode(query.sequence)
     lonely = [hit for hit in found_with(searched, None, query) if hit.id == "impostor"]
-    family = searched.families.grown(codes, None, lonely)
+    family = searched.families.grown(query, None, lonely)
     assert family is not None
     second = [hit for hit in found_with(searched, family, query) if hit.id == "impostor"]
-    grown = searched.families.grown(codes, family, second)
+    grown = searched.families.grown(query, family, second)
     assert grown is None or names(grown.members, "impostor")
 
 
 def test_a_family_that_stays_the_same_is_not_grown(query: FastaRecord, searched: Searched) -> None:
-    codes = encode(query.sequence)
-    assert searched.families.grown(codes, None, []) is None
+    assert searched.families.grown(query, None, []) is None
     near = [hit for hit in found_with(searched, None, query) if hit.id.startswith("near")]
-    family = searched.families.grown(codes, None, near)
-    assert family is not None and searched.families.grown(codes, family, near) is None
+    family = searched.families.grown(query, None, near)
+    assert family is not None and searched.families.grown(query, family, near) is None
     # all have left: the query alone is something else
-    left = searched.families.grown(codes, family, [])
+    left = searched.families.grown(query, family, [])
     assert left is not None
-    np.testing.assert_array_equal(left.profile.profile, searched.families.alone(codes).profile)
+    np.testing.assert_array_equal(left.profile.profile, searched.families.alone(query).profile)
 
 
 def test_families_are_of_the_matrix_asked_for(query: FastaRecord, searched: Searched) -> None:
     settings = SearchSettings(matrix="PAM70", gap_open=10, profile_gap_open=9, num_iterations=2)
     other = Families(searched.database, searched.targets, settings)
-    codes = encode(query.sequence)
     near = [hit for hit in found_with(searched, None, query) if hit.id.startswith("near")]
-    one, another = searched.families.grown(codes, None, near), other.grown(codes, None, near)
+    one, another = searched.families.grown(query, None, near), other.grown(query, None, near)
     assert one is not None and another is not None
     assert not np.array_equal(one.profile.profile, another.profile.profile)
     assert other.how[0].gap_open == 9

@@ -110,7 +110,9 @@ def test_a_query_with_a_profile_keeps_it_until_there_is_a_better(
 
     def found(of: FastaRecord, iterations: int, e_profile: float) -> list[tuple[str, int]]:
         settings = SearchSettings(num_iterations=iterations, e_profile=e_profile)
-        searched = search_many([of], database, settings, used=lambda _, profile: used.append(profile.profile))
+        searched = search_many(
+            [of], database, settings, used=lambda _, profile, of_family: used.append(profile.profile)
+        )
         ((_, hits),) = list(searched)
         return [(hit.id, hit.score) for hit in hits]
 
