@@ -81,8 +81,10 @@ class _Room:
 
 def bytes_of(targets: Targets, first: int, end: int) -> tuple[int, int]:
     """First byte and end of these targets' residues."""
-    stop = int(targets.offsets[end]) if end < len(targets) else len(targets.residues)
-    return int(targets.offsets[first]), stop
+    start, stop = (
+        int(targets.offsets[k]) if k < len(targets) else len(targets.residues) for k in (first, end)
+    )
+    return start, stop
 
 
 def whole_bytes(targets: Targets, part: tuple[int, int], per_target: int) -> int:
@@ -151,8 +153,8 @@ class Residency:
         return kept[0] if kept and (kept[0].first, kept[0].end) == (self._first, self._end) else None
 
     def begin(self) -> None:
-        """Let the first chunk of a pass be copied, if it is not there."""
-        if not self._kept:
+        """Let the first chunk of a pass be copied, if there is one and it is not there."""
+        if not self._kept and self._first < self._end:
             self._ask(self._end)
 
     def chunks(self, end: int, again: bool = False) -> Iterator[Chunk]:

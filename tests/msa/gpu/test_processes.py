@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msa.build import BuildSettings, build_database
+from msa.database import TargetDatabase
+from msa.fasta import FastaRecord
 from msa.gpu import engine
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
 from msa.gpu.remote import RemoteWorker, remote_workers
 from msa.gpu.settings import GpuSettings
 from msa.gpu.wire import Failure, Mapped
-from msa.search import search_many
+from msa.search import SearchSettings, search_many
 from tests.msa.gpu.tiny import BATCH, CLUSTERS, Tiny, plain
 
 HERE = Path(__file__).parent
@@ -86,6 +89,19 @@ def test_targets_and_queries_shared_out(tiny: Tiny, start: Start, monkeypatch: p
     monkeypatch.setattr(engine, "_REPLICATED_BYTES", 2**30)
     tiny.check(own, "queries shared out", in_memory)
     assert len(own._groups) == 3
+    own.close()
+
+
+def test_more_gpus_than_targets(tmp_path: Path, start: Start) -> None:
+    words = "MKVLAAGWHTRE", "GWHTREMKVLAAGW"
+    (tmp_path / "t.fasta").write_text("".join(f">t{k}\n{word}\n" for k, word in enumerate(words)))
+    build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(mask=False, threads=1))
+    database = TargetDatabase.open(tmp_path / "db")
+    queries, settings = [FastaRecord("q", words[0])], SearchSettings(evalue=60.0)
+    expected = plain(search_many(queries, database, settings))
+    assert expected[0]
+    own = GpuEngine(start("works", "works", "works"))
+    assert plain(search_many(queries, database, settings, own)) == expected
     own.close()
 
 
