@@ -51,7 +51,7 @@ def cache_key(alignments: Sequence[Alignment]) -> str:
         places = np.flatnonzero(alignment.deletions)
         digest.update(f"{rows}\0{columns}\0{len(places)}\0{len(header)}\0".encode())
         digest.update(header)
-        digest.update(alignment.letters.tobytes())
+        digest.update(np.ascontiguousarray(alignment.letters).data)
         digest.update(places.astype("<i8").tobytes())
         digest.update(alignment.deletions.reshape(-1)[places].astype("<u4").tobytes())
     return digest.hexdigest()
