@@ -1,9 +1,9 @@
 """The feature cache: one file per target, named by the content it was made from.
 
-An entry is a safetensors file at `CACHE/ab/abcdef….safetensors`. Large tensors are zstd frames inside it; the
-header's metadata says how each is stored, what the entry was made from, and a SHA-256 over all of that. An
-entry is written under a temporary name, fsynced and renamed, so that readers on any file system see it whole
-or not at all, and any number of writers may race: they all write the same tensors.
+An entry is a safetensors file at `CACHE/ab/abcdef….safetensors`, its tensors as `features.encoding` makes
+them; the header's metadata says how each is stored, what the entry was made from, and a SHA-256 over all of
+that. An entry is written under a temporary name, fsynced and renamed, so that readers on any file system
+see it whole or not at all, and any number of writers may race: they all write the same tensors.
 """
 
 import contextlib
@@ -16,18 +16,13 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-import zstandard
 
 from features.deterministic import make_features
-from features.schema import CACHED, SCHEMA_VERSION
+from features.encoding import decode, encode
+from features.schema import CACHED, FORMAT_VERSION, SCHEMA_VERSION
 from msa.alignments import Alignment
 from msa.atomic import atomic_write
 from msa.errors import InputError
-
-# docs/features.md has the measurements behind these three
-_ZSTD_LEVEL = 9
-_ZSTD_FROM = 1024  # bytes
-_ZSTD_WORTH = 0.9  # of the raw size
 
 _SUFFIX = ".safetensors"
 # names the metadata that makes a safetensors file an entry
@@ -35,7 +30,7 @@ _FORMAT = "foldcli.features"
 
 
 class CorruptEntryError(InputError):
-    """A cache entry that is truncated, altered, foreign, or of another schema version."""
+    """A cache entry that is truncated, altered, foreign, or of another format version."""
 
 
 def cache_key(alignments: Sequence[Alignment]) -> str:
@@ -51,7 +46,7 @@ def cache_key(alignments: Sequence[Alignment]) -> str:
         places = np.flatnonzero(alignment.deletions)
         digest.update(f"{rows}\0{columns}\0{len(places)}\0{len(header)}\0".encode())
         digest.update(header)
-        digest.update(alignment.letters.tobytes())
+        digest.update(np.ascontiguousarray(alignment.letters).data)
         digest.update(places.astype("<i8").tobytes())
         digest.update(alignment.deletions.reshape(-1)[places].astype("<u4").tobytes())
     return digest.hexdigest()
@@ -132,7 +127,7 @@ def read_entry(path: str | os.PathLike[str], key: str | None = None) -> dict[str
         key: the key it must have been stored under; None takes any.
 
     Raises:
-        CorruptEntryError: truncated, altered, foreign, of another schema version, or of another key.
+        CorruptEntryError: truncated, altered, foreign, of another format version, or of another key.
         OSError: it cannot be read.
     """
     data = Path(path).read_bytes()
@@ -140,7 +135,7 @@ def read_entry(path: str | os.PathLike[str], key: str | None = None) -> dict[str
         said = _read_header(data)
         stored = safetensors.numpy.load(data)
         _check(said, stored, key)
-        return {name: _decode(stored[name], how) for name, how in said["encoding"].items()}
+        return {name: decode(stored[name], how) for name, how in said["encoding"].items()}
     except CorruptEntryError as error:
         raise CorruptEntryError(error.reason, path) from None
     except Exception as error:  # whatever a parser stumbles on, the entry is at fault
@@ -148,7 +143,7 @@ def read_entry(path: str | os.PathLike[str], key: str | None = None) -> dict[str
 
 
 def entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What an entry says about itself: schema, key, sources, encoding, sha256; the checksum is not checked.
+    """What an entry says about itself: version, key, sources, encoding, sha256; the checksum is not checked.
 
     Raises:
         CorruptEntryError: the header cannot be read.
@@ -165,22 +160,11 @@ def entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _encode(key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None]) -> bytes:
     if missing := CACHED.keys() ^ features.keys():
         raise ValueError(f"features do not match the schema: {', '.join(sorted(missing))}")
-    compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
     stored, encoding = {}, {}
     for name in sorted(features):
-        value = np.asarray(features[name], order="C")
-        raw = value.tobytes()
-        how = {"dtype": value.dtype.str, "shape": list(value.shape), "as": "raw"}
-        if len(raw) >= _ZSTD_FROM:
-            packed = compressor.compress(raw)
-            if len(packed) < _ZSTD_WORTH * len(raw):
-                raw, how["as"] = packed, "zstd"
-        # what is stored raw keeps its own type and shape, so that any safetensors reader can use it
-        plain = how["as"] == "raw" and value.dtype.kind != "S"
-        stored[name] = value if plain else np.frombuffer(raw, np.uint8)
-        encoding[name] = how
+        stored[name], encoding[name] = encode(features[name])
     said: dict[str, Any] = {
-        "schema": SCHEMA_VERSION,
+        "version": FORMAT_VERSION,
         "key": key,
         "sources": [_place(source) for source in sources],
         "encoding": encoding,
@@ -195,17 +179,6 @@ def _place(source: str | None) -> str | None:
     return source if source in (None, "-") else str(Path(source).absolute())
 
 
-def _decode(stored: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
-    raw = stored.tobytes()
-    value = np.empty(how["shape"], how["dtype"])
-    if how["as"] == "zstd":
-        raw = zstandard.ZstdDecompressor().decompress(raw, max_output_size=value.nbytes)
-    if len(raw) != value.nbytes:
-        raise CorruptEntryError("damaged cache entry (a tensor's size does not match its shape)")
-    value.reshape(-1).view(np.uint8)[:] = np.frombuffer(raw, np.uint8)
-    return value
-
-
 def _digest(said: Mapping[str, Any], stored: Mapping[str, np.ndarray]) -> str:
     """SHA-256 over everything an entry says and holds, but for the digest itself."""
     digest = hashlib.sha256()
@@ -214,7 +187,7 @@ def _digest(said: Mapping[str, Any], stored: Mapping[str, np.ndarray]) -> str:
     for name in sorted(stored):
         value = stored[name]
         digest.update(f"\0{name}\0{value.dtype.str}\0{value.shape}\0".encode())
-        digest.update(value.tobytes())
+        digest.update(value.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
@@ -231,9 +204,11 @@ def _read_header(data: bytes) -> dict[str, Any]:
 
 
 def _check(said: Mapping[str, Any], stored: Mapping[str, np.ndarray], key: str | None) -> None:
-    if said["schema"] != SCHEMA_VERSION:
+    # the first version said "schema" where later ones say "version"
+    version = said.get("version", said.get("schema"))
+    if version != FORMAT_VERSION:
         raise CorruptEntryError(
-            f"cache entry of schema version {said['schema']}; this program reads {SCHEMA_VERSION}"
+            f"cache entry of format version {version}; this program reads {FORMAT_VERSION}"
         )
     if said["sha256"] != _digest(said, stored):
         raise CorruptEntryError("damaged cache entry (checksum does not match)")

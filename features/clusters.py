@@ -6,12 +6,11 @@ Jumper et al. 2021, Supplementary Information 1.2.7, steps 3 and 4.
 import numpy as np
 
 from features.residues import GAP
+from msa.jit import kernel
 
 NUM_CODES = 23  # twenty residues, X, gap, mask
-# elements of the largest array that is made per block of unsampled rows
-_BLOCK = 1 << 22
-# the one-hot row of every code: only residues and X can agree
-_AGREEING = np.eye(NUM_CODES, GAP, dtype=np.float32)
+# columns in which agreements are counted in one byte
+_COLUMNS = 255
 
 
 def nearest_rows(msa: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -26,19 +25,29 @@ def nearest_rows(msa: np.ndarray, others: np.ndarray) -> np.ndarray:
     Returns:
         int64 [U].
     """
-    centres = _one_hot(msa).T  # [R * 21, S]
     assignment = np.empty(len(others), np.int64)
-    step = max(1, _BLOCK // max(1, len(centres)))
-    for start in range(0, len(others), step):
-        # counts below 2^24 are exact in float32, whatever the order of summation
-        agreement = _one_hot(others[start : start + step]) @ centres  # [rows, S]
-        assignment[start : start + step] = np.argmax(agreement, axis=1)
+    # one column of all centres after another: a residue is compared with many of them in one instruction
+    _nearest(np.ascontiguousarray(msa.T, np.int8), np.ascontiguousarray(others, np.int8), assignment)
     return assignment
 
 
-def _one_hot(msa: np.ndarray) -> np.ndarray:
-    """float32 [rows, R * 21]; gap and mask are all zero."""
-    return _AGREEING[msa].reshape(len(msa), -1)
+@kernel
+def _nearest(centres: np.ndarray, others: np.ndarray, assignment: np.ndarray) -> None:
+    columns, size = centres.shape
+    total = np.empty(size, np.int32)
+    part = np.empty(size, np.uint8)
+    for row in range(len(others)):
+        total[:] = 0
+        for start in range(0, columns, _COLUMNS):
+            part[:] = 0
+            for column in range(start, min(columns, start + _COLUMNS)):
+                code = others[row, column]
+                if code < GAP:
+                    for centre in range(size):
+                        part[centre] += np.uint8(centres[column, centre] == code)
+            for centre in range(size):
+                total[centre] += part[centre]
+        assignment[row] = np.argmax(total)
 
 
 def summarize_clusters(
@@ -62,22 +71,20 @@ def summarize_clusters(
     """
     clusters, length = msa.shape
     counts = np.zeros((clusters, length, NUM_CODES), np.float32)
-    columns = np.arange(length)
-    counts[np.arange(clusters)[:, None], columns, msa] = 1
-    sums = deletions.astype(np.float32)
-    flat_counts, flat_sums = counts.reshape(-1), sums.reshape(-1)
-    step = max(1, _BLOCK // max(1, length))
-    for start in range(0, len(others), step):
-        rows = slice(start, start + step)
-        # [rows, R] place of every residue among clusters × columns
-        place = assignment[rows, None] * length + columns
-        flat_counts += np.bincount(
-            (place * NUM_CODES + others[rows]).ravel(), minlength=flat_counts.size
-        ).astype(np.float32)
-        row, column = np.nonzero(other_deletions[rows])
-        flat_sums += np.bincount(
-            place[row, column], weights=other_deletions[rows][row, column], minlength=flat_sums.size
-        ).astype(np.float32)
+    counts[np.arange(clusters)[:, None], np.arange(length), msa] = 1
+    sums = deletions.astype(np.int64)
+    _add_members(others, other_deletions, assignment, counts, sums)
     # the published code guards its division with 1e-6, in single precision
     sizes = np.float32(1e-6) + np.float32(1) + np.bincount(assignment, minlength=clusters).astype(np.float32)
-    return counts / sizes[:, None, None], sums / sizes[:, None]
+    return counts / sizes[:, None, None], sums.astype(np.float32) / sizes[:, None]
+
+
+@kernel
+def _add_members(
+    others: np.ndarray, deletions: np.ndarray, assignment: np.ndarray, counts: np.ndarray, sums: np.ndarray
+) -> None:
+    for row in range(len(others)):
+        cluster = assignment[row]
+        for column in range(others.shape[1]):
+            counts[cluster, column, others[row, column]] += np.float32(1)
+            sums[cluster, column] += np.int64(deletions[row, column])

@@ -90,11 +90,12 @@ def sample_iteration(
 
     true_msa = msa[sampled]
     masked_msa, bert_mask = _mask(true_msa, features["hhblits_profile"], settings.masked_fraction, draws)
-    assignment = nearest_rows(masked_msa, msa[others])
+    other_msa, other_deletions = msa[others], deletions[others]
+    assignment = nearest_rows(masked_msa, other_msa)
     profile, deletion_mean = summarize_clusters(
-        masked_msa, deletions[sampled], msa[others], deletions[others], assignment
+        masked_msa, deletions[sampled], other_msa, other_deletions, assignment
     )
-    extra = others[draws.extra_order(len(others))[: settings.max_extra_seq]]
+    extra = draws.extra_order(len(others))[: settings.max_extra_seq]
 
     drawn = {
         "seq_mask": np.ones(msa.shape[1], np.float32),
@@ -105,7 +106,7 @@ def sample_iteration(
         "msa_row_mask": np.ones(len(true_msa), np.float32),
         "true_msa": true_msa.astype(np.int32),
         "bert_mask": bert_mask.astype(np.float32),
-        **_extra_features(msa[extra], deletions[extra]),
+        **_extra_features(other_msa[extra], other_deletions[extra]),
     }
     passed = {name: features[name] for name in PASSED}
     return drawn | passed | _template_features(features, settings.template_slots)

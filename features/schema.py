@@ -4,8 +4,10 @@ The two lists are the contract between the cache and the sampler: a feature is i
 Names and meanings are AlphaFold2's (Jumper et al. 2021, Supplementary Information 1.2.9, Table 1).
 """
 
-# bumped when the meaning or the encoding of a cached feature changes; part of every cache key
+# bumped when the meaning of a cached feature changes; part of every cache key
 SCHEMA_VERSION = 1
+# bumped when the way an entry is written changes: an older entry is at the place of the newer, and made anew
+FORMAT_VERSION = 2
 
 # functions of the alignment alone: name → dtype and shape (R residues, M deduplicated rows, T templates);
 # "uint*" is the narrowest of uint8, uint16, uint32 that holds the values

@@ -7,19 +7,19 @@ matrix (the name AlphaFold2 gave it) at the column that follows.
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
+from msa import query_columns, stockholm
 from msa.compression import read_bytes
 from msa.errors import InputError
+from msa.query_columns import GAP, QueryColumns
+from msa.stockholm import ragged_reason
 
-GAP = ord("-")
-# work on blocks of this many bytes, so that the peak stays at a few times the file for deep alignments
-_BLOCK = 1 << 22
 _SKIP, _MATCH, _INSERT, _INVALID = range(4)
-STOCKHOLM_START = b"# STOCKHOLM"
 # ColabFold's first line: chain lengths, then how often each chain occurs
 _COLABFOLD_START = re.compile(rb"#(\d+(?:,\d+)*)\t(\d+(?:,\d+)*)[ \t\r]*$")
 
@@ -99,17 +99,28 @@ def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
     # NUL separates the queries of MMseqs2's result databases and is left behind at the end of such A3M files
     data = data.rstrip(b"\0")
     start = data[:4096].lstrip()
-    if not data.strip():
+    if not start and not data.strip():
         raise InputError("empty file", source)
-    if start.startswith(STOCKHOLM_START):
-        return _parse_stockholm(data, source)
-    if start.startswith((b">", b"#")):
-        return _parse_fasta_like(data, source)
-    raise InputError("not an alignment: neither A3M or aligned FASTA (`>`) nor Stockholm", source, 1)
+    declared = None
+    if start.startswith(stockholm.START):
+        names, letters, deletions = stockholm.stockholm_rows(data, source)
+    elif start.startswith((b">", b"#")):
+        declared = _declared_length(data, source)
+        names, letters, deletions = _fasta_like_rows(data, source)
+    else:
+        raise InputError("not an alignment: neither A3M or aligned FASTA (`>`) nor Stockholm", source, 1)
+    columns = letters.shape[1]
+    if columns == 0:
+        raise InputError("the query (first row) has no residues", source)
+    if declared not in (None, columns):
+        raise InputError(f"the header line declares {declared} residues, the query has {columns}", source, 1)
+    return Alignment(names, letters, deletions, source)
 
 
-def _refuse_complexes(first_line: bytes, source: str | None) -> int | None:
+def _declared_length(data: bytes, source: str | None) -> int | None:
     """The query length that ColabFold's header line declares, None where there is no such line."""
+    text = data.lstrip()
+    first_line = text[: text.find(b"\n") if b"\n" in text else None]
     match = _COLABFOLD_START.match(first_line)
     if match is None:
         return None
@@ -138,7 +149,8 @@ class _Records:
         self.line_ends = self.line_ends[: len(self.line_starts)]
         first = self.bytes[self.line_starts]
         headers = np.flatnonzero(first == ord(">"))
-        self.comments = np.flatnonzero(first == ord("#"))
+        comments = first == ord("#")
+        self.comment_starts, self.comment_ends = self.line_starts[comments], self.line_ends[comments]
         if len(headers) == 0:
             raise InputError("no sequences", source)
         self.starts = self.line_starts[headers]
@@ -150,10 +162,10 @@ class _Records:
         return len(self.starts)
 
     def _refuse_text_before_first_header(self) -> None:
-        first_header = int(self.starts[0])
-        for start, end in zip(self.line_starts.tolist(), self.line_ends.tolist(), strict=True):
-            if start >= first_header:
-                return
+        before = slice(int(np.searchsorted(self.line_starts, self.starts[0])))
+        for start, end in zip(
+            self.line_starts[before].tolist(), self.line_ends[before].tolist(), strict=True
+        ):
             line = self.data[start:end]
             if line.strip() and not line.startswith(b"#"):
                 raise InputError("text before the first header line ('>')", self.source, self.line_of(start))
@@ -163,12 +175,16 @@ class _Records:
         return int(np.searchsorted(self.line_starts, offset, side="right"))
 
     def names(self) -> tuple[str, ...]:
-        spans = zip(self.starts.tolist(), self.body_starts.tolist(), strict=True)
-        return tuple(self.data[a + 1 : b].decode("utf-8", "replace").strip() for a, b in spans)
+        names: list[str] = []
+        for first, last in self.blocks():
+            spans = zip(self.starts[first:last].tolist(), self.body_starts[first:last].tolist(), strict=True)
+            names += [self.data[a + 1 : b].decode("utf-8", "replace").strip() for a, b in spans]
+        return tuple(names)
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Ranges of records of about `_BLOCK` bytes each."""
-        cuts = np.searchsorted(self.starts, np.arange(_BLOCK, len(self.data), _BLOCK))
+        """Ranges of records of about `BLOCK` bytes each."""
+        size = query_columns.BLOCK
+        cuts = np.searchsorted(self.starts, np.arange(size, len(self.data), size))
         edges = np.unique(np.concatenate([[0], cuts, [len(self)]])).tolist()
         return list(pairwise(edges))
 
@@ -182,9 +198,10 @@ class _Records:
         found = table[self.bytes[base:end]]
         for a, b in zip(self.starts[first:last].tolist(), self.body_starts[first:last].tolist(), strict=True):
             found[a - base : b - base] = _SKIP
-        for comment in self.comments.tolist():
-            if base <= self.line_starts[comment] < end:
-                found[self.line_starts[comment] - base : self.line_ends[comment] - base] = _SKIP
+        inside = slice(*np.searchsorted(self.comment_starts, [base, end]).tolist())
+        spans = (self.comment_starts[inside] - base, self.comment_ends[inside] - base)
+        for a, b in zip(*(edges.tolist() for edges in spans), strict=True):
+            found[a:b] = _SKIP
         invalid = found == _INVALID
         if invalid.any():
             offset = base + int(invalid.argmax())
@@ -203,27 +220,20 @@ class _RaggedError(Exception):
         self.row, self.length, self.expected = row, length, expected
 
 
-def _parse_fasta_like(data: bytes, source: str | None) -> Alignment:
-    declared = _refuse_complexes(data.lstrip().split(b"\n", 1)[0], source)
+def _fasta_like_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """Names, letters and deletions of an A3M or an aligned FASTA file."""
     records = _Records(data, source)
     names = records.names()
     try:
-        letters, deletions = _fill(records, _A3M_CLASSES)
-    except _RaggedError as as_a3m:
-        # lower case beside a query in upper case means insertions, so that only A3M can be meant
-        lower_case = as_a3m.row == 0
-        try:
-            letters, deletions = _fill(
-                records, _ALIGNED_CLASSES if lower_case else _UPPER_CASE_ALIGNED_CLASSES
-            )
-        except (_RaggedError, InputError):
-            raise _ragged_input(as_a3m, names, records) from None
-    letters, deletions = _restrict_to_query(letters, deletions, source)
-    if declared is not None and declared != letters.shape[1]:
-        raise InputError(
-            f"the header line declares {declared} residues, the query has {letters.shape[1]}", source, 1
-        )
-    return Alignment(names, letters, deletions, source)
+        return names, *_fill(records, _A3M_CLASSES)
+    except _RaggedError as error:
+        as_a3m = error.with_traceback(None)  # it would keep the arrays that were half-way
+    # lower case beside a query in upper case means insertions, so that only A3M can be meant
+    lower_case = as_a3m.row == 0
+    try:
+        return names, *_fill(records, _ALIGNED_CLASSES if lower_case else _UPPER_CASE_ALIGNED_CLASSES)
+    except (_RaggedError, InputError):
+        raise _ragged_input(as_a3m, names, records) from None
 
 
 def _ragged_input(error: _RaggedError, names: tuple[str, ...], records: _Records) -> InputError:
@@ -237,11 +247,7 @@ def _ragged_input(error: _RaggedError, names: tuple[str, ...], records: _Records
             line,
         )
     name = names[error.row].split(maxsplit=1)[0] if names[error.row] else "unnamed"
-    return InputError(_ragged_reason(error.row, name, error.length, error.expected), records.source, line)
-
-
-def _ragged_reason(row: int, name: str, length: int, expected: int) -> str:
-    return f"row {row + 1} ({name}) has {length} columns, the query has {expected}"
+    return InputError(ragged_reason(error.row, name, error.length, error.expected), records.source, line)
 
 
 def _fill(records: _Records, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -250,103 +256,42 @@ def _fill(records: _Records, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     Raises:
         _RaggedError: rows differ in length, the query is empty or has insertions.
     """
-    letters = np.empty((0, 0), np.uint8)
-    places, sizes = [], []  # the non-zero deletions: flat position, count
-    for first, last in records.blocks():
+    blocks = iter(records.blocks())
+    try:
+        return _fill_blocks(records, table, blocks)
+    except _RaggedError:
+        # a character that is no letter is the plainer reason, wherever it stands
+        for first, last in blocks:
+            records.classes(table, first, last)
+        raise
+
+
+def _fill_blocks(
+    records: _Records, table: np.ndarray, blocks: Iterator[tuple[int, int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    result: QueryColumns | None = None
+    for first, last in blocks:
         classes = records.classes(table, first, last)
         base = int(records.starts[first])
         row_starts = records.starts[first:last] - base
         match = classes == _MATCH
         lengths = np.add.reduceat(match, row_starts, dtype=np.int64)
         inserted = np.flatnonzero(classes == _INSERT)
-        if first == 0:
-            columns = int(lengths[0])
-            if columns == 0 or np.any(inserted < records.ends[0] - base):
-                raise _RaggedError(0, columns, columns)
-            letters = np.empty((len(records), columns), np.uint8)
-        if np.any(lengths != columns):
-            odd = int(np.argmax(lengths != columns))
-            raise _RaggedError(first + odd, int(lengths[odd]), columns)
+        if result is None:
+            width = int(lengths[0])
+            if width == 0 or np.any(inserted < records.ends[0] - base):
+                raise _RaggedError(0, width, width)
+        if np.any(lengths != width):
+            odd = int(np.argmax(lengths != width))
+            raise _RaggedError(first + odd, int(lengths[odd]), width)
         block = records.bytes[base : base + len(classes)]
-        letters[first:last] = _UPPER[block[match]].reshape(last - first, columns)
-        if len(inserted):
-            row = np.searchsorted(row_starts, inserted, side="right") - 1
-            following = np.cumsum(match, dtype=np.int32)[inserted]
-            # an insertion after the last column precedes no column of its row and is counted nowhere
-            following = following[following < (row + 1) * columns] + first * columns
-            place, count = np.unique(following, return_counts=True)
-            places.append(place)
-            sizes.append(count)
-    largest = max((int(count.max(initial=0)) for count in sizes), default=0)
-    deletions = np.zeros(letters.shape, np.min_scalar_type(largest))
-    for place, count in zip(places, sizes, strict=True):
-        deletions.reshape(-1)[place] = count
-    return letters, deletions
-
-
-def _restrict_to_query(
-    letters: np.ndarray, deletions: np.ndarray, source: str | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Keep the columns in which the query has a residue; residues in the others become deletions."""
-    kept = np.flatnonzero(letters[0] != GAP)
-    if len(kept) == 0:
-        raise InputError("the query (first row) has no residues", source)
-    if len(kept) == letters.shape[1]:
-        return letters, deletions
-    counts = (letters != GAP).astype(deletions.dtype if deletions.any() else np.uint8)
-    counts[:, kept] = 0
-    # sum over each kept column and the dropped ones before it; those after the last are counted nowhere
-    segment_starts = np.append(0, kept[:-1] + 1)
-    summed = np.add.reduceat(counts[:, : kept[-1] + 1], segment_starts, axis=1, dtype=np.int64)
-    summed += np.add.reduceat(deletions[:, : kept[-1] + 1], segment_starts, axis=1, dtype=np.int64)
-    return np.ascontiguousarray(letters[:, kept]), summed.astype(np.min_scalar_type(int(summed.max())))
-
-
-def _parse_stockholm(data: bytes, source: str | None) -> Alignment:
-    """The first alignment of a Stockholm file, its columns those of the first sequence.
-
-    As DeepMind's AlphaFold reads it, except that `.` is a gap too and lower case counts as upper.
-    """
-    parts: dict[bytes, list[bytes]] = {}
-    first_lines: dict[bytes, int] = {}
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        words = line.split()
-        if not words or words[0].startswith(b"#"):
-            continue
-        if words[0] == b"//":
-            break
-        if len(words) != 2:
-            raise InputError("expected a name and a piece of sequence", source, number)
-        parts.setdefault(words[0], []).append(words[1])
-        first_lines.setdefault(words[0], number)
-    if not parts:
-        raise InputError("no sequences", source)
-    rows = [b"".join(pieces) for pieces in parts.values()]
-    for row, name in enumerate(parts):
-        if len(rows[row]) != len(rows[0]):
-            reason = _ragged_reason(row, name.decode("utf-8", "replace"), len(rows[row]), len(rows[0]))
-            raise InputError(reason, source, first_lines[name])
-    raw = np.frombuffer(b"".join(rows), np.uint8)
-    invalid = _ALIGNED_CLASSES[raw] != _MATCH
-    if invalid.any():
-        offset = int(invalid.argmax())
-        name = list(parts)[offset // len(rows[0])]
-        raise InputError(
-            f"{chr(raw[offset])!r} in {name.decode('utf-8', 'replace')} is no residue letter",
-            source,
-            _stockholm_line(data, name, offset % len(rows[0])),
-        )
-    letters = _UPPER[raw].reshape(len(rows), -1)
-    letters, deletions = _restrict_to_query(letters, np.zeros_like(letters), source)
-    return Alignment(tuple(name.decode("utf-8", "replace") for name in parts), letters, deletions, source)
-
-
-def _stockholm_line(data: bytes, name: bytes, column: int) -> int:
-    """1-based line of the piece of `name` that holds an alignment column."""
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        words = line.split()
-        if len(words) == 2 and words[0] == name:
-            if column < len(words[1]):
-                return number
-            column -= len(words[1])
-    raise AssertionError("the column was found in this file")
+        letters = _UPPER[block[match]].reshape(last - first, width)
+        if result is None:
+            result = QueryColumns(len(records), letters[0])
+        row = np.searchsorted(row_starts, inserted, side="right") - 1
+        following = np.cumsum(match, dtype=np.int64)[inserted]
+        # an insertion after the last column precedes no column of its row and is counted nowhere
+        following = following[following < (row + 1) * width]
+        result.put(first, letters, *np.unique(following, return_counts=True))
+    assert result is not None  # a file without records was refused
+    return result.letters, result.deletions

@@ -11,8 +11,8 @@ import os
 import re
 from io import BytesIO
 
-from msa.alignments import GAP as GAP_LETTER
-from msa.alignments import STOCKHOLM_START, Alignment, parse_alignment
+from msa import stockholm
+from msa.alignments import Alignment, parse_alignment
 from msa.alphabet import encode
 from msa.compression import read_bytes
 from msa.errors import InputError
@@ -20,6 +20,7 @@ from msa.fasta import UTF8_MARK, FastaRecord, read_records
 from msa.matrices import DEFAULT
 from msa.mmseqs_files import is_mmseqs
 from msa.profile_query import ProfileQuery
+from msa.query_columns import GAP as GAP_LETTER
 from msa.saved_profiles import is_saved, parse_profiles
 
 _GAP_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[-.]", re.MULTILINE)
@@ -56,7 +57,7 @@ def read_queries(
         return list(parse_profiles(data, name, matrix))
     data = data.removeprefix(UTF8_MARK)
     text = data.lstrip()
-    if text.startswith((STOCKHOLM_START, b"#")):
+    if text.startswith((stockholm.START, b"#")):
         second = _NEXT_STOCKHOLM.search(text, 1)
         if second is not None:
             line = data.count(b"\n", 0, len(data) - len(text) + second.start()) + 1

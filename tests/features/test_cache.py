@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from features import cache as cache_module
 from features.cache import CorruptEntryError, FeatureCache, cache_key, entry_metadata, read_entry
 from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
+from foldcli.feature_step import load_or_make
 from msa.alignments import Alignment, parse_alignment, read_alignment, single_sequence
 
 A3M = b">q\nMKVLGA\n>a\nMK-aaLGA\n>b\nM--L-A\n"
@@ -53,6 +55,38 @@ def test_a_seed_draws_the_same_from_the_cache_as_from_the_alignment(data_dir: Pa
     assert_same(sample_features(loaded, sampling, 2, seed=5), sample_features(made, sampling, 2, seed=5))
 
 
+@pytest.mark.parametrize(
+    "file", ["6KWC_1.a3m", "3u8v_A.a3m", "3u8v_A.uniref90.sto", "2QKE_E.colabfold.a3m.gz"]
+)
+def test_a_seed_draws_the_same_from_the_cache_of_real_alignments(
+    shared_dir: Path, tmp_path: Path, file: str
+) -> None:
+    alignments = [read_alignment(shared_dir / "data" / "msas" / file)]
+    # one count that does not fit into two bytes
+    deletions = alignments[0].deletions.astype(np.uint32)
+    deletions[-1, -1] = 70_000
+    alignments.append(replace(alignments[0], deletions=deletions, letters=alignments[0].letters[:, :].copy()))
+    alignments[1].letters[-1, -1] = ord("W")
+    cache = FeatureCache(tmp_path)
+    made, _ = cache.load_or_make(alignments)
+    loaded, hit = cache.load_or_make(alignments)
+    assert hit and loaded["deletion_matrix"].max() == 70_000
+    assert_same(loaded, made)
+    for slots in (0, 4):
+        sampling = SamplingSettings(template_slots=slots)
+        assert_same(sample_features(loaded, sampling, 2, 11), sample_features(made, sampling, 2, 11))
+
+
+def test_the_entry_of_a_deep_alignment_takes_half_of_its_gzipped_file(
+    shared_dir: Path, tmp_path: Path
+) -> None:
+    source = shared_dir / "data" / "msas" / "2QKE_E.colabfold.a3m.gz"
+    alignments = [read_alignment(source)]
+    cache = FeatureCache(tmp_path)
+    cache.load_or_make(alignments)
+    assert 2 * cache.path(cache_key(alignments)).stat().st_size <= source.stat().st_size
+
+
 def test_second_run_writes_nothing_and_overwrite_writes_the_same_bytes(
     data_dir: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +117,24 @@ def test_a_damaged_entry_is_raised_by_name_and_overwritten_on_demand(data_dir: P
     assert_same(cache.load(cache_key(alignments)), features)
 
 
+def test_an_entry_of_the_first_version_is_made_anew_and_named(
+    data_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alignments = [replace(read_alignment(data_dir / "family.a3m"), source=None)]
+    path = FeatureCache(tmp_path).path(cache_key(alignments))
+    path.parent.mkdir()
+    shutil.copy(data_dir / "family.version_1.safetensors", path)
+    with caplog.at_level("WARNING"):
+        features, hit = load_or_make("family", alignments, tmp_path)
+    assert not hit
+    assert caplog.messages == [
+        f"family: {path}: cache entry of format version 1; this program reads 2; made anew"
+    ]
+    assert_same(features, make_features(alignments))
+    assert load_or_make("family", alignments, tmp_path)[1]
+    assert_same(read_entry(path), features)
+
+
 def test_key_depends_on_content_not_on_its_wrapping() -> None:
     key = cache_key([parse_alignment(A3M)])
     rewrapped = A3M.replace(b"MKVLGA\n", b"MKV\r\nLGA\r\n").replace(b">a", b">another name")
@@ -111,13 +163,13 @@ def test_an_entry_says_what_it_was_made_from(tmp_path: Path, data_dir: Path) -> 
     cache.load_or_make(alignments)
     said = entry_metadata(cache.path(cache_key(alignments)))
     assert said["key"] == cache_key(alignments)
-    assert said["schema"] == 1
+    assert said["version"] == 2
     assert said["sources"] == [str(data_dir / "family.sto"), str(data_dir / "family.a3m"), None]
 
 
 @pytest.fixture(scope="module")
 def entry() -> tuple[str, bytes, dict[str, np.ndarray]]:
-    """Key, file content and features of an entry with raw and zstd tensors."""
+    """Key, file content and features of an entry with tensors written in every way."""
     rows = b"".join(b">r%d\nM%sKVLGADEW\n" % (i, bytes([65 + i % 20]) * 60) for i in range(40))
     alignments = [parse_alignment(b">q\nM" + b"C" * 60 + b"KVLGADEW\n" + rows.replace(b"B", b"Y"))]
     features = make_features(alignments)
@@ -125,9 +177,9 @@ def entry() -> tuple[str, bytes, dict[str, np.ndarray]]:
     return key, cache_module._encode(key, features, ["x.a3m"]), features
 
 
-def test_the_entry_under_test_has_both_encodings(entry) -> None:
+def test_the_entry_under_test_has_every_encoding(entry) -> None:
     encoding = cache_module._read_header(entry[1])["encoding"]
-    assert {how["as"] for how in encoding.values()} == {"raw", "zstd"}
+    assert {how["as"] for how in encoding.values()} == {"raw", "zstd", "sparse"}
 
 
 @given(data=st.data())
@@ -178,8 +230,8 @@ def test_foreign_and_newer_entries_are_refused_by_name(entry, tmp_path: Path, mo
         entry_metadata(path)
 
     path.write_bytes(content)
-    monkeypatch.setattr(cache_module, "SCHEMA_VERSION", 0)
-    with pytest.raises(CorruptEntryError, match="schema version 1; this program reads 0"):
+    monkeypatch.setattr(cache_module, "FORMAT_VERSION", 0)
+    with pytest.raises(CorruptEntryError, match="format version 2; this program reads 0"):
         cache.load(key)
 
     with pytest.raises(FileNotFoundError):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features import clusters
 from features.clusters import nearest_rows, summarize_clusters
+from features.residues import GAP
 
 
 def random_rows(rng: np.random.Generator, rows: int, length: int, codes: int) -> np.ndarray:
@@ -48,13 +48,13 @@ def test_summaries_are_means_over_centre_and_members(
         np.testing.assert_allclose(mean[cluster], counts.sum(axis=0) / (len(members) + 1e-6), rtol=1e-6)
 
 
-def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    msa, rest = random_rows(rng, 7, 11, 23), random_rows(rng, 53, 11, 22)
-    deletions, rest_deletions = (rng.poisson(0.7, rows.shape).astype(np.uint8) for rows in (msa, rest))
-    assignment = nearest_rows(msa, rest)
-    whole = summarize_clusters(msa, deletions, rest, rest_deletions, assignment)
-    monkeypatch.setattr(clusters, "_BLOCK", 100)
-    assert np.array_equal(nearest_rows(msa, rest), assignment)
-    for a, b in zip(whole, summarize_clusters(msa, deletions, rest, rest_deletions, assignment), strict=True):
-        np.testing.assert_array_equal(a, b)
+@pytest.mark.parametrize("length", [254, 255, 256, 511, 1021])
+def test_long_rows_agree_in_more_columns_than_a_byte_counts(length: int) -> None:
+    rng = np.random.default_rng(length)
+    msa = rng.integers(22, size=(5, length)).astype(np.int8)
+    rest = msa[[4, 2, 0, 3, 1]].copy()
+    rest[:, ::97] = GAP
+    assert nearest_rows(msa, rest).tolist() == [4, 2, 0, 3, 1]
+    whole = np.zeros((3, length), np.int8)
+    whole[1:, -1] = GAP
+    assert nearest_rows(whole[::-1], np.zeros((1, length), np.int8)).tolist() == [2]

@@ -1,5 +1,7 @@
 """Deterministic features: duplicates, profile, atoms, and what cannot be merged."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,3 +90,24 @@ def test_alignments_of_different_queries_are_refused() -> None:
         make_features([parse_alignment(b">q\nMK\n", "a.a3m"), parse_alignment(b">q\nMV\n", "b.a3m")])
     with pytest.raises(InputError, match="no alignment"):
         make_features([])
+
+
+def test_a_deep_alignment_takes_less_than_four_times_the_memory_of_its_file() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(21, size=(20000, 400), dtype=np.uint8)
+    codes[0] %= 20
+    rows = map(bytes, np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8)[codes])
+    # a header as MMseqs2 writes it, with identity, E-value and places
+    header = b">UniRef100_A0A%06d\t310\t0.412\t1.3E-71\t0\t399\t400\t12\t411\t436\n"
+    data = b"".join(header % k + b"%sac%s\n" % (row[:7], row[7:]) for k, row in enumerate(rows))
+    data = data.replace(b"ac", b"", 1)
+    parse_alignment(data[:20000].rsplit(b">", 1)[0])  # what is made once
+    tracemalloc.start()
+    try:
+        features = make_features([parse_alignment(data)])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert features["deletion_matrix"].sum() == 2 * 19999
+    # the file's content is gone when the features are made
+    assert peak < 4 * len(data)

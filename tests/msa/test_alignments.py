@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msa import alignments
+from msa import query_columns
 from msa.alignments import parse_alignment, read_alignment, single_sequence
 from msa.errors import InputError
 
@@ -80,7 +80,7 @@ def test_block_size_changes_nothing(rows, block: int) -> None:
     ).encode()
     whole = parse_alignment(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alignments, "_BLOCK", block)
+        patch.setattr(query_columns, "BLOCK", block)
         in_blocks = parse_alignment(text)
     np.testing.assert_array_equal(whole.letters, in_blocks.letters)
     np.testing.assert_array_equal(whole.deletions, in_blocks.deletions)
