@@ -40,7 +40,7 @@ def has(mmseqs: Made) -> Callable[[str], None]:
 
     def need(command: str) -> None:
         asked = subprocess.run([str(shutil.which("mmseqs")), command, "-h"], capture_output=True, text=True)
-        if "usage: mmseqs" not in asked.stdout:
+        if f"usage: mmseqs {command}" not in asked.stdout:
             pytest.skip(f"this mmseqs has no {command}")
 
     return need
@@ -73,6 +73,11 @@ def hits(database: str) -> str:
     return result.stdout
 
 
+def found(table: str) -> list[list[str]]:
+    """What a table says but E-values, which in iterations depend on the order of targets of a length."""
+    return sorted(line.split("\t")[:10] for line in table.splitlines())
+
+
 def error_of(result: subprocess.CompletedProcess[str]) -> str:
     assert result.returncode == 3, result.stderr
     (line,) = (line for line in result.stderr.splitlines() if line.startswith("foldcli: error: "))
@@ -98,7 +103,7 @@ def test_a_shuffled_one_gives_the_hits_of_what_mmseqs_writes_of_it(folder: Path,
     mmseqs("convert2fasta", "shuffled", "shuffled.fasta")
     assert (folder / "shuffled.fasta").read_text() != (folder / "demo.fasta").read_text()
     assert hits("shuffled") == hits("shuffled.fasta")
-    assert sorted(hits("shuffled").splitlines()) == sorted(hits("demo.fasta").splitlines())
+    assert found(hits("shuffled")) == found(hits("demo.fasta"))
 
 
 def test_so_does_a_padded_one(folder: Path, mmseqs: Made, has: Callable[[str], None]) -> None:
@@ -107,7 +112,7 @@ def test_so_does_a_padded_one(folder: Path, mmseqs: Made, has: Callable[[str], N
     mmseqs("makepaddedseqdb", "shuffled", "padded")
     mmseqs("convert2fasta", "padded", "padded.fasta")
     assert hits("padded") == hits("padded.fasta")
-    assert sorted(hits("padded").splitlines()) == sorted(hits("demo.fasta").splitlines())
+    assert found(hits("padded")) == found(hits("demo.fasta"))
 
 
 def test_createdb_from_mmseqs(folder: Path, mmseqs: Made) -> None:
