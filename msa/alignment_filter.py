@@ -10,16 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from msa.alphabet import LETTERS, STANDARD
 from msa.errors import InputError
-
-UNKNOWN, GAP = 20, 21
-"""Codes of X and of a gap, beside the twenty residues."""
-# HHblits reads B, Z and U as D, E and C, and the other letters beyond the twenty as X
-_CODES = np.full(256, GAP, np.uint8)
-_CODES[: len(LETTERS)] = [
-    STANDARD.find({"B": "D", "Z": "E", "U": "C"}.get(letter, letter)) % 21 for letter in LETTERS
-]
+from msa.row_codes import ROW_CODES, UNKNOWN
 
 _RANGES = {
     "max_seq_id": (0, 1),
@@ -76,7 +68,7 @@ class AlignmentFilter:
         # numba takes a third of a second to import
         from msa.redundancy import NONE, distinct_enough
 
-        codes = _CODES[rows]
+        codes = ROW_CODES[rows]
         allowed = self._like_the_query(codes)
         alone = np.where(codes < UNKNOWN, codes, NONE).astype(np.uint8)
         return distinct_enough(alone, allowed, self.max_percent, self.diff, threads)

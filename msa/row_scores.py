@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
-from msa.alignment_filter import GAP, UNKNOWN
 from msa.alphabet import STANDARD
 from msa.jit import kernel
+from msa.row_codes import GAP, UNKNOWN
 
 _GAP_OPEN, _GAP_EXTEND = 6.0, 1.0
 """Bits."""

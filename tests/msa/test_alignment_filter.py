@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msa.alignment_filter import _CODES, AlignmentFilter
+from msa.alignment_filter import AlignmentFilter
 from msa.alignments import read_alignment
 from msa.alphabet import encode
 from msa.errors import InputError
 from msa.redundancy import NONE, _in_order, _spans, distinct_enough
+from msa.row_codes import ROW_CODES
 from msa.row_scores import scores_with_first
 
 needs_hhfilter = pytest.mark.skipif(shutil.which("hhfilter") is None, reason="no hhfilter installed")
@@ -54,7 +55,7 @@ def hhfilter(folder: Path, letters: np.ndarray, arguments: list[object]) -> np.n
 
 def in_hhfilters_order(letters: np.ndarray, chosen: AlignmentFilter) -> np.ndarray:
     """bool [n]: the rows to keep when rows of equal length are looked at as hhfilter happens to."""
-    codes = _CODES[encode(letters.tobytes()).reshape(letters.shape)]
+    codes = ROW_CODES[encode(letters.tobytes()).reshape(letters.shape)]
     rows = np.where(codes < 20, codes, NONE).astype(np.uint8)
     spans = _spans(rows)
     allowed = chosen._like_the_query(codes)
@@ -103,7 +104,7 @@ def test_keeps_what_hhfilter_keeps(shared_dir: Path, tmp_path: Path, name: str, 
 def _decided_by_the_matrix(letters: np.ndarray, qsc: float) -> np.ndarray:
     """bool [n]: rows within rounding of a score, and those with a pair of H and Y, of which hhfilter has the
     published score with the opposite sign."""
-    codes = _CODES[encode(letters.tobytes()).reshape(letters.shape)]
+    codes = ROW_CODES[encode(letters.tobytes()).reshape(letters.shape)]
     scores = scores_with_first(codes) / np.count_nonzero(codes < 20, axis=1)
     h, y = letters == ord("H"), letters == ord("Y")
     return np.asarray((np.abs(scores - qsc) < _SCORES_WITHIN) | ((h & y[0]) | (y & h[0])).any(axis=1))
@@ -202,7 +203,7 @@ def identity(one: np.ndarray, other: np.ndarray) -> float:
 @given(alignments(), st.integers(10, 99), st.sampled_from([1, 2]))
 def test_by_definition(letters: np.ndarray, limit: int, threads: int) -> None:
     """Of the rows from long to short, each unless it is too much like one kept; ties in their order."""
-    codes = _CODES[encode(letters.tobytes()).reshape(letters.shape)]
+    codes = ROW_CODES[encode(letters.tobytes()).reshape(letters.shape)]
     rows = np.where(codes < 20, codes, NONE).astype(np.uint8)
     lengths = np.count_nonzero(rows != NONE, axis=1)
     kept: list[int] = [0]
