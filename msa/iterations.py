@@ -169,9 +169,19 @@ def iterated(
         if not alone or not with_family:
             yield from search_alike(chosen, evalue)
             return
-        found = dict(zip(alone, search_alike(alone, evalue), strict=True))
-        found.update(zip(with_family, search_alike(with_family, evalue), strict=True))
+        first, then = (
+            iter(zip(kind, search_alike(kind, evalue), strict=True)) for kind in (alone, with_family)
+        )
+        found: dict[int, Found] = {}
+        has_family = set(with_family)
         for k in chosen:
+            if k in has_family:
+                # one search at a time: the rest of the others comes first
+                found.update(first)
+            elif k not in found:
+                found.update([next(first)])
+            if k in has_family:
+                found.update([next(then)])
             yield found.pop(k)
 
     for _ in range(settings.num_iterations - 1):
