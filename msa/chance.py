@@ -26,6 +26,31 @@ _SHORTEST, _LONGEST = 0.02, 0.98
 """Quantiles of length between which targets are taken."""
 
 
+def corrected_alignment_scores(
+    profile: np.ndarray,
+    targets: Targets,
+    chosen: np.ndarray,
+    settings: SearchSettings,
+    parameters: GumbelParameters,
+    times: int = 1,
+) -> np.ndarray:
+    """Scores of alignments, with the composition correction less what the reversed profile explains.
+
+    Args:
+        profile: int16 [length, 32], in the matrix's unit.
+        targets: the database.
+        chosen: int64 [n], places of the targets to score.
+        settings: of which gap costs, threads and the composition correction are used.
+        parameters, times: see `corrected_scores`.
+    """
+    how = settings.gap_open, settings.gap_extend, settings.threads
+    scores = alignment_scores(profile, targets, chosen, *how)
+    if not settings.comp_bias_corr:
+        return scores
+    backwards = alignment_scores(profile[::-1], targets, chosen, *how)
+    return corrected_scores(scores, backwards, len(profile), targets.lengths[chosen], parameters, times)
+
+
 class ShuffledTargets:
     """Some targets of a database, shuffled: always the same, in the same order.
 
@@ -53,11 +78,7 @@ class ShuffledTargets:
             > 0; 1 where chance finds as much as it should.
         """
         targets, every = self._targets, np.arange(len(self._targets))
-        how = settings.gap_open, settings.gap_extend, settings.threads
-        scores = alignment_scores(profile, targets, every, *how)
-        if settings.comp_bias_corr:
-            backwards = alignment_scores(profile[::-1], targets, every, *how)
-            scores = corrected_scores(scores, backwards, len(profile), targets.lengths, parameters)
+        scores = corrected_alignment_scores(profile, targets, every, settings, parameters)
         # each target is its own database
         expected = evalues(scores, len(profile), targets.lengths, 1, parameters) * targets.lengths
         found = (np.count_nonzero(expected <= _CHANCE) + 0.5) / (len(targets) + 1)

@@ -30,8 +30,9 @@ class ExpandingEngine:
     def __init__(self, engine: Engine, database: TargetDatabase) -> None:
         self._engine, self._database = engine, database
         count = database.representatives
-        end = int(database.offsets[count]) if count < len(database) else len(database.residues)
-        self._searched = Targets(database.residues[:end], database.offsets[:count], database.lengths[:count])
+        targets = Targets(database.residues, database.offsets, database.lengths)
+        _, end = targets.byte_range(0, count)
+        self._searched = Targets(targets.residues[:end], targets.offsets[:count], targets.lengths[:count])
 
     @property
     def seconds(self) -> dict[str, float]:

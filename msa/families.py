@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from msa.alphabet import encode
-from msa.chance import ShuffledTargets
-from msa.cpu.gotoh_scores import alignment_scores
+from msa.chance import ShuffledTargets, corrected_alignment_scores
 from msa.cpu.targets import Targets
 from msa.database import TargetDatabase
 from msa.engine import QueryProfile
@@ -20,7 +19,7 @@ from msa.hits import Hit
 from msa.profile import query_profile
 from msa.profile_query import ProfileQuery
 from msa.search_settings import SearchSettings
-from msa.statistics import GumbelParameters, corrected_scores, evalues, gumbel_parameters
+from msa.statistics import GumbelParameters, evalues, gumbel_parameters
 
 MOST_IDENTICAL = 0.95
 """Members of which this fraction of the residues repeats another member say nothing new."""
@@ -132,14 +131,11 @@ class Families:
     def _evalues(self, profile: QueryProfile, chosen: np.ndarray) -> np.ndarray:
         """E-values, float64 [n], of targets as members of a family with this profile."""
         settings, parameters = self.how
-        gaps = settings.gap_open, settings.gap_extend, settings.threads
-        length, of_targets = len(profile.codes), self.database.lengths[chosen]
-        scores = alignment_scores(profile.profile, self.targets, chosen, *gaps)
-        if settings.comp_bias_corr:
-            backwards = alignment_scores(profile.profile[::-1], self.targets, chosen, *gaps)
-            scores = corrected_scores(scores, backwards, length, of_targets, parameters, EXCESS_OF_MEMBERS)
-        residues = self.database.total_residues
-        return self._excess(profile) * evalues(scores, length, of_targets, residues, parameters)
+        scores = corrected_alignment_scores(
+            profile.profile, self.targets, chosen, settings, parameters, EXCESS_OF_MEMBERS
+        )
+        lengths, residues = self.targets.lengths[chosen], self.database.total_residues
+        return self._excess(profile) * evalues(scores, len(profile.codes), lengths, residues, parameters)
 
     def _excess(self, profile: QueryProfile) -> float:
         return self._shuffled.excess(profile.profile, *self.how)

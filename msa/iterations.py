@@ -178,10 +178,9 @@ def iterated(
             if k in has_family:
                 # one search at a time: the rest of the others comes first
                 found.update(first)
+                found.update([next(then)])
             elif k not in found:
                 found.update([next(first)])
-            if k in has_family:
-                found.update([next(then)])
             yield found.pop(k)
 
     for _ in range(settings.num_iterations - 1):

@@ -34,3 +34,8 @@ class Targets:
         """Residue bytes of one target, uint8 [length]."""
         start = int(self.offsets[index])
         return self.residues[start : start + int(self.lengths[index])]
+
+    def byte_range(self, first: int, end: int) -> tuple[int, int]:
+        """Where the residues of targets `first` to `end` begin and end; both may be behind the last."""
+        start, stop = (int(self.offsets[k]) if k < len(self) else len(self.residues) for k in (first, end))
+        return start, stop

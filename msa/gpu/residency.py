@@ -79,17 +79,9 @@ class _Room:
     used: Any
 
 
-def bytes_of(targets: Targets, first: int, end: int) -> tuple[int, int]:
-    """First byte and end of these targets' residues."""
-    start, stop = (
-        int(targets.offsets[k]) if k < len(targets) else len(targets.residues) for k in (first, end)
-    )
-    return start, stop
-
-
 def whole_bytes(targets: Targets, part: tuple[int, int], per_target: int) -> int:
     """GPU memory that targets take together, with what the filter needs for each of them."""
-    start, stop = bytes_of(targets, *part)
+    start, stop = targets.byte_range(*part)
     return stop - start + (_NUMBERS + per_target) * (part[1] - part[0])
 
 
@@ -217,7 +209,7 @@ class Residency:
                 f"the GPU has no memory left for a single target: {asked} bytes are asked for, "
                 f"{free_bytes()} are free"
             )
-        start, stop = bytes_of(self._targets, self._first, self._end)
+        start, stop = self._targets.byte_range(self._first, self._end)
         self.release()
         self._stays = False
         self._chunk_bytes = max(min(self._chunk_bytes, stop - start) // 2, _PAD)
@@ -237,7 +229,7 @@ class Residency:
 
     def _size(self, first: int, end: int) -> int:
         """What a chunk counts for."""
-        start, stop = bytes_of(self._targets, first, end)
+        start, stop = self._targets.byte_range(first, end)
         return stop - start + self._bytes_per_target * (end - first)
 
     def _start_of_chunk(self, end: int) -> int:
@@ -262,7 +254,7 @@ class Residency:
                 # nothing on the GPU may still use what is dropped
                 room.used.synchronize()
                 self._rooms[0] = room = None
-            start, stop = bytes_of(self._targets, self._first, self._end)
+            start, stop = self._targets.byte_range(self._first, self._end)
             room = self._new_room(max(count, min(self._chunk_bytes, stop - start)), targets)
         self._rooms = [self._rooms[1], room]
         return room
@@ -279,7 +271,7 @@ class Residency:
     def _copy(self, end: int) -> Chunk:
         """Queue the copies of a chunk; they wait for what still uses its memory."""
         first = self._start_of_chunk(end)
-        start, stop = bytes_of(self._targets, first, end)
+        start, stop = self._targets.byte_range(first, end)
         most = max(self._most_targets(), end - first)
         room = self._room(stop - start, end - first if self._stays else most)
         stream = self._copying
