@@ -29,6 +29,11 @@ class Failures:
         self._failed: list[tuple[str, BaseException]] = []
         self._tried = 0
 
+    @property
+    def count(self) -> int:
+        """How many have failed so far."""
+        return len(self._failed)
+
     def add(self, name: str, error: Exception) -> None:
         """Take down that `name`, which was not tried by `run`, failed, and say so."""
         self._tried += 1

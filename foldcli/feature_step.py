@@ -1,8 +1,10 @@
 """Features of one target: from the cache when they are there and whole, else computed and put there."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from foldcli.alignment_inputs import AlignmentTarget
 from foldcli.logs import logger
 
 if TYPE_CHECKING:
@@ -34,3 +36,38 @@ def load_or_make(
     except CorruptEntryError as error:
         logger.warning("%s: %s; made anew", name, error)
         return entries.load_or_make(alignments, overwrite=True)
+
+
+@dataclass(frozen=True)
+class CacheTask:
+    """One target to put into a cache; see `load_or_make`."""
+
+    target: AlignmentTarget
+    cache: Path
+    overwrite: bool
+
+
+@dataclass(frozen=True)
+class Cached:
+    """What is said of a target that is in the cache now.
+
+    Args:
+        hit: it was there before.
+        rows, residues: of its alignment without equal rows.
+    """
+
+    hit: bool
+    rows: int
+    residues: int
+
+
+def cache_target(task: CacheTask) -> Cached:
+    """Read a target's alignments and have its entry in the cache, made if it is not there.
+
+    Raises:
+        InputError: the alignments cannot be read, or are of different queries.
+        OSError: an alignment cannot be read, the cache cannot be written.
+    """
+    features, hit = load_or_make(task.target.name, task.target.read(), task.cache, task.overwrite)
+    rows, residues = features["msa"].shape
+    return Cached(hit, rows, residues)

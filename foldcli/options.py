@@ -138,7 +138,7 @@ params_option = click.option(
     help="Folder with DeepMind's params_model_*.npz, or `demo`: an untrained network to try the path with.",
 )
 
-search_options = together(
+_hit_options = together(
     click.option(
         "-e", "--evalue", type=click.FloatRange(0), default=1e-3, show_default=True, help="Largest E-value."
     ),
@@ -202,22 +202,32 @@ search_options = together(
         show_default=True,
         help="Smallest fraction of identical residues.",
     ),
-    click.option(
-        "-c",
-        "--coverage",
-        type=click.FloatRange(0, 1),
-        default=0.0,
-        show_default=True,
-        help="Smallest fraction of residues aligned; see --cov-mode.",
-    ),
-    click.option(
-        "--cov-mode",
-        type=click.IntRange(0, 2),
-        default=0,
-        show_default=True,
-        help="Coverage of query and target (0), target (1) or query (2).",
-    ),
 )
+
+
+def _coverage_options(*names: str) -> Callable[[Command], Command]:
+    """What `-c` is short for, where it is not the cache."""
+    return together(
+        click.option(
+            *names,
+            type=click.FloatRange(0, 1),
+            default=0.0,
+            show_default=True,
+            help="Smallest fraction of residues aligned; see --cov-mode.",
+        ),
+        click.option(
+            "--cov-mode",
+            type=click.IntRange(0, 2),
+            default=0,
+            show_default=True,
+            help="Coverage of query and target (0), target (1) or query (2).",
+        ),
+    )
+
+
+search_options = together(_hit_options, _coverage_options("-c", "--coverage"))
+# for a command whose -c is the cache
+search_options_beside_cache = together(_hit_options, _coverage_options("--coverage"))
 
 alignment_options = together(
     click.option(

@@ -14,7 +14,6 @@ from msa.errors import InputError
 if TYPE_CHECKING:
     from msa.fasta import FastaRecord
 
-ALIGNMENT_SUFFIXES = (".a3m", ".sto", ".stockholm", ".fasta", ".fa", ".afa", ".safetensors")
 FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")
 PROFILE_SUFFIXES = (".npz",)
 OTHER_QUERY_SUFFIXES = (".a3m", ".sto", ".stockholm", *PROFILE_SUFFIXES)
@@ -134,23 +133,3 @@ def tell_of_profiles(queries: "Iterable[FastaRecord]") -> None:
     for query in queries:
         if isinstance(query, ProfileQuery):
             logger.debug("%s: searching with the profile of %s", query.id, query.made_from)
-
-
-def target_name(path: str) -> str:
-    """The file-safe name of a target given as a file: its name without folder and known suffixes."""
-    name = "stdin" if path == "-" else Path(path).name
-    for suffix in (*filter(None, COMPRESSED_SUFFIXES), *ALIGNMENT_SUFFIXES):
-        if name.lower().endswith(suffix):
-            name = name[: -len(suffix)]
-    return file_safe(name)
-
-
-def alignment_targets(inputs: Sequence[str]) -> list[tuple[str, str]]:
-    """(name, path) of every alignment or cache entry that inputs name, folders included.
-
-    Raises:
-        InputError: a folder has none, or two files would have the same name.
-    """
-    named = [(target_name(path), path) for path in files_in(inputs, ALIGNMENT_SUFFIXES)]
-    unique_names(named)
-    return named

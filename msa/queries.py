@@ -97,6 +97,12 @@ def alignment_query(alignment: Alignment, comp_bias_corr: bool = True, matrix: s
     return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr, matrix), made_from)
 
 
+def holds_sequences(data: bytes) -> bool:
+    """Whether a file's content is FASTA of unaligned sequences, which a single sequence is too."""
+    text = data.removeprefix(UTF8_MARK).lstrip()
+    return text.startswith(b">") and not _is_alignment(text)
+
+
 def _is_alignment(text: bytes) -> bool:
     """Whether text that begins like FASTA is an alignment."""
     if not text.startswith(b">") or b"\n>" not in text:

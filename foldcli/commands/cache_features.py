@@ -1,6 +1,7 @@
-"""`foldcli cache-features`: alignments in, entries of the feature cache out."""
+"""`foldcli cache-features`: alignments or sequences in, entries of the feature cache out."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -9,7 +10,7 @@ from foldcli.shard import Shard
 
 
 @click.command("cache-features")
-@click.argument("alignments", nargs=-1, required=True, metavar="MSA...")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
     "-c",
     "--cache",
@@ -17,41 +18,60 @@ from foldcli.shard import Shard
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of the feature cache; made when absent.",
 )
+@click.option(
+    "--db",
+    help="Target database for the sequences among the inputs, as for `fold`; alignments need none.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=options.available_cores,
+    show_default="the cores this process may use",
+    help="Processes that make features, each one target at a time.",
+)
+@options.search_options_beside_cache
+@options.alignment_options
+@options.device_option("the search runs")
+@options.threads_option
 @options.shard_option
 @options.overwrite_option
 @options.logging_options
-def command(alignments: tuple[str, ...], cache: Path, shard: Shard, overwrite: bool) -> None:
+def command(
+    inputs: tuple[str, ...],
+    cache: Path,
+    db: str | None,
+    workers: int,
+    threads: int,
+    shard: Shard,
+    overwrite: bool,
+    **settings: Any,
+) -> None:
     """Turn alignments into cached model features.
 
-    MSA is an alignment (A3M, Stockholm or aligned FASTA, compressed or not; the first sequence is the query),
-    a folder of them, or - for standard input. Entries are named by content: what is there already is checked
-    and left alone. One target's failure does not stop the others: exit code 5, and CACHE/failures.jsonl names
-    them.
-    """
-    from foldcli.failures import Failures
-    from foldcli.feature_step import load_or_make
-    from foldcli.logs import logger
-    from foldcli.paths import make_writable_folder
-    from foldcli.progress import bar
-    from foldcli.targets import alignment_targets
-    from msa.alignments import read_alignment
+    \b
+    INPUT is one of these, compressed or not:
+      an alignment              A3M, Stockholm or aligned FASTA; its first sequence is the query
+      a FASTA file              sequences that are searched first, with --db; each is a target
+      a folder                  of such files, or of folders as the next
+      a target's folder         uniref90_hits, bfd_*_hits and mgnify_hits (.a3m or .sto), as AlphaFold and
+                                OpenFold write them, joined in this order
+      -                         standard input, an alignment or FASTA
 
+    What begins like FASTA is an alignment if its name ends in .a3m or .afa, or if it has several records
+    and there are gaps or insertions in them; a single sequence in any other file is a query.
+
+    Entries are named by content: what is there already is checked and left alone. One target's failure does
+    not stop the others: exit code 5, and CACHE/failures.jsonl names them. The alignments of searches are
+    kept in CACHE/alignments.
+    """
+    from foldcli.cache_run import CacheRun
+    from foldcli.cache_run import read_inputs as read
+    from foldcli.failures import Failures
+    from foldcli.paths import make_writable_folder
+
+    chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
     make_writable_folder(cache)
     failures = Failures(cache, shard)
-    selected = shard.select(alignment_targets(alignments))
-    hits: list[bool] = []
-
-    def cache_one(name: str, path: str) -> None:
-        features, hit = load_or_make(name, [read_alignment(path)], cache, overwrite)
-        hits.append(hit)
-        rows, residues = features["msa"].shape
-        state = "already cached" if hit else "cached"
-        logger.info("%s: %s, %d residues, %d rows", name, state, residues, rows)
-
-    with bar("caching features", "targets") as progress:
-        for done, target in enumerate(selected, start=1):
-            failures.run([target], cache_one)
-            progress(done, len(selected))
-    made = len(hits) - sum(hits)
-    logger.info("%d cached, %d already there, %d failed", made, sum(hits), len(selected) - len(hits))
+    selected = shard.select(read(inputs, failures, searched=db is not None))
+    CacheRun(cache, workers, overwrite, db, chosen, rows, settings["device"]).run(selected, failures)
     failures.finish()

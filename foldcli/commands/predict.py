@@ -38,6 +38,7 @@ def command(
     from dataclasses import asdict
 
     from foldcli import done
+    from foldcli.alignment_inputs import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, AlignmentTarget, alignment_targets
     from foldcli.failures import Failures
     from foldcli.fingerprint import file_sha256, fingerprint
     from foldcli.logs import logger
@@ -50,21 +51,21 @@ def command(
         predict_target,
     )
     from foldcli.runtime import prepare
-    from foldcli.targets import alignment_targets
-    from msa.alignments import read_alignment
+    from foldcli.targets import FASTA_SUFFIXES
 
     make_writable_folder(out)
     failures = Failures(out, shard)
-    selected = shard.select(alignment_targets(targets))
+    found = alignment_targets(targets, (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX))
+    selected = shard.select((target.name, target) for target in found)
     if not selected:
         failures.finish()
         return
     predictor = prepare(settings, threads)
     parameters = check_parameters(predictor.sources)
 
-    def predict(name: str, path: str) -> None:
+    def predict(name: str, given: AlignmentTarget) -> None:
         # standard input can be read only once, and is never taken for a finished target's
-        content = None if path == "-" else file_sha256(Path(path))
+        content = None if "-" in given.files else [file_sha256(Path(path)) for path in given.files]
         identity = {"input": content, "parameters": parameters, "predict": asdict(predictor.settings)}
         key = fingerprint(identity)
         target = TargetRun.begin(name, out)
@@ -73,10 +74,10 @@ def command(
             return
         if overwrite or not content:
             target.clear()
-        if path.endswith(".safetensors"):
-            features = entry_features(target, Path(path))
+        if given.files[0].endswith(ENTRY_SUFFIX):
+            features = entry_features(target, Path(given.files[0]))
         else:
-            features = cached_features(target, [read_alignment(path)], cache or cache_dir() / "features")
+            features = cached_features(target, given.read(), cache or cache_dir() / "features")
         predict_target(target, features, predictor, key, identity)
 
     failures.run(selected, predict)

@@ -2,11 +2,16 @@
 
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from features.cache import read_entry
 
 A3M = ">q\nMKVLGA\n>a\nMK-aaLGA\n"
 STO = "# STOCKHOLM 1.0\nq MK-VLG\na MKAVLG\n//\n"
@@ -138,3 +143,94 @@ def test_a_cache_that_cannot_be_written_is_one_line(folder: Path, tmp_path: Path
     result = run(folder / "one.a3m", "-c", tmp_path / "file" / "cache")
     assert result.returncode == 3
     assert "Traceback" not in result.stderr
+
+
+def bytes_of(cache: Path) -> dict[str, bytes]:
+    """Contents of a cache's entries."""
+    return {path.name: path.read_bytes() for path in cache.glob("??/*.safetensors")}
+
+
+def test_several_processes_make_the_same_bytes_and_say_the_same(folder: Path, tmp_path: Path) -> None:
+    (folder / "bad.a3m").write_text(">q\nMK\n>short\nM\n")
+    alone, many = (run(folder, "-c", tmp_path / n, "--workers", n) for n in ("1", "3"))
+    assert alone.returncode == many.returncode == 5
+    assert many.stderr.replace(str(tmp_path / "3"), str(tmp_path / "1")) == alone.stderr
+    assert "one: cached, 6 residues, 2 rows" in many.stderr
+    assert bytes_of(tmp_path / "3") == bytes_of(tmp_path / "1")
+    assert len(bytes_of(tmp_path / "3")) == 3
+
+
+def test_folders_of_one_target_are_joined(tmp_path: Path) -> None:
+    rows = {"uniref90": "MKVLGT", "bfd_uniclust": "MKVLCC", "mgnify": "MKVLCD"}
+    for name, row in rows.items():
+        path = tmp_path / "in" / "T1" / f"{name}_hits.a3m"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f">q\nMKVLGA\n>a\n{row}\n")
+    assert "T1: cached, 6 residues, 4 rows" in run(tmp_path / "in", "-c", tmp_path / "joined").stderr
+    one = tmp_path / "one.a3m"
+    one.write_text(">q\nMKVLGA\n" + "".join(f">a\n{row}\n" for row in rows.values()))
+    assert run(one, "-c", tmp_path / "one").returncode == 0
+    joined, alone = (
+        read_entry(path)["msa"] for c in ("joined", "one") for path in (tmp_path / c).glob("??/*.safetensors")
+    )
+    assert np.array_equal(joined, alone)
+
+
+def test_sequences_without_a_database_are_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "two.fasta").write_text(">a\nMKVLGA\n>b\nMKVLGG\n")
+    (tmp_path / "one.fasta").write_text(">a\nMKVLGA\n")
+    for path in (tmp_path / "two.fasta", tmp_path / "one.fasta", tmp_path):
+        result = run(path, "-c", tmp_path / "cache")
+        assert result.returncode == 2
+        assert "one.fasta" in result.stderr or "two.fasta" in result.stderr
+        assert "--db" in result.stderr.splitlines()[-1]
+    (tmp_path / "one.fasta").rename(tmp_path / "one.a3m")
+    assert "one: cached, 6 residues, 1 rows" in run(tmp_path / "one.a3m", "-c", tmp_path / "cache").stderr
+    assert run("-", "-c", tmp_path / "cache", stdin=">a\nMKVLGA\n").returncode == 2
+
+
+def test_sequences_are_searched_with_once(root: Path, tmp_path: Path) -> None:
+    examples = root / "examples"
+    queries = [examples / "ubiquitin.fasta", examples / "gb1.fasta"]
+    searching = ["--db", examples / "demo.fasta", "--device", "cpu", "-c", tmp_path / "cache", "-v"]
+    (tmp_path / "short.fasta").write_text(">short\nM\n")
+    first = run(*queries, tmp_path / "short.fasta", *searching)
+    assert first.returncode == 5
+    assert "query 'short' has 1 residue" in first.stderr
+    assert "UBIQ_HUMAN: 20 hits" in first.stderr and "2 cached, 0 already there, 1 failed" in first.stderr
+    second = run(*queries, *searching)
+    assert second.returncode == 0
+    assert " hits" not in second.stderr and "0 cached, 2 already there, 0 failed" in second.stderr
+
+    # by hand: search, then the alignment's features
+    a3m = tmp_path / "searched" / "UBIQ_HUMAN.a3m"
+    searched = [sys.executable, "-m", "foldcli", "search", queries[0], examples / "demo.fasta"]
+    subprocess.run(
+        [*map(str, searched), "--format", "a3m", "--device", "cpu", "-o", str(a3m.parent)], check=True
+    )
+    assert "already cached" in run(a3m, "-c", tmp_path / "cache").stderr
+    (kept,) = (tmp_path / "cache" / "alignments").rglob("UBIQ_HUMAN.a3m.gz")
+    assert gzip.decompress(kept.read_bytes()) == a3m.read_bytes()
+
+    stricter = run(queries[0], *searching, "-e", "1e-20")
+    assert "UBIQ_HUMAN: cached" in stricter.stderr
+    assert len(entries(tmp_path / "cache")) == 3
+
+
+def test_an_interrupt_ends_all_and_leaves_nothing_half_written(folder: Path, tmp_path: Path) -> None:
+    never = folder / "zzz.a3m"  # one process waits for what is never written
+    os.mkfifo(never)
+    command = [sys.executable, "-m", "foldcli", "cache-features", folder, "-c", tmp_path / "cache"]
+    process = subprocess.Popen(
+        [*map(str, command), "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    said = [process.stderr.readline() for _ in range(3)]
+    assert all("cached" in line for line in said)
+    os.killpg(process.pid, signal.SIGINT)
+    assert "interrupted" in process.stderr.read()
+    assert process.wait() == 130
+    with pytest.raises(OSError, match="No such device"):
+        os.open(never, os.O_WRONLY | os.O_NONBLOCK)  # its reader is gone
+    assert len(entries(tmp_path / "cache")) == 3
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.suffix == ".tmp"]
