@@ -27,6 +27,8 @@ from msa.errors import InputError
 _SUFFIX = ".safetensors"
 # names the metadata that makes a safetensors file an entry
 _FORMAT = "foldcli.features"
+# bytes; those of real entries are some five thousand and the paths of their sources
+_LONGEST_HEADER = 16 << 20
 
 
 class CorruptEntryError(InputError):
@@ -150,7 +152,9 @@ def entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
         OSError: the file cannot be read.
     """
     try:
-        return _read_header(Path(path).read_bytes())
+        with Path(path).open("rb") as stream:
+            start = stream.read(8)
+            return _read_header(start + stream.read(min(int.from_bytes(start, "little"), _LONGEST_HEADER)))
     except CorruptEntryError as error:
         raise CorruptEntryError(error.reason, path) from None
     except ValueError as error:

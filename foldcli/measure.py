@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,8 +44,12 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Measure the block as stage `name`."""
-        _reset_peak()
+        """Measure the block as stage `name`.
+
+        In a background thread the peak is that since the main thread's stage began, which is not disturbed.
+        """
+        if threading.current_thread() is threading.main_thread():
+            _reset_peak()
         start = time.perf_counter()
         yield
         self.costs.append(StageCost(name, time.perf_counter() - start, _peak_bytes()))

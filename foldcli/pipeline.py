@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from foldcli import done
 from foldcli.feature_step import load_or_make
 from foldcli.fingerprint import fingerprint
+from foldcli.job_draws import JobDraws
 from foldcli.logs import logger
 from foldcli.measure import StageCost, Stopwatch
 from foldcli.parameters import UNTRAINED
@@ -152,21 +153,28 @@ class SearchStep:
         return None if finished is None else finished["facts"].get("search")
 
 
-def cached_features(target: TargetRun, alignments: "list[Alignment]", cache: Path) -> "dict[str, np.ndarray]":
-    """The deterministic features of a target, from the cache or computed and put there."""
+def cached_features(
+    target: TargetRun, read: "Callable[[], list[Alignment]]", cache: Path
+) -> "dict[str, np.ndarray]":
+    """The deterministic features of a target, from the cache or computed and put there.
+
+    Args:
+        target: the target on its way.
+        read: reads its alignments.
+        cache: folder of the feature cache.
+    """
     with target.stage("features"):
-        features, hit = load_or_make(target.name, alignments, cache)
+        features, hit = load_or_make(target.name, read(), cache)
     target.facts["feature_cache_hit"] = hit
     _note_size(target, features)
     return features
 
 
-def entry_features(target: TargetRun, path: Path) -> "dict[str, np.ndarray]":
-    """The deterministic features in one file of a feature cache."""
-    from features.cache import read_entry
-
+def entry_features(target: TargetRun, read: "Callable[[], dict[str, np.ndarray]]") -> "dict[str, np.ndarray]":
+    """The deterministic features of a target of which the cache's entry is known; `read` reads it."""
     with target.stage("features"):
-        features = read_entry(path)
+        features = read()
+    target.facts["feature_cache_hit"] = True
     _note_size(target, features)
     return features
 
@@ -179,26 +187,40 @@ def _note_size(target: TargetRun, features: "dict[str, np.ndarray]") -> None:
         logger.warning("%s: the alignment holds the query alone; expect low confidence", target.name)
 
 
+def unfinished_folder(target: TargetRun, key: str) -> Path:
+    """Where finished models lie until all are.
+
+    Args:
+        target: the target on its way.
+        key: the target's fingerprint.
+    """
+    return target.work / f"predict-{key[:16]}"
+
+
 def predict_target(
     target: TargetRun,
-    features: "dict[str, np.ndarray]",
+    draws: JobDraws,
     predictor: Predictor,
     key: str,
     settings: dict[str, Any],
+    last_job: Callable[[], None] = lambda: None,
 ) -> None:
     """Predict, rank, write done.json, and clear what was half-way.
 
     Args:
         target: the target on its way.
-        features: deterministic features.
+        draws: of the predictor, from the target's deterministic features.
         predictor: networks and settings.
         key: the target's fingerprint.
         settings: what it was taken of.
+        last_job: see `Predictor.run`.
     """
-    partial = target.work / f"predict-{key[:16]}"
+    partial = unfinished_folder(target, key)
     predictor.memory.reset_peak()
     with target.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
-        ranked = predictor.run(target.name, features, target.folder, partial, progress)
+        ranked = predictor.run(target.name, draws, target.folder, partial, progress, last_job)
+    waited = target.facts.get("waited_for_features_seconds", 0.0) + draws.waited
+    target.facts["waited_for_features_seconds"] = round(waited, 3)
     target.facts |= predictor.memory.facts()
     if predictor.untrained:
         target.warnings.append(UNTRAINED)

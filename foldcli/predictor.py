@@ -5,10 +5,13 @@ import logging
 import platform
 import shutil
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from foldcli.job_draws import Draw, JobDraws
 from foldcli.logs import logger
 from foldcli.measure import seconds_since_start
 from foldcli.network_memory import NetworkMemory, predict_within
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     import torch
 
     from model.alphafold import AlphaFold
+    from model.recycling import Prediction
+
+Job = tuple[ParameterSource, int]
 
 # AlphaFold2 takes four; their rows come out of max_seq
 TEMPLATE_SLOTS = 4
@@ -72,12 +78,18 @@ class Predictor:
         sources: models in the order in which they run.
         settings: see PredictSettings.
         memory: the device, and what may be taken of it.
+        ahead: make the next job's features in a background thread; the results are the same without.
     """
 
     def __init__(
-        self, sources: list[ParameterSource], settings: PredictSettings, memory: NetworkMemory
+        self,
+        sources: list[ParameterSource],
+        settings: PredictSettings,
+        memory: NetworkMemory,
+        ahead: bool = True,
     ) -> None:
         self.sources, self.settings, self.memory = sources, settings, memory
+        self.background = ThreadPoolExecutor(1, "features") if ahead else None
         self._networks: dict[ParameterSource, AlphaFold] = {}
 
     @property
@@ -97,81 +109,110 @@ class Predictor:
             self._networks[source] = network
         return self._networks[source]
 
+    def __enter__(self) -> "Predictor":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Have the background thread end what it is at, and nothing more."""
+        if self.background is not None:
+            self.background.shutdown(cancel_futures=True)
+
+    def jobs(self) -> list[Job]:
+        """What is done for each target: every model with every seed."""
+        first = self.settings.random_seed
+        seeds = range(first, first + self.settings.num_seeds)
+        return [(source, seed) for seed in seeds for source in self.sources]
+
+    def draws(self, features: "dict[str, np.ndarray]", partial: Path) -> JobDraws:
+        """What the jobs of a target that are not finished will draw.
+
+        Args:
+            features: deterministic features.
+            partial: see `run`.
+        """
+        wanted = [job for job in self.jobs() if _finished(partial, tag_of(job)) is None]
+        passes = self.settings.num_recycle + 1
+        return JobDraws(features, [self._draw_of(job) for job in wanted], passes, self.background)
+
+    def _draw_of(self, job: Job) -> Draw:
+        from features.sampling import SamplingSettings
+        from model.config import model_config
+
+        source, seed = job
+        slots = TEMPLATE_SLOTS if model_config(source.config_name).template else 0
+        return SamplingSettings(self.settings.max_seq, self.settings.max_extra_seq, slots), seed
+
     def run(
-        self, name: str, features: "dict[str, np.ndarray]", folder: Path, partial: Path, progress: Progress
+        self,
+        name: str,
+        draws: JobDraws,
+        folder: Path,
+        partial: Path,
+        progress: Progress,
+        last_job: Callable[[], None],
     ) -> list[ModelResult]:
         """Predict a target with all models and seeds.
 
         Args:
             name: file-safe name.
-            features: deterministic features.
+            draws: from `draws`.
             folder: where the ranked files go.
             partial: holds finished models until all are; a later call takes them up from there.
             progress: called with passes done and passes in all.
+            last_job: called when there is nothing more to draw for this target.
 
         Returns:
             Best first.
         """
-        settings = self.settings
-        seeds = range(settings.random_seed, settings.random_seed + settings.num_seeds)
-        jobs = [(source, seed) for seed in seeds for source in self.sources]
-        passes = settings.num_recycle + 1
+        jobs = self.jobs()
+        passes = self.settings.num_recycle + 1
         partial.mkdir(parents=True, exist_ok=True)
         results = []
-        for i, (source, seed) in enumerate(jobs):
-            tag = f"{source.label}_seed_{seed:03d}"
-            result = _finished(partial, tag)
+        for i, job in enumerate(jobs):
+            result = _finished(partial, tag_of(job))
             if result is None:
-                result = self._predict(
-                    name,
-                    tag,
-                    source,
-                    seed,
-                    features,
-                    partial,
-                    partial_progress(progress, i * passes, len(jobs) * passes),
-                )
+                start = time.perf_counter()
+                drawn = draws.take()
+                if not draws.left:
+                    last_job()
+                told = partial_progress(progress, i * passes, len(jobs) * passes)
+                result = self._predict(name, job, drawn, partial, told, start)
+                del drawn  # before the next draw is begun with, so that there are never three
             results.append(result)
         progress(len(jobs) * passes, len(jobs) * passes)
-        ranked = rank(results, settings.rank)
+        ranked = rank(results, self.settings.rank)
         publish(name, ranked, folder, partial)
         return ranked
+
+    def infer(
+        self, name: str, network: "AlphaFold", drawn: "dict[str, np.ndarray]", progress: Progress
+    ) -> "Prediction":
+        """Run a network within the memory there is; see `predict_within`."""
+        from model.recycling import RecyclingSettings
+
+        recycling = RecyclingSettings(self.settings.num_recycle, self.settings.recycle_early_stop_tolerance)
+        return predict_within(self.memory, name, network, drawn, recycling, progress)
 
     def _predict(
         self,
         name: str,
-        tag: str,
-        source: ParameterSource,
-        seed: int,
-        features: "dict[str, np.ndarray]",
+        job: Job,
+        drawn: "dict[str, np.ndarray]",
         partial: Path,
         progress: Progress,
+        start: float,
     ) -> ModelResult:
-        from features.sampling import SamplingSettings, sample_features
         from model.output.scores import scores_json
         from model.output.structure import Provenance, mmcif_text, pdb_text
-        from model.recycling import RecyclingSettings
 
-        start = time.perf_counter()
-        settings = self.settings
-        network = self.network(source)
-        drawn = sample_features(
-            features,
-            SamplingSettings(
-                settings.max_seq,
-                settings.max_extra_seq,
-                template_slots=TEMPLATE_SLOTS if network.config.template else 0,
-            ),
-            num_iterations=settings.num_recycle + 1,
-            seed=seed,
-        )
-        recycling = RecyclingSettings(settings.num_recycle, settings.recycle_early_stop_tolerance)
-        prediction = predict_within(self.memory, name, network, drawn, recycling, progress)
+        source, seed = job
+        tag = tag_of(job)
+        prediction = self.infer(name, self.network(source), drawn, progress)
         provenance = Provenance(
             name=name,
             program=f"foldcli {VERSION}",
             network=f"{source.label}, seed {seed:03d}, {prediction.num_recycles} recycles, "
-            f"{settings.precision}",
+            f"{self.settings.precision}",
             warning=UNTRAINED if source.untrained else None,
         )
         extra = {"untrained": True, "warning": UNTRAINED} if source.untrained else None
@@ -194,6 +235,12 @@ class Predictor:
             json.dump(asdict(result), stream)
         logger.debug("%s: %s pLDDT %.1f in %.1f s", name, tag, result.plddt, result.seconds)
         return result
+
+
+def tag_of(job: Job) -> str:
+    """What a job's files have in their names."""
+    source, seed = job
+    return f"{source.label}_seed_{seed:03d}"
 
 
 def partial_progress(progress: Progress, before: int, total: int) -> Progress:

@@ -58,7 +58,7 @@ def command(
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target
+    from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target, unfinished_folder
     from foldcli.runtime import prepare, search_engine
     from foldcli.searcher import open_database
     from foldcli.targets import QuerySources, read_targets
@@ -87,8 +87,10 @@ def command(
         if overwrite:
             target.clear()
         a3m = step.run(target, query)
-        features = cached_features(target, [read_alignment(a3m)], cache or cache_dir() / "features")
-        predict_target(target, features, predictor, key, identity)
+        features = cached_features(target, lambda: [read_alignment(a3m)], cache or cache_dir() / "features")
+        draws = predictor.draws(features, unfinished_folder(target, key))
+        predict_target(target, draws, predictor, key, identity)
 
-    failures.run(selected, fold)
+    with predictor:
+        failures.run(selected, fold)
     failures.finish()

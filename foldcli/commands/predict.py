@@ -10,12 +10,13 @@ from foldcli.shard import Shard
 
 
 @click.command("predict")
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.argument("targets", nargs=-1, metavar="TARGET...")
 @options.params_option
 @options.out_option
 @options.predict_options
 @options.device_option("the network runs")
 @options.cache_option
+@click.option("--all", "everything", is_flag=True, help="Predict all targets of the feature cache.")
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
@@ -24,6 +25,7 @@ def command(
     targets: tuple[str, ...],
     out: Path,
     cache: Path | None,
+    everything: bool,
     threads: int,
     shard: Shard,
     overwrite: bool,
@@ -31,54 +33,47 @@ def command(
 ) -> None:
     """Predict structures from alignments or cached features.
 
-    TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence will do), an entry of a
-    feature cache (.safetensors), or a folder of alignments. The outputs are those of `foldcli fold`, but for
-    the search's.
-    """
-    from dataclasses import asdict
+    TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence will do), a folder of them, a
+    target's folder as AlphaFold and OpenFold write it, the name of a target in the feature cache, or an entry
+    of one (.safetensors). The outputs are those of `foldcli fold`, but for the search's.
 
-    from foldcli import done
-    from foldcli.alignment_inputs import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, AlignmentTarget, alignment_targets
+    The features of the next target are loaded, and its random ones drawn, while the network is at the one
+    before.
+    """
+    from foldcli.ahead import Ahead
+    from foldcli.cached_targets import predict_targets
     from foldcli.failures import Failures
-    from foldcli.fingerprint import file_sha256, fingerprint
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline import (
-        TargetRun,
-        cached_features,
-        entry_features,
-        predict_target,
-    )
+    from foldcli.pipeline import predict_target
     from foldcli.runtime import prepare
-    from foldcli.targets import FASTA_SUFFIXES
+    from foldcli.target_loading import TargetLoader
 
+    if everything == bool(targets):
+        problem = "TARGET... and --all exclude each other." if targets else "Missing argument 'TARGET...'."
+        raise click.UsageError(problem)
     make_writable_folder(out)
     failures = Failures(out, shard)
-    found = alignment_targets(targets, (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX))
-    selected = shard.select((target.name, target) for target in found)
+    cache = cache or cache_dir() / "features"
+    selected = shard.select(predict_targets(targets, everything, cache, failures))
     if not selected:
         failures.finish()
         return
     predictor = prepare(settings, threads)
-    parameters = check_parameters(predictor.sources)
+    loader = TargetLoader(out, cache, predictor, check_parameters(predictor.sources), overwrite)
+    ahead = Ahead(selected, loader.load, predictor.background)
 
-    def predict(name: str, given: AlignmentTarget) -> None:
-        # standard input can be read only once, and is never taken for a finished target's
-        content = None if "-" in given.files else [file_sha256(Path(path)) for path in given.files]
-        identity = {"input": content, "parameters": parameters, "predict": asdict(predictor.settings)}
-        key = fingerprint(identity)
-        target = TargetRun.begin(name, out)
-        if content and not overwrite and done.is_done(target.folder, name, key):
+    def predict(name: str, _: object) -> None:
+        loaded = ahead.take()
+        if loaded is None:
             logger.info("%s: already done", name)
             return
-        if overwrite or not content:
-            target.clear()
-        if given.files[0].endswith(ENTRY_SUFFIX):
-            features = entry_features(target, Path(given.files[0]))
-        else:
-            features = cached_features(target, given.read(), cache or cache_dir() / "features")
-        predict_target(target, features, predictor, key, identity)
+        loaded.target.facts["waited_for_features_seconds"] = ahead.waited
+        predict_target(
+            loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, last_job=ahead.start
+        )
 
-    failures.run(selected, predict)
+    with predictor:
+        failures.run(selected, predict)
     failures.finish()

@@ -98,6 +98,90 @@ def test_a_damaged_cache_entry_is_named(environment: dict[str, str], tmp_path: P
     assert "Traceback" not in result.stderr
 
 
+@pytest.fixture
+def cache(environment: dict[str, str], tmp_path: Path) -> Path:
+    """A cache of two targets."""
+    for name, text in {"one": A3M, "two": ">q\nGGSWTLPEKR\n>h\nGGSWT-PEKR\n"}.items():
+        (tmp_path / f"{name}.a3m").write_text(text)
+    inputs = [tmp_path / "one.a3m", tmp_path / "two.a3m"]
+    made = foldcli("cache-features", *inputs, "-c", tmp_path / "features", env=environment)
+    assert made.returncode == 0, made.stderr
+    return tmp_path / "features"
+
+
+def test_cached_targets_by_name_by_content_and_all(
+    environment: dict[str, str], cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other.a3m").write_text(A3M)
+    (tmp_path / "two.a3m").unlink()  # an entry needs no source
+    out = tmp_path / "out"
+    arguments = [*QUICK, "--cache", cache, "-o", out]
+    result = foldcli("predict", "one", tmp_path / "other.a3m", "two", *arguments, env=environment)
+    assert result.returncode == 0, result.stderr
+    for name in ("one", "other", "two"):
+        facts = json.loads((out / name / f"{name}.done.json").read_text())["facts"]
+        assert facts["feature_cache_hit"] is True
+        assert (facts["waited_for_features_seconds"] > 0) or name != "one"
+    assert scores_of(out / "one") == scores_of(out / "other")
+    again = foldcli("predict", "--all", *arguments, env=environment)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.splitlines()[-2:] == ["one: already done", "two: already done"]
+
+
+def test_names_that_are_unknown_or_ambiguous(
+    environment: dict[str, str], cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "one.a3m").write_text(">q\nMKVLAW\n")
+    assert foldcli("cache-features", tmp_path / "more", "-c", cache, env=environment).returncode == 0
+    arguments = [*QUICK, "--cache", cache, "-o", tmp_path / "out"]
+    result = foldcli("predict", "one", "twos", *arguments, env=environment)
+    assert result.returncode == 5, result.stderr
+    ambiguous, unknown = result.stderr.splitlines()[:2]
+    assert "did you mean two?" in unknown and str(cache) in unknown
+    assert sum(str(path) in ambiguous for path in cache.glob("??/*.safetensors")) == 2
+    all_of_them = foldcli("predict", "--all", *arguments, env=environment)
+    assert all_of_them.returncode == 5
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == ["two"]
+
+
+def test_all_needs_a_cache_and_nothing_else(environment: dict[str, str], tmp_path: Path) -> None:
+    out = ["-o", tmp_path / "out", "--params", "demo"]
+    for arguments in ([], ["one", "--all"]):
+        assert foldcli("predict", *arguments, *out, env=environment).returncode == 2
+    empty = foldcli("predict", "--all", "--cache", tmp_path / "none", *out, env=environment)
+    assert empty.returncode == 3 and "no feature cache, or an empty one" in empty.stderr
+
+
+def test_a_damaged_entry_found_by_name_is_made_anew_from_its_source(
+    environment: dict[str, str], cache: Path, tmp_path: Path
+) -> None:
+    good = {path: path.read_bytes() for path in cache.glob("??/*.safetensors")}
+    for path, content in good.items():
+        path.write_bytes(content[:-3] + b"???")
+    (tmp_path / "two.a3m").write_text(">q\nGGSWTLPEKR\n")  # no longer what the entry was made from
+    arguments = [*QUICK, "--cache", cache, "-o", tmp_path / "out"]
+    result = foldcli("predict", "one", "two", *arguments, env=environment)
+    assert result.returncode == 5
+    assert "one: " in result.stderr and "made anew" in result.stderr
+    assert (tmp_path / "out/one/one.done.json").is_file()
+    failed = json.loads((tmp_path / "out/failures.jsonl").read_text())
+    assert failed["target"] == "two" and "damaged cache entry" in failed["error"]
+    assert sorted(path.read_bytes() == content for path, content in good.items()) == [False, True]
+
+
+def test_an_error_made_ahead_is_its_own_targets(
+    environment: dict[str, str], cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "three.a3m").write_text(">q\nMK7\n")
+    files = [tmp_path / f"{name}.a3m" for name in ("one", "three", "two")]
+    result = foldcli("predict", *files, *QUICK, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 5
+    (failed,) = map(json.loads, (tmp_path / "out/failures.jsonl").read_text().splitlines())
+    assert failed["target"] == "three" and "three.a3m:2:3" in failed["error"]
+    assert all((tmp_path / f"out/{name}/{name}.done.json").is_file() for name in ("one", "two"))
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

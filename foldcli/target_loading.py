@@ -1,0 +1,93 @@
+"""What comes before the network for each target of `foldcli predict`; made to run in a background thread."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from foldcli import done
+from foldcli.alignment_inputs import ENTRY_SUFFIX, AlignmentTarget
+from foldcli.cached_targets import CachedTarget
+from foldcli.fingerprint import file_sha256, fingerprint
+from foldcli.job_draws import JobDraws
+from foldcli.pipeline import TargetRun, cached_features, entry_features, unfinished_folder
+from foldcli.predictor import Predictor
+
+
+@dataclass
+class Loaded:
+    """A target that is ready for the network.
+
+    Args:
+        target: on its way.
+        draws: the features of its jobs, those of the first drawn.
+        key: the target's fingerprint.
+        identity: what it was taken of.
+    """
+
+    target: TargetRun
+    draws: JobDraws
+    key: str
+    identity: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TargetLoader:
+    """Loads targets from alignments, and from entries of a feature cache.
+
+    Args:
+        out: folder of the results.
+        cache: folder of the feature cache.
+        predictor: what will predict.
+        parameters: what tells its networks from others; see `check_parameters`.
+        overwrite: load targets that are finished, too.
+    """
+
+    out: Path
+    cache: Path
+    predictor: Predictor
+    parameters: list[dict[str, str]]
+    overwrite: bool
+
+    def load(self, named: tuple[str, AlignmentTarget | CachedTarget]) -> Loaded | None:
+        """A target's features and its first draw; None if it is finished.
+
+        Raises:
+            InputError: its alignments cannot be read or do not fit each other; its entry is damaged.
+            OSError: a file cannot be read, the cache cannot be written.
+        """
+        name, given = named
+        content = _content(given)
+        settings = asdict(self.predictor.settings)
+        identity = {"input": content, "parameters": self.parameters, "predict": settings}
+        key = fingerprint(identity)
+        target = TargetRun.begin(name, self.out)
+        if content and not self.overwrite and done.is_done(target.folder, name, key):
+            return None
+        if self.overwrite or not content:
+            target.clear()
+        if isinstance(given, CachedTarget):
+            features = entry_features(target, given.features)
+        elif given.files[0].endswith(ENTRY_SUFFIX):
+            features = entry_features(target, lambda: _entry(given.files[0]))
+        else:
+            features = cached_features(target, given.read, self.cache)
+        draws = self.predictor.draws(features, unfinished_folder(target, key))
+        draws.make_first()
+        return Loaded(target, draws, key, identity)
+
+
+def _content(given: AlignmentTarget | CachedTarget) -> str | list[str] | None:
+    """What stands for a target's features in its fingerprint."""
+    if isinstance(given, CachedTarget):
+        return given.key
+    # standard input can be read only once, and is never taken for a finished target's
+    if "-" in given.files:
+        return None
+    sums = [file_sha256(Path(path)) for path in given.files]
+    return sums[0] if len(sums) == 1 else sums
+
+
+def _entry(path: str) -> Any:
+    from features.cache import read_entry
+
+    return read_entry(path)
