@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from foldcli import options
+from foldcli import options, predict_options, search_options
 from foldcli.shard import Shard
 
 
@@ -14,9 +14,9 @@ from foldcli.shard import Shard
 @options.database_option
 @options.params_option
 @options.out_option
-@options.search_options
-@options.alignment_options
-@options.predict_options
+@search_options.search_options
+@search_options.alignment_options
+@predict_options.predict_options
 @options.device_option("the search and the network run")
 @options.cache_option
 @options.threads_option
@@ -65,7 +65,10 @@ def command(
     from msa.alignments import read_alignment
     from msa.fasta import FastaRecord
 
-    chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
+    chosen, rows = (
+        search_options.search_settings(settings, threads),
+        search_options.alignment_filter(settings),
+    )
     make_writable_folder(out)
     failures = Failures(out, shard)
     sources = QuerySources(queries, chosen.comp_bias_corr, chosen.matrix)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from foldcli import options
+from foldcli import options, predict_options
 from foldcli.shard import Shard
 
 
@@ -13,7 +13,7 @@ from foldcli.shard import Shard
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @options.params_option
 @options.out_option
-@options.predict_options
+@predict_options.predict_options
 @options.device_option("the network runs")
 @options.cache_option
 @options.threads_option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from foldcli import options
+from foldcli import options, search_options
 from foldcli.search_run import Search
 from foldcli.shard import Shard
 from foldcli.version import VERSION
@@ -64,8 +64,8 @@ Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
     metavar="PATH",
     help="Keep what the last iteration searched with. m8: a file; a3m, sto: a folder, NAME.npz a query.",
 )
-@options.search_options
-@options.alignment_options
+@search_options.search_options
+@search_options.alignment_options
 @options.device_option("the search runs")
 @options.threads_option
 @options.shard_option
@@ -119,7 +119,10 @@ def command(
         columns = DEFAULT_COLUMNS if format_output is None else parse_columns(format_output)
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
-    chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
+    chosen, rows = (
+        search_options.search_settings(settings, threads),
+        search_options.alignment_filter(settings),
+    )
     if rows.active and kind == "m8":
         raise click.UsageError(
             "--max-seq-id, --qid, --qsc, --cov and --diff are for --format a3m and sto: tables keep all hits."
