@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from foldcli.layout import LAYOUTS
 from foldcli.options import SizeType, together
 
 
@@ -22,6 +23,14 @@ class ModelsType(click.ParamType):
             self.fail(f"expected numbers from 1 to 5 such as 1,2,3, got {value!r}", param, ctx)
         return tuple(dict.fromkeys(map(int, numbers)))
 
+
+layout_option = click.option(
+    "--layout",
+    type=click.Choice(LAYOUTS),
+    default="default",
+    show_default=True,
+    help="A folder a target, or flat files with ColabFold's names; see docs/outputs.md.",
+)
 
 predict_options = together(
     click.option(

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from foldcli.layout import MODEL_KINDS, TargetFiles, partial_name
 from foldcli.logs import logger
 from foldcli.measure import seconds_since_start
 from foldcli.network_memory import NetworkMemory, predict_within
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 # AlphaFold2 takes four; their rows come out of max_seq
 TEMPLATE_SLOTS = 4
-# the files of one model, each named TARGET_<middle>RANK_TAG.<suffix>
-KINDS = (("unrelaxed_", ".pdb"), ("unrelaxed_", ".cif"), ("scores_", ".json"))
 
 
 @dataclass(frozen=True)
@@ -98,14 +97,19 @@ class Predictor:
         return self._networks[source]
 
     def run(
-        self, name: str, features: "dict[str, np.ndarray]", folder: Path, partial: Path, progress: Progress
+        self,
+        name: str,
+        features: "dict[str, np.ndarray]",
+        files: TargetFiles,
+        partial: Path,
+        progress: Progress,
     ) -> list[ModelResult]:
         """Predict a target with all models and seeds.
 
         Args:
             name: file-safe name.
             features: deterministic features.
-            folder: where the ranked files go.
+            files: where the ranked files go.
             partial: holds finished models until all are; a later call takes them up from there.
             progress: called with passes done and passes in all.
 
@@ -134,7 +138,7 @@ class Predictor:
             results.append(result)
         progress(len(jobs) * passes, len(jobs) * passes)
         ranked = rank(results, settings.rank)
-        publish(name, ranked, folder, partial)
+        publish(ranked, files, partial)
         return ranked
 
     def _predict(
@@ -180,8 +184,8 @@ class Predictor:
             mmcif_text(prediction, provenance),
             scores_json(prediction, extra),
         )
-        for (middle, suffix), text in zip(KINDS, texts, strict=True):
-            with atomic_write(partial / f"{middle}{tag}{suffix}") as stream:
+        for kind, text in zip(MODEL_KINDS, texts, strict=True):
+            with atomic_write(partial / partial_name(kind, tag)) as stream:
                 stream.write(text)
         result = ModelResult(
             tag=tag,
@@ -208,15 +212,13 @@ def rank(results: list[ModelResult], by: str) -> list[ModelResult]:
     return sorted(results, key=lambda result: -result.plddt)
 
 
-def publish(name: str, ranked: list[ModelResult], folder: Path, partial: Path) -> None:
+def publish(ranked: list[ModelResult], files: TargetFiles, partial: Path) -> None:
     """Move the finished files to their ranked names, replacing those of an earlier run."""
-    for middle, suffix in KINDS:
-        for old in folder.glob(f"{name}_{middle}rank_*{suffix}"):
-            old.unlink()
+    for old in files.models():
+        old.unlink()
     for number, result in enumerate(ranked, 1):
-        for middle, suffix in KINDS:
-            final = folder / f"{name}_{middle}rank_{number:03d}_{result.tag}{suffix}"
-            (partial / f"{middle}{result.tag}{suffix}").replace(final)
+        for kind in MODEL_KINDS:
+            (partial / partial_name(kind, result.tag)).replace(files.model(kind, number, result.tag))
     shutil.rmtree(partial)
 
 

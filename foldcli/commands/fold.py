@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from foldcli import options, predict_options, search_options
+from foldcli.layout import LayoutName
 from foldcli.shard import Shard
 
 
@@ -17,6 +18,7 @@ from foldcli.shard import Shard
 @search_options.search_options
 @search_options.alignment_options
 @predict_options.predict_options
+@predict_options.layout_option
 @options.device_option("the search and the network run")
 @options.cache_option
 @options.threads_option
@@ -31,6 +33,7 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    layout: LayoutName,
     **settings: Any,
 ) -> None:
     """Take protein sequences to predicted structures: search, cache-features, predict.
@@ -52,7 +55,7 @@ def command(
     """
     from dataclasses import asdict
 
-    from foldcli import done
+    from foldcli import colabfold_layout, done
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
@@ -80,10 +83,13 @@ def command(
     step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
     parameters = check_parameters(predictor.sources)
 
+    if layout == "colabfold":
+        colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
+
     def fold(name: str, query: FastaRecord) -> None:
         identity = step.identity(query) | {"parameters": parameters, "predict": asdict(predictor.settings)}
         key = fingerprint(identity)
-        target = TargetRun.begin(name, out)
+        target = TargetRun.begin(name, out, layout)
         if not overwrite and done.is_done(target.folder, name, key):
             logger.info("%s: already done", name)
             return

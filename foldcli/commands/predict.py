@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from foldcli import options, predict_options
+from foldcli.layout import LayoutName
 from foldcli.shard import Shard
 
 
@@ -14,6 +15,7 @@ from foldcli.shard import Shard
 @options.params_option
 @options.out_option
 @predict_options.predict_options
+@predict_options.layout_option
 @options.device_option("the network runs")
 @options.cache_option
 @options.threads_option
@@ -27,6 +29,7 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    layout: LayoutName,
     **settings: Any,
 ) -> None:
     """Predict structures from alignments or cached features.
@@ -37,7 +40,7 @@ def command(
     """
     from dataclasses import asdict
 
-    from foldcli import done
+    from foldcli import colabfold_layout, done
     from foldcli.failures import Failures
     from foldcli.fingerprint import file_sha256, fingerprint
     from foldcli.logs import logger
@@ -51,7 +54,8 @@ def command(
     )
     from foldcli.runtime import prepare
     from foldcli.targets import alignment_targets
-    from msa.alignments import read_alignment
+    from msa.alignments import parse_alignment
+    from msa.compression import read_bytes
 
     make_writable_folder(out)
     failures = Failures(out, shard)
@@ -62,21 +66,28 @@ def command(
     predictor = prepare(settings, threads)
     parameters = check_parameters(predictor.sources)
 
+    if layout == "colabfold":
+        colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
+
     def predict(name: str, path: str) -> None:
         # standard input can be read only once, and is never taken for a finished target's
-        content = None if path == "-" else file_sha256(Path(path))
-        identity = {"input": content, "parameters": parameters, "predict": asdict(predictor.settings)}
+        digest = None if path == "-" else file_sha256(Path(path))
+        identity = {"input": digest, "parameters": parameters, "predict": asdict(predictor.settings)}
         key = fingerprint(identity)
-        target = TargetRun.begin(name, out)
-        if content and not overwrite and done.is_done(target.folder, name, key):
+        target = TargetRun.begin(name, out, layout)
+        if digest and not overwrite and done.is_done(target.folder, name, key):
             logger.info("%s: already done", name)
             return
-        if overwrite or not content:
+        if overwrite or not digest:
             target.clear()
         if path.endswith(".safetensors"):
             features = entry_features(target, Path(path))
         else:
-            features = cached_features(target, [read_alignment(path)], cache or cache_dir() / "features")
+            content = read_bytes(path)
+            alignment = parse_alignment(content, path)
+            features = cached_features(target, [alignment], cache or cache_dir() / "features")
+            if layout == "colabfold":
+                colabfold_layout.keep_alignment(target.files, content, len(alignment.query))
         predict_target(target, features, predictor, key, identity)
 
     failures.run(selected, predict)
