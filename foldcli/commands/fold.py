@@ -38,11 +38,12 @@ def command(
 ) -> None:
     """Take protein sequences to predicted structures: search, cache-features, predict.
 
-    QUERY is a FASTA file (each record is a target), an alignment, profiles or an MMseqs2 database (as for
-    `search`), a folder of files, or - for standard input.
+    QUERY is a FASTA file (each record is a target), ColabFold's table, AlphaFold 3's JSON, Boltz's YAML, an
+    alignment, profiles or an MMseqs2 database (as for `search`), a folder of files, or - for standard input;
+    see docs/inputs.md.
 
     \b
-    Each target gets a folder OUT/NAME with
+    Each target gets a folder OUT/NAME (see docs/outputs.md) with
       NAME.a3m, NAME.m8                  the alignment and the hits
       NAME_unrelaxed_rank_*.pdb, .cif    structures, best first, pLDDT as B-factor
       NAME_scores_rank_*.json            pLDDT, PAE, pTM

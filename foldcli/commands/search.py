@@ -90,10 +90,11 @@ def command(
     """Search a target database with protein queries.
 
     QUERY is a FASTA file (each record is a query), an A3M or Stockholm alignment (searched with the profile
-    of its rows), profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder
-    of such files, or - for standard input. DB is a database from `foldcli createdb`, or a FASTA file or
-    MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and device and
-    threads are the server's; all else is as without.
+    of its rows), ColabFold's table `id,sequence`, AlphaFold 3's JSON or Boltz's YAML of a single protein
+    chain, profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder of such
+    files, or - for standard input; see docs/inputs.md. DB is a database from `foldcli createdb`, or a FASTA
+    file or MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and device
+    and threads are the server's; all else is as without.
 
     \b
     With --format m8, OUT is one table of all queries' hits.
