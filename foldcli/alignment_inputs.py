@@ -40,17 +40,29 @@ class AlignmentTarget:
     files: tuple[str, ...]
     content: bytes | None = None
 
-    def read(self) -> "list[Alignment]":
-        """The alignments.
+    def contents(self) -> list[bytes]:
+        """What the files hold, decompressed.
 
         Raises:
-            InputError, OSError: see `msa.alignments.read_alignment`.
+            InputError, OSError: see `msa.compression.read_bytes`.
         """
-        from msa.alignments import parse_alignment, read_alignment
+        from msa.compression import read_bytes
 
-        if self.content is not None:
-            return [parse_alignment(self.content, "-")]
-        return [read_alignment(file) for file in self.files]
+        return [read_bytes(file) for file in self.files] if self.content is None else [self.content]
+
+    def parse(self, contents: list[bytes]) -> "list[Alignment]":
+        """The alignments in `contents`.
+
+        Raises:
+            InputError: see `msa.alignments.read_alignment`.
+        """
+        from msa.alignments import parse_alignment
+
+        return [parse_alignment(*each) for each in zip(contents, self.files, strict=True)]
+
+    def read(self) -> "list[Alignment]":
+        """The alignments; raises what `contents` and `parse` do."""
+        return self.parse(self.contents())
 
 
 def target_name(path: str) -> str:

@@ -43,9 +43,8 @@ class Failures:
         if is_bug(error):
             logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
         logger.error("%s", _with_name(name, describe(error)))
-        # an error holds what its target's functions worked on, as large as that may be
-        traceback.clear_frames(error.__traceback__)
-        self._failed.append((name, error))
+        # its traceback holds what the target's functions worked on, as large as that may be
+        self._failed.append((name, error.with_traceback(None)))
 
     def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], None]) -> None:
         """Call `work(name, item)` for each; an exception is taken down, an interrupt ends the run."""

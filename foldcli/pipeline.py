@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foldcli import done
+from foldcli import colabfold_layout, done
 from foldcli.feature_step import load_or_make
 from foldcli.fingerprint import fingerprint
 from foldcli.job_draws import JobDraws
+from foldcli.layout import LayoutName, TargetFiles
 from foldcli.logs import logger
 from foldcli.measure import StageCost, Stopwatch
 from foldcli.parameters import UNTRAINED
@@ -38,15 +39,23 @@ SEARCHED = "search.json"
 class TargetRun:
     """One target on its way: where its files go and what its steps have cost."""
 
-    name: str
-    folder: Path
+    files: TargetFiles
     watch: Stopwatch
     facts: dict[str, Any]
     warnings: list[str]
 
     @classmethod
-    def begin(cls, name: str, out: Path) -> "TargetRun":
-        return cls(name, out / name, Stopwatch(), {}, [])
+    def begin(cls, name: str, out: Path, layout: LayoutName = "default") -> "TargetRun":
+        return cls(TargetFiles(name, out, layout), Stopwatch(), {}, [])
+
+    @property
+    def name(self) -> str:
+        return self.files.name
+
+    @property
+    def folder(self) -> Path:
+        """The folder that holds this target's files alone."""
+        return self.files.own
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -62,8 +71,13 @@ class TargetRun:
 
     def clear(self) -> None:
         """Forget what was finished or half-way, so that all is done again."""
-        done.path_of(self.folder, self.name).unlink(missing_ok=True)
+        self.unfinish()
         shutil.rmtree(self.work, ignore_errors=True)
+
+    def unfinish(self) -> None:
+        """Before files are replaced: from now on the target does not look finished."""
+        for kind in ("done", "finished_mark"):
+            self.files.path(kind).unlink(missing_ok=True)
 
 
 def search_identity(
@@ -123,27 +137,34 @@ class SearchStep:
         from msa.formats.m8 import DEFAULT_COLUMNS, write_m8
         from msa.search import search
 
-        a3m = target.folder / f"{target.name}.a3m"
+        a3m = target.files.path("alignment")
         key = fingerprint(self.identity(query))
         found = self._earlier(target)
         if found is not None and found["fingerprint"] == key and a3m.is_file():
             target.watch.costs.append(StageCost(**found["cost"]))
             target.facts["search"] = found
+            self._remember(target)
             return a3m
         with target.stage("search"), bar(f"{target.name}: search", "targets") as progress:
             hits = search(query, self.database, self.settings, progress, self.engine)
-            with atomic_write(target.folder / f"{target.name}.m8") as stream:
+            with atomic_write(target.files.path("hits")) as stream:
                 write_m8(stream, query, hits, DEFAULT_COLUMNS)
             with atomic_write(a3m) as stream:
+                if target.files.layout == "colabfold":
+                    stream.write(colabfold_layout.first_line(len(query.sequence)))
                 write_a3m(stream, query, alignment_hits(query, hits, self.chosen, self.settings.threads))
         target.facts["search"] = {
             "fingerprint": key,
             "hits": len(hits),
             "cost": asdict(target.watch.costs[-1]),
         }
+        self._remember(target)
+        return a3m
+
+    def _remember(self, target: TargetRun) -> None:
+        """What an interrupted prediction's next run takes the search up from."""
         with atomic_write(target.work / SEARCHED) as stream:
             json.dump(target.facts["search"], stream)
-        return a3m
 
     def _earlier(self, target: TargetRun) -> dict[str, Any] | None:
         """The record of the search whose files lie in the target's folder, if one was finished."""
@@ -217,8 +238,11 @@ def predict_target(
     """
     partial = unfinished_folder(target, key)
     predictor.memory.reset_peak()
+    target.unfinish()
     with target.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
-        ranked = predictor.run(target.name, draws, target.folder, partial, progress, last_job)
+        ranked = predictor.run(target.name, draws, target.files, partial, progress, last_job)
+    if target.files.layout == "colabfold":
+        colabfold_layout.finish_target(target.files, ranked)
     waited = target.facts.get("waited_for_features_seconds", 0.0) + draws.waited
     target.facts["waited_for_features_seconds"] = round(waited, 3)
     target.facts |= predictor.memory.facts()
@@ -239,7 +263,7 @@ def predict_target(
         "UNTRAINED, no meaning" if predictor.untrained else confidence,
         best.tag,
         seconds,
-        target.folder,
+        target.files.model("pdb", 1, best.tag),
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from foldcli.job_draws import Draw, JobDraws
+from foldcli.layout import MODEL_KINDS, TargetFiles, partial_name
 from foldcli.logs import logger
 from foldcli.measure import seconds_since_start
 from foldcli.network_memory import NetworkMemory, predict_within
@@ -31,8 +32,6 @@ Job = tuple[ParameterSource, int]
 
 # AlphaFold2 takes four; their rows come out of max_seq
 TEMPLATE_SLOTS = 4
-# the files of one model, each named TARGET_<middle>RANK_TAG.<suffix>
-KINDS = (("unrelaxed_", ".pdb"), ("unrelaxed_", ".cif"), ("scores_", ".json"))
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ class Predictor:
         self,
         name: str,
         draws: JobDraws,
-        folder: Path,
+        files: TargetFiles,
         partial: Path,
         progress: Progress,
         last_job: Callable[[], None],
@@ -156,7 +155,7 @@ class Predictor:
         Args:
             name: file-safe name.
             draws: from `draws`.
-            folder: where the ranked files go.
+            files: where the ranked files go.
             partial: holds finished models until all are; a later call takes them up from there.
             progress: called with passes done and passes in all.
             last_job: called when there is nothing more to draw for this target.
@@ -181,7 +180,7 @@ class Predictor:
             results.append(result)
         progress(len(jobs) * passes, len(jobs) * passes)
         ranked = rank(results, self.settings.rank)
-        publish(name, ranked, folder, partial)
+        publish(ranked, files, partial)
         return ranked
 
     def infer(
@@ -221,8 +220,8 @@ class Predictor:
             mmcif_text(prediction, provenance),
             scores_json(prediction, extra),
         )
-        for (middle, suffix), text in zip(KINDS, texts, strict=True):
-            with atomic_write(partial / f"{middle}{tag}{suffix}") as stream:
+        for kind, text in zip(MODEL_KINDS, texts, strict=True):
+            with atomic_write(partial / partial_name(kind, tag)) as stream:
                 stream.write(text)
         result = ModelResult(
             tag=tag,
@@ -255,15 +254,13 @@ def rank(results: list[ModelResult], by: str) -> list[ModelResult]:
     return sorted(results, key=lambda result: -result.plddt)
 
 
-def publish(name: str, ranked: list[ModelResult], folder: Path, partial: Path) -> None:
+def publish(ranked: list[ModelResult], files: TargetFiles, partial: Path) -> None:
     """Move the finished files to their ranked names, replacing those of an earlier run."""
-    for middle, suffix in KINDS:
-        for old in folder.glob(f"{name}_{middle}rank_*{suffix}"):
-            old.unlink()
+    for old in files.models():
+        old.unlink()
     for number, result in enumerate(ranked, 1):
-        for middle, suffix in KINDS:
-            final = folder / f"{name}_{middle}rank_{number:03d}_{result.tag}{suffix}"
-            (partial / f"{middle}{result.tag}{suffix}").replace(final)
+        for kind in MODEL_KINDS:
+            (partial / partial_name(kind, result.tag)).replace(files.model(kind, number, result.tag))
     shutil.rmtree(partial)
 
 

@@ -4,11 +4,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foldcli import done
+from foldcli import colabfold_layout, done
 from foldcli.alignment_inputs import ENTRY_SUFFIX, AlignmentTarget
 from foldcli.cached_targets import CachedTarget
 from foldcli.fingerprint import file_sha256, fingerprint
 from foldcli.job_draws import JobDraws
+from foldcli.layout import LayoutName
 from foldcli.pipeline import TargetRun, cached_features, entry_features, unfinished_folder
 from foldcli.predictor import Predictor
 
@@ -35,7 +36,7 @@ class TargetLoader:
     """Loads targets from alignments, and from entries of a feature cache.
 
     Args:
-        out: folder of the results.
+        out, layout: where the results go.
         cache: folder of the feature cache.
         predictor: what will predict.
         parameters: what tells its networks from others; see `check_parameters`.
@@ -43,6 +44,7 @@ class TargetLoader:
     """
 
     out: Path
+    layout: LayoutName
     cache: Path
     predictor: Predictor
     parameters: list[dict[str, str]]
@@ -60,7 +62,7 @@ class TargetLoader:
         settings = asdict(self.predictor.settings)
         identity = {"input": content, "parameters": self.parameters, "predict": settings}
         key = fingerprint(identity)
-        target = TargetRun.begin(name, self.out)
+        target = TargetRun.begin(name, self.out, self.layout)
         if content and not self.overwrite and done.is_done(target.folder, name, key):
             return None
         if self.overwrite or not content:
@@ -70,7 +72,11 @@ class TargetLoader:
         elif given.files[0].endswith(ENTRY_SUFFIX):
             features = entry_features(target, lambda: _entry(given.files[0]))
         else:
-            features = cached_features(target, given.read, self.cache)
+            contents = given.contents()
+            features = cached_features(target, lambda: given.parse(contents), self.cache)
+            if self.layout == "colabfold" and len(contents) == 1:
+                residues = features["msa"].shape[1]
+                colabfold_layout.keep_alignment(target.files, contents[0], residues)
         draws = self.predictor.draws(features, unfinished_folder(target, key))
         draws.make_first()
         return Loaded(target, draws, key, identity)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")
 PROFILE_SUFFIXES = (".npz",)
 OTHER_QUERY_SUFFIXES = (".a3m", ".sto", ".stockholm", *PROFILE_SUFFIXES)
+JOB_SUFFIXES = (".csv", ".tsv", ".json", ".yaml", ".yml")
+# what foldcli itself writes beside alignments
+RECORD_SUFFIXES = (".a3m.json", ".sto.json", ".done.json")
 COMPRESSED_SUFFIXES = ("", ".gz", ".bz2", ".xz", ".zst")
 
 
@@ -66,11 +69,15 @@ def query_files(inputs: Sequence[str]) -> Iterator[str]:
     Raises:
         InputError: a folder holds none.
     """
+    others = (*FASTA_SUFFIXES, *OTHER_QUERY_SUFFIXES, *JOB_SUFFIXES)
     for given in inputs:
         try:
             yield from files_in([given], FASTA_SUFFIXES)
         except InputError:
-            yield from files_in([given], (*FASTA_SUFFIXES, *OTHER_QUERY_SUFFIXES))
+            found = [path for path in files_in([given], others) if not path.endswith(RECORD_SUFFIXES)]
+            if not found:
+                raise
+            yield from found
 
 
 @dataclass(frozen=True)

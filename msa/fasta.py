@@ -12,7 +12,9 @@ from msa.compression import open_input
 from msa.errors import InputError
 
 UTF8_MARK = b"\xef\xbb\xbf"
+SUPPORTED = "supported is one protein chain, without ligands, nucleic acids or modifications"
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_CHAIN_BREAK = b":"
 _BLANKS = b" \t\r\n\v\f"
 
 
@@ -32,6 +34,24 @@ class FastaRecord:
     def id(self) -> str:
         """The header's first word; empty if the header is."""
         return first_word(self.header)
+
+
+@dataclass(frozen=True)
+class UnsupportedRecord(FastaRecord):
+    """A well-formed record of what is neither searched with nor folded; the others of its file can be.
+
+    Attributes:
+        holds: what it has, such as "2 protein chains".
+        path, line: where it stands.
+    """
+
+    holds: str
+    path: str
+    line: int | None
+
+    def error(self) -> InputError:
+        """Why it cannot be a query."""
+        return InputError(f"{self.id!r} has {self.holds}: {SUPPORTED}", self.path, self.line)
 
 
 def first_word(header: str) -> str:
@@ -69,7 +89,8 @@ def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
 
     Raises:
         InputError: an empty file, text before the first header, binary data, a character that is no letter,
-            a record without a sequence; names file, line and column.
+            a record without a sequence; names file, line and column. A complex, which ColabFold writes with
+            `:` between its chains, is an UnsupportedRecord.
         OSError: the file cannot be read.
     """
     with open_input(path) as stream:
@@ -100,7 +121,7 @@ def read_records(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
         if residues.endswith(b"*"):
             residues = residues[:-1]
             stop = number, line.rindex(b"*") + 1
-        if not _LETTERS.issuperset(residues):
+        if not _LETTERS.issuperset(residues.replace(_CHAIN_BREAK, b"")):
             raise _bad_line(line, name, number)
         pieces.append(residues)
     if header is None:
@@ -118,7 +139,9 @@ def _bad_line(line: bytes, name: str, number: int) -> InputError:
     """The error of the first character of a line that is no residue; its last `*` has been looked at."""
     last_stop = len(line.rstrip(_BLANKS)) - 1 if line.rstrip(_BLANKS).endswith(b"*") else -1
     for position, byte in enumerate(line):
-        if byte not in _BLANKS and bytes([byte]).upper()[0] not in _LETTERS and position != last_stop:
+        letter = bytes([byte]).upper()
+        known = letter[0] in _LETTERS or letter == _CHAIN_BREAK or byte in _BLANKS
+        if not known and position != last_stop:
             return InputError(bad_character(byte), name, number, position + 1)
     raise AssertionError("called for a line with a bad character")
 
@@ -127,4 +150,27 @@ def _finished(header: str, pieces: list[bytes], name: str, line: int) -> FastaRe
     sequence = b"".join(pieces).decode("ascii")
     if not sequence:
         raise InputError(f"no sequence after the header {('>' + header)[:60]!r}", name, line)
+    if ":" in sequence:
+        return complex_record(header, sequence, name, line)
     return FastaRecord(header, sequence)
+
+
+def complex_record(header: str, sequence: str, name: str, line: int) -> UnsupportedRecord:
+    """The record of chains joined by `:`."""
+    return UnsupportedRecord(header, sequence, f"{sequence.count(':') + 1} chains (':')", name, line)
+
+
+def plain_sequence(text: str, name: str, line: int) -> str:
+    """The residues in a field of a table or a value of a job, cleaned as those of FASTA; `:` is left in.
+
+    Raises:
+        InputError: there are none, or a character that is no residue.
+    """
+    letters = "".join(text.split()).upper().removesuffix("*")
+    if not letters:
+        raise InputError("no sequence", name, line)
+    for letter in letters:
+        byte = letter.encode()[0]
+        if byte not in _LETTERS and letter != ":":
+            raise InputError(bad_character(byte), name, line)
+    return letters

@@ -1,7 +1,9 @@
-"""Queries: sequences, alignments and saved profiles, told apart by what a file holds.
+"""Queries: sequences, alignments, saved profiles, tables and jobs, told apart by what a file holds.
 
 An alignment or a saved profile is one query that is searched with a profile; a FASTA file has a query a
-record. What begins like FASTA is an alignment when there are several records and
+record, ColabFold's table one a row, AlphaFold 3's JSON and Boltz's YAML one a job. A file that shows nothing
+of what it is has the format that its name ends in. What begins like FASTA is an alignment when there are
+several records and
 
 - a gap is in one of them, or
 - the first is in upper case, another has lower case as well, and all have as many upper-case letters.
@@ -9,12 +11,16 @@ record. What begins like FASTA is an alignment when there are several records an
 
 import os
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 
 from msa import stockholm
 from msa.alignments import Alignment, parse_alignment
 from msa.alphabet import encode
 from msa.compression import read_bytes
+from msa.csv_queries import looks_like_table, parse_table
 from msa.errors import InputError
 from msa.fasta import UTF8_MARK, FastaRecord, read_records
 from msa.matrices import DEFAULT
@@ -26,6 +32,10 @@ from msa.saved_profiles import is_saved, parse_profiles
 _GAP_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[-.]", re.MULTILINE)
 _LOWER_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[a-z]", re.MULTILINE)
 _NEXT_STOCKHOLM = re.compile(rb"^# STOCKHOLM", re.MULTILINE)
+# the first line of a Boltz file that is no comment; `#` also begins Stockholm and A3M files
+_YAML_START = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:---\s+)?(?:version|sequences)[ \t]*:")
+_FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
 
@@ -36,13 +46,14 @@ def read_queries(
     """The queries in a file; compression is recognised by content.
 
     Args:
-        path: FASTA, A3M, Stockholm, aligned FASTA or saved profiles, or the name of an MMseqs2 database of
-            sequences or profiles; `-` is standard input.
+        path: FASTA, A3M, Stockholm, aligned FASTA, saved profiles, ColabFold's table, AlphaFold 3's JSON or
+            Boltz's YAML, or the name of an MMseqs2 database of sequences or profiles; `-` is standard input.
         comp_bias_corr: correct the profile of an alignment for local composition; see `family_profile`.
         matrix: the substitution matrix of the search.
 
     Returns:
-        FastaRecord of a sequence, ProfileQuery of an alignment of several different rows and of a profile.
+        FastaRecord of a sequence, ProfileQuery of an alignment of several different rows and of a profile,
+        UnsupportedRecord of what is more or other than one protein chain.
 
     Raises:
         InputError: none of these, or one with an error; names file, line and column as far as they are known.
@@ -57,6 +68,9 @@ def read_queries(
         return list(parse_profiles(data, name, matrix))
     data = data.removeprefix(UTF8_MARK)
     text = data.lstrip()
+    kind = _format(text, name)
+    if kind is not None:
+        return [_with_profile(record, comp_bias_corr, matrix) for record in _records(kind, data, name)]
     if text.startswith((stockholm.START, b"#")):
         second = _NEXT_STOCKHOLM.search(text, 1)
         if second is not None:
@@ -101,6 +115,48 @@ def holds_sequences(data: bytes) -> bool:
     """Whether a file's content is FASTA of unaligned sequences, which a single sequence is too."""
     text = data.removeprefix(UTF8_MARK).lstrip()
     return text.startswith(b">") and not _is_alignment(text)
+
+
+def _format(text: bytes, name: str) -> str | None:
+    """What a file is if it is neither FASTA nor an alignment."""
+    if text.startswith(b">"):
+        return None
+    if text.startswith((b"{", b"[")):
+        return "json"
+    if _YAML_START.match(text):
+        return "yaml"
+    if looks_like_table(text):
+        return "table"
+    return _FORMATS.get(_plain_path(name).suffix.lower())
+
+
+def _plain_path(name: str) -> Path:
+    """A file's path without the suffix of its compression."""
+    path = Path(name)
+    return path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
+
+
+def _records(kind: str, data: bytes, name: str) -> Iterable[FastaRecord]:
+    if kind == "table":
+        return parse_table(data, name)
+    if not data.strip():
+        raise InputError("empty file", name)
+    if kind == "json":
+        from msa.alphafold3_json import parse_alphafold3
+
+        return parse_alphafold3(data, name)
+    from msa.boltz_yaml import parse_boltz
+
+    return parse_boltz(data, name, "stdin" if name == "-" else _plain_path(name).stem)
+
+
+def _with_profile(record: FastaRecord, comp_bias_corr: bool, matrix: str) -> FastaRecord:
+    """A chain that comes with its alignment as the query that an alignment is, under its own name."""
+    from msa.jobs import AlignedRecord
+
+    if not isinstance(record, AlignedRecord):
+        return record
+    return replace(alignment_query(record.alignment, comp_bias_corr, matrix), header=record.header)
 
 
 def _is_alignment(text: bytes) -> bool:

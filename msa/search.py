@@ -12,7 +12,7 @@ from msa.candidates import best_targets
 from msa.database import TargetDatabase
 from msa.engine import Engine
 from msa.errors import InputError
-from msa.fasta import FastaRecord
+from msa.fasta import FastaRecord, UnsupportedRecord
 from msa.hits import Hit
 from msa.search_settings import SearchSettings
 
@@ -123,8 +123,10 @@ def check_query(query: FastaRecord) -> None:
     """Refuse a query that cannot be searched with.
 
     Raises:
-        InputError: it has fewer than 2 residues.
+        InputError: it has fewer than 2 residues, or is an UnsupportedRecord.
     """
+    if isinstance(query, UnsupportedRecord):
+        raise query.error()
     if len(query.sequence) < 2:
         count = "1 residue" if query.sequence else "no residues"
         raise InputError(f"query {query.id!r} has {count}: a search needs at least 2")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from foldcli import options
+from foldcli import options, search_options
 from foldcli.shard import Shard
 
 
@@ -29,8 +29,8 @@ from foldcli.shard import Shard
     show_default="the cores this process may use",
     help="Processes that make features, each one target at a time.",
 )
-@options.search_options_beside_cache
-@options.alignment_options
+@search_options.search_options_beside_cache
+@search_options.alignment_options
 @options.device_option("the search runs")
 @options.threads_option
 @options.shard_option
@@ -69,7 +69,8 @@ def command(
     from foldcli.failures import Failures
     from foldcli.paths import make_writable_folder
 
-    chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
+    chosen = search_options.search_settings(settings, threads)
+    rows = search_options.alignment_filter(settings)
     make_writable_folder(cache)
     failures = Failures(cache, shard)
     selected = shard.select(read(inputs, failures, searched=db is not None))

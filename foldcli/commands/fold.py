@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from foldcli import options
+from foldcli import options, predict_options, search_options
+from foldcli.layout import LayoutName
 from foldcli.shard import Shard
 
 
@@ -14,9 +15,10 @@ from foldcli.shard import Shard
 @options.database_option
 @options.params_option
 @options.out_option
-@options.search_options
-@options.alignment_options
-@options.predict_options
+@search_options.search_options
+@search_options.alignment_options
+@predict_options.predict_options
+@predict_options.layout_option
 @options.device_option("the search and the network run")
 @options.cache_option
 @options.threads_option
@@ -31,15 +33,17 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    layout: LayoutName,
     **settings: Any,
 ) -> None:
     """Take protein sequences to predicted structures: search, cache-features, predict.
 
-    QUERY is a FASTA file (each record is a target), an alignment, profiles or an MMseqs2 database (as for
-    `search`), a folder of files, or - for standard input.
+    QUERY is a FASTA file (each record is a target), ColabFold's table, AlphaFold 3's JSON, Boltz's YAML, an
+    alignment, profiles or an MMseqs2 database (as for `search`), a folder of files, or - for standard input;
+    see docs/inputs.md.
 
     \b
-    Each target gets a folder OUT/NAME with
+    Each target gets a folder OUT/NAME (see docs/outputs.md) with
       NAME.a3m, NAME.m8                  the alignment and the hits
       NAME_unrelaxed_rank_*.pdb, .cif    structures, best first, pLDDT as B-factor
       NAME_scores_rank_*.json            pLDDT, PAE, pTM
@@ -52,7 +56,7 @@ def command(
     """
     from dataclasses import asdict
 
-    from foldcli import done
+    from foldcli import colabfold_layout, done
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
@@ -65,7 +69,10 @@ def command(
     from msa.alignments import read_alignment
     from msa.fasta import FastaRecord
 
-    chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
+    chosen, rows = (
+        search_options.search_settings(settings, threads),
+        search_options.alignment_filter(settings),
+    )
     make_writable_folder(out)
     failures = Failures(out, shard)
     sources = QuerySources(queries, chosen.comp_bias_corr, chosen.matrix)
@@ -77,10 +84,13 @@ def command(
     step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
     parameters = check_parameters(predictor.sources)
 
+    if layout == "colabfold":
+        colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
+
     def fold(name: str, query: FastaRecord) -> None:
         identity = step.identity(query) | {"parameters": parameters, "predict": asdict(predictor.settings)}
         key = fingerprint(identity)
-        target = TargetRun.begin(name, out)
+        target = TargetRun.begin(name, out, layout)
         if not overwrite and done.is_done(target.folder, name, key):
             logger.info("%s: already done", name)
             return

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from foldcli import options
+from foldcli import options, predict_options
+from foldcli.layout import LayoutName
 from foldcli.shard import Shard
 
 
@@ -13,7 +14,8 @@ from foldcli.shard import Shard
 @click.argument("targets", nargs=-1, metavar="TARGET...")
 @options.params_option
 @options.out_option
-@options.predict_options
+@predict_options.predict_options
+@predict_options.layout_option
 @options.device_option("the network runs")
 @options.cache_option
 @click.option("--all", "everything", is_flag=True, help="Predict all targets of the feature cache.")
@@ -29,6 +31,7 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    layout: LayoutName,
     **settings: Any,
 ) -> None:
     """Predict structures from alignments or cached features.
@@ -40,6 +43,7 @@ def command(
     The features of the next target are loaded, and its random ones drawn, while the network is at the one
     before.
     """
+    from foldcli import colabfold_layout
     from foldcli.ahead import Ahead
     from foldcli.cached_targets import predict_targets
     from foldcli.failures import Failures
@@ -61,7 +65,10 @@ def command(
         failures.finish()
         return
     predictor = prepare(settings, threads)
-    loader = TargetLoader(out, cache, predictor, check_parameters(predictor.sources), overwrite)
+    parameters = check_parameters(predictor.sources)
+    if layout == "colabfold":
+        colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
+    loader = TargetLoader(out, layout, cache, predictor, parameters, overwrite)
     ahead = Ahead(selected, loader.load, predictor.background)
 
     def predict(name: str, _: object) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from foldcli import options
+from foldcli import options, search_options
 from foldcli.search_run import Search
 from foldcli.shard import Shard
 from foldcli.version import VERSION
@@ -64,8 +64,8 @@ Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
     metavar="PATH",
     help="Keep what the last iteration searched with. m8: a file; a3m, sto: a folder, NAME.npz a query.",
 )
-@options.search_options
-@options.alignment_options
+@search_options.search_options
+@search_options.alignment_options
 @options.device_option("the search runs")
 @options.threads_option
 @options.shard_option
@@ -90,10 +90,11 @@ def command(
     """Search a target database with protein queries.
 
     QUERY is a FASTA file (each record is a query), an A3M or Stockholm alignment (searched with the profile
-    of its rows), profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder
-    of such files, or - for standard input. DB is a database from `foldcli createdb`, or a FASTA file or
-    MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and device and
-    threads are the server's; all else is as without.
+    of its rows), ColabFold's table `id,sequence`, AlphaFold 3's JSON or Boltz's YAML of a single protein
+    chain, profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder of such
+    files, or - for standard input; see docs/inputs.md. DB is a database from `foldcli createdb`, or a FASTA
+    file or MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and device
+    and threads are the server's; all else is as without.
 
     \b
     With --format m8, OUT is one table of all queries' hits.
@@ -119,7 +120,10 @@ def command(
         columns = DEFAULT_COLUMNS if format_output is None else parse_columns(format_output)
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
-    chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
+    chosen, rows = (
+        search_options.search_settings(settings, threads),
+        search_options.alignment_filter(settings),
+    )
     if rows.active and kind == "m8":
         raise click.UsageError(
             "--max-seq-id, --qid, --qsc, --cov and --diff are for --format a3m and sto: tables keep all hits."

@@ -21,7 +21,7 @@ SETTINGS = PredictSettings(num_recycle=0, num_seeds=2, max_seq=8, max_extra_seq=
 def predicted(out: Path, inputs: Path, ahead: bool) -> dict[str, bytes]:
     """What is written for all targets by two models and two seeds, but for done.json."""
     predictor = Predictor(find_parameters("demo", (1, 3), "auto"), SETTINGS, NetworkMemory("cpu"), ahead)
-    loader = TargetLoader(out, out / "cache", predictor, [], overwrite=False)
+    loader = TargetLoader(out, "default", out / "cache", predictor, [], overwrite=False)
     targets = [(name, AlignmentTarget(name, (str(inputs / f"{name}.a3m"),))) for name in SEQUENCES]
     with predictor:
         loading = Ahead(targets, loader.load, predictor.background)

@@ -1,0 +1,200 @@
+"""`--layout colabfold`: the names, keys, types and ranges of ColabFold's results, nothing beside them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDCLI = [sys.executable, "-m", "foldcli"]
+QUICK = [
+    "--params",
+    "demo",
+    "--models",
+    "4,3",
+    "--num-recycle",
+    "0",
+    "--max-extra-seq",
+    "64",
+    "--threads",
+    "2",
+]
+NAME = "SPG1_STRSG_B1"
+GB1_LENGTH = 56
+# what a demonstration network's scores say beside ColabFold's keys
+UNTRAINED_KEYS = {"untrained", "warning"}
+
+# names with the target and its model, seed and rank left out; plots are not drawn in every run
+PLOTS = {"NAME_coverage.png", "NAME_pae.png", "NAME_plddt.png"}
+NAMES = {
+    "NAME.a3m",
+    "NAME.done.txt",
+    "NAME_predicted_aligned_error_v1.json",
+    "NAME_scores_MODEL.json",
+    "NAME_unrelaxed_MODEL.pdb",
+    "cite.bibtex",
+    "config.json",
+    "log.txt",
+} | PLOTS
+SHAPES = {
+    "NAME_scores_MODEL.json": {
+        "plddt": "[N] of float", "max_pae": "float", "pae": "[N, N] of float", "ptm": "float",
+    },
+    "NAME_predicted_aligned_error_v1.json": {
+        "predicted_aligned_error": "[N, N] of float",
+        "max_predicted_aligned_error": "float",
+    },
+}  # fmt: skip
+CONFIG_KEYS = {
+    "num_queries", "use_templates", "num_relax", "msa_mode", "model_type", "num_models", "num_recycles",
+    "recycle_early_stop_tolerance", "num_ensemble", "model_order", "keep_existing_results", "rank_by",
+    "max_seq", "max_extra_seq", "pair_mode", "pairing_strategy", "host_url", "stop_at_score", "random_seed",
+    "num_seeds", "recompile_padding", "commit", "use_dropout", "use_cluster_profile", "use_fuse",
+    "use_bfloat16", "version",
+}  # fmt: skip
+
+
+def kind_of(file: str, name: str) -> str:
+    """The file's name with the target's and the model's left out."""
+    model = r"rank_\d{3}_alphafold2_ptm_model_[1-5]_seed_\d{3}"
+    return re.sub(model, "MODEL", re.sub(f"^{re.escape(name)}", "NAME", file))
+
+
+def shape_of(value: Any) -> str:
+    if isinstance(value, list) and isinstance(value[0], list):
+        square = {len(row) for row in value} == {len(value)}
+        assert square and {type(each) for row in value for each in row} == {float}
+        return "[N, N] of float"
+    if isinstance(value, list):
+        return f"[N] of {', '.join({type(each).__name__ for each in value})}"
+    return type(value).__name__
+
+
+def shapes_of(path: Path) -> dict[str, str]:
+    return {
+        key: shape_of(value)
+        for key, value in json.loads(path.read_text()).items()
+        if key not in UNTRAINED_KEYS
+    }
+
+
+def check_ranges(folder: Path, name: str) -> None:
+    """Two decimals as ColabFold rounds, PAE in Å up to its last bin, pLDDT in percent, the B-factor is it."""
+    paths = sorted(folder.glob(f"{name}_scores_rank_*.json"))
+    for path in paths:
+        scores = json.loads(path.read_text())
+        flat = [value for row in scores["pae"] for value in row]
+        assert min(flat) >= 0 and max(flat) == round(scores["max_pae"], 2) <= 31.75
+        assert all(0 <= value <= 100 for value in scores["plddt"]) and 0 <= scores["ptm"] <= 1
+        assert all(round(value, 2) == value for value in [*flat, *scores["plddt"], scores["ptm"]])
+        pdb = folder / path.name.replace("_scores_", "_unrelaxed_").replace(".json", ".pdb")
+        lines = [line for line in pdb.read_text().splitlines() if line.startswith("ATOM")]
+        factors = {int(line[22:26]): float(line[60:66]) for line in lines}
+        assert list(factors.values()) == scores["plddt"]
+    means = [sum(s) / len(s) for s in (json.loads(path.read_text())["plddt"] for path in paths)]
+    assert means == sorted(means, reverse=True)
+    error = json.loads((folder / f"{name}_predicted_aligned_error_v1.json").read_text())
+    best = json.loads(paths[0].read_text())
+    assert error == {"predicted_aligned_error": best["pae"], "max_predicted_aligned_error": best["max_pae"]}
+    assert (folder / f"{name}.done.txt").read_bytes() == b""
+
+
+def fold(root: Path, out: Path, *more: str, cache: Path) -> str:
+    command = [*FOLDCLI, "fold", str(root / "examples/gb1.fasta"), "--db", str(root / "examples/demo.fasta")]
+    command += [*QUICK, "--layout", "colabfold", "-o", str(out), *more]
+    result = subprocess.run(
+        command, env=os.environ | {"FOLDCLI_CACHE": str(cache)}, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stderr
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def result(root: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("flat")
+    fold(root, out, cache=cache)
+    return out
+
+
+def test_files_and_keys_are_those_listed_here(result: Path) -> None:
+    assert {path.name for path in result.iterdir() if path.is_dir()} == {"foldcli"}
+    files = [path for path in result.iterdir() if path.is_file()]
+    assert {kind_of(path.name, NAME) for path in files} | PLOTS == NAMES
+    assert sum("_scores_rank_" in path.name for path in files) == 2
+    for path in files:
+        kind = kind_of(path.name, NAME)
+        if kind in SHAPES:
+            assert shapes_of(path) == SHAPES[kind]
+    config = json.loads((result / "config.json").read_text())
+    assert set(config) == CONFIG_KEYS
+    assert (config["model_order"], config["num_models"], config["num_recycles"]) == ([4, 3], 2, 0)
+    assert (config["rank_by"], config["max_extra_seq"], config["use_bfloat16"]) == ("plddt", 64, False)
+    check_ranges(result, NAME)
+    first, second = (result / f"{NAME}.a3m").read_text().splitlines()[:2]
+    assert first == f"#{GB1_LENGTH}\t1" and second.startswith(f">{NAME}")
+    assert "10.1038/s41586-021-03819-2" in (result / "cite.bibtex").read_text()
+    line = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} SPG1_STRSG_B1: 56 residues, .*"
+    assert any(re.fullmatch(line, each) for each in (result / "log.txt").read_text().splitlines())
+
+
+def test_the_list_is_that_of_a_result_of_colabfold(shared_dir: Path) -> None:
+    (real,) = (path for path in (shared_dir / "data/colabfold_result").iterdir() if path.is_dir())
+    (alignment,) = real.glob("*.a3m")
+    name = alignment.stem
+    # the CSV is what was given to it
+    kinds = {kind_of(path.name, name): path for path in real.iterdir() if path.suffix != ".csv"}
+    assert set(kinds) == NAMES
+    assert {kind: shapes_of(kinds[kind]) for kind in SHAPES} == SHAPES
+    assert set(json.loads((real / "config.json").read_text())) == CONFIG_KEYS
+    check_ranges(real, name)
+    assert re.match(r"#\d+\t1\n>", alignment.read_text())
+
+
+def test_settings_have_the_types_of_colabfolds(result: Path, shared_dir: Path) -> None:
+    (real,) = (shared_dir / "data/colabfold_result").glob("*/config.json")
+    theirs, ours = json.loads(real.read_text()), json.loads((result / "config.json").read_text())
+    # null there is a setting left to the model, and here a number; foldcli has no commit to name
+    free = {"num_recycles", "recycle_early_stop_tolerance", "commit"}
+    differing = {key for key in theirs if type(theirs[key]) is not type(ours[key])}
+    assert differing <= free
+
+
+def test_what_colabfold_does_not_write_lies_apart_and_a_finished_target_is_known_by_it(
+    root: Path, cache: Path, result: Path
+) -> None:
+    own = result / "foldcli" / NAME
+    kinds = {kind_of(path.name, NAME) for path in own.iterdir()} - {"NAME.html"}
+    assert kinds == {"NAME.m8", "NAME.done.json", "NAME_unrelaxed_MODEL.cif"}
+    before = {path: path.stat().st_mtime_ns for path in result.rglob("*") if NAME in path.name}
+    assert "already done" in fold(root, result, cache=cache)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+    # other models: theirs replace the old ones, and the search is not repeated
+    fold(root, result, "--models", "5", cache=cache)
+    (pdb,) = result.glob("*.pdb")
+    assert "model_5" in pdb.name and len(list(result.glob("*_scores_*.json"))) == 1
+    assert (result / f"{NAME}.a3m").stat().st_mtime_ns == before[result / f"{NAME}.a3m"]
+    check_ranges(result, NAME)
+
+
+def test_predict_has_the_layout_too_and_reads_the_alignment_it_kept(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "q.a3m").write_text(">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
+    command = [*FOLDCLI, "predict", *QUICK, "--layout", "colabfold"]
+    for given, out in ((tmp_path / "q.a3m", tmp_path / "one"), (tmp_path / "one/q.a3m", tmp_path / "two")):
+        done = subprocess.run(
+            [*command, str(given), "-o", str(out)],
+            env=os.environ | {"FOLDCLI_CACHE": str(cache)}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert {kind_of(path.name, "q") for path in out.iterdir() if path.is_file()} | PLOTS == NAMES
+        assert (out / "q.a3m").read_text() == "#9\t1\n>query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n"
+        check_ranges(out, "q")

@@ -1,0 +1,88 @@
+"""Tables and jobs as queries of `foldcli search` and `fold`: refusals by name stop nobody else."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDCLI = [sys.executable, "-m", "foldcli"]
+GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return os.environ | {"FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache"))}
+
+
+def foldcli(
+    *arguments: str | Path, env: dict[str, str], stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [*FOLDCLI, *map(str, arguments)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, input=stdin)
+
+
+def boltz(sequence: str, more: str = "") -> str:
+    return f"version: 1\nsequences:\n  - protein:\n      id: A\n      sequence: {sequence}\n{more}"
+
+
+def test_every_format_finds_the_same_and_what_is_refused_is_named(
+    root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    (folder / "a.csv").write_text(f"id,sequence\ntable,{GB1}\ncomplex,{GB1}:{GB1}\n")
+    job = {"name": "json", "sequences": [{"proteinChain": {"sequence": GB1, "count": 1}}]}
+    dna = {"dnaSequence": {"sequence": "ACGT", "count": 1}}
+    both = {"name": "with_dna", "sequences": [*job["sequences"], dna]}
+    (folder / "b.json").write_text(json.dumps([job, both]))
+    (folder / "c.yaml").write_text(boltz(GB1))
+    (folder / "d.yaml").write_text(boltz(GB1, "  - ligand: {id: B, ccd: ATP}\n"))
+    (folder / "e.json").write_text("{")
+    # what an earlier search left there is no query
+    (folder / "c.a3m.json").write_text("{}")
+    out = tmp_path / "out"
+    arguments = ("search", folder, root / "examples/demo.fasta", "--format", "a3m", "-o", out)
+    result = foldcli(*arguments, env=environment)
+    assert result.returncode == 5, result.stderr
+    assert "Traceback" not in result.stderr
+    found = {path.stem: path.read_text().partition("\n")[2] for path in out.glob("*.a3m")}
+    assert set(found) == {"table", "json", "c"}
+    assert len(set(found.values())) == 1 and found["c"].count(">") >= 4
+    failed = {
+        each["target"]: each for each in map(json.loads, (out / "failures.jsonl").read_text().splitlines())
+    }
+    assert {each["exit_code"] for each in failed.values()} == {3}
+    assert {name: each["error"].partition(" has ")[2].partition(":")[0] for name, each in failed.items()} == {
+        "complex": "2 chains ('",
+        "with_dna": "DNA",
+        "d": "a ligand",
+        str(folder / "e.json"): "",
+    }
+    assert f"{folder / 'b.json'}:1: 'with_dna' has DNA: supported is one protein chain" in result.stderr
+
+    # a table of hits is whole or not at all
+    refused = foldcli(
+        "search", folder / "a.csv", root / "examples/demo.fasta", "-o", tmp_path / "m8", env=environment
+    )
+    assert refused.returncode == 3 and not (tmp_path / "m8").exists()
+    assert refused.stderr.strip() == (
+        f"foldcli: error: {folder / 'a.csv'}:3: 'complex' has 2 chains (':'): supported is one protein "
+        "chain, without ligands, nucleic acids or modifications"
+    )
+
+
+def test_a_job_is_folded_from_standard_input_and_a_complex_is_not(
+    root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    command = ("fold", "-", "--db", root / "examples/demo.fasta", "--params", "demo", "--models", "3")
+    command += ("--num-recycle", "0", "-o", tmp_path)
+    result = foldcli(*command, env=environment, stdin=boltz(GB1[:20]))
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "stdin/stdin.done.json").is_file()
+    refused = foldcli(*command, env=environment, stdin=f">pair\n{GB1}:{GB1}\n")
+    assert refused.returncode == 3
+    assert "standard input:1: 'pair' has 2 chains (':')" in refused.stderr
+    assert not (tmp_path / "pair").exists()
