@@ -40,7 +40,7 @@ def command(
 
     QUERY is a FASTA file (each record is a target), ColabFold's table, AlphaFold 3's JSON, Boltz's YAML, an
     alignment, profiles or an MMseqs2 database (as for `search`), a folder of files, or - for standard input;
-    see docs/inputs.md.
+    see docs/inputs.md. The name of a target in the feature cache will do, too: its search has been done.
 
     \b
     Each target gets a folder OUT/NAME (see docs/outputs.md) with
@@ -57,15 +57,23 @@ def command(
     from dataclasses import asdict
 
     from foldcli import colabfold_layout, done
+    from foldcli.cached_targets import CachedTarget, named_targets
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target, unfinished_folder
+    from foldcli.pipeline import (
+        SearchStep,
+        TargetRun,
+        cached_features,
+        entry_features,
+        predict_target,
+        unfinished_folder,
+    )
     from foldcli.runtime import prepare, search_engine
     from foldcli.searcher import open_database
-    from foldcli.targets import QuerySources, read_targets
+    from foldcli.targets import QuerySources, read_targets, unique_names
     from msa.alignments import read_alignment
     from msa.fasta import FastaRecord
 
@@ -75,8 +83,13 @@ def command(
     )
     make_writable_folder(out)
     failures = Failures(out, shard)
-    sources = QuerySources(queries, chosen.comp_bias_corr, chosen.matrix)
-    selected = shard.select(read_targets(sources, failures))
+    cache = cache or cache_dir() / "features"
+    files, cached = named_targets(queries, cache, failures)
+    sources = QuerySources(files, chosen.comp_bias_corr, chosen.matrix)
+    found: list[tuple[str, FastaRecord | CachedTarget]] = [*read_targets(sources, failures)]
+    unique_names([(name, "the queries") for name, _ in found] + [(t.name, str(t.path)) for t in cached])
+    found += [(target.name, target) for target in cached]
+    selected = shard.select(found)
     if not selected:
         failures.finish()
         return
@@ -87,8 +100,9 @@ def command(
     if layout == "colabfold":
         colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
 
-    def fold(name: str, query: FastaRecord) -> None:
-        identity = step.identity(query) | {"parameters": parameters, "predict": asdict(predictor.settings)}
+    def fold(name: str, query: FastaRecord | CachedTarget) -> None:
+        identity = {"input": query.key} if isinstance(query, CachedTarget) else step.identity(query)
+        identity |= {"parameters": parameters, "predict": asdict(predictor.settings)}
         key = fingerprint(identity)
         target = TargetRun.begin(name, out, layout)
         if not overwrite and done.is_done(target.folder, name, key):
@@ -96,8 +110,11 @@ def command(
             return
         if overwrite:
             target.clear()
-        a3m = step.run(target, query)
-        features = cached_features(target, lambda: [read_alignment(a3m)], cache or cache_dir() / "features")
+        if isinstance(query, CachedTarget):
+            features = entry_features(target, query.features)
+        else:
+            a3m = step.run(target, query)
+            features = cached_features(target, lambda: [read_alignment(a3m)], cache)
         draws = predictor.draws(features, unfinished_folder(target, key))
         predict_target(target, draws, predictor, key, identity)
 

@@ -88,6 +88,26 @@ def test_files_hold_the_query_and_say_untrained(finished: Path) -> None:
     assert {sum(not c.islower() for c in row) for row in rows} == {len(GB1)}
 
 
+def test_a_cached_target_is_folded_by_name_without_a_search(
+    finished: Path, root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    database = ["--db", root / "examples/demo.fasta"]
+    result = fold(finished.name, *database, *QUICK, "-o", tmp_path, env=environment)
+    assert result.returncode == 0, result.stderr
+    done = json.loads((tmp_path / finished.name / f"{finished.name}.done.json").read_text())
+    assert [stage["stage"] for stage in done["stages"]] == ["features", "predict"]
+    assert done["facts"]["feature_cache_hit"] is True
+    scores = [sorted(folder.glob("*_scores_*.json")) for folder in (finished, tmp_path / finished.name)]
+    assert [path.read_bytes() for path in scores[0]] == [path.read_bytes() for path in scores[1]]
+    unknown = fold("nobody", *database, *QUICK, "-o", tmp_path, env=environment)
+    assert unknown.returncode == 3
+    assert "nobody: no such file, and no target of this name in the feature cache" in unknown.stderr
+    twice = fold(
+        root / "examples/gb1.fasta", finished.name, *database, *QUICK, "-o", tmp_path, env=environment
+    )
+    assert twice.returncode == 3 and "two targets have the name" in twice.stderr
+
+
 def test_done_json_says_what_each_stage_took(finished: Path) -> None:
     done = json.loads((finished / f"{finished.name}.done.json").read_text())
     assert [stage["stage"] for stage in done["stages"]] == ["search", "features", "predict"]
