@@ -105,11 +105,9 @@ class Searched:
             values, bits = expected(index, chosen, scores), bit_scores(scores, fitted[index])
             joins = expected(index, chosen, strict) <= settings.e_profile
             order = np.lexsort((chosen, -raw, values))
-            columns = chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments
-            length = lengths[index]
-            hits: list[Hit] = [
-                DatabaseHit(database, length, *(column[k] for column in columns)) for k in order.tolist()
-            ]
+            columns = zip(chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments, strict=True)
+            unordered = [DatabaseHit(database, lengths[index], *column) for column in columns]
+            hits: list[Hit] = [unordered[k] for k in order.tolist()]
             yield Found(hits, [hits[k] for k in np.flatnonzero(joins[order]).tolist()])
 
     @cached_property
