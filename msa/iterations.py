@@ -18,6 +18,9 @@ from msa.profile_query import ProfileQuery
 from msa.search_settings import SearchSettings
 from msa.statistics import bit_scores, corrected_scores, evalues, gumbel_parameters
 
+_MAKERS = 4
+"""Threads that make families: more would take the interpreter from what feeds a GPU."""
+
 Used = Callable[[FastaRecord, QueryProfile, bool], None]
 """Told what a query was searched with, and whether that was the profile of a family."""
 
@@ -119,7 +122,7 @@ class Searched:
     @contextlib.contextmanager
     def threads_for_families(self) -> Iterator[ThreadPoolExecutor]:
         """Threads; what they have not begun when the block is left is left undone."""
-        pool = ThreadPoolExecutor(min(self.settings.threads, self.at_once), "families")
+        pool = ThreadPoolExecutor(min(self.settings.threads, self.at_once, _MAKERS), "families")
         try:
             yield pool
         finally:
