@@ -94,3 +94,11 @@ def test_the_batch_script_is_valid(root: Path) -> None:
     assert any("--shard" in arguments for arguments in found)
     for arguments in found:
         parse(arguments)
+
+
+def test_the_first_command_of_the_readme_is_the_one_that_is_tried(root: Path) -> None:
+    command = re.search(
+        r"^ {4}(pip install \. && foldcli fold .* -o )out$", (root / "README.md").read_text(), re.M
+    )
+    assert command is not None
+    assert command[1] in (root / ".ci/run").read_text()
