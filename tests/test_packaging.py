@@ -75,3 +75,9 @@ def test_the_recipe_asks_for_what_the_package_asks_for(root: Path) -> None:
     # PyTorch has another name there
     wanted = {re.sub(r"^torch\b", "pytorch", each) for each in project["dependencies"]}
     assert conda == wanted | {f"python{project['requires-python']}"}
+
+
+def test_the_apptainer_recipe_takes_all_that_an_installation_needs(root: Path) -> None:
+    recipe = (root / "containers/foldcli.def").read_text()
+    taken = set(re.findall(r"^ {4}(\S+) /source/\1$", recipe, re.MULTILINE))
+    assert taken == {*PACKAGES, "pyproject.toml", "README.md", "LICENSE"}
