@@ -1,6 +1,7 @@
 """Fixtures for every folder of tests."""
 
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +16,12 @@ SOURCES = (
     *("foldcli", "msa", "features", "model", "cuda", "docs", "examples", "containers", "recipes"),
     *("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"),
 )
+
+
+def pytest_configure() -> None:
+    """Have interrupts reach the commands that tests start: what a shell runs behind its back ignores them."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -72,8 +72,8 @@ def test_the_recipe_asks_for_what_the_package_asks_for(root: Path) -> None:
     assert f'version = "{VERSION}"' in recipe
     run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
     conda = {re.sub(r"[\s-]*(\S+) ?(.*)", r"\1\2", line) for line in run.splitlines()}
-    # PyTorch has another name there
-    wanted = {re.sub(r"^torch\b", "pytorch", each) for each in project["dependencies"]}
+    # names are in lower case there, and PyTorch has another
+    wanted = {re.sub(r"^torch\b", "pytorch", each).lower() for each in project["dependencies"]}
     assert conda == wanted | {f"python{project['requires-python']}"}
 
 
