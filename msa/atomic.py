@@ -9,19 +9,26 @@ from typing import IO, Any
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path` that takes its name when the block ends without an exception.
+def atomic_write(
+    path: str | os.PathLike[str], mode: str = "w", prefix: Path | None = None
+) -> Iterator[IO[Any]]:
+    """Open a temporary file that takes the name of `path` when the block ends without an exception.
 
     Args:
         path: final name; its folder is made when absent.
         mode: "w" (UTF-8 text) or "wb".
+        prefix: what the temporary file's path begins with, on the same file system; by default it is a hidden
+            file beside `path`.
 
     Raises:
         OSError: the folder or file cannot be written; nothing stays behind under either name.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    if prefix is None:
+        prefix = path.parent / f".{path.name}."
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=prefix.name, suffix=".tmp", dir=prefix.parent)
     try:
         with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as stream:
             yield stream

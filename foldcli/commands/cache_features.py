@@ -28,6 +28,7 @@ def command(alignments: tuple[str, ...], cache: Path, shard: Shard, overwrite: b
     and left alone. One target's failure does not stop the others: exit code 5, and CACHE/failures.jsonl names
     them.
     """
+    from features.temporaries import remove_abandoned
     from foldcli.failures import Failures
     from foldcli.feature_step import load_or_make
     from foldcli.logs import logger
@@ -37,6 +38,7 @@ def command(alignments: tuple[str, ...], cache: Path, shard: Shard, overwrite: b
     from msa.alignments import read_alignment
 
     make_writable_folder(cache)
+    remove_abandoned(cache)
     failures = Failures(cache, shard)
     selected = shard.select(alignment_targets(alignments))
     hits: list[bool] = []
