@@ -1,7 +1,7 @@
-"""How a cached feature becomes bytes and comes back exactly.
+"""How the features of a target become two blocks of bytes, and come back exactly.
 
-Three ways: `raw`, its own type and shape, for any safetensors reader; `zstd`, a frame of its bytes; `sparse`,
-for deletion counts, a frame of what is not zero: how far apart and how much.
+The alignment is a zstd frame of ranks (`features.ranks`). All else is one frame: the other tensors one after
+another, the ranks that the alignment lists apart, and deletions as a list (`features.sparse`).
 """
 
 from collections.abc import Mapping
@@ -10,84 +10,85 @@ from typing import Any
 import numpy as np
 import zstandard
 
-# docs/features.md has the measurements behind these four
-_ZSTD_LEVEL = 16
-_ZSTD_LEVEL_LARGE = 9
-_LARGE = 4 << 20  # bytes
-_ZSTD_FROM = 1024  # bytes
-_ZSTD_WORTH = 0.9  # of the raw size
+# docs/features.md has the measurements behind these
+_ALIGNMENT = zstandard.ZstdCompressionParameters.from_level(
+    19, strategy=zstandard.STRATEGY_LAZY2, min_match=7
+)
+_REST = zstandard.ZstdCompressionParameters.from_level(16)
 
-# in a stream of numbers, the byte that says: 255, and the number goes on
-_MORE = 255
-
-
-def encode(value: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-    """What is stored of a feature, and how: its dtype, shape, and the way it is written."""
-    value = np.asarray(value, order="C")
-    how: dict[str, Any] = {"dtype": value.dtype.str, "shape": list(value.shape), "as": "raw"}
-    raw = value.tobytes()
-    if value.dtype.kind == "u":
-        how["as"] = "sparse"
-        return _packed(_sparse(value)), how
-    if len(raw) >= _ZSTD_FROM:
-        packed = _packed(raw)
-        if packed.nbytes < _ZSTD_WORTH * len(raw):
-            how["as"] = "zstd"
-            return packed, how
-    return np.frombuffer(raw, np.uint8) if value.dtype.kind == "S" else value, how
+ALIGNMENT, REST = "alignment", "rest"
+_APART = ("msa", "deletion_matrix")
 
 
-def decode(stored: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
-    """The feature, in memory of its own.
+def encode(features: Mapping[str, np.ndarray]) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The two blocks, and what is needed to read them: type and shape of tensors, how many ranks are listed.
+
+    Args:
+        features: `msa` (integers 0–21), `deletion_matrix` (unsigned), `hhblits_profile`, and any others.
+    """
+    # sparse and ranks come with a compiler, which listing a cache's entries has no need of
+    from features.ranks import rank_residues
+    from features.sparse import write_list
+
+    pairs, ranks = rank_residues(features["msa"], features["hhblits_profile"])
+    deletions = features["deletion_matrix"].reshape(-1)
+    places = np.flatnonzero(deletions)
+    # widest first, so that each lies where its type may
+    others = sorted(features.keys() - _APART, key=lambda name: (-_width(features[name]), name))
+    layout = {
+        "tensors": {name: _described(features[name]) for name in (*_APART, *others)},
+        "listed_ranks": len(ranks),
+    }
+    rest = [features[name].tobytes() for name in others]
+    rest += [ranks.tobytes(), write_list(places, deletions[places])]
+    return {ALIGNMENT: _pack(pairs.data, _ALIGNMENT), REST: _pack(b"".join(rest), _REST)}, layout
+
+
+def decode(blocks: Mapping[str, memoryview], layout: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The features, in memory of their own.
 
     Raises:
-        ValueError: what is stored does not make a feature of this shape, or is written in an unknown way.
+        Exception: of any kind, where the blocks do not make tensors of this layout.
     """
-    value = np.zeros(how["shape"], how["dtype"])
-    flat = value.reshape(-1)
-    if how["as"] == "zstd":
-        _unpack_into(flat.view(np.uint8), stored)
-    elif how["as"] == "sparse":
-        places, counts = _unsparse(zstandard.ZstdDecompressor().decompress(stored.data))
-        flat[places] = counts
-    elif how["as"] == "raw":
-        if stored.nbytes != value.nbytes:
-            raise ValueError("a tensor's size does not match its shape")
-        flat.view(np.uint8)[:] = stored.reshape(-1).view(np.uint8)
-    else:
-        raise ValueError(f"a tensor is stored as {how['as']!r}")
-    return value
+    from features.ranks import unrank_residues
+    from features.sparse import read_list
+
+    tensors = dict(layout["tensors"])
+    (_, (rows, columns)), (dtype, shape) = (tensors.pop(name) for name in _APART)
+    unpacker = zstandard.ZstdDecompressor()
+    rest = _unpack(unpacker, blocks[REST])
+    features, end = {}, 0
+    for name, (kind, axes) in tensors.items():
+        features[name] = np.ndarray(axes, kind, rest, end)
+        end += features[name].nbytes
+    ranks, stream = np.split(rest[end:], [layout["listed_ranks"]])
+    pairs = _unpack(unpacker, blocks[ALIGNMENT]).reshape(rows, (columns + 1) // 2)
+    features["msa"] = unrank_residues(pairs, ranks, features["hhblits_profile"])
+    if tuple(shape) != features["msa"].shape:
+        raise ValueError("the deletions do not match the alignment")
+    deletions = np.zeros(shape, dtype)
+    places, counts = read_list(stream)
+    deletions.reshape(-1)[places] = counts
+    return features | {"deletion_matrix": deletions}
 
 
-def _packed(raw: bytes) -> np.ndarray:
-    """A zstd frame, uint8."""
-    level = _ZSTD_LEVEL if len(raw) < _LARGE else _ZSTD_LEVEL_LARGE
-    return np.frombuffer(zstandard.ZstdCompressor(level=level).compress(raw), np.uint8)
+def _described(value: np.ndarray) -> list[Any]:
+    return [value.dtype.str, list(value.shape)]
 
 
-def _unpack_into(flat: np.ndarray, frame: np.ndarray) -> None:
-    """Unpack a frame of exactly as many bytes as there is room for, without a copy on the way."""
-    if zstandard.frame_content_size(frame.data) != len(flat):
-        raise ValueError("a tensor's size does not match its shape")
-    with zstandard.ZstdDecompressor().stream_reader(frame.data) as reader:
-        if reader.readinto(flat.data) != len(flat):
-            raise ValueError("a tensor is cut short")
+def _width(value: np.ndarray) -> int:
+    """Bytes of a number; text has none that need a place of its own."""
+    return 1 if value.dtype.kind == "S" else value.itemsize
 
 
-def _sparse(value: np.ndarray) -> bytes:
-    """Distances from one non-zero count to the next, then the counts, a byte for each that is below 255."""
-    flat = value.reshape(-1)
-    places = np.flatnonzero(flat)
-    numbers = np.concatenate([np.diff(places, prepend=0), flat[places].astype(np.int64)])
-    ends = np.cumsum(numbers // _MORE + 1)
-    stream = np.full(int(ends[-1]) if len(ends) else 0, _MORE, np.uint8)
-    stream[ends - 1] = numbers % _MORE
-    return stream.tobytes()
+def _pack(data: bytes | memoryview, parameters: zstandard.ZstdCompressionParameters) -> bytes:
+    return zstandard.ZstdCompressor(compression_params=parameters).compress(data)
 
 
-def _unsparse(stream: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Places and counts of what `_sparse` wrote."""
-    units = np.frombuffer(stream, np.uint8)
-    numbers = np.diff(np.cumsum(units, dtype=np.int64)[units != _MORE], prepend=0)
-    gaps, counts = numbers.reshape(2, -1)
-    return np.cumsum(gaps), counts
+def _unpack(unpacker: zstandard.ZstdDecompressor, frame: memoryview) -> np.ndarray:
+    """A frame's bytes, uint8, without a copy on the way."""
+    room = np.empty(zstandard.frame_content_size(frame), np.uint8)
+    with unpacker.stream_reader(frame) as reader:
+        if reader.readinto(room.data) != len(room):
+            raise ValueError("a block is cut short")
+    return room

@@ -7,7 +7,7 @@ Names and meanings are AlphaFold2's (Jumper et al. 2021, Supplementary Informati
 # bumped when the meaning of a cached feature changes; part of every cache key
 SCHEMA_VERSION = 1
 # bumped when the way an entry is written changes: an older entry is at the place of the newer, and made anew
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 # functions of the alignment alone: name → dtype and shape (R residues, M deduplicated rows, T templates);
 # "uint*" is the narrowest of uint8, uint16, uint32 that holds the values

@@ -18,6 +18,7 @@ COMMANDS = {
     "search": "Search a target database with protein queries.",
     "serve": "Keep a target database ready for searches by other processes.",
     "cache-features": "Turn alignments into cached model features.",
+    "cache": "List, check and prune a feature cache.",
     "predict": "Predict structures from alignments or cached features.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
 }

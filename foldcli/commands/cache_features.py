@@ -64,6 +64,7 @@ def command(
     not stop the others: exit code 5, and CACHE/failures.jsonl names them. The alignments of searches are
     kept in CACHE/alignments.
     """
+    from features.temporaries import remove_abandoned
     from foldcli.cache_run import CacheRun
     from foldcli.cache_run import read_inputs as read
     from foldcli.failures import Failures
@@ -72,6 +73,7 @@ def command(
     chosen = search_options.search_settings(settings, threads)
     rows = search_options.alignment_filter(settings)
     make_writable_folder(cache)
+    remove_abandoned(cache)
     failures = Failures(cache, shard)
     selected = shard.select(read(inputs, failures, searched=db is not None))
     CacheRun(cache, workers, overwrite, db, chosen, rows, settings["device"]).run(selected, failures)

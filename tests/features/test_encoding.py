@@ -1,77 +1,78 @@
-"""What a feature becomes in a cache entry comes back exactly, or not at all."""
+"""What features become in a cache entry comes back exactly, or not at all."""
+
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from features import encoding
-from features.encoding import decode, encode
+from features.encoding import ALIGNMENT, REST, decode, encode
 
 
-def assert_comes_back(value: np.ndarray, way: str) -> None:
-    stored, how = encode(value)
-    assert how["as"] == way
-    back = decode(stored, how)
-    assert (back.dtype, back.shape, back.tobytes()) == (value.dtype, value.shape, value.tobytes())
-    assert back.flags.writeable and not np.shares_memory(back, stored)
-
-
-@given(st.data(), st.sampled_from([np.uint8, np.uint16, np.uint32]))
-def test_counts_of_any_size_and_distance_come_back(data: st.DataObject, dtype: type) -> None:
-    shape = data.draw(st.tuples(st.integers(0, 40), st.integers(1, 40)))
-    value = np.zeros(shape, dtype)
-    edges = [number for number in (1, 254, 255, 256, 509, 510, 511, 65535) if number <= np.iinfo(dtype).max]
-    if value.size:
-        places = data.draw(st.lists(st.integers(0, value.size - 1), max_size=30))
-        for place in places:
-            value.reshape(-1)[place] = data.draw(st.sampled_from(edges))
-    assert_comes_back(value, "sparse")
-
-
-@pytest.mark.parametrize("place", [0, 1, 253, 254, 255, 256, 509, 510, 511, 999])
-def test_a_count_comes_back_to_its_place(place: int) -> None:
-    value = np.zeros((2, 500), np.uint8)
-    value.reshape(-1)[place] = 7
-    assert_comes_back(value, "sparse")
-
-
-def test_counts_that_are_nowhere_zero_come_back() -> None:
-    assert_comes_back(np.arange(1, 70_001, dtype=np.uint32).reshape(70, 1000), "sparse")
-
-
-def test_other_features_come_back() -> None:
+def some_features(
+    rows: int = 40, columns: int = 31, largest: int = 9, dtype: type = np.uint8
+) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    assert_comes_back(rng.normal(size=(30, 37)).astype(np.float32), "raw")
-    assert_comes_back(rng.integers(22, size=(90, 80)).astype(np.int8), "zstd")
-    assert_comes_back(np.array(5, np.int32), "raw")
-    assert_comes_back(np.array([b"a name"], np.bytes_), "raw")
-    assert_comes_back(np.zeros((0, 9, 37, 3), np.float32), "raw")
-    assert_comes_back(np.asfortranarray(rng.integers(22, size=(90, 80)).astype(np.int8)), "zstd")
+    deletions = rng.integers(1, largest + 1, size=(rows, columns)) * (rng.random((rows, columns)) < 0.1)
+    return {
+        "msa": rng.integers(22, size=(rows, columns)).astype(np.int8),
+        "deletion_matrix": deletions.astype(dtype),
+        "hhblits_profile": rng.random((columns, 22), np.float32),
+        "number": np.array(5, np.int32),
+        "name": np.array([b"a name"], np.bytes_),
+        "nothing": np.zeros((0, 9, 37, 3), np.float32),
+        "doubles": rng.normal(size=(3, 5)),
+        "turned": np.asfortranarray(rng.integers(22, size=(9, 8)).astype(np.int8)),
+    }
 
 
-@pytest.mark.parametrize("shape", [[90, 79], [90, 81], [0, 80]])
-def test_a_shape_that_does_not_fit_is_refused(shape: list[int]) -> None:
-    for value in (np.zeros((90, 80), np.int8), np.random.default_rng(0).normal(size=(90, 80))):
-        stored, how = encode(value)
-        with pytest.raises(ValueError, match="does not match its shape"):
-            decode(stored, how | {"shape": shape})
+def blocks_of(features: dict[str, np.ndarray]) -> tuple[dict[str, memoryview], dict[str, Any]]:
+    blocks, layout = encode(features)
+    return {name: memoryview(block) for name, block in blocks.items()}, layout
 
 
-def test_places_outside_and_unknown_ways_are_refused() -> None:
-    stored, how = encode(np.eye(5, dtype=np.uint8))
-    with pytest.raises(IndexError):
-        decode(stored, how | {"shape": [5, 4]})
-    with pytest.raises(ValueError, match="stored as 'folded'"):
-        decode(stored, how | {"as": "folded"})
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("columns", [1, 30, 31])
+@pytest.mark.parametrize(("largest", "dtype"), [(9, np.uint8), (60_000, np.uint16), (70_000, np.uint32)])
+def test_features_come_back(rows: int, columns: int, largest: int, dtype: type) -> None:
+    features = some_features(rows, columns, largest, dtype)
+    blocks, layout = blocks_of(features)
+    back = decode(blocks, layout)
+    assert back.keys() == features.keys()
+    for name, value in features.items():
+        assert (back[name].dtype, back[name].shape) == (value.dtype, value.shape), name
+        assert back[name].tobytes() == value.tobytes(), name
+        assert back[name].flags.writeable and back[name].flags.aligned, name
 
 
-def test_large_tensors_are_packed_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.random.default_rng(0).integers(22, size=(40, 60)).astype(np.int8)
-    value = np.repeat(rows, 40, axis=0)
-    value[np.random.default_rng(1).random(value.shape) < 0.2] = 21
-    small, _ = encode(value)
-    monkeypatch.setattr(encoding, "_LARGE", value.nbytes)
-    large, how = encode(value)
-    assert large.nbytes > small.nbytes
-    assert decode(large, how).tobytes() == value.tobytes()
+def test_no_feature_shares_its_bytes_with_another() -> None:
+    back = decode(*blocks_of(some_features()))
+    before = {name: value.tobytes() for name, value in back.items()}
+    for name, value in back.items():
+        value[...] = np.zeros((), value.dtype)
+        for other in back.keys() - {name}:
+            assert back[other].tobytes() == before[other]
+        value[...] = np.frombuffer(before[name], value.dtype).reshape(value.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("msa", [40, 30]),
+        ("msa", [39, 31]),
+        ("deletion_matrix", [40, 30]),
+        ("doubles", [300, 500]),
+        ("doubles", [2, 5]),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_refused(name: str, shape: list[int]) -> None:
+    blocks, layout = blocks_of(some_features())
+    layout["tensors"][name] = [layout["tensors"][name][0], shape]
+    with pytest.raises((ValueError, TypeError, IndexError)):
+        decode(blocks, layout)
+
+
+@pytest.mark.parametrize("name", [ALIGNMENT, REST])
+def test_a_block_that_is_cut_short_is_refused(name: str) -> None:
+    blocks, layout = blocks_of(some_features())
+    with pytest.raises(Exception, match=r"cut short|zstd"):
+        decode(blocks | {name: blocks[name][:-1]}, layout)

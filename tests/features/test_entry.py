@@ -1,0 +1,183 @@
+"""An entry gives back what was stored, or is named as broken; never anything else."""
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from features import entry as entry_module
+from features.cache import FeatureCache, cache_key
+from features.deterministic import make_features
+from features.entry import CorruptEntryError, encode_entry, entry_metadata, read_entry
+from features.schema import CACHED
+from msa.alignments import read_alignment, single_sequence
+
+FUZZED = 500
+
+
+@pytest.fixture(scope="module")
+def entries(request: pytest.FixtureRequest) -> dict[str, bytes]:
+    """Key → content of small entries of real families, and of a query alone."""
+    data = Path(__file__).parent / "data"
+    inputs = [
+        [read_alignment(data / "family.a3m")],
+        [read_alignment(data / "family.sto"), read_alignment(data / "family.a3m")],
+        [single_sequence("alone", "MKVLGADEW")],
+    ]
+    shared = Path(__file__).parents[3] / "shared" / "data" / "msas"
+    if shared.is_dir():
+        inputs += [[read_alignment(shared / "3u8v_A.a3m")], [read_alignment(shared / "3u8v_A.uniref90.sto")]]
+    return {cache_key(each): encode_entry(cache_key(each), make_features(each), ["x"]) for each in inputs}
+
+
+def damaged(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    """An entry's file after an accident: of a bit, of the disk, of the network, or of a person."""
+    data = bytearray(content)
+    header = 8 + int.from_bytes(content[:8], "little")
+    start = rng.randrange(len(data))
+    end = min(len(data), start + rng.choice((1, 8, 64, 512, 4096)))
+    match rng.randrange(10):
+        case 0 | 1:
+            data[start] ^= 1 << rng.randrange(8)
+        case 2:
+            data[rng.randrange(header)] ^= 1 << rng.randrange(8)
+        case 3:
+            for _ in range(rng.randrange(2, 9)):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+        case 4:
+            del data[start:]
+        case 5:
+            del data[start:end]
+        case 6:
+            data[start:start] = rng.randbytes(end - start)
+        case 7:
+            data[start:end] = bytes(end - start)
+        case 8:
+            # the head of one entry and the tail of another
+            data[start:] = other[start:]
+        case 9:
+            data[:] = other
+    return bytes(data)
+
+
+def accidents(entries: Mapping[str, bytes]) -> list[tuple[str, bytes]]:
+    """Key and damaged content, 500 times, all different from what was there."""
+    rng = random.Random(0)
+    made: list[tuple[str, bytes]] = []
+    while len(made) < FUZZED:
+        key, other = rng.sample(sorted(entries), 2)
+        content = damaged(entries[key], entries[other], rng)
+        if content != entries[key]:
+            made.append((key, content))
+    return made
+
+
+def test_no_damage_goes_unnoticed(entries: dict[str, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "entry.safetensors"
+    for number, (key, content) in enumerate(accidents(entries)):
+        path.write_bytes(content)
+        with pytest.raises(CorruptEntryError) as caught:
+            read_entry(path, key)
+        assert str(caught.value).startswith(f"{path}: "), number
+        assert "\n" not in str(caught.value)
+
+
+def test_without_verifying_damage_is_an_entry_or_a_named_error(
+    entries: dict[str, bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "entry.safetensors"
+    read = 0
+    for key, content in accidents(entries):
+        path.write_bytes(content)
+        try:
+            read_entry(path, key, verify=False)
+        except CorruptEntryError as error:
+            assert str(error).startswith(f"{path}: ")
+        else:
+            read += 1
+    # both happen: damage of what is packed mostly shows, that of a query's name does not
+    assert 0 < read < FUZZED
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_whole_entries_come_back(entries: dict[str, bytes], tmp_path: Path, verify: bool) -> None:
+    for key, content in entries.items():
+        (tmp_path / "entry").write_bytes(content)
+        features = read_entry(tmp_path / "entry", key, verify)
+        assert features.keys() == CACHED.keys()
+        assert encode_entry(key, features, ["x"]) == content
+
+
+def test_every_byte_but_the_checksum_counts(entries: dict[str, bytes]) -> None:
+    content = min(entries.values(), key=len)
+    digits = entry_module._DIGITS
+    right = entry_module._checksum(content)
+    assert content[digits] == right
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        assert (entry_module._checksum(changed) == right) == (digits.start <= place < digits.stop)
+
+
+def test_an_entry_is_a_safetensors_file(entries: dict[str, bytes]) -> None:
+    for content in entries.values():
+        stored = safetensors.numpy.load(content)
+        assert {name: value.dtype for name, value in stored.items()} == {
+            "alignment": np.uint8,
+            "rest": np.uint8,
+        }
+
+
+def test_an_entry_says_what_it_is_without_being_read(entries: dict[str, bytes], tmp_path: Path) -> None:
+    key, content = next(iter(entries.items()))
+    path = tmp_path / "entry"
+    header = 8 + int.from_bytes(content[:8], "little")
+    path.write_bytes(content[:header])
+    said = entry_metadata(path)
+    assert (said["key"], said["name"], said["version"]) == (key, "row0 a description", 3)
+    assert said["tensors"]["msa"] == ["|i1", [38, 31]]
+    path.write_bytes(content[: header - 1])
+    with pytest.raises(CorruptEntryError, match="truncated"):
+        entry_metadata(path)
+
+
+def test_foreign_and_newer_entries_are_refused_by_name(
+    entries: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = FeatureCache(tmp_path)
+    (key, content), (other, _) = list(entries.items())[:2]
+    for verify in (True, False):
+        cache.path(key).parent.mkdir(exist_ok=True)
+        cache.path(other).parent.mkdir(exist_ok=True)
+        cache.path(other).write_bytes(content)
+        with pytest.raises(CorruptEntryError, match=f"{cache.path(other)}: .*another key, {key}"):
+            cache.load(other, verify)
+        for foreign, words in (
+            (safetensors.numpy.save({"x": np.zeros(3)}), "not an entry of the feature cache"),
+            (b"", "truncated"),
+            (b"\x7fELF" + bytes(60), "truncated"),
+            (b"\2\0\0\0\0\0\0\0[]", "damaged"),
+            (b"\2\0\0\0\0\0\0\0{]", "damaged"),
+        ):
+            cache.path(key).write_bytes(foreign)
+            with pytest.raises(CorruptEntryError, match=words):
+                cache.load(key, verify)
+            with pytest.raises(CorruptEntryError, match=words):
+                entry_metadata(cache.path(key))
+        cache.path(key).write_bytes(content.replace(b'\\"version\\": 3', b'\\"version\\": 4'))
+        with pytest.raises(CorruptEntryError, match="format version 4; this program reads 3"):
+            cache.load(key, verify)
+    with pytest.raises(FileNotFoundError):
+        cache.load("1" * 64)
+
+
+def test_features_outside_the_schema_are_not_stored(tmp_path: Path) -> None:
+    features = make_features([single_sequence("x", "MKV")])
+    with pytest.raises(ValueError, match="extra"):
+        FeatureCache(tmp_path).store("0" * 64, features | {"extra": np.zeros(1)})
+    with pytest.raises(ValueError, match="msa"):
+        FeatureCache(tmp_path).store("0" * 64, {name: features[name] for name in features if name != "msa"})
+    assert not list(tmp_path.iterdir())
