@@ -16,6 +16,7 @@ COMMANDS = {
     "cache-features": "Turn alignments into cached model features.",
     "predict": "Predict structures from alignments or cached features.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
+    "help": "Read a page of the documentation.",
 }
 
 

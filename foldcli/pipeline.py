@@ -231,17 +231,27 @@ def predict_target(
     )
     shutil.rmtree(target.work, ignore_errors=True)
     best = ranked[0]
-    seconds = sum(cost.seconds for cost in target.watch.costs)
+    told = {
+        "target": target.name,
+        "residues": target.facts["residues"],
+        "alignment_rows": target.facts["alignment_rows"],
+        "plddt": best.plddt,
+        "ptm": best.ptm,
+        "untrained": predictor.untrained,
+        "seconds": round(sum(cost.seconds for cost in target.watch.costs), 3),
+        "structure": str(target.files.model("pdb", 1, best.tag)),
+    }
     confidence = f"pLDDT {best.plddt:.1f}" + ("" if best.ptm is None else f", pTM {best.ptm:.3f}")
     logger.info(
         "%s: %d residues, %d alignment rows, %s (%s), %.1f s → %s",
         target.name,
-        target.facts["residues"],
-        target.facts["alignment_rows"],
+        told["residues"],
+        told["alignment_rows"],
         "UNTRAINED, no meaning" if predictor.untrained else confidence,
         best.tag,
-        seconds,
-        target.files.model("pdb", 1, best.tag),
+        told["seconds"],
+        told["structure"],
+        extra={"fields": told},
     )
 
 

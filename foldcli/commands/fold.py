@@ -11,7 +11,7 @@ from foldcli.shard import Shard
 
 
 @click.command("fold")
-@click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
+@click.argument("queries", nargs=-1, type=options.PathType(), required=True, metavar="QUERY...")
 @options.database_option
 @options.params_option
 @options.out_option
@@ -65,6 +65,7 @@ def command(
     from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target
     from foldcli.runtime import prepare, search_engine
     from foldcli.searcher import open_database
+    from foldcli.summary import RunSummary
     from foldcli.targets import QuerySources, read_targets
     from msa.alignments import read_alignment
     from msa.fasta import FastaRecord
@@ -100,5 +101,7 @@ def command(
         features = cached_features(target, [read_alignment(a3m)], cache or cache_dir() / "features")
         predict_target(target, features, predictor, key, identity)
 
+    summary = RunSummary(out, layout, [name for name, _ in selected])
     failures.run(selected, fold)
+    summary.tell(failures)
     failures.finish()

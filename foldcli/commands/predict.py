@@ -11,7 +11,7 @@ from foldcli.shard import Shard
 
 
 @click.command("predict")
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.argument("targets", nargs=-1, type=options.PathType(), required=True, metavar="TARGET...")
 @options.params_option
 @options.out_option
 @predict_options.predict_options
@@ -53,6 +53,7 @@ def command(
         predict_target,
     )
     from foldcli.runtime import prepare
+    from foldcli.summary import RunSummary
     from foldcli.targets import alignment_targets
     from msa.alignments import parse_alignment
     from msa.compression import read_bytes
@@ -90,5 +91,7 @@ def command(
                 colabfold_layout.keep_alignment(target.files, content, len(alignment.query))
         predict_target(target, features, predictor, key, identity)
 
+    summary = RunSummary(out, layout, [name for name, _ in selected])
     failures.run(selected, predict)
+    summary.tell(failures)
     failures.finish()
