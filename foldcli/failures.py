@@ -82,13 +82,18 @@ class Failures:
                 }
                 stream.write(json.dumps(entry) + "\n")
 
-    def judge(self) -> None:
-        """Raise what `finish` raises, without writing anything."""
+    def judge(self, written: bool = True) -> None:
+        """Raise what `finish` raises, without writing anything.
+
+        Args:
+            written: whether there is a file of them to look into.
+        """
         if not self.failed:
             return
         if self._tried == 1:
             raise TargetFailed(exit_code_of(self.failed[0][1]))
-        raise SomeTargetsFailed(f"{len(self.failed)} of {self._tried} targets failed; see {self.path}")
+        where = f"; see {self.path}" if written else ""
+        raise SomeTargetsFailed(f"{len(self.failed)} of {self._tried} targets failed{where}")
 
 
 def _tell_nobody(done: int, total: int | None) -> None:

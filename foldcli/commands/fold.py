@@ -24,6 +24,7 @@ from foldcli.shard import Shard
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
+@predict_options.dry_run_option
 @options.logging_options
 def command(
     queries: tuple[str, ...],
@@ -33,6 +34,7 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    dry_run: bool,
     layout: LayoutName,
     **settings: Any,
 ) -> None:
@@ -57,14 +59,22 @@ def command(
     from dataclasses import asdict
 
     from foldcli import colabfold_layout, done
+    from foldcli.dry_run import Place, plan_fold
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target
+    from foldcli.pipeline import (
+        SearchStep,
+        TargetRun,
+        alignment_identity,
+        cached_features,
+        predict_target,
+        search_identity,
+    )
     from foldcli.runtime import prepare, search_engine
-    from foldcli.searcher import open_database
+    from foldcli.searcher import find_database, open_database
     from foldcli.summary import RunSummary
     from foldcli.targets import QuerySources, read_targets
     from msa.alignments import read_alignment
@@ -74,22 +84,31 @@ def command(
         search_options.search_settings(settings, threads),
         search_options.alignment_filter(settings),
     )
-    make_writable_folder(out)
+    if not dry_run:
+        make_writable_folder(out)
     failures = Failures(out, shard)
-    sources = QuerySources(queries, chosen.comp_bias_corr, chosen.matrix)
-    selected = shard.select(read_targets(sources, failures))
-    if not selected:
+    named = read_targets(QuerySources(queries, chosen.comp_bias_corr, chosen.matrix), failures)
+    selected = shard.select(named)
+    if not selected and not dry_run:
         failures.finish()
         return
     predictor = prepare(settings, threads)
-    step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
     parameters = check_parameters(predictor.sources)
 
+    def identity_of(query: FastaRecord, checksums: dict[str, str]) -> dict[str, Any]:
+        searched = search_identity(query, checksums, chosen) | alignment_identity(rows)
+        return searched | {"parameters": parameters, "predict": asdict(predictor.settings)}
+
+    if dry_run:
+        place = Place(out, layout, shard, overwrite)
+        plan_fold(named, find_database(db), db, identity_of, place, predictor, failures)
+        return
+    step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
     if layout == "colabfold":
         colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
 
     def fold(name: str, query: FastaRecord) -> None:
-        identity = step.identity(query) | {"parameters": parameters, "predict": asdict(predictor.settings)}
+        identity = identity_of(query, step.database.manifest.checksums)
         key = fingerprint(identity)
         target = TargetRun.begin(name, out, layout)
         if not overwrite and done.is_done(target.folder, name, key):

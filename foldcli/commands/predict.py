@@ -21,6 +21,7 @@ from foldcli.shard import Shard
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
+@predict_options.dry_run_option
 @options.logging_options
 def command(
     targets: tuple[str, ...],
@@ -29,6 +30,7 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    dry_run: bool,
     layout: LayoutName,
     **settings: Any,
 ) -> None:
@@ -41,6 +43,7 @@ def command(
     from dataclasses import asdict
 
     from foldcli import colabfold_layout, done
+    from foldcli.dry_run import Place, plan_predict
     from foldcli.failures import Failures
     from foldcli.fingerprint import file_sha256, fingerprint
     from foldcli.logs import logger
@@ -58,22 +61,31 @@ def command(
     from msa.alignments import parse_alignment
     from msa.compression import read_bytes
 
-    make_writable_folder(out)
+    if not dry_run:
+        make_writable_folder(out)
     failures = Failures(out, shard)
-    selected = shard.select(alignment_targets(targets))
-    if not selected:
+    named = alignment_targets(targets)
+    selected = shard.select(named)
+    if not selected and not dry_run:
         failures.finish()
         return
     predictor = prepare(settings, threads)
     parameters = check_parameters(predictor.sources)
 
+    def identity_of(path: str) -> dict[str, Any]:
+        # standard input can be read only once, and is never taken for a finished target's
+        digest = None if path == "-" else file_sha256(Path(path))
+        return {"input": digest, "parameters": parameters, "predict": asdict(predictor.settings)}
+
+    if dry_run:
+        plan_predict(named, identity_of, Place(out, layout, shard, overwrite), predictor, failures)
+        return
     if layout == "colabfold":
         colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
 
     def predict(name: str, path: str) -> None:
-        # standard input can be read only once, and is never taken for a finished target's
-        digest = None if path == "-" else file_sha256(Path(path))
-        identity = {"input": digest, "parameters": parameters, "predict": asdict(predictor.settings)}
+        identity = identity_of(path)
+        digest = identity["input"]
         key = fingerprint(identity)
         target = TargetRun.begin(name, out, layout)
         if digest and not overwrite and done.is_done(target.folder, name, key):
