@@ -7,13 +7,16 @@ import click
 from click.shell_completion import CompletionItem
 
 from foldcli.cli import COMMANDS, cli
+from msa.errors import MissingError
 
 PAGES = Path(__file__).parents[1] / "docs"
 
 
 def topics() -> dict[str, Path]:
-    """The pages by name: search, and how-to/resume for one in a folder."""
-    return dict(_pages(PAGES, ""))
+    """The pages by name: search, and how-to/resume for one in a folder. README is the web's index."""
+    found = dict(_pages(PAGES, "")) if PAGES.is_dir() else {}
+    found.pop("README", None)
+    return found
 
 
 def _pages(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
@@ -62,6 +65,8 @@ def command(context: click.Context, topic: str | None) -> None:
     without a page of its own its --help is shown.
     """
     pages = topics()
+    if topic is None and not pages:
+        raise MissingError(f"the documentation is not there: {PAGES}", "Install foldcli anew.")
     if topic is None:
         width = max(map(len, pages))
         click.echo("Topics of `foldcli help TOPIC`; of commands, `foldcli COMMAND --help`:\n")
