@@ -87,6 +87,7 @@ class CacheRun:
         cache: folder of the feature cache.
         workers: processes that make features.
         overwrite: do again what is there.
+        verify: compare what is there with its checksums.
         db: database for sequences; see `foldcli.searcher.open_database`.
         settings, rows, device: of the searches; see `CachedSearches`.
     """
@@ -94,6 +95,7 @@ class CacheRun:
     cache: Path
     workers: int
     overwrite: bool
+    verify: bool
     db: str | None
     settings: "SearchSettings"
     rows: "AlignmentFilter"
@@ -133,13 +135,13 @@ class CacheRun:
             for _, outcome in sorted(waiting.items()):
                 tell(outcome)
         made = len(hits) - sum(hits)
-        logger.info("%d cached, %d already there, %d failed", made, sum(hits), failures.count)
+        logger.info("%d cached, %d already there, %d failed", made, sum(hits), len(failures.failed))
 
     def _outcomes(
         self, targets: Iterator[AlignmentTarget], count: int
     ) -> Iterator[Outcome[CacheTask, Cached]]:
         """What becomes of each target."""
-        tasks = (CacheTask(target, self.cache, self.overwrite) for target in targets)
+        tasks = (CacheTask(target, self.cache, self.overwrite, self.verify) for target in targets)
         if min(self.workers, count) > 1:
             yield from in_processes(cache_target, tasks, min(self.workers, count))
             return

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foldcli.alignment_inputs import (
     ALIGNMENT_SUFFIXES,
@@ -43,8 +43,22 @@ class CachedTarget:
     key: str
     sources: tuple[str | None, ...]
 
-    def features(self) -> "dict[str, np.ndarray]":
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the features depend on, for a target's fingerprint."""
+        return {"input": self.key}
+
+    def residues(self) -> int:
+        """Of the query; raises what `features.cache.read_entry` does."""
+        from features.cache import read_entry
+
+        return int(read_entry(self.path, self.key)["msa"].shape[1])
+
+    def features(self, verify: bool = True) -> "dict[str, np.ndarray]":
         """The deterministic features, made anew where the entry is damaged and its sources are as they were.
+
+        Args:
+            verify: compare it with its checksum.
 
         Raises:
             CorruptEntryError: damaged, and the sources are gone or have changed.
@@ -53,7 +67,7 @@ class CachedTarget:
         from features.cache import CorruptEntryError, FeatureCache, cache_key, read_entry
 
         try:
-            return read_entry(self.path, self.key)
+            return read_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
             files = tuple(source for source in self.sources if source not in (None, "-"))
             if not files or not all(Path(file).is_file() for file in files):
@@ -102,11 +116,12 @@ class CacheIndex:
         """
         found = self.targets.get(name)
         if found is None:
-            close = get_close_matches(name, self.targets, n=1)
-            meant = f"; did you mean {close[0]}?" if close else ""
-            raise InputError(
-                f"no such file, and no target of this name in the feature cache {self.cache}{meant}", name
-            )
+            reason = f"no such file, and no target of this name in the feature cache {self.cache}"
+            if close := get_close_matches(name, self.targets, n=1):
+                reason += f"; did you mean {close[0]}?"
+            if self.unreadable:
+                reason += f" ({len(self.unreadable)} entries cannot be read: see `foldcli cache verify`)"
+            raise InputError(reason, name)
         if len(found) > 1:
             places = " and ".join(str(target.path) for target in found)
             raise InputError(f"several targets of the feature cache have this name: {places}", name)

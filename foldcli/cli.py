@@ -21,6 +21,7 @@ COMMANDS = {
     "cache": "List, check and prune a feature cache.",
     "predict": "Predict structures from alignments or cached features.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
+    "help": "Read a page of the documentation.",
 }
 
 

@@ -12,6 +12,8 @@ from enum import IntEnum
 
 import click
 
+from foldcli.logs import logger
+
 
 class ExitCode(IntEnum):
     """What a shell script reads in `$?`."""
@@ -131,5 +133,9 @@ def run_with_exit_codes(command: click.Command) -> int:
         code = exit_code_of(error)
         if is_bug(error):
             traceback.print_exc()
-        click.echo(f"foldcli: error: {describe(error)}", err=True)
+        if logger.handlers:
+            logger.error("%s", describe(error), extra={"fields": {"exit_code": int(code)}})
+        else:
+            # the options that say how to log have not been read
+            click.echo(f"foldcli: error: {describe(error)}", err=True)
         return code

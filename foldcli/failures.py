@@ -1,13 +1,15 @@
 """Work through targets so that one failure never stops the others and never looks like success."""
 
+import contextlib
 import json
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
 from typing import TypeVar
 
 from foldcli.errors import SomeTargetsFailed, TargetFailed, describe, exit_code_of, is_bug
 from foldcli.logs import logger
+from foldcli.progress import bar
 from foldcli.shard import Shard
 from msa.atomic import atomic_write
 
@@ -25,14 +27,9 @@ class Failures:
 
     def __init__(self, folder: Path, shard: Shard) -> None:
         part = f".{shard.index}-of-{shard.count}" if shard.count > 1 else ""
-        self._path = folder / f"failures{part}.jsonl"
-        self._failed: list[tuple[str, BaseException]] = []
+        self.path = folder / f"failures{part}.jsonl"
+        self.failed: list[tuple[str, BaseException]] = []
         self._tried = 0
-
-    @property
-    def count(self) -> int:
-        """How many have failed so far."""
-        return len(self._failed)
 
     def add(self, name: str, error: Exception) -> None:
         """Take down that `name`, which was not tried by `run`, failed, and say so."""
@@ -44,16 +41,23 @@ class Failures:
             logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
         logger.error("%s", _with_name(name, describe(error)))
         # its traceback holds what the target's functions worked on, as large as that may be
-        self._failed.append((name, error.with_traceback(None)))
+        self.failed.append((name, error.with_traceback(None)))
 
     def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], None]) -> None:
-        """Call `work(name, item)` for each; an exception is taken down, an interrupt ends the run."""
-        for name, item in items:
-            self._tried += 1
-            try:
-                work(name, item)
-            except Exception as error:
-                self._add(name, error)
+        """Call `work(name, item)` for each; an exception is taken down, an interrupt ends the run.
+
+        Of several whose number is known a bar is drawn.
+        """
+        total = len(items) if isinstance(items, Sized) else 0
+        with bar("targets", "target") if total > 1 else contextlib.nullcontext(_tell_nobody) as progress:
+            progress(0, total)
+            for done, (name, item) in enumerate(items, start=1):
+                self._tried += 1
+                try:
+                    work(name, item)
+                except Exception as error:
+                    self._add(name, error)
+                progress(done, total)
 
     def finish(self) -> None:
         """Write the failures, or remove an earlier run's when all went well.
@@ -62,11 +66,15 @@ class Failures:
             SomeTargetsFailed: some of several failed.
             TargetFailed: there was only one target; its exit code is that of its error.
         """
-        if not self._failed:
-            self._path.unlink(missing_ok=True)
+        if not self.failed:
+            self.path.unlink(missing_ok=True)
             return
-        with atomic_write(self._path) as stream:
-            for name, error in self._failed:
+        self._write()
+        self.judge()
+
+    def _write(self) -> None:
+        with atomic_write(self.path) as stream:
+            for name, error in self.failed:
                 entry = {
                     "target": name,
                     "error": describe(error),
@@ -74,9 +82,23 @@ class Failures:
                     "exit_code": int(exit_code_of(error)),
                 }
                 stream.write(json.dumps(entry) + "\n")
+
+    def judge(self, written: bool = True) -> None:
+        """Raise what `finish` raises, without writing anything.
+
+        Args:
+            written: whether there is a file of them to look into.
+        """
+        if not self.failed:
+            return
         if self._tried == 1:
-            raise TargetFailed(exit_code_of(self._failed[0][1]))
-        raise SomeTargetsFailed(f"{len(self._failed)} of {self._tried} targets failed; see {self._path}")
+            raise TargetFailed(exit_code_of(self.failed[0][1]))
+        where = f"; see {self.path}" if written else ""
+        raise SomeTargetsFailed(f"{len(self.failed)} of {self._tried} targets failed{where}")
+
+
+def _tell_nobody(done: int, total: int | None) -> None:
+    pass
 
 
 def _with_name(name: str, reason: str) -> str:

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def load_or_make(
-    name: str, alignments: "list[Alignment]", cache: Path, overwrite: bool = False
+    name: str,
+    alignments: "list[Alignment]",
+    cache: Path,
+    overwrite: bool = False,
+    verify: bool = True,
 ) -> "tuple[dict[str, np.ndarray], bool]":
     """The deterministic features, and whether the cache had them.
 
@@ -23,6 +27,7 @@ def load_or_make(
         alignments: of one query.
         cache: the cache's folder.
         overwrite: make them even when they are there.
+        verify: compare what is there with its checksum.
 
     Raises:
         InputError: alignments of different queries.
@@ -32,7 +37,7 @@ def load_or_make(
 
     entries = FeatureCache(cache)
     try:
-        return entries.load_or_make(alignments, overwrite)
+        return entries.load_or_make(alignments, overwrite, verify)
     except CorruptEntryError as error:
         logger.warning("%s: %s; made anew", name, error)
         return entries.load_or_make(alignments, overwrite=True)
@@ -45,6 +50,7 @@ class CacheTask:
     target: AlignmentTarget
     cache: Path
     overwrite: bool
+    verify: bool
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ def cache_target(task: CacheTask) -> Cached:
         InputError: the alignments cannot be read, or are of different queries.
         OSError: an alignment cannot be read, the cache cannot be written.
     """
-    features, hit = load_or_make(task.target.name, task.target.read(), task.cache, task.overwrite)
+    alignments = task.target.read()
+    features, hit = load_or_make(task.target.name, alignments, task.cache, task.overwrite, task.verify)
     rows, residues = features["msa"].shape
     return Cached(hit, rows, residues)

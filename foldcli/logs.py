@@ -50,3 +50,8 @@ def configure(quiet: bool = False, verbose: bool = False, log_json: bool = False
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
+
+
+def as_json() -> bool:
+    """Whether messages are JSON lines, between which nothing else belongs."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from foldcli.logs import configure
 from foldcli.shard import Shard
@@ -45,6 +46,22 @@ class DeviceType(click.ParamType):
             if plain.count(number) > 1:
                 self.fail(f"GPU {number} is named twice in {value!r}", param, ctx)
         return f"cuda:{','.join(map(str, plain))}"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(kind) for kind in ("auto", "cpu", "cuda") if kind.startswith(incomplete)]
+
+
+class PathType(click.ParamType):
+    """click type of a path that a command looks into itself; shells complete it with files."""
+
+    name = "PATH"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
 
 
 class SizeType(click.ParamType):
@@ -106,14 +123,23 @@ cache_option = click.option(
     show_default="$FOLDCLI_CACHE/features",
     help="Folder of the feature cache.",
 )
+no_verify_option = click.option(
+    "--no-verify",
+    "verify",
+    flag_value=False,
+    default=True,
+    help="Do not compare what is in the feature cache with its checksums.",
+)
 database_option = click.option(
     "--db",
     required=True,
+    type=PathType(),
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into "
     "$FOLDCLI_CACHE.",
 )
 params_option = click.option(
     "--params",
+    type=PathType(),
     show_default="$FOLDCLI_CACHE/params",
     help="Folder with DeepMind's params_model_*.npz, or `demo`: an untrained network to try the path with.",
 )

@@ -175,7 +175,7 @@ class SearchStep:
 
 
 def cached_features(
-    target: TargetRun, read: "Callable[[], list[Alignment]]", cache: Path
+    target: TargetRun, read: "Callable[[], list[Alignment]]", cache: Path, verify: bool = True
 ) -> "dict[str, np.ndarray]":
     """The deterministic features of a target, from the cache or computed and put there.
 
@@ -183,9 +183,10 @@ def cached_features(
         target: the target on its way.
         read: reads its alignments.
         cache: folder of the feature cache.
+        verify: compare what is there with its checksum.
     """
     with target.stage("features"):
-        features, hit = load_or_make(target.name, read(), cache)
+        features, hit = load_or_make(target.name, read(), cache, verify=verify)
     target.facts["feature_cache_hit"] = hit
     _note_size(target, features)
     return features
@@ -253,17 +254,27 @@ def predict_target(
     )
     shutil.rmtree(target.work, ignore_errors=True)
     best = ranked[0]
-    seconds = sum(cost.seconds for cost in target.watch.costs)
+    told = {
+        "target": target.name,
+        "residues": target.facts["residues"],
+        "alignment_rows": target.facts["alignment_rows"],
+        "plddt": best.plddt,
+        "ptm": best.ptm,
+        "untrained": predictor.untrained,
+        "seconds": round(sum(cost.seconds for cost in target.watch.costs), 3),
+        "structure": str(target.files.model("pdb", 1, best.tag)),
+    }
     confidence = f"pLDDT {best.plddt:.1f}" + ("" if best.ptm is None else f", pTM {best.ptm:.3f}")
     logger.info(
         "%s: %d residues, %d alignment rows, %s (%s), %.1f s → %s",
         target.name,
-        target.facts["residues"],
-        target.facts["alignment_rows"],
+        told["residues"],
+        told["alignment_rows"],
         "UNTRAINED, no meaning" if predictor.untrained else confidence,
         best.tag,
-        seconds,
-        target.files.model("pdb", 1, best.tag),
+        told["seconds"],
+        told["structure"],
+        extra={"fields": told},
     )
 
 

@@ -1,26 +1,33 @@
 """Progress bars on a terminal, silence elsewhere."""
 
 import contextlib
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tqdm import tqdm
 
-from foldcli.logs import logger
+from foldcli.logs import as_json, logger
 
 Progress = Callable[[int, int | None], None]
 
 
+def drawn_here() -> bool:
+    """Whether someone looks: stderr is a terminal, and neither -q nor --log-json was given."""
+    return sys.stderr.isatty() and logger.isEnabledFor(logging.INFO) and not as_json()
+
+
 @contextlib.contextmanager
 def bar(description: str, unit: str) -> Iterator[Progress]:
-    """Yield a callback `(done, total)` that draws a bar with rate and remaining time if stderr is a TTY."""
+    """Yield a callback `(done, total)` that draws a bar with rate and remaining time where `drawn_here`."""
     with tqdm(
         desc=description,
         unit=unit,
-        unit_scale=True,
+        # large numbers, which are read as 1.23M
+        unit_scale=unit in ("B", "targets"),
         file=sys.stderr,
-        disable=not sys.stderr.isatty(),
+        disable=not drawn_here(),
         leave=False,
     ) as drawn:
 
@@ -47,7 +54,7 @@ class CompilingBar:
         if self._drawn is None and done < needed:
             self._drawn = tqdm(
                 desc="compiling GPU kernels", unit="kernel", total=needed, initial=done, file=sys.stderr,
-                disable=not sys.stderr.isatty(), leave=False,
+                disable=not drawn_here(), leave=False,
             )  # fmt: skip
         if self._drawn is not None:
             self._drawn.total = needed

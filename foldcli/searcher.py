@@ -96,3 +96,20 @@ def open_database(db: str) -> "TargetDatabase":
 
     with bar("building the database", "B") as progress:
         return database_from(Path(db), cache_dir(), progress, lambda line: logger.info("%s", line))
+
+
+def find_database(db: str) -> "TargetDatabase | None":
+    """Like `open_database`, but None where it would be built first.
+
+    Raises:
+        InputError: see `open_database`.
+    """
+    from foldcli.paths import cache_dir
+    from msa.build import place_of
+    from msa.database import TargetDatabase
+    from msa.manifest import MANIFEST
+
+    place = place_of(db, cache_dir())
+    if place != Path(db) and not (place / MANIFEST).is_file():
+        return None
+    return TargetDatabase.open(place)

@@ -41,6 +41,7 @@ class TargetLoader:
         predictor: what will predict.
         parameters: what tells its networks from others; see `check_parameters`.
         overwrite: load targets that are finished, too.
+        verify: compare entries with their checksums.
     """
 
     out: Path
@@ -49,6 +50,7 @@ class TargetLoader:
     predictor: Predictor
     parameters: list[dict[str, str]]
     overwrite: bool
+    verify: bool = True
 
     def load(self, named: tuple[str, AlignmentTarget | CachedTarget]) -> Loaded | None:
         """A target's features and its first draw; None if it is finished.
@@ -58,9 +60,8 @@ class TargetLoader:
             OSError: a file cannot be read, the cache cannot be written.
         """
         name, given = named
-        content = _content(given)
-        settings = asdict(self.predictor.settings)
-        identity = {"input": content, "parameters": self.parameters, "predict": settings}
+        identity = self._identity(given)
+        content = identity["input"]
         key = fingerprint(identity)
         target = TargetRun.begin(name, self.out, self.layout)
         if content and not self.overwrite and done.is_done(target.folder, name, key):
@@ -68,12 +69,12 @@ class TargetLoader:
         if self.overwrite or not content:
             target.clear()
         if isinstance(given, CachedTarget):
-            features = entry_features(target, given.features)
+            features = entry_features(target, lambda: given.features(self.verify))
         elif given.files[0].endswith(ENTRY_SUFFIX):
-            features = entry_features(target, lambda: _entry(given.files[0]))
+            features = entry_features(target, lambda: _entry(given.files[0], self.verify))
         else:
             contents = given.contents()
-            features = cached_features(target, lambda: given.parse(contents), self.cache)
+            features = cached_features(target, lambda: given.parse(contents), self.cache, self.verify)
             if self.layout == "colabfold" and len(contents) == 1:
                 residues = features["msa"].shape[1]
                 colabfold_layout.keep_alignment(target.files, contents[0], residues)
@@ -81,11 +82,25 @@ class TargetLoader:
         draws.make_first()
         return Loaded(target, draws, key, identity)
 
+    def look(self, given: AlignmentTarget | CachedTarget) -> tuple[int, str | None]:
+        """Residues and fingerprint of a target, None where it cannot be known; raises what `load` does."""
+        identity = self._identity(given)
+        if isinstance(given, CachedTarget):
+            residues = given.residues()
+        elif given.files[0].endswith(ENTRY_SUFFIX):
+            residues = int(_entry(given.files[0])["msa"].shape[1])
+        else:
+            residues = len(given.read()[0].query)
+        return residues, fingerprint(identity) if identity["input"] else None
 
-def _content(given: AlignmentTarget | CachedTarget) -> str | list[str] | None:
+    def _identity(self, given: AlignmentTarget | CachedTarget) -> dict[str, Any]:
+        settings = asdict(self.predictor.settings)
+        own = given.identity if isinstance(given, CachedTarget) else {"input": _content(given)}
+        return own | {"parameters": self.parameters, "predict": settings}
+
+
+def _content(given: AlignmentTarget) -> str | list[str] | None:
     """What stands for a target's features in its fingerprint."""
-    if isinstance(given, CachedTarget):
-        return given.key
     # standard input can be read only once, and is never taken for a finished target's
     if "-" in given.files:
         return None
@@ -93,7 +108,7 @@ def _content(given: AlignmentTarget | CachedTarget) -> str | list[str] | None:
     return sums[0] if len(sums) == 1 else sums
 
 
-def _entry(path: str) -> Any:
+def _entry(path: str, verify: bool = True) -> Any:
     from features.cache import read_entry
 
-    return read_entry(path)
+    return read_entry(path, verify=verify)

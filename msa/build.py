@@ -272,27 +272,17 @@ def database_from(
         InputError: none of these, or a damaged one; `-`, which cannot be read twice.
         OSError: the file cannot be read, or the cache not be written.
     """
-    if str(path) == "-":
-        raise InputError("a database cannot be read from here; build one with `foldcli createdb -`", "-")
-    source = Path(path)
-    if source.is_dir():
-        return TargetDatabase.open(source)
-    of_mmseqs = is_mmseqs(source)
-    if not of_mmseqs and not source.exists():
-        raise InputError("no such database or FASTA file", source)
-    settings = BuildSettings()
-    if of_mmseqs:
-        # what is no such database is told before all of it is read for the key
-        open_mmseqs(source)
-    files = files_of(source) if of_mmseqs else [source]
-    built = Path(cache_dir) / "databases" / _key(files, settings)
+    built = place_of(path, cache_dir)
+    source, settings = Path(path), BuildSettings()
     try:
         return TargetDatabase.open(built)
     except InputError:
+        if built == source:
+            raise
         damaged = built.exists()
     settings = replace(settings, overwrite=damaged)
     try:
-        if of_mmseqs:
+        if is_mmseqs(source):
             notice(f"{source}: an MMseqs2 database, converted once, to {built}")
             build_from_mmseqs(source, built, settings, progress)
         else:
@@ -301,6 +291,32 @@ def database_from(
         if damaged or not built.exists():
             raise
     return TargetDatabase.open(built)
+
+
+def place_of(path: str | os.PathLike[str], cache_dir: Path) -> Path:
+    """Where `database_from` opens a database: itself, or in the cache, where it may have to be built first.
+
+    Args:
+        path: see `database_from`.
+        cache_dir: folder for what is built.
+
+    Raises:
+        InputError: neither a folder nor something that a database can be built of; `-`.
+        OSError: the file cannot be read.
+    """
+    if str(path) == "-":
+        raise InputError("a database cannot be read from here; build one with `foldcli createdb -`", "-")
+    source = Path(path)
+    if source.is_dir():
+        return source
+    of_mmseqs = is_mmseqs(source)
+    if not of_mmseqs and not source.exists():
+        raise InputError("no such database or FASTA file", source)
+    if of_mmseqs:
+        # what is no such database is told before all of it is read for the key
+        open_mmseqs(source)
+    files = files_of(source) if of_mmseqs else [source]
+    return Path(cache_dir) / "databases" / _key(files, BuildSettings())
 
 
 def _key(files: Sequence[Path], settings: BuildSettings) -> str:

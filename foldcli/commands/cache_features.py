@@ -35,6 +35,7 @@ from foldcli.shard import Shard
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
+@options.no_verify_option
 @options.logging_options
 def command(
     inputs: tuple[str, ...],
@@ -44,6 +45,7 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    verify: bool,
     **settings: Any,
 ) -> None:
     """Turn alignments into cached model features.
@@ -76,5 +78,5 @@ def command(
     remove_abandoned(cache)
     failures = Failures(cache, shard)
     selected = shard.select(read(inputs, failures, searched=db is not None))
-    CacheRun(cache, workers, overwrite, db, chosen, rows, settings["device"]).run(selected, failures)
+    CacheRun(cache, workers, overwrite, verify, db, chosen, rows, settings["device"]).run(selected, failures)
     failures.finish()

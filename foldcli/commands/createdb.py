@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command("createdb")
-@click.argument("fasta", nargs=-1, metavar="[FASTA...]")
+@click.argument("fasta", nargs=-1, type=options.PathType(), metavar="[FASTA...]")
 @click.option(
     "-o",
     "--out",

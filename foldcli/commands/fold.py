@@ -11,7 +11,7 @@ from foldcli.shard import Shard
 
 
 @click.command("fold")
-@click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
+@click.argument("queries", nargs=-1, type=options.PathType(), required=True, metavar="QUERY...")
 @options.database_option
 @options.params_option
 @options.out_option
@@ -24,6 +24,8 @@ from foldcli.shard import Shard
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
+@options.no_verify_option
+@predict_options.dry_run_option
 @options.logging_options
 def command(
     queries: tuple[str, ...],
@@ -33,6 +35,8 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    verify: bool,
+    dry_run: bool,
     layout: LayoutName,
     **settings: Any,
 ) -> None:
@@ -55,9 +59,11 @@ def command(
     stop the others: exit code 5, and OUT/failures.jsonl names them.
     """
     from dataclasses import asdict
+    from functools import partial
 
     from foldcli import colabfold_layout, done
     from foldcli.cached_targets import CachedTarget, named_targets
+    from foldcli.dry_run import Place, plan_fold
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
@@ -66,13 +72,16 @@ def command(
     from foldcli.pipeline import (
         SearchStep,
         TargetRun,
+        alignment_identity,
         cached_features,
         entry_features,
         predict_target,
+        search_identity,
         unfinished_folder,
     )
     from foldcli.runtime import prepare, search_engine
-    from foldcli.searcher import open_database
+    from foldcli.searcher import find_database, open_database
+    from foldcli.summary import RunSummary
     from foldcli.targets import QuerySources, read_targets, unique_names
     from msa.alignments import read_alignment
     from msa.fasta import FastaRecord
@@ -81,28 +90,39 @@ def command(
         search_options.search_settings(settings, threads),
         search_options.alignment_filter(settings),
     )
-    make_writable_folder(out)
+    if not dry_run:
+        make_writable_folder(out)
     failures = Failures(out, shard)
     cache = cache or cache_dir() / "features"
     files, cached = named_targets(queries, cache, failures)
     sources = QuerySources(files, chosen.comp_bias_corr, chosen.matrix)
-    found: list[tuple[str, FastaRecord | CachedTarget]] = [*read_targets(sources, failures)]
-    unique_names([(name, "the queries") for name, _ in found] + [(t.name, str(t.path)) for t in cached])
-    found += [(target.name, target) for target in cached]
-    selected = shard.select(found)
-    if not selected:
+    named: list[tuple[str, FastaRecord | CachedTarget]] = [*read_targets(sources, failures)]
+    unique_names([(name, "the queries") for name, _ in named] + [(t.name, str(t.path)) for t in cached])
+    named += [(target.name, target) for target in cached]
+    selected = shard.select(named)
+    if not selected and not dry_run:
         failures.finish()
         return
     predictor = prepare(settings, threads)
-    step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
     parameters = check_parameters(predictor.sources)
 
+    def identity_of(query: FastaRecord | CachedTarget, checksums: dict[str, str]) -> dict[str, Any]:
+        if isinstance(query, CachedTarget):
+            made_from = query.identity
+        else:
+            made_from = search_identity(query, checksums, chosen) | alignment_identity(rows)
+        return made_from | {"parameters": parameters, "predict": asdict(predictor.settings)}
+
+    if dry_run:
+        place = Place(out, layout, shard, overwrite)
+        plan_fold(named, find_database(db), db, identity_of, place, predictor, failures)
+        return
+    step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
     if layout == "colabfold":
         colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
 
     def fold(name: str, query: FastaRecord | CachedTarget) -> None:
-        identity = {"input": query.key} if isinstance(query, CachedTarget) else step.identity(query)
-        identity |= {"parameters": parameters, "predict": asdict(predictor.settings)}
+        identity = identity_of(query, step.database.manifest.checksums)
         key = fingerprint(identity)
         target = TargetRun.begin(name, out, layout)
         if not overwrite and done.is_done(target.folder, name, key):
@@ -111,13 +131,15 @@ def command(
         if overwrite:
             target.clear()
         if isinstance(query, CachedTarget):
-            features = entry_features(target, query.features)
+            features = entry_features(target, partial(query.features, verify))
         else:
             a3m = step.run(target, query)
-            features = cached_features(target, lambda: [read_alignment(a3m)], cache)
+            features = cached_features(target, lambda: [read_alignment(a3m)], cache, verify)
         draws = predictor.draws(features, unfinished_folder(target, key))
         predict_target(target, draws, predictor, key, identity)
 
+    summary = RunSummary(out, layout, [name for name, _ in selected])
     with predictor:
         failures.run(selected, fold)
+    summary.tell(failures)
     failures.finish()

@@ -11,7 +11,7 @@ from foldcli.shard import Shard
 
 
 @click.command("predict")
-@click.argument("targets", nargs=-1, metavar="TARGET...")
+@click.argument("targets", nargs=-1, type=options.PathType(), metavar="TARGET...")
 @options.params_option
 @options.out_option
 @predict_options.predict_options
@@ -22,6 +22,8 @@ from foldcli.shard import Shard
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
+@options.no_verify_option
+@predict_options.dry_run_option
 @options.logging_options
 def command(
     targets: tuple[str, ...],
@@ -31,6 +33,8 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    verify: bool,
+    dry_run: bool,
     layout: LayoutName,
     **settings: Any,
 ) -> None:
@@ -46,29 +50,36 @@ def command(
     from foldcli import colabfold_layout
     from foldcli.ahead import Ahead
     from foldcli.cached_targets import predict_targets
+    from foldcli.dry_run import Place, plan_predict
     from foldcli.failures import Failures
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline import predict_target
     from foldcli.runtime import prepare
+    from foldcli.summary import RunSummary
     from foldcli.target_loading import TargetLoader
 
     if everything == bool(targets):
         problem = "TARGET... and --all exclude each other." if targets else "Missing argument 'TARGET...'."
         raise click.UsageError(problem)
-    make_writable_folder(out)
+    if not dry_run:
+        make_writable_folder(out)
     failures = Failures(out, shard)
     cache = cache or cache_dir() / "features"
-    selected = shard.select(predict_targets(targets, everything, cache, failures))
-    if not selected:
+    named = predict_targets(targets, everything, cache, failures)
+    selected = shard.select(named)
+    if not selected and not dry_run:
         failures.finish()
         return
     predictor = prepare(settings, threads)
     parameters = check_parameters(predictor.sources)
+    loader = TargetLoader(out, layout, cache, predictor, parameters, overwrite, verify)
+    if dry_run:
+        plan_predict(named, loader.look, Place(out, layout, shard, overwrite), predictor, failures)
+        return
     if layout == "colabfold":
         colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
-    loader = TargetLoader(out, layout, cache, predictor, parameters, overwrite)
     ahead = Ahead(selected, loader.load, predictor.background)
 
     def predict(name: str, _: object) -> None:
@@ -81,6 +92,8 @@ def command(
             loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, last_job=ahead.start
         )
 
+    summary = RunSummary(out, layout, [name for name, _ in selected])
     with predictor:
         failures.run(selected, predict)
+    summary.tell(failures)
     failures.finish()

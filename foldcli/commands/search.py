@@ -24,11 +24,12 @@ Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
 
 
 @click.command("search")
-@click.argument("queries", nargs=-1, metavar="[QUERY...] [DB]")
+@click.argument("queries", nargs=-1, type=options.PathType(), metavar="[QUERY...] [DB]")
 @click.option(
     "-o",
     "--out",
     required=True,
+    type=options.PathType(),
     metavar="OUT",
     help="m8: a file; a3m, sto: a folder, one file a query. - is standard output.",
 )
@@ -56,12 +57,12 @@ Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
     "--profile",
     "profiles",
     multiple=True,
-    metavar="PATH",
+    type=options.PathType(),
     help="Search with profiles that --save-profile wrote; in place of QUERY or beside it.",
 )
 @click.option(
     "--save-profile",
-    metavar="PATH",
+    type=options.PathType(),
     help="Keep what the last iteration searched with. m8: a file; a3m, sto: a folder, NAME.npz a query.",
 )
 @search_options.search_options

@@ -8,7 +8,7 @@ from foldcli import options
 
 
 @click.command("serve")
-@click.argument("db", metavar="DB")
+@click.argument("db", type=options.PathType(), metavar="DB")
 @click.option(
     "--socket",
     "path",

@@ -1,0 +1,275 @@
+"""`--dry-run`: which targets would be done, on what, with what they would take, and why others would not."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from foldcli import done
+from foldcli.cached_targets import CachedTarget
+from foldcli.errors import describe
+from foldcli.estimates import Estimate, parameter_bytes, peak_on_gpu, seconds_a_pass
+from foldcli.failures import Failures
+from foldcli.layout import LayoutName, TargetFiles
+from foldcli.shard import Shard
+
+if TYPE_CHECKING:
+    from foldcli.predictor import Predictor
+    from msa.database import TargetDatabase
+    from msa.fasta import FastaRecord
+
+T = TypeVar("T")
+TO_DO = "to do"
+RESUMED = "to do, goes on from what was begun"
+DONE = "already done"
+INVALID = "invalid"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What would become of one target.
+
+    Args:
+        name: the target.
+        residues: of its query; None where it cannot be read or is not looked at.
+        what: TO_DO, RESUMED, DONE, INVALID and why, or the shard that does it.
+        estimate: of what will be done.
+    """
+
+    name: str
+    residues: int | None
+    what: str
+    estimate: Estimate | None = None
+
+    @property
+    def to_do(self) -> bool:
+        return self.what in (TO_DO, RESUMED)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where results would go, and whether they would be made anew.
+
+    Args:
+        out: the run's folder, which need not be there.
+        layout: of its files.
+        shard: the run's part of the targets.
+        overwrite: finished ones are done again.
+    """
+
+    out: Path
+    layout: LayoutName
+    shard: Shard
+    overwrite: bool
+
+
+def plan(
+    named: Iterable[tuple[str, T]],
+    look: Callable[[T], tuple[int, str | None]],
+    place: Place,
+    estimate: Callable[[int], Estimate],
+    failures: Failures,
+) -> list[Planned]:
+    """What would become of each target, of all shards, sorted by name.
+
+    Args:
+        named: (name, target) of all there are.
+        look: residues and fingerprint of a target, which is None where it cannot be known yet.
+        place: where results would go.
+        estimate: of so many residues.
+        failures: what `look` raises is taken down there.
+    """
+    planned = []
+    for number, (name, item) in enumerate(sorted(named, key=lambda pair: pair[0])):
+        index = number % place.shard.count + 1
+        if index != place.shard.index:
+            planned.append(Planned(name, None, f"in shard {index}/{place.shard.count}"))
+            continue
+        found: list[tuple[int, str | None]] = []
+        failures.run([(name, item)], partial(_look, look, found))
+        if not found:
+            planned.append(Planned(name, None, f"{INVALID}: {describe(failures.failed[-1][1])}"))
+            continue
+        ((residues, key),) = found
+        what = _state(TargetFiles(name, place.out, place.layout), key, place.overwrite)
+        planned.append(Planned(name, residues, what, None if what == DONE else estimate(residues)))
+    return planned
+
+
+def _look(
+    look: Callable[[T], tuple[int, str | None]], found: list[tuple[int, str | None]], name: str, item: T
+) -> None:
+    found.append(look(item))
+
+
+def plan_fold(
+    named: "list[tuple[str, FastaRecord | CachedTarget]]",
+    database: "TargetDatabase | None",
+    db: str,
+    identity_of: "Callable[[FastaRecord | CachedTarget, dict[str, str]], dict[str, Any]]",
+    place: Place,
+    predictor: "Predictor",
+    failures: Failures,
+) -> None:
+    """Tell what `foldcli fold` would do.
+
+    Args:
+        named: (name, query or cached target) of all there are.
+        database: None where it would be built first.
+        db: as the user names it.
+        identity_of: what a target's fingerprint is taken of, from its query and the database's checksums.
+        place: where results would go.
+        predictor: what would run.
+        failures: see `plan`.
+
+    Raises:
+        SomeTargetsFailed, TargetFailed: a target or a file is invalid.
+    """
+    from foldcli.fingerprint import fingerprint
+    from msa.search import check_query
+
+    def look(query: "FastaRecord | CachedTarget") -> tuple[int, str | None]:
+        if isinstance(query, CachedTarget):
+            return query.residues(), fingerprint(identity_of(query, {}))
+        check_query(query)
+        if database is None:
+            return len(query.sequence), None
+        return len(query.sequence), fingerprint(identity_of(query, database.manifest.checksums))
+
+    fact = f"database: {db}, which would be built first; what is finished is not known before that"
+    if database is not None:
+        manifest = database.manifest
+        fact = f"database: {db}, {manifest.sequences:,} sequences, {manifest.residues:,} residues"
+    planned = plan(named, look, place, estimator(predictor), failures)
+    tell(planned, predictor, failures, [fact])
+    failures.judge(written=False)
+
+
+def plan_predict(
+    named: "list[tuple[str, T]]",
+    look: Callable[[T], tuple[int, str | None]],
+    place: Place,
+    predictor: "Predictor",
+    failures: Failures,
+) -> None:
+    """Tell what `foldcli predict` would do; see `plan` and `plan_fold`."""
+    tell(plan(named, look, place, estimator(predictor), failures), predictor, failures, [])
+    failures.judge(written=False)
+
+
+def _state(files: TargetFiles, key: str | None, overwrite: bool) -> str:
+    from foldcli.pipeline import WORK
+
+    if overwrite:
+        return TO_DO
+    if key is not None and done.is_done(files.own, files.name, key):
+        return DONE
+    return RESUMED if (files.own / WORK).is_dir() else TO_DO
+
+
+def estimator(predictor: "Predictor") -> Callable[[int], Estimate]:
+    """What estimates a target on the predictor's device from its residues; on a CPU nothing is known."""
+    from model.config import model_config
+
+    memory, settings = predictor.memory, predictor.settings
+    if memory.device == "cpu":
+        return lambda residues: Estimate(None, None)
+    configs = [model_config(source.config_name) for source in predictor.sources]
+    name, available = device_name(memory.device), memory.available_bytes()
+    kept = sum(parameter_bytes(config, settings) for config in configs)
+    passes = (settings.num_recycle + 1) * settings.num_seeds
+
+    def estimate(residues: int) -> Estimate:
+        peak = max(peak_on_gpu(config, settings, residues, available - kept) for config in configs)
+        each = [seconds_a_pass(name, config, settings, residues) for config in configs]
+        known = [seconds for seconds in each if seconds is not None]
+        return Estimate(peak + kept, passes * sum(known) if len(known) == len(each) else None)
+
+    return estimate
+
+
+def device_name(device: str) -> str:
+    """A GPU as its driver calls it, or CPU."""
+    if device == "cpu":
+        return "CPU"
+    import torch
+
+    return str(torch.cuda.get_device_name(device))
+
+
+def tell(planned: list[Planned], predictor: "Predictor", failures: Failures, facts: list[str]) -> None:
+    """Write the plan to stdout.
+
+    Args:
+        planned: from `plan`.
+        predictor: what would run.
+        failures: of targets and of files that could not be read.
+        facts: further lines for the heading.
+    """
+    for line in lines_of(planned, predictor, facts):
+        click.echo(line)
+    shown = {each.name for each in planned}
+    for name, error in failures.failed:
+        if name not in shown:
+            click.echo(f"unreadable: {describe(error)}")
+
+
+def lines_of(planned: list[Planned], predictor: "Predictor", facts: list[str]) -> list[str]:
+    """The heading, a line a target, and what they come to."""
+    settings = predictor.settings
+    device = f"{device_name(predictor.memory.device)}, {settings.precision}, {settings.kernels} kernels"
+    models, seeds = _counted(len(predictor.sources), "model"), _counted(settings.num_seeds, "seed")
+    passes = _counted(settings.num_recycle + 1, "pass", "passes")
+    heading = f"network: {device}; a target: {models}, {seeds}, at most {passes} each"
+    width = max([len("target"), *(len(each.name) for each in planned)])
+    lines = [heading, *facts, "", f"{'target':<{width}}  residues    memory      time  what happens"]
+    lines += [_line(each, width) for each in planned]
+    return [*lines, "", *_totals(planned)]
+
+
+def _line(each: Planned, width: int) -> str:
+    residues = "" if each.residues is None else str(each.residues)
+    memory = seconds = ""
+    if each.estimate is not None:
+        memory, seconds = _gib(each.estimate.memory_bytes), _seconds(each.estimate.seconds)
+    return f"{each.name:<{width}}  {residues:>8} {memory:>9} {seconds:>9}  {each.what}"
+
+
+def _totals(planned: list[Planned]) -> list[str]:
+    counts: dict[str, int] = {}
+    for each in planned:
+        kind = TO_DO if each.to_do else each.what.partition(":")[0]
+        kind = "in other shards" if kind.startswith("in shard") else kind
+        counts[kind] = counts.get(kind, 0) + 1
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no targets"
+    wanted = [each.estimate for each in planned if each.estimate is not None]
+    if not wanted:
+        return [told]
+    times = [each.seconds for each in wanted]
+    total = None if None in times else sum(seconds for seconds in times if seconds is not None)
+    memory = [each.memory_bytes for each in wanted]
+    most = None if None in memory else max(each for each in memory if each is not None)
+    return [
+        f"{told}; time of the network {_seconds(total)}, memory at the highest {_gib(most)}",
+        "Estimates: memory as planned on a GPU, time from passes measured on a GPU of this kind, for as many",
+        "rows as the settings allow; search, features and start come on top. unknown: nothing was measured.",
+    ]
+
+
+def _counted(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
+def _gib(size: int | None) -> str:
+    return "unknown" if size is None else f"{size / 2**30:.1f} GiB"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,109 @@
+"""Shell completion: what three shells ask for, and bash, zsh and fish asking for it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foldcli.cli import COMMANDS
+
+# as an installed `foldcli` calls it; the variable's name comes from the program's
+PROGRAM = "#!{python}\nimport sys\nsys.argv[0] = 'foldcli'\nfrom foldcli.__main__ import main\nmain()\n"
+HEAVY = {"torch", "numba", "numpy"}
+
+
+@pytest.fixture(scope="module")
+def environment(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A foldcli on the PATH, whether or not the package is installed."""
+    folder = tmp_path_factory.mktemp("bin")
+    program = folder / "foldcli"
+    program.write_text(PROGRAM.format(python=sys.executable))
+    program.chmod(0o755)
+    return os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(root)}
+
+
+def asked(shell: str, line: str, env: dict[str, str]) -> list[str]:
+    """The values that the program answers a shell whose line ends at the cursor."""
+    words = line.split(" ")
+    place = {"bash": str(len(words) - 1), "zsh": str(len(words) - 1), "fish": words[-1]}[shell]
+    request = {"_FOLDCLI_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": place}
+    result = subprocess.run(["foldcli"], env=env | request, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    if shell == "zsh":
+        # three lines a value: kind, value, help
+        return [f"{kind}:{value}" for kind, value in zip(lines[::3], lines[1::3], strict=True)]
+    pairs = [each.split("\t")[0].split(",", 1) for each in lines]
+    return [f"{kind}:{value}" for kind, value in pairs]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_is_answered(environment: dict[str, str], shell: str) -> None:
+    assert asked(shell, "foldcli ", environment) == [f"plain:{name}" for name in COMMANDS]
+    assert asked(shell, "foldcli fo", environment) == ["plain:fold"]
+    assert "plain:--layout" in asked(shell, "foldcli predict --", environment)
+    assert asked(shell, "foldcli fold --layout c", environment) == ["plain:colabfold"]
+    assert asked(shell, "foldcli fold --device cu", environment) == ["plain:cuda"]
+    assert asked(shell, "foldcli help out", environment) == ["plain:outputs"]
+    # queries, databases and parameters are files
+    for line in (
+        "foldcli fold ex",
+        "foldcli fold q.fasta --db ex",
+        "foldcli fold --params ex",
+        "foldcli search ex",
+    ):
+        assert asked(shell, line, environment) == ["file:ex"]
+
+
+def test_an_answer_loads_nothing_heavy(environment: dict[str, str]) -> None:
+    code = (
+        "import sys, atexit\n"
+        "sys.argv = ['foldcli']\n"
+        "atexit.register(lambda: print('loaded', *sys.modules, file=sys.stderr))\n"
+        "from foldcli.__main__ import main\n"
+        "main()\n"
+    )
+    request = {"_FOLDCLI_COMPLETE": "bash_complete", "COMP_WORDS": "foldcli fold --", "COMP_CWORD": "2"}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment | request, capture_output=True, text=True
+    )
+    assert "plain,--layout" in result.stdout.splitlines()
+    loaded = result.stderr.partition("loaded ")[2].split()
+    assert "foldcli.commands.fold" in loaded and not HEAVY & set(loaded)
+
+
+def test_bash_completes_with_the_line_in_the_documentation(environment: dict[str, str], root: Path) -> None:
+    line = 'eval "$(_FOLDCLI_COMPLETE=bash_source foldcli)"'
+    assert line in (root / "docs/completion.md").read_text()
+    script = f"""{line}
+complete -p foldcli
+COMP_WORDS=(foldcli fold --lay) COMP_CWORD=2
+_foldcli_completion foldcli
+echo "${{COMPREPLY[@]}}"
+"""
+    result = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "--layout", result.stderr
+    assert "-F _foldcli_completion foldcli" in result.stdout
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_completes_with_the_line_in_the_documentation(environment: dict[str, str], root: Path) -> None:
+    line = "_FOLDCLI_COMPLETE=fish_source foldcli | source"
+    assert line in (root / "docs/completion.md").read_text()
+    script = f"{line}; complete -C 'foldcli fold --lay'"
+    result = subprocess.run(
+        ["fish", "--no-config", "-c", script], env=environment, capture_output=True, text=True
+    )
+    assert [each.split("\t")[0] for each in result.stdout.splitlines()] == ["--layout"], result.stderr
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
+def test_zsh_takes_the_line_in_the_documentation(environment: dict[str, str], root: Path) -> None:
+    line = 'eval "$(_FOLDCLI_COMPLETE=zsh_source foldcli)"'
+    assert line in (root / "docs/completion.md").read_text()
+    script = f"autoload -U compinit; compinit -u -D; {line}; echo $_comps[foldcli]"
+    result = subprocess.run(["zsh", "-f", "-c", script], env=environment, capture_output=True, text=True)
+    assert result.stdout.strip() == "_foldcli_completion", result.stderr

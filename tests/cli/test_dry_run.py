@@ -1,0 +1,61 @@
+"""`--dry-run` as a user runs it: it tells, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDCLI = [sys.executable, "-m", "foldcli"]
+QUICK = ["--params", "demo", "--models", "3", "--num-recycle", "0", "--device", "cpu"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
+
+
+def foldcli(*arguments: str | Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*FOLDCLI, *map(str, arguments)], env=env, capture_output=True, text=True)
+
+
+def test_fold_tells_before_and_after(root: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "q.fasta").write_text(">good\nMTYKLILNGKTL\n>pair\nMTYKLILN:MTYKLILN\n")
+    command = [
+        "fold",
+        tmp_path / "q.fasta",
+        "--db",
+        root / "examples/demo.fasta",
+        *QUICK,
+        "-o",
+        tmp_path / "out",
+    ]
+    before = foldcli(*command, "--dry-run", env=environment)
+    assert before.returncode == 5
+    assert not (tmp_path / "out").exists() and not (tmp_path / "cache").exists()
+    lines = before.stdout.splitlines()
+    assert lines[0] == (
+        "network: CPU, fp32, reference kernels; a target: 1 model, 1 seed, at most 1 pass each"
+    )
+    assert "would be built first" in lines[1]
+    assert lines[4].split() == ["good", "12", "unknown", "unknown", "to", "do"]
+    assert lines[5].startswith("pair ") and "invalid: " in lines[5] and "has 2 chains" in lines[5]
+    assert lines[7].startswith("1 to do, 1 invalid; ")
+
+    assert foldcli(*command, env=environment).returncode == 5
+    after = foldcli(*command, "--dry-run", env=environment)
+    assert "127 sequences, 15,379 residues" in after.stdout
+    assert after.stdout.splitlines()[4].split() == ["good", "12", "already", "done"]
+    other = foldcli(*command, "--dry-run", "--num-seeds", "2", env=environment)
+    assert other.stdout.splitlines()[4].endswith("  to do")
+
+
+def test_predict_tells_too(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "q.a3m").write_text(">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
+    told = foldcli(
+        "predict", tmp_path / "q.a3m", *QUICK, "-o", tmp_path / "out", "--dry-run", env=environment
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines()[3].split() == ["q", "9", "unknown", "unknown", "to", "do"]
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,96 @@
+"""What goes to stderr: bars on a terminal, less with -q, and with --log-json nothing but JSON."""
+
+import fcntl
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+FOLDCLI = [sys.executable, "-m", "foldcli"]
+QUICK = ["--params", "demo", "--models", "3", "--num-recycle", "0"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return os.environ | {"FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache"))}
+
+
+def on_terminal(*arguments: str | Path, env: dict[str, str]) -> tuple[int, str]:
+    """Exit code and stderr of a command whose stderr is a terminal of 100 columns."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    command = [*FOLDCLI, *map(str, arguments)]
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # Linux's way to say that the other side is closed
+            break
+        if not piece:
+            break
+        said += piece
+    os.close(ours)
+    return process.wait(), said.decode()
+
+
+@pytest.fixture
+def command(root: Path, tmp_path: Path) -> list[str | Path]:
+    (tmp_path / "q.fasta").write_text(">a\nMTYKLILNGKTL\n>b\nM\n")
+    return [
+        "fold",
+        tmp_path / "q.fasta",
+        "--db",
+        root / "examples/demo.fasta",
+        *QUICK,
+        "-o",
+        tmp_path / "out",
+    ]
+
+
+def test_bars_and_a_summary_on_a_terminal(command: list[str | Path], environment: dict[str, str]) -> None:
+    code, said = on_terminal(*command, env=environment)
+    assert code == 5
+    # with room for remaining time and rate, which are not known at the beginning
+    assert re.search(r"a: predict:   0%\| +\| 0/1 \[00:00<\?, \?passes/s\]", said)
+    assert re.search(r"targets:   0%\| +\| 0/2 \[00:00<\?, \?target/s\]", said)
+    assert "1 finished, 1 failed, in " in said
+    assert "\na " in said.replace("\r", "") and "failed: b" in said
+
+
+def test_quiet_means_warnings_and_errors(command: list[str | Path], environment: dict[str, str]) -> None:
+    code, said = on_terminal(*command, "-q", env=environment)
+    assert code == 5
+    lines = [line for line in said.replace("\r", "").splitlines() if line]
+    assert len(lines) == 3
+    assert all(line.startswith(("foldcli: warning: ", "foldcli: error: ")) for line in lines)
+
+
+def test_json_messages_are_all_there_is(command: list[str | Path], environment: dict[str, str]) -> None:
+    code, said = on_terminal(*command, "--log-json", env=environment)
+    assert code == 5
+    entries = [json.loads(line) for line in said.replace("\r", "").splitlines()]
+    (finished,) = (entry for entry in entries if entry.get("target") == "a")
+    assert finished["residues"] == 12 and finished["untrained"] is True
+    assert finished["structure"].endswith("a_unrelaxed_rank_001_alphafold2_ptm_model_3_seed_000.pdb")
+    (summary,) = (entry["summary"] for entry in entries if "summary" in entry)
+    assert (summary["finished"], summary["finished_before"], summary["failed"]) == (1, 0, 1)
+    assert entries[-1]["level"] == "error" and entries[-1]["exit_code"] == 5
+
+
+def test_an_error_of_the_whole_run_is_json_too(environment: dict[str, str], tmp_path: Path) -> None:
+    result = subprocess.run(
+        [*FOLDCLI, "predict", "absent.a3m", *QUICK, "-o", str(tmp_path / "f" / "o"), "--log-json"],
+        env=environment | {"FOLDCLI_CACHE": str(tmp_path / "c")},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 3
+    assert [json.loads(line)["level"] for line in result.stderr.splitlines()][-1] == "error"
