@@ -138,6 +138,19 @@ def test_a_damaged_entry_is_named_and_made_anew(folder: Path, tmp_path: Path) ->
     assert path.read_bytes() == good
 
 
+def test_checksums_are_compared_unless_told_otherwise(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert run(folder / "one.a3m", "-c", cache).returncode == 0
+    (path,) = cache.glob("??/*.safetensors")
+    good = path.read_bytes()
+    altered = good.replace(b"one.a3m", b"eno.a3m")  # nothing but the checksum tells
+    path.write_bytes(altered)
+    trusting = run(folder / "one.a3m", "-c", cache, "--no-verify")
+    assert "one: already cached" in trusting.stderr and path.read_bytes() == altered
+    assert "damaged cache entry" in run(folder / "one.a3m", "-c", cache).stderr
+    assert path.read_bytes() == good
+
+
 def test_a_cache_that_cannot_be_written_is_one_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     result = run(folder / "one.a3m", "-c", tmp_path / "file" / "cache")
