@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": "Keep a target database ready for searches by other processes.",
     "cache-features": "Turn alignments into cached model features.",
     "predict": "Predict structures from alignments or cached features.",
+    "report": "Make the reports of finished targets again.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
 }
 

@@ -327,6 +327,11 @@ predict_options = together(
     ),
 )
 
+report_options = together(
+    click.option("--no-report", is_flag=True, help="Make no HTML pages (NAME.html, index.html)."),
+    click.option("--no-plots", is_flag=True, help="Make no PNG plots (NAME_coverage, _plddt, _pae)."),
+)
+
 
 def device_option(what: str) -> Callable[[Command], Command]:
     """`--device` for a command of which `what` runs there."""

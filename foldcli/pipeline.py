@@ -17,6 +17,7 @@ from foldcli.measure import StageCost, Stopwatch
 from foldcli.parameters import UNTRAINED
 from foldcli.predictor import Predictor
 from foldcli.progress import bar
+from foldcli.report.make import ReportSettings, try_report
 from msa.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -185,8 +186,9 @@ def predict_target(
     predictor: Predictor,
     key: str,
     settings: dict[str, Any],
+    report: ReportSettings,
 ) -> None:
-    """Predict, rank, write done.json, and clear what was half-way.
+    """Predict, rank, make the report, write done.json, and clear what was half-way.
 
     Args:
         target: the target on its way.
@@ -194,6 +196,7 @@ def predict_target(
         predictor: networks and settings.
         key: the target's fingerprint.
         settings: what it was taken of.
+        report: what people look at.
     """
     partial = target.work / f"predict-{key[:16]}"
     predictor.memory.reset_peak()
@@ -202,9 +205,17 @@ def predict_target(
     target.facts |= predictor.memory.facts()
     if predictor.untrained:
         target.warnings.append(UNTRAINED)
-    done.Done(target.name, key, settings, ranked, target.watch.costs, target.warnings, target.facts).write(
-        target.folder
+    finished = done.Done(
+        target.name, key, settings, ranked, target.watch.costs, target.warnings, target.facts
     )
+    failure: str | None = "the report was interrupted; foldcli report makes it"
+    try:
+        with target.stage("report"):
+            failure = try_report(target.folder, target.name, finished.content(), report)
+    finally:
+        # the prediction is whole, whatever became of its report
+        target.warnings += [failure] if failure else []
+        finished.write(target.folder)
     shutil.rmtree(target.work, ignore_errors=True)
     best = ranked[0]
     seconds = sum(cost.seconds for cost in target.watch.costs)

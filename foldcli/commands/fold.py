@@ -21,6 +21,7 @@ from foldcli.shard import Shard
 @options.cache_option
 @options.threads_option
 @options.shard_option
+@options.report_options
 @options.overwrite_option
 @options.logging_options
 def command(
@@ -43,6 +44,8 @@ def command(
       NAME.a3m, NAME.m8                  the alignment and the hits
       NAME_unrelaxed_rank_*.pdb, .cif    structures, best first, pLDDT as B-factor
       NAME_scores_rank_*.json            pLDDT, PAE, pTM
+      NAME.html                          the report, for a browser; OUT/index.html lists several targets
+      NAME_coverage, _plddt, _pae.png    plots
       NAME.done.json                     settings, versions, seconds and memory per stage
 
     The alignment has each row once; --max-seq-id to --diff thin it out, and NAME.m8 keeps all hits.
@@ -59,6 +62,7 @@ def command(
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline import SearchStep, TargetRun, cached_features, predict_target
+    from foldcli.report.make import ReportSettings, try_index
     from foldcli.runtime import prepare, search_engine
     from foldcli.searcher import open_database
     from foldcli.targets import QuerySources, read_targets
@@ -67,6 +71,7 @@ def command(
 
     chosen, rows = options.search_settings(settings, threads), options.alignment_filter(settings)
     make_writable_folder(out)
+    report = ReportSettings.of(settings)
     failures = Failures(out, shard)
     sources = QuerySources(queries, chosen.comp_bias_corr, chosen.matrix)
     selected = shard.select(read_targets(sources, failures))
@@ -88,7 +93,10 @@ def command(
             target.clear()
         a3m = step.run(target, query)
         features = cached_features(target, [read_alignment(a3m)], cache or cache_dir() / "features")
-        predict_target(target, features, predictor, key, identity)
+        predict_target(target, features, predictor, key, identity, report)
 
     failures.run(selected, fold)
-    failures.finish()
+    try:
+        failures.finish()
+    finally:
+        try_index(out, report)

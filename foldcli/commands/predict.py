@@ -18,6 +18,7 @@ from foldcli.shard import Shard
 @options.cache_option
 @options.threads_option
 @options.shard_option
+@options.report_options
 @options.overwrite_option
 @options.logging_options
 def command(
@@ -49,11 +50,13 @@ def command(
         entry_features,
         predict_target,
     )
+    from foldcli.report.make import ReportSettings, try_index
     from foldcli.runtime import prepare
     from foldcli.targets import alignment_targets
     from msa.alignments import read_alignment
 
     make_writable_folder(out)
+    report = ReportSettings.of(settings)
     failures = Failures(out, shard)
     selected = shard.select(alignment_targets(targets))
     if not selected:
@@ -73,11 +76,16 @@ def command(
             return
         if overwrite or not content:
             target.clear()
+        if content:
+            target.facts["alignment"] = str(Path(path).resolve())
         if path.endswith(".safetensors"):
             features = entry_features(target, Path(path))
         else:
             features = cached_features(target, [read_alignment(path)], cache or cache_dir() / "features")
-        predict_target(target, features, predictor, key, identity)
+        predict_target(target, features, predictor, key, identity, report)
 
     failures.run(selected, predict)
-    failures.finish()
+    try:
+        failures.finish()
+    finally:
+        try_index(out, report)
