@@ -13,7 +13,7 @@ function startCoverage() {
     for (let column = 0; column < cover.columns; column++, i++) image.data.set([...colour, occupancy[i]], i * 4);
   }
   coverPicture.getContext('2d').putImageData(image, 0, 0);
-  coverPlot = new Plot('coverage', [60, 8, 12, 44], drawCoverage);
+  coverPlot = new Plot('coverage', [60, 8, 18, 44], drawCoverage);
   coverPlot.followPointer((place) => {
     update({ pointed: place === null ? [] : [residueAt(place[0])] });
     tellCoverage(place && place[1]);

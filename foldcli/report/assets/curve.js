@@ -1,6 +1,6 @@
 // pLDDT along the chain, all models, the one shown in front.
 
-const curvePlot = new Plot('curve', [44, 8, 12, 44], drawCurve);
+const curvePlot = new Plot('curve', [44, 8, 18, 44], drawCurve);
 let curveCursor = null, curveAnchor = null;
 
 function drawCurve(plot) {

@@ -1,6 +1,6 @@
 // The map of the predicted aligned error: reading it, and selecting residues in it.
 
-const paePlot = byId('pae-canvas') && data.models[0].pae && new Plot('pae', [52, 8, 12, 44], drawPae);
+const paePlot = byId('pae-canvas') && data.models[0].pae && new Plot('pae', [52, 8, 18, 44], drawPae);
 const paePictures = new Map();
 // the box being drawn, [[column, row], [column, row]] in residues; the cell that the keys are at
 let paeBox = null, paeCursor = null, paeCorner = null;

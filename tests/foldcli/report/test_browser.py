@@ -14,7 +14,7 @@ from tests.foldcli.report.results import SEQUENCE, write_result
 N = len(SEQUENCE)
 OpenPage = Callable[..., Any]
 # the canvas of the PAE map: its margins left, top, right, bottom
-MARGINS = (52, 8, 12, 44)
+MARGINS = (52, 8, 18, 44)
 
 
 @pytest.fixture(scope="module")
@@ -172,8 +172,10 @@ def test_all_can_be_done_with_keys(report: Path, open_page: OpenPage) -> None:
 
 def test_residues_are_selected_by_number(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
+    before = picture(page, "canvas")
     page.fill("#asked", "3, 10 – 12")
     page.settle()
+    assert picture(page, "canvas") != before
     assert page.inner_text("#selected").startswith("4 selected")
     for wrong in ("0", "3-", "x", f"{N + 1}", "9-3"):
         page.fill("#asked", wrong)
@@ -224,7 +226,7 @@ def test_a_map_that_was_shrunk_says_so(tmp_path: Path, open_page: OpenPage) -> N
     make_report(folder, "target", {}, ReportSettings(plots=False))
     page = open_page(folder / "target.html")
     box = page.locator("#pae-canvas").bounding_box()
-    page.locator("#pae-canvas").hover(position={"x": box["width"] - 14, "y": box["height"] - 46})
+    page.locator("#pae-canvas").hover(position={"x": box["width"] - 20, "y": box["height"] - 46})
     page.settle()
     assert "(mean of 2 × 2 residues)" in page.inner_text("#pae-said")
     assert "as the mean of 2 × 2 residues a cell" in page.inner_text("#pae-keys")

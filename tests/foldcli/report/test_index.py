@@ -70,12 +70,12 @@ def test_one_target_needs_no_index(tmp_path: Path) -> None:
 def test_a_target_that_finishes_meanwhile_is_not_missed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow_page(rows: list[index.Row], title: str) -> str:
         if len(rows) == 6:
-            write_result(out / "late", "late")
+            write_result(out / "newcomer", "newcomer")
         return index_page(rows, title)
 
     monkeypatch.setattr(index, "index_page", slow_page)
     path = write_index(out)
-    assert path is not None and "late" in path.read_text()
+    assert path is not None and "newcomer" in path.read_text()
 
 
 def test_the_page_is_whole_and_hostile_text_stays_text(out: Path) -> None:

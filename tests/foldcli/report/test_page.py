@@ -156,6 +156,9 @@ def test_without_the_viewer_the_page_says_so_and_shows_the_rest(
     folder = write_result(tmp_path / "result")
     other = tmp_path / "site" / "py2dmol-2.0.0.dist-info"
     other.mkdir(parents=True)
+    script = tmp_path / "site/py2Dmol/resources/viewer-mol.min.js"
+    script.parent.mkdir(parents=True)
+    script.write_text(load_viewer().script)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: py2Dmol\nVersion: 2.0.0\n")
     for path, reason in (
         ([], "py2Dmol is not installed"),
