@@ -20,6 +20,7 @@ COMMANDS = {
     "cache-features": "Turn alignments into cached model features.",
     "cache": "List, check and prune a feature cache.",
     "predict": "Predict structures from alignments or cached features.",
+    "report": "Make the reports of finished targets again.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
     "help": "Read a page of the documentation.",
 }

@@ -137,6 +137,11 @@ database_option = click.option(
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into "
     "$FOLDCLI_CACHE.",
 )
+report_options = together(
+    click.option("--no-report", is_flag=True, help="Make no HTML pages (NAME.html, index.html)."),
+    click.option("--no-plots", is_flag=True, help="Make no PNG plots (NAME_coverage, _plddt, _pae)."),
+)
+
 params_option = click.option(
     "--params",
     type=PathType(),

@@ -8,8 +8,6 @@ PENDING = {
     "docs/cache-features.md",
     "docs/doctor.md",
     "docs/parameters.md",
-    "docs/report.md",
-    "docs/report.png",
 }
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|^(?: {4}|\t).*$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
