@@ -122,7 +122,7 @@ class CacheRun:
         waiting: dict[int, Outcome[CacheTask, Cached]] = {}
         said = 0
         try:
-            with bar("caching features", "targets") as progress:
+            with bar("caching features", "target") as progress:
                 for done, outcome in enumerate(self._outcomes(targets, len(selected)), start=1):
                     progress(done, len(selected))
                     # told in the order of the targets, in whatever order they were finished
