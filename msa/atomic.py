@@ -2,15 +2,15 @@
 
 import contextlib
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 
 @contextlib.contextmanager
 def atomic_write(
-    path: str | os.PathLike[str], mode: str = "w", prefix: Path | None = None
+    path: str | os.PathLike[str], mode: Literal["w", "wb"] = "w", prefix: Path | None = None
 ) -> Iterator[IO[Any]]:
     """Open a temporary file that takes the name of `path` when the block ends without an exception.
 
@@ -28,21 +28,19 @@ def atomic_write(
     if prefix is None:
         prefix = path.parent / f".{path.name}."
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=prefix.name, suffix=".tmp", dir=prefix.parent)
+    # named before it is made: an interrupt between the two would leave a file that nobody knows
+    temporary = prefix.with_name(f"{prefix.name}{secrets.token_hex(8)}.tmp")
+    kind = {"w": "x", "wb": "xb"}[mode]
     try:
-        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as stream:
+        with temporary.open(kind, encoding=None if "b" in mode else "utf-8") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes files private; give the result what the user's umask would have given
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         error.filename = str(path)
         raise
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
