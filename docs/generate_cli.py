@@ -14,7 +14,8 @@ Made from the commands by `python docs/generate_cli.py`; do not edit by hand.
 Everywhere: `-` reads standard input; gzip, bzip2, xz and zstd are recognised by their first bytes; messages
 and bars go to stderr, data to stdout only when asked (`-o -`). Settings come from the command line alone, but
 for `FOLDCLI_CACHE`, the folder for built databases, features and parameters (default
-`$XDG_CACHE_HOME/foldcli`, then `~/.cache/foldcli`).
+`$XDG_CACHE_HOME/foldcli`, then `~/.cache/foldcli`), and `FOLDCLI_PARAMS`, a folder of parameters that several
+people share. Nothing but `params fetch` uses the network.
 
 | exit code | meaning |
 |---|---|

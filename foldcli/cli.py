@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": "Keep a target database ready for searches by other processes.",
     "cache-features": "Turn alignments into cached model features.",
     "predict": "Predict structures from alignments or cached features.",
+    "params": "Fetch, list and verify DeepMind's parameter files.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
 }
 
