@@ -23,7 +23,7 @@ people share. Nothing but `params fetch` uses the network.
 | 1 | unexpected error |
 | 2 | usage |
 | 3 | bad input: file, line and reason are named |
-| 4 | something needed is missing (parameters, a database, a driver), and how to get it |
+| 4 | something needed is missing (parameters, a database, a driver), and how to get it; `doctor`: broken |
 | 5 | some targets failed, listed in `OUT/failures.jsonl`; the others are finished |
 | 130 | interrupted; the same command continues |
 """

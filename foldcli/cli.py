@@ -16,6 +16,7 @@ COMMANDS = {
     "cache-features": "Turn alignments into cached model features.",
     "predict": "Predict structures from alignments or cached features.",
     "params": "Fetch, list and verify DeepMind's parameter files.",
+    "doctor": "Say what works on this machine, what does not, and what to do.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
 }
 

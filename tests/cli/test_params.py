@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.foldcli.params_store.conftest import Npz, damaged, keys, mirror, npz, small
+from tests.foldcli.conftest import Npz, npz
+from tests.foldcli.params_store.conftest import damaged, keys, mirror, small
 from tests.foldcli.params_store.mirror import Mirror
 
 # fixtures, which pytest finds by their names here
@@ -45,15 +46,15 @@ def error_of(result: "subprocess.CompletedProcess[str]", code: int) -> str:
 
 def test_fetch_list_verify_path(params: Run, mirror: Mirror, small: bytes, npz: Npz, tmp_path: Path) -> None:
     mirror.content, to = small, tmp_path / "shared"
-    arguments = ["fetch", "--models", "3", "--dest", to, "--url", mirror.url]
-    result = params(*arguments, "--sha256", hashlib.sha256(small).hexdigest())
+    sha256 = hashlib.sha256(small).hexdigest()
+    result = params("fetch", "--models", "3", "--dest", to, "--url", mirror.url, "--sha256", sha256)
     assert result.returncode == 0, result.stderr
     assert result.stdout == ""
     assert "CC BY 4.0" in result.stderr and "DeepMind" in result.stderr
     assert f"FOLDCLI_PARAMS={to}" in result.stderr
     assert {path.name for path in to.iterdir()} == {FILE, "LICENSE", "parameters.json"}
-    again = params(*arguments)
-    assert again.returncode == 0 and "all files are there" in again.stderr
+    manifest = json.loads((to / "parameters.json").read_text())
+    assert [archive["compared"] for archive in manifest["archives"].values()] == ["sha256 given"]
 
     shared = {"FOLDCLI_PARAMS": str(to)}
     assert params("path", **shared).stdout == f"{to}\n"

@@ -3,34 +3,13 @@
 import io
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from model.config import model_config
-from model.parameters import expected_shapes
+from tests.foldcli.conftest import Npz
 from tests.foldcli.params_store.mirror import Mirror, certificate, start
-
-Npz = Callable[[str], bytes]
-
-
-@pytest.fixture(scope="session")
-def npz(tmp_path_factory: pytest.TempPathFactory) -> Npz:
-    """A parameter file with a network's keys and shapes and nothing but zeros, by the network's name."""
-    folder, made = tmp_path_factory.mktemp("npz"), {}
-
-    def of(network: str) -> bytes:
-        shapes = expected_shapes(model_config(network))
-        kind = tuple(shapes.items())
-        if kind not in made:
-            path = folder / f"{network}.npz"
-            np.savez_compressed(path, **{key: np.zeros(shape, np.float32) for key, shape in kind})
-            made[kind] = path.read_bytes()
-        return made[kind]
-
-    return of
 
 
 def tar_of(files: dict[str, bytes]) -> bytes:
