@@ -113,7 +113,8 @@ def fetch(
     for file in made:
         logger.info("%s", file)
     if folder != default_folder():
-        logger.info("use them with --params %s, or set FOLDCLI_PARAMS=%s", folder, folder)
+        place = folder.absolute()
+        logger.info("use them with --params %s, or set FOLDCLI_PARAMS=%s", place, place)
 
 
 @command.command("list")

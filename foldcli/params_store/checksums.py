@@ -28,6 +28,8 @@ def expected_sha256(given: str, archive: str) -> str:
     if urlsplit(given).scheme == "http":
         raise InputError("a checksum that comes over http could be anyone's; use https", given)
     if urlsplit(given).scheme != "https":
+        if not Path(given).is_file():
+            raise InputError("--sha256 is neither 64 hexadecimal digits nor a file that is there", given)
         return _of_lines(Path(given).read_text(encoding="utf-8", errors="replace"), name, given)
     try:
         with ask(given, {}, known=False) as answer:

@@ -63,7 +63,7 @@ class Download:
                         f"{error}; {furthest:,} bytes are there",
                         "The same command goes on from there, where the server can.",
                     ) from error
-                self._notice(f"{error}; trying again, {self._part.size:,} bytes are there")
+                self._notice(f"{error}; trying again")
                 if fruitless:
                     time.sleep(min(2 ** (fruitless - 1), _LONGEST_PAUSE))
 
@@ -138,7 +138,7 @@ class Download:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise MissingError(
                     f"no space left on the disk: {self._part.path} has {self._part.size:,} bytes",
-                    "Make room and run the same command again; it goes on from there.",
+                    "Make room and run the same command again; it goes on from there, where the server can.",
                 ) from error
             raise
 

@@ -21,6 +21,7 @@ class Mirror:
         shift: bytes by which a part begins late.
         refuse_ranges: answer every wish for a part with 416.
         drops: bytes of the body after which the connection of the first, second, … answer is cut.
+        leaves: whether nobody listens any more once a connection is cut.
         hold_after: bytes of the body after which every answer stops coming, the connection staying open.
         headers: more headers of the answer.
         status: of every answer, where it is no file.
@@ -35,6 +36,7 @@ class Mirror:
     shift: int = 0
     refuse_ranges: bool = False
     drops: list[int] = field(default_factory=list)
+    leaves: bool = False
     hold_after: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     status: int | None = None
@@ -111,6 +113,8 @@ def start(mirror: Mirror, certificate: tuple[Path, Path]) -> ThreadingHTTPServer
             self.wfile.write(body[: cut if cut is not None else mirror.hold_after])
             self.wfile.flush()
             if cut is not None:
+                if mirror.leaves:
+                    server.socket.close()
                 self.connection.shutdown(socket.SHUT_RDWR)
             elif mirror.hold_after is not None:
                 mirror.released.wait()

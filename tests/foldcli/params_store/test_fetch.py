@@ -262,6 +262,8 @@ def test_checksums_of_a_mirror(text: str, found: str | None, tmp_path: Path, mir
             with pytest.raises(InputError, match=r"no SHA-256 of params\.tar"):
                 expected_sha256(source, "https://example.org/a/params.tar")
     assert expected_sha256(TWO.upper(), "params.tar") == TWO
+    with pytest.raises(InputError, match="neither 64 hexadecimal digits nor a file"):
+        expected_sha256(TWO[1:], "params.tar")
 
 
 def test_checksums_are_not_taken_from_anyone(mirror: Mirror) -> None:
