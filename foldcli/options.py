@@ -145,7 +145,7 @@ report_options = together(
 params_option = click.option(
     "--params",
     type=PathType(),
-    show_default="$FOLDCLI_CACHE/params",
+    show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params",
     help="Folder with DeepMind's params_model_*.npz, or `demo`: an untrained network to try the path with.",
 )
 
