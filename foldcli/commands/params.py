@@ -8,6 +8,7 @@ import click
 
 from foldcli import options
 from foldcli.params_store.published import ARCHIVE, LICENCE, NOTICE
+from foldcli.predict_options import ModelsType
 
 if TYPE_CHECKING:
     from foldcli.parameters import ParameterSource
@@ -37,9 +38,7 @@ def command() -> None:
     show_default=True,
     help="Networks with a head for the aligned error (ptm, what predictions take first), without, or both.",
 )
-@click.option(
-    "--models", type=options.ModelsType(), default="1,2,3,4,5", show_default=True, help="Models to keep."
-)
+@click.option("--models", type=ModelsType(), default="1,2,3,4,5", show_default=True, help="Models to keep.")
 @click.option(
     "--dest",
     type=click.Path(file_okay=False, path_type=Path),
