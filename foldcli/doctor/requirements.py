@@ -11,7 +11,7 @@ from foldcli.doctor.outcome import Outcome, Status
 
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # where a package's module is not called as the package
-_MODULES = {"biopython": "Bio", "numba-cuda": "numba.cuda"}
+_MODULES = {"biopython": "Bio", "numba-cuda": "numba.cuda", "PyYAML": "yaml"}
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _BOUND = re.compile(r"(>=|<)\s*([0-9][0-9.]*)")
 
@@ -52,6 +52,8 @@ def check_package(name: str) -> Outcome:
     """A package's version, and that it can be imported."""
     asked = package_ranges()[name]
     install = how_to_install(name)
+    if name == "py2Dmol":
+        return _check_viewer(install)
     try:
         found = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -60,6 +62,16 @@ def check_package(name: str) -> Outcome:
     importlib.import_module(_MODULES.get(name, name.replace("-", "_")))
     status = _within(found, asked)
     return Outcome(name, status, found + _unless_ok(status, asked), "" if status is Status.OK else install)
+
+
+def _check_viewer(install: str) -> Outcome:
+    """Of the package whose JavaScript reports use; it is never imported, and all but reports goes without."""
+    from foldcli.report.viewer import load_viewer
+
+    viewer = load_viewer()
+    if viewer.missing:
+        return Outcome("py2Dmol", Status.WARNING, "reports have no structure: " + viewer.missing, install)
+    return Outcome("py2Dmol", Status.OK, viewer.version)
 
 
 def _within(found: str, asked: str) -> Status:
