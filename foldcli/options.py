@@ -110,6 +110,9 @@ shard_option = click.option(
     help="Do every N-th target of the sorted names, from the I-th (1-based).",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Redo what is already there.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Tell what would be done and what not, and why; do nothing."
+)
 out_option = click.option(
     "-o",
     "--out",

@@ -245,8 +245,6 @@ def predict_target(
     target.unfinish()
     with target.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
         ranked = predictor.run(target.name, draws, target.files, partial, progress, last_job)
-    if target.files.layout == "colabfold":
-        colabfold_layout.finish_target(target.files, ranked)
     waited = target.facts.get("waited_for_features_seconds", 0.0) + draws.waited
     target.facts["waited_for_features_seconds"] = round(waited, 3)
     target.facts |= predictor.memory.facts()
@@ -262,6 +260,8 @@ def predict_target(
     finally:
         # the prediction is whole, whatever became of its report
         target.warnings += [failure] if failure else []
+        if target.files.layout == "colabfold":
+            colabfold_layout.finish_target(target.files, ranked)
         finished.write(target.folder)
     shutil.rmtree(target.work, ignore_errors=True)
     best = ranked[0]

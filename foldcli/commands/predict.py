@@ -24,7 +24,7 @@ from foldcli.shard import Shard
 @options.report_options
 @options.overwrite_option
 @options.no_verify_option
-@predict_options.dry_run_option
+@options.dry_run_option
 @options.logging_options
 def command(
     targets: tuple[str, ...],

@@ -192,14 +192,21 @@ def test_what_colabfold_does_not_write_lies_apart_and_a_finished_target_is_known
 
 
 def test_predict_has_the_layout_too_and_reads_the_alignment_it_kept(cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "q.a3m").write_text(">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
+    for name in "qr":
+        (tmp_path / f"{name}.a3m").write_text(f">{name}\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
     command = [*FOLDCLI, "predict", *QUICK, "--layout", "colabfold"]
-    for given, out in ((tmp_path / "q.a3m", tmp_path / "one"), (tmp_path / "one/q.a3m", tmp_path / "two")):
+    for folder, out in ((tmp_path, tmp_path / "one"), (tmp_path / "one", tmp_path / "two")):
         done = subprocess.run(
-            [*command, str(given), "-o", str(out)],
+            [*command, str(folder / "q.a3m"), str(folder / "r.a3m"), "-o", str(out)],
             env=os.environ | {"FOLDCLI_CACHE": str(cache)}, capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert {kind_of(path.name, "q") for path in out.iterdir() if path.is_file()} == NAMES
-        assert (out / "q.a3m").read_text() == "#9\t1\n>query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n"
-        check_ranges(out, "q")
+        files = [path.name for path in out.iterdir() if path.is_file()]
+        # of several targets there is a page that lists them
+        kinds = {kind_of(file, file[0] if file[0] in "qr" else "q") for file in files}
+        assert kinds == NAMES | {"index.html"}
+        for name in "qr":
+            assert (out / f"{name}.a3m").read_text() == f"#9\t1\n>{name}\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n"
+            check_ranges(out, name)
+        index = (out / "index.html").read_text()
+        assert all(f'href="foldcli/{name}/{name}.html"' in index for name in "qr")
