@@ -216,7 +216,7 @@ def predict_target(
         # the prediction is whole, whatever became of its report
         target.warnings += [failure] if failure else []
         finished.write(target.folder)
-    shutil.rmtree(target.work, ignore_errors=True)
+        shutil.rmtree(target.work, ignore_errors=True)
     best = ranked[0]
     seconds = sum(cost.seconds for cost in target.watch.costs)
     confidence = f"pLDDT {best.plddt:.1f}" + ("" if best.ptm is None else f", pTM {best.ptm:.3f}")
