@@ -25,7 +25,7 @@ def models(result: Result) -> Markup:
     return section(
         "Models",
         "models",
-        table(head, rows, "Ranked models; choose the one that the page shows"),
+        table(head, rows, "Choose the model to show"),
         element("p", note, class_="note") if note else "",
     )
 
