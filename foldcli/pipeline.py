@@ -263,7 +263,7 @@ def predict_target(
         if target.files.layout == "colabfold":
             colabfold_layout.finish_target(target.files, ranked)
         finished.write(target.folder)
-    shutil.rmtree(target.work, ignore_errors=True)
+        shutil.rmtree(target.work, ignore_errors=True)
     best = ranked[0]
     told = {
         "target": target.name,

@@ -50,7 +50,8 @@ def _script() -> str:
 def _header(result: Result, view: AlignmentView | None) -> Markup:
     best = result.models[0]
     header = result.done.get("settings", {}).get("header")
-    depth = view.coverage.depth if view else result.done.get("facts", {}).get("alignment_rows")
+    # rows that repeat another count once, where that is known
+    depth = result.done.get("facts", {}).get("alignment_rows", view.coverage.depth if view else None)
     tiles = [("residues", f"{len(result.sequence):,}")]
     if depth is not None:
         tiles.append(("rows of the alignment", f"{depth:,}"))

@@ -1,6 +1,7 @@
 """The parts of a target's page that need no script: models, hits, and how the target was made."""
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +25,7 @@ def models(result: Result) -> Markup:
     return section(
         "Models",
         "models",
-        table(head, rows, "Ranked models; choose the one that the page shows"),
+        table(head, rows, "Choose the model to show"),
         element("p", note, class_="note") if note else "",
     )
 
@@ -55,7 +56,8 @@ def _model_row(model: RankedModel, told: dict[str, Any]) -> tuple[object, ...]:
 
 def hits(view: AlignmentView | None, missing: str) -> Markup:
     if view is None or not view.hits:
-        note = missing if view is None else "The alignment holds the query alone, or names no hits."
+        nameless = "The alignment is the query alone, or an entry of the feature cache, which keeps no names."
+        note = nameless if view else missing
         return section("Hits", "hits", element("p", note, class_="note"))
     head = ("hit", "E-value", "bits", "identity", "query", "target", "alignment")
     shown = (
@@ -120,7 +122,10 @@ def made(result: Result) -> Markup:
     )
     told = done.get("facts", {})
     hits = {"hits": told["search"].get("hits")} if isinstance(told.get("search"), dict) else {}
-    facts = [(key.replace("_", " "), str(value)) for key, value in (hits | told).items() if key != "search"]
+    # the page may be sent to others, whom the folders of this machine do not concern
+    file = {"alignment": PurePath(told["alignment"]).name} if "alignment" in told else {}
+    shown = hits | {key: value for key, value in told.items() if key != "search"} | file
+    facts = [(key.replace("_", " "), str(value)) for key, value in shown.items()]
     boxes = [
         table(("stage", "time", "most memory"), stages, "Time and memory of each stage") if stages else "",
         table((), list(done.get("versions", {}).items()), "Versions"),

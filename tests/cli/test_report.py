@@ -1,5 +1,6 @@
 """`foldcli report` as a user runs it, on results that are there already."""
 
+import json
 import os
 import subprocess
 import sys
@@ -48,3 +49,27 @@ def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
     assert report(tmp_path / "absent").returncode == 2
     nothing = report(tmp_path, "--no-report", "--no-plots")
     assert nothing.returncode == 2 and "leave nothing to make" in nothing.stderr
+
+
+def test_an_interrupted_report_does_not_lose_the_prediction(tmp_path: Path) -> None:
+    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
+    (tmp_path / "t.a3m").write_text(">t\nMKVLAAGIIV\n>near\nMKVLSAGIIV\n")
+    arguments = ["predict", tmp_path / "t.a3m", "--params", "demo", "--models", "3", "--num-recycle", "0"]
+    arguments += ["--max-extra-seq", "8", "-o", tmp_path / "out"]
+    # a signal that comes while a module is imported may be lost, so the interrupt is raised where it counts
+    code = (
+        "import foldcli.pipeline, foldcli.__main__\n"
+        "def interrupted(*_): raise KeyboardInterrupt\n"
+        "foldcli.pipeline.try_report = interrupted\n"
+        "foldcli.__main__.main()\n"
+    )
+    stopped = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True)
+    assert stopped.returncode == 130, stopped.stderr
+    done = json.loads((tmp_path / "out/t/t.done.json").read_text())
+    assert "the report was interrupted; foldcli report makes it" in done["warnings"]
+    command = [sys.executable, "-m", "foldcli", *arguments]
+    again = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert again.returncode == 0 and "t: already done" in again.stderr
+    assert report(tmp_path / "out").returncode == 0
+    page = (tmp_path / "out/t/t.html").read_text()
+    assert "this is not a prediction" in page and "alignment: coverage" in page.lower()
