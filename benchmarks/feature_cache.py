@@ -7,9 +7,9 @@ unpacking and parsing it, make the features, store the entry, load it with and w
 one iteration of model 1 (508 sampled and 5,120 extra rows) from what was loaded. Medians in milliseconds,
 wall time / time of the processor; files are in the system's memory; the peak of memory is that of the first
 reading and featurising, beyond what the imports take. Loading and drawing compile their kernels before they
-are timed. At the end come the bars: a deep alignment (1,000 rows and more) is loaded in a fiftieth of the
-time of reading and featurising it, and the median target in 10 ms. `--sizes` prints the bytes of the features
-packed in several ways, with the processor's time to pack and unpack them.
+are timed. At the end come the bars, of the processor's time: a deep alignment (1,000 rows and more) is loaded
+in a fiftieth of what reading and featurising it takes, and the median target in 10 ms. `--sizes` prints the
+bytes of the features packed in several ways, with the processor's time to pack and unpack them.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def peak_memory() -> float:
 
 
 def measure(name: str, path: Path, times: int, sizes: bool, results: Any) -> None:
-    """Print one alignment's figures, and put down name, rows, ms to load, and ms to read and featurise."""
+    """Print one alignment's figures, and put down name, rows, ms to load and to make, of the processor."""
     before = peak_memory()
     make_features([read_alignment(path)])
     memory = peak_memory() - before
@@ -95,6 +95,7 @@ def measure(name: str, path: Path, times: int, sizes: bool, results: Any) -> Non
     features = watch.step("features", lambda: make_features([alignment]))
     with tempfile.TemporaryDirectory() as folder:
         cache, key = FeatureCache(folder), cache_key([alignment])
+        cache.store(key, features)
         start = time.process_time()
         entry = cache.store(key, features)
         stored = 1e3 * (time.process_time() - start)
@@ -118,7 +119,7 @@ def measure(name: str, path: Path, times: int, sizes: bool, results: Any) -> Non
     made = [watch.medians["read"][k] + features_alone[k] for k in (0, 1)]
     for what, took in (("reading and featurising", made), ("featurising alone", features_alone)):
         print(f"  loading is {took[0] / load[0]:.1f} / {took[1] / load[1]:.1f} times as fast as {what}")
-    results.put((name, rows, load[0], made[0]))
+    results.put((name, rows, load[1], made[1]))
     print(f"  peak memory {memory:.1f} MiB, {memory * 2**20 / len(content):.2f} times the unpacked file")
     packed = len(gzip.compress(content))
     print(f"  entry {size:,} bytes, {size / packed:.3f} of the gzipped alignment ({packed:,})")
@@ -154,7 +155,7 @@ def print_size(name: str, size: int, packing: float, unpacking: float) -> None:
 
 
 def print_bars(measured: list[tuple[str, int, float, float]]) -> None:
-    """Whether loading is as fast as it should be; wall times."""
+    """Whether loading is as fast as it should be, in the processor's time: others may use it too."""
     print("\nbars")
     for name, rows, load, made in measured:
         if rows >= DEEP:

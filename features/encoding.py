@@ -11,10 +11,9 @@ import numpy as np
 import zstandard
 
 # docs/features.md has the measurements behind these
-_ALIGNMENT = zstandard.ZstdCompressionParameters.from_level(
-    19, strategy=zstandard.STRATEGY_LAZY2, min_match=7
-)
-_REST = zstandard.ZstdCompressionParameters.from_level(16)
+_ALIGNMENT = {"strategy": zstandard.STRATEGY_LAZY2, "min_match": 7}
+_ALIGNMENT_LEVEL, _REST_LEVEL, _LARGE_REST_LEVEL = 12, 16, 9
+_LARGE = 1 << 20  # bytes
 
 ALIGNMENT, REST = "alignment", "rest"
 _APART = ("msa", "deletion_matrix")
@@ -39,9 +38,13 @@ def encode(features: Mapping[str, np.ndarray]) -> tuple[dict[str, bytes], dict[s
         "tensors": {name: _described(features[name]) for name in (*_APART, *others)},
         "listed_ranks": len(ranks),
     }
-    rest = [features[name].tobytes() for name in others]
-    rest += [ranks.tobytes(), write_list(places, deletions[places])]
-    return {ALIGNMENT: _pack(pairs.data, _ALIGNMENT), REST: _pack(b"".join(rest), _REST)}, layout
+    parts = [features[name].tobytes() for name in others]
+    rest = b"".join([*parts, ranks.tobytes(), write_list(places, deletions[places])])
+    blocks = {
+        ALIGNMENT: _pack(pairs.data, _ALIGNMENT_LEVEL, **_ALIGNMENT),
+        REST: _pack(rest, _REST_LEVEL if len(rest) < _LARGE else _LARGE_REST_LEVEL),
+    }
+    return blocks, layout
 
 
 def decode(blocks: Mapping[str, memoryview], layout: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -81,7 +84,10 @@ def _width(value: np.ndarray) -> int:
     return 1 if value.dtype.kind == "S" else value.itemsize
 
 
-def _pack(data: bytes | memoryview, parameters: zstandard.ZstdCompressionParameters) -> bytes:
+def _pack(data: bytes | memoryview, level: int, **settings: int) -> bytes:
+    size = memoryview(data).nbytes
+    # a frame of small data needs small tables only, if it is known before
+    parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=size, **settings)
     return zstandard.ZstdCompressor(compression_params=parameters).compress(data)
 
 

@@ -53,11 +53,11 @@ def unrank_residues(pairs: np.ndarray, listed: np.ndarray, profile: np.ndarray) 
         raise ValueError("the alignment does not match its profile")
     codes = _codes_by_rank(profile)
     msa = np.empty((len(pairs), len(profile)), np.int8)
-    if len(listed) and listed.max() >= NUM_CODES:
-        raise ValueError("a residue's rank is too high")
     _unrank(pairs, _codes_of_pairs(codes), msa)
-    if _fill_marked(msa.reshape(-1), listed, codes) != len(listed):
+    places = _marked(msa.reshape(-1))
+    if len(places) != len(listed) or (len(listed) and listed.max() >= NUM_CODES):
         raise ValueError("the list of high ranks does not match the alignment")
+    _fill(msa.reshape(-1), places, listed, codes)
     return msa
 
 
@@ -90,28 +90,27 @@ def _unrank(pairs: np.ndarray, codes: np.ndarray, msa: np.ndarray) -> None:
 
 
 @kernel
-def _fill_marked(residues: np.ndarray, listed: np.ndarray, codes: np.ndarray) -> int:
-    """Give marked residues their codes; how many there are, those beyond the list's end too."""
-    # eight at a time: to ask for each whether it is marked, in the loop above, takes as long as that loop
+def _marked(residues: np.ndarray) -> np.ndarray:
+    """Where residues are marked, int64, ascending."""
+    # eight at a time, and without branches, which nothing could foretell: a place is written down, and the
+    # next one over it unless it counts
     words = residues[: len(residues) // 8 * 8].view(np.uint64)
-    found, row = 0, 0
+    found, count = np.empty(len(words) + 1, np.int64), 0
     for word in range(len(words)):
-        if words[word] & np.uint64(0x8080808080808080):
-            found, row = _fill(residues, 8 * word, 8 * word + 8, listed, codes, found, row)
-    return _fill(residues, 8 * len(words), len(residues), listed, codes, found, row)[0]
+        found[count] = word
+        count += (words[word] & np.uint64(0x8080808080808080)) != 0
+    places, marked = np.empty(8 * count + 9, np.int64), 0
+    for word in found[:count]:
+        for place in range(8 * word, 8 * word + 8):
+            places[marked] = place
+            marked += residues[place] < 0
+    for place in range(8 * len(words), len(residues)):
+        places[marked] = place
+        marked += residues[place] < 0
+    return places[:marked]
 
 
 @kernel
-def _fill(
-    residues: np.ndarray, start: int, end: int, listed: np.ndarray, codes: np.ndarray, found: int, row: int
-) -> tuple[int, int]:
-    """The same between two places, with those found before and where a row begins that is not after them."""
-    for place in range(start, end):
-        if residues[place] < 0:
-            # a division takes longer
-            while row + len(codes) <= place:
-                row += len(codes)
-            if found < len(listed):
-                residues[place] = codes[place - row, listed[found]]
-            found += 1
-    return found, row
+def _fill(residues: np.ndarray, places: np.ndarray, listed: np.ndarray, codes: np.ndarray) -> None:
+    for number in range(len(places)):
+        residues[places[number]] = codes[places[number] % len(codes), listed[number]]

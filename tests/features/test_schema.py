@@ -18,9 +18,29 @@ def test_every_feature_is_either_cached_or_drawn(slots: int) -> None:
     assert set(PASSED) | set(PASSED_TEMPLATES) <= CACHED.keys()
     if slots:
         assert inputs.keys() == DRAWN.keys() | set(PASSED) | set(PASSED_TEMPLATES)
-    sizes = {"R": 5, "S": min(3, 6 - slots), "E": max(1, min(2, 3 - (6 - slots))), "K": slots}
+    sizes = {"R": 5, "M": 3, "T": 0, "S": min(3, 6 - slots), "E": max(1, min(2, 3 - (6 - slots))), "K": slots}
+
+    def axes(shape: str) -> tuple[int, ...]:
+        return tuple(sizes[axis] if axis in sizes else int(axis) for axis in shape.split())
+
+    for name, (dtype, shape) in CACHED.items():
+        value = features[name]
+        assert value.shape == axes(shape), name
+        assert value.dtype.kind == {"uint*": "u", "bytes": "S"}.get(dtype, value.dtype.kind), name
+        assert dtype in ("uint*", "bytes", value.dtype), name
     for name, (dtype, shape) in DRAWN.items():
         if name in inputs:
-            axes = tuple(sizes[axis] if axis in sizes else int(axis) for axis in shape.split())
-            assert inputs[name].shape == (2, *axes), name
+            assert inputs[name].shape == (2, *axes(shape)), name
             assert inputs[name].dtype == dtype, name
+
+
+def test_a_seed_changes_what_is_drawn_and_nothing_that_is_cached() -> None:
+    rows = b"".join(b">%d\nMKVLGAWW%c\n" % (number, 65 + number) for number in (0, 2, 3, 4, 5, 6))
+    features = make_features([parse_alignment(rows)])
+    before = {name: value.tobytes() for name, value in features.items()}
+    one, other = (sample_features(features, SamplingSettings(3, 2), 1, seed) for seed in (1, 2))
+    assert {name: value.tobytes() for name, value in features.items()} == before
+    for name in PASSED:
+        assert one[name].tobytes() == other[name].tobytes() == before[name]
+    for name in ("msa_feat", "extra_msa", "bert_mask"):
+        assert one[name].tobytes() != other[name].tobytes()
