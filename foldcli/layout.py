@@ -12,7 +12,16 @@ from typing import Literal
 LayoutName = Literal["default", "colabfold"]
 LAYOUTS: tuple[LayoutName, ...] = ("default", "colabfold")
 FileKind = Literal[
-    "alignment", "hits", "coverage", "plddt", "pae", "report", "done", "aligned_error", "finished_mark"
+    "alignment",
+    "hits",
+    "coverage",
+    "plddt",
+    "pae",
+    "thumbnail",
+    "report",
+    "done",
+    "aligned_error",
+    "finished_mark",
 ]
 ModelKind = Literal["pdb", "cif", "scores"]
 
@@ -23,6 +32,7 @@ _FILES: dict[str, tuple[str, bool]] = {
     "coverage": ("_coverage.png", True),
     "plddt": ("_plddt.png", True),
     "pae": ("_pae.png", True),
+    "thumbnail": ("_thumbnail.png", False),
     "report": (".html", False),
     "done": (".done.json", False),
     # these two are written in ColabFold's layout alone

@@ -8,7 +8,7 @@ from typing import Any
 from msa.errors import InputError
 
 # what of valid JSON tells where its objects and their keys are
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:\n]')
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:\n]')
 
 
 class Located(dict[str, Any]):

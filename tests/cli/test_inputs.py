@@ -82,7 +82,8 @@ def test_a_job_is_folded_from_standard_input_and_a_complex_is_not(
     result = foldcli(*command, env=environment, stdin=boltz(GB1[:20]))
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "stdin/stdin.done.json").is_file()
-    refused = foldcli(*command, env=environment, stdin=f">pair\n{GB1}:{GB1}\n")
+    search = ("search", "-", root / "examples/demo.fasta", "--format", "a3m", "-o", tmp_path / "found")
+    refused = foldcli(*search, env=environment, stdin=f">pair\n{GB1}:{GB1}\n")
     assert refused.returncode == 3
     assert "standard input:1: 'pair' has 2 chains (':')" in refused.stderr
-    assert not (tmp_path / "pair").exists()
+    assert not (tmp_path / "found/pair.a3m").exists()

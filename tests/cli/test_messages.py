@@ -87,10 +87,12 @@ def test_json_messages_are_all_there_is(command: list[str | Path], environment: 
 
 def test_an_error_of_the_whole_run_is_json_too(environment: dict[str, str], tmp_path: Path) -> None:
     result = subprocess.run(
-        [*FOLDCLI, "predict", "absent.a3m", *QUICK, "-o", str(tmp_path / "f" / "o"), "--log-json"],
-        env=environment | {"FOLDCLI_CACHE": str(tmp_path / "c")},
+        [*FOLDCLI, "search", "absent.fasta", "absent_db", "-o", str(tmp_path / "m8"), "--log-json"],
+        env=environment,
         capture_output=True,
         text=True,
     )
     assert result.returncode == 3
-    assert [json.loads(line)["level"] for line in result.stderr.splitlines()][-1] == "error"
+    (entry,) = map(json.loads, result.stderr.splitlines())
+    assert (entry["level"], entry["exit_code"]) == ("error", 3)
+    assert entry["message"] == "absent.fasta: no such file or directory"

@@ -1,5 +1,7 @@
 """The search of one target on its way to a structure: which files it leaves, and when it is done again."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,3 +37,24 @@ def test_the_alignment_is_thinned_out_and_the_table_is_not(tmp_path: Path) -> No
     assert rows(qid=0.8) == ["q", "half"]
     made = (tmp_path / "out/q/q.a3m").stat().st_mtime_ns
     assert rows(qid=0.8) == ["q", "half"] and (tmp_path / "out/q/q.a3m").stat().st_mtime_ns == made
+
+
+def test_a_search_is_known_after_the_finished_targets_record_is_gone(tmp_path: Path) -> None:
+    """As when a prediction with other settings, before which the record is removed, is interrupted."""
+    (tmp_path / "t.fasta").write_text(f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n")
+    build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
+    step = SearchStep(TargetDatabase.open(tmp_path / "db"), SearchSettings(), CpuEngine(), AlignmentFilter())
+    target = TargetRun.begin("q", tmp_path / "out", "colabfold")
+    a3m = step.run(target, QUERY)
+    assert a3m == tmp_path / "out/q.a3m" and a3m.read_text().startswith(f"#{len(UBIQUITIN)}\t1\n>q\n")
+    made = a3m.stat().st_mtime_ns
+    # finished: the record is all that is left
+    target.files.path("done").write_text(json.dumps({"facts": {"search": target.facts["search"]}}))
+    target.files.path("finished_mark").touch()
+    shutil.rmtree(target.work)
+    for _ in range(2):
+        again = TargetRun.begin("q", tmp_path / "out", "colabfold")
+        step.run(again, QUERY)
+        assert again.facts["search"] == target.facts["search"] and a3m.stat().st_mtime_ns == made
+        again.unfinish()
+        assert not target.files.path("done").exists() and not target.files.path("finished_mark").exists()
