@@ -173,6 +173,19 @@ def test_several_processes_make_the_same_bytes_and_say_the_same(folder: Path, tm
     assert len(bytes_of(tmp_path / "3")) == 3
 
 
+def test_targets_are_told_in_order_whichever_is_first_finished(tmp_path: Path) -> None:
+    late, last = tmp_path / "a.a3m", tmp_path / "c.a3m"
+    os.mkfifo(late)
+    os.mkfifo(last)
+    (tmp_path / "b.a3m").write_text(A3M)
+    command = [sys.executable, "-m", "foldcli", "cache-features", tmp_path, "-c", tmp_path / "cache"]
+    process = subprocess.Popen([*map(str, command), "--workers", "2"], stderr=subprocess.PIPE, text=True)
+    last.write_text(">q\nMKW\n")  # read when b is finished
+    late.write_text(">q\nMKY\n")
+    said = process.communicate()[1].splitlines()
+    assert [line[:9] for line in said[:3]] == ["a: cached", "b: cached", "c: cached"]
+
+
 def test_folders_of_one_target_are_joined(tmp_path: Path) -> None:
     rows = {"uniref90": "MKVLGT", "bfd_uniclust": "MKVLCC", "mgnify": "MKVLCD"}
     for name, row in rows.items():
