@@ -1,7 +1,7 @@
 """Seconds of the whole command `foldcli search` on GPUs, beside the CPU engine and MMseqs2-GPU.
 
     python benchmarks/search_gpu.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
-        [--devices cuda:0,1 cuda:0,1,2,3] [--cpu] [--mmseqs PATH]
+        [--num-iterations 3] [--devices cuda:0,1 cuda:0,1,2,3] [--cpu] [--mmseqs PATH]
 
 The database is built from the FASTA as often as asked for (ids get a suffix). Every search is a process of
 its own, start-up included: the first ever (empty kernel cache), the second, one query, all queries (best of
@@ -81,10 +81,12 @@ class Foldcli:
         folder: for results, and the caches of the first start.
         database: what is searched.
         threads: of each process.
+        settings: options of every search.
     """
 
-    def __init__(self, folder: Path, database: Path, threads: int) -> None:
+    def __init__(self, folder: Path, database: Path, threads: int, settings: list[str]) -> None:
         self._folder, self._database, self._threads = folder, database, threads
+        self._settings = settings
         # numba keeps machine code beside the sources unless it is told where
         self._environment = os.environ | {
             "FOLDCLI_CACHE": str(folder / "cache"),
@@ -95,7 +97,7 @@ class Foldcli:
         """Search, with no more GPU memory for the database than that; the table goes to FOLDER/NAME.m8."""
         command = [sys.executable, "-m", "foldcli", "search", str(queries), str(self._database)]
         command += ["-o", str(self.table(name)), "--device", device, "--overwrite", "-v", "--log-json"]
-        command += ["--threads", str(self._threads), *SETTINGS]
+        command += ["--threads", str(self._threads), *self._settings]
         environment = self._environment
         if most_gpu_bytes is not None:
             environment = environment | {"FOLDCLI_GPU_MEMORY": str(most_gpu_bytes)}
@@ -140,8 +142,9 @@ def assert_equal(foldcli: Foldcli, names: list[str]) -> None:
 class Mmseqs:
     """MMseqs2 on the same FASTA."""
 
-    def __init__(self, program: str, folder: Path, gpu: bool, threads: int) -> None:
+    def __init__(self, program: str, folder: Path, gpu: bool, threads: int, iterations: int) -> None:
         self._program, self._folder, self._gpu, self._threads = program, folder, gpu, threads
+        self._iterations = iterations
         folder.mkdir(exist_ok=True)
 
     def _run(self, module: str, *arguments: object) -> Run:
@@ -165,7 +168,7 @@ class Mmseqs:
         if self._gpu:
             found = self._run(
                 "search", *databases, work / "found", work / "tmp", "--gpu", 1, "--prefilter-mode", 1,
-                "--alignment-mode", 3, *SETTINGS, *threads,
+                "--alignment-mode", 3, "--num-iterations", self._iterations, *SETTINGS, *threads,
             )  # fmt: skip
         else:
             filtered = self._run("ungappedprefilter", *databases, work / "filtered", *SETTINGS, *threads)
@@ -218,6 +221,7 @@ def main() -> None:
     parser.add_argument("--fasta", type=Path, required=True)
     parser.add_argument("--queries", type=Path, required=True)
     parser.add_argument("--times", type=int, default=16)
+    parser.add_argument("--num-iterations", type=int, default=1)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--devices", nargs="*", default=[], help="several GPUs, such as cuda:0,1")
     parser.add_argument("--mmseqs", help="MMseqs2's program; one with GPU support unless --device cpu")
@@ -226,6 +230,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where to work; default: TMPDIR")
     options = parser.parse_args()
+    if options.mmseqs and options.device == "cpu" and options.num_iterations > 1:
+        fail("MMseqs2's gapless prefilter on the CPU has no iterations")
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         fasta, database, one = folder / "targets.fasta", folder / "db", folder / "one.fasta"
@@ -236,7 +242,8 @@ def main() -> None:
         command = [sys.executable, "-m", "foldcli", "createdb", str(fasta), "-o", str(database)]
         line("foldcli createdb", timed([*command, "--threads", str(options.threads)]))
 
-        foldcli = Foldcli(folder, database, options.threads)
+        settings = [*SETTINGS, "--num-iterations", str(options.num_iterations)]
+        foldcli = Foldcli(folder, database, options.threads, settings)
         every, names = on_device(options, foldcli, one)
         if options.cpu and options.device != "cpu":
             run = foldcli.search("cpu", options.queries, "cpu")
@@ -245,7 +252,8 @@ def main() -> None:
         assert_equal(foldcli, names)
 
         if options.mmseqs:
-            peer = Mmseqs(options.mmseqs, folder / "mmseqs", options.device != "cpu", options.threads)
+            on_gpu = options.device != "cpu"
+            peer = Mmseqs(options.mmseqs, folder / "mmseqs", on_gpu, options.threads, options.num_iterations)
             peer.build(fasta)
             for label, queries in (("one query", one), ("all queries", options.queries)):
                 found, table = peer.search(queries, label.replace(" ", "_"))

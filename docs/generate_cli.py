@@ -12,10 +12,10 @@ INTRODUCTION = """# Command line reference
 Made from the commands by `python docs/generate_cli.py`; do not edit by hand.
 
 Everywhere: `-` reads standard input; gzip, bzip2, xz and zstd are recognised by their first bytes; messages
-and bars go to stderr, data to stdout only when asked (`-o -`). Settings come from the command line alone, but
-for `FOLDCLI_CACHE`, the folder for built databases, features and parameters (default
-`$XDG_CACHE_HOME/foldcli`, then `~/.cache/foldcli`), and `FOLDCLI_PARAMS`, a folder of parameters that several
-people share. Nothing but `params fetch` uses the network.
+and bars go to stderr, data to stdout only when asked (`-o -`). Settings come from the command line alone;
+[variables](exit-codes-and-environment.md#environment-variables) say where things are, above all
+`FOLDCLI_CACHE`: the folder for built databases, features and parameters (default `$XDG_CACHE_HOME/foldcli`,
+then `~/.cache/foldcli`). Nothing but `params fetch` uses the network.
 
 | exit code | meaning |
 |---|---|

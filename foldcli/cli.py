@@ -1,9 +1,13 @@
 """The command group. Subcommands are imported when named, so `--help` needs neither torch nor numba."""
 
 import importlib
+import select
+import sys
+from typing import Any
 
 import click
 
+from foldcli.errors import ReaderGone
 from foldcli.version import VERSION
 
 # name → the one line shown by `foldcli --help`, repeated here so that listing imports nothing heavy;
@@ -34,9 +38,25 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # click would make exit code 1 of it; a server's socket may be what broke, too
+            if _reader_is_gone():
+                raise ReaderGone from error
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _reader_is_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

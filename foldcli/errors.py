@@ -29,6 +29,10 @@ class ExitCode(IntEnum):
 _WRONG_PATH = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
+class ReaderGone(Exception):
+    """Raised when whoever read standard output has closed it, as `foldcli … | head` does."""
+
+
 class SomeTargetsFailed(Exception):
     """Raised at the end of a run in which some targets failed and the others were finished."""
 
@@ -110,13 +114,13 @@ def describe(error: BaseException) -> str:
 def run_with_exit_codes(command: click.Command) -> int:
     """Run a click command to its exit code, writing one line to stderr when it fails."""
     try:
-        # an interrupted write to a closed pipe (`foldcli ... | head`) is the reader's wish, not a failure
         result = command.main(standalone_mode=False)
         return int(result) if isinstance(result, int) else ExitCode.DONE
     except click.UsageError as error:
         error.show()
         return ExitCode.USAGE
-    except BrokenPipeError:
+    except ReaderGone:
+        # the reader's wish, not a failure; what is still to be flushed goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except click.exceptions.Exit as error:

@@ -110,8 +110,8 @@ class Families:
 
     def _profile(self, codes: np.ndarray, members: Sequence[Hit]) -> QueryProfile | None:
         """The profile of the query with these members; None where they add nothing to the query."""
-        aligned = [(self.targets.codes(hit.target), hit.alignment) for hit in members]
-        rows = distinct_rows(family_rows(codes, aligned), MOST_IDENTICAL)
+        aligned = [(hit.target, hit.alignment) for hit in members]
+        rows = distinct_rows(family_rows(codes, self.targets, aligned), MOST_IDENTICAL)
         if len(rows) == 1:
             return None
         settings = self.settings

@@ -1,10 +1,11 @@
 """A query's family as an alignment: one row for each member, one column for each residue of the query."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
 from msa.alphabet import LETTER_BITS
+from msa.cpu.targets import Targets
 from msa.jit import kernel
 from msa.local_alignment import OPERATIONS, LocalAlignment
 
@@ -14,28 +15,45 @@ GAP = 31
 _PAIRS, _INSERTION = OPERATIONS.index("M"), OPERATIONS.index("I")
 
 
-def family_rows(query: np.ndarray, members: Iterable[tuple[np.ndarray, LocalAlignment]]) -> np.ndarray:
+def family_rows(
+    query: np.ndarray, targets: Targets, members: Sequence[tuple[int, LocalAlignment]]
+) -> np.ndarray:
     """The query, then each member where it is aligned to the query; what it has in between is left out.
 
     Args:
         query: uint8 [length], letter codes.
-        members: residue bytes of a target, uint8 [its length], mask bits ignored, and its alignment.
+        targets: the database.
+        members: place of a target, and its alignment.
 
     Returns:
         uint8 [1 + members, length], letter codes or GAP.
     """
-    rows = [query]
-    for residues, alignment in members:
-        row = np.full(len(query), GAP, np.uint8)
-        i, j = alignment.query_start - 1, alignment.target_start - 1
-        for run in alignment.runs.tolist():
-            count, operation = run >> 2, run & 3
+    rows = np.full((1 + len(members), len(query)), GAP, np.uint8)
+    rows[0] = query
+    if members:
+        begins = [(each.query_start, each.target_start, len(each.runs)) for _, each in members]
+        runs = np.concatenate([each.runs for _, each in members])
+        starts = targets.offsets[[target for target, _ in members]]
+        _fill_rows(rows, targets.residues, starts, np.array(begins, np.int64), runs)
+    return rows
+
+
+@kernel
+def _fill_rows(rows, residues, starts, begins, runs):  # type: ignore[no-untyped-def]
+    """Write every member's row; begins: int64 [members, 3], where it starts in query and target, its runs."""
+    run = 0
+    for k in range(len(starts)):
+        i, j = begins[k, 0] - 1, starts[k] + begins[k, 1] - 1
+        for _ in range(begins[k, 2]):
+            count, operation = runs[run] >> 2, runs[run] & 3
+            run += 1
             if operation == _PAIRS:
-                row[i : i + count] = residues[j : j + count] & LETTER_BITS
-            i += count if operation in (_PAIRS, _INSERTION) else 0
-            j += 0 if operation == _INSERTION else count
-        rows.append(row)
-    return np.stack(rows)
+                for step in range(count):
+                    rows[k + 1, i + step] = residues[j + step] & LETTER_BITS
+            if operation in (_PAIRS, _INSERTION):
+                i += count
+            if operation != _INSERTION:
+                j += count
 
 
 def distinct_rows(rows: np.ndarray, most_identical: float) -> np.ndarray:

@@ -1,6 +1,8 @@
 """Iterated searching: what a search finds makes the profile of the next, as in PSI-BLAST."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +17,9 @@ from msa.hits import DatabaseHit, Hit
 from msa.profile_query import ProfileQuery
 from msa.search_settings import SearchSettings
 from msa.statistics import bit_scores, corrected_scores, evalues, gumbel_parameters
+
+_MAKERS = 4
+"""Threads that make families: more would take the interpreter from what feeds a GPU."""
 
 Used = Callable[[FastaRecord, QueryProfile, bool], None]
 """Told what a query was searched with, and whether that was the profile of a family."""
@@ -42,12 +47,14 @@ class Searched:
         targets: its arrays.
         settings: see SearchSettings.
         engine: what does the work.
+        at_once: queries at most that are searched with side by side.
     """
 
     database: TargetDatabase
     targets: Targets
     settings: SearchSettings
     engine: Engine
+    at_once: int = 1
 
     def hits(
         self,
@@ -101,17 +108,25 @@ class Searched:
             values, bits = expected(index, chosen, scores), bit_scores(scores, fitted[index])
             joins = expected(index, chosen, strict) <= settings.e_profile
             order = np.lexsort((chosen, -raw, values))
-            columns = chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments
-            length = lengths[index]
-            hits: list[Hit] = [
-                DatabaseHit(database, length, *(column[k] for column in columns)) for k in order.tolist()
-            ]
+            columns = zip(chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments, strict=True)
+            unordered = [DatabaseHit(database, lengths[index], *column) for column in columns]
+            hits: list[Hit] = [unordered[k] for k in order.tolist()]
             yield Found(hits, [hits[k] for k in np.flatnonzero(joins[order]).tolist()])
 
     @cached_property
     def families(self) -> Families:
-        """Makes families of what is found."""
-        return Families(self.database, self.targets, self.settings)
+        """Makes families of what is found; those of several queries side by side."""
+        threads = max(1, self.settings.threads // self.at_once)
+        return Families(self.database, self.targets, replace(self.settings, threads=threads))
+
+    @contextlib.contextmanager
+    def threads_for_families(self) -> Iterator[ThreadPoolExecutor]:
+        """Threads; what they have not begun when the block is left is left undone."""
+        pool = ThreadPoolExecutor(min(self.settings.threads, self.at_once, _MAKERS), "families")
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def iterated(
@@ -138,12 +153,24 @@ def iterated(
     Raises:
         InputError: a query has the profile of a family, and there are no statistics for its gap costs.
     """
+    with searched.threads_for_families() as pool:
+        yield from _iterated(searched, queries, scored, used, pool)
+
+
+def _iterated(
+    searched: Searched,
+    queries: Sequence[FastaRecord],
+    scored: Callable[[int], None],
+    used: Used | None,
+    pool: ThreadPoolExecutor,
+) -> Iterator[list[Hit]]:
     settings, limit = searched.settings, searched.settings.evalue
-    families = {
-        k: searched.families.brought(query)
+    brought = {
+        k: pool.submit(searched.families.brought, query)
         for k, query in enumerate(queries)
         if isinstance(query, ProfileQuery) and query.of_family
     }
+    families = {k: family.result() for k, family in brought.items()}
     final: dict[int, list[Hit]] = {}
     going = list(range(len(queries)))
     done = 0
@@ -184,15 +211,18 @@ def iterated(
             yield found.pop(k)
 
     for _ in range(settings.num_iterations - 1):
-        changing = []
-        for k, found in zip(going, search(going, settings.e_profile), strict=True):
-            grown = searched.families.grown(queries[k], families.get(k), found.members)
+        growing = [
+            (k, found, pool.submit(searched.families.grown, queries[k], families.get(k), found.members))
+            for k, found in zip(going, search(going, settings.e_profile), strict=True)
+        ]
+        going = []
+        for k, found, future in growing:
+            grown = future.result()
             if grown is not None:
                 families[k] = grown
-                changing.append(k)
+                going.append(k)
             elif limit <= settings.e_profile:
                 final[k] = [hit for hit in found.hits if hit.evalue <= limit]
-        going = changing
     last = search([k for k in range(len(queries)) if k not in final], limit)
     for k, query in enumerate(queries):
         hits = final[k] if k in final else next(last).hits

@@ -1,6 +1,6 @@
 """A local alignment of two sequences, as every engine returns it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,9 +8,8 @@ OPERATIONS = "MID"
 """Path operations by their code in a run: pair, query residue against a gap, target residue against a gap."""
 
 
-@dataclass(frozen=True)
-class LocalAlignment:
-    """The best local alignment of the query and one target.
+class LocalAlignment(NamedTuple):
+    """The best local alignment of the query and one target; a tuple, as a search makes very many.
 
     Args:
         score: half-bits, ≥ 0; at 0 all else is 0 or empty.

@@ -23,8 +23,8 @@ __all__ = ["SearchSettings", "best_targets", "check_query", "search", "search_ma
 
 Progress = Callable[[int, int | None], None]
 
-_AT_ONCE = 256
-"""Queries that are iterated side by side: many for a GPU's sake, with all their hits in memory."""
+_HITS_AT_ONCE = 2**18
+"""Hits in memory: as many queries are iterated side by side, for a GPU's sake, as may have so many."""
 
 
 def search(
@@ -103,8 +103,11 @@ def _search_each(
         engine = ExpandingEngine(engine, database)
 
     targets = Targets(database.residues, database.offsets, database.lengths)
-    searched = Searched(database, targets, settings, engine)
-    at_once = _AT_ONCE if settings.num_iterations > 1 else max(len(queries), 1)
+    at_once = len(queries)
+    if settings.num_iterations > 1:
+        at_once = min(at_once, _HITS_AT_ONCE // settings.max_seqs)
+    at_once = max(at_once, 1)
+    searched = Searched(database, targets, settings, engine, at_once)
     pairs = len(targets) * settings.num_iterations
     for first in range(0, len(queries), at_once):
         block = queries[first : first + at_once]

@@ -141,7 +141,8 @@ def alignment_scores(
                 gap_open, gap_extend, found[first:end],
             )  # fmt: skip
 
-        run_pieces(piece, [(k, k + 1) for k in range(len(groups))], threads)
+        step = 1 if threads > 1 else max(len(groups), 1)
+        run_pieces(piece, [(k, k + step) for k in range(0, len(groups), step)], threads)
         scores[groups[groups >= 0]] = found[groups >= 0]
     left = np.flatnonzero(scores == _CEILING)
     if len(left):

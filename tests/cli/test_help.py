@@ -82,3 +82,13 @@ def test_usage_errors_exit_with_2(arguments: list[str], said: str) -> None:
     assert result.returncode == 2
     assert said in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(root: Path) -> None:
+    command = [*FOLDCLI, "search", root / "examples/ubiquitin.fasta", root / "examples/demo.fasta", "-o", "-"]
+    search = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert search.stdout is not None
+    search.stdout.close()
+    _, said = search.communicate()
+    assert search.returncode == 0, said
+    assert b"rror" not in said

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import LETTERS, MASK_BIT, decode, encode
+from msa.cpu.targets import Targets
 from msa.family import GAP, distinct_rows, family_rows
 from msa.local_alignment import LocalAlignment
 
@@ -22,11 +23,14 @@ def text(row: np.ndarray) -> str:
 def test_rows_follow_the_path() -> None:
     # 2M1D1M2I2M from query 2 and target 3: PAIRS, a residue left out, two gaps
     runs = np.array([2 << 2, 1 << 2 | 2, 1 << 2, 2 << 2 | 1, 2 << 2], np.int32)
-    residues = encode("GGACDEFH") | MASK_BIT
     alignment = LocalAlignment(20, 2, 8, 3, 8, 0, 8, runs)
-    rows = family_rows(encode("MMMMMMMMM"), [(residues, alignment)])
+    whole = LocalAlignment(9, 1, 3, 1, 3, 3, 3, np.array([3 << 2], np.int32))
+    residues = np.concatenate([encode("WWWW"), encode("GGACDEFH") | MASK_BIT])
+    targets = Targets(residues, np.array([0, 4]), np.array([4, 8], np.int32))
+    rows = family_rows(encode("MMMMMMMMM"), targets, [(1, alignment), (0, whole)])
     assert decode(rows[0]) == "MMMMMMMMM"
-    assert text(rows[1]) == "-ACE--FH-"
+    assert [text(row) for row in rows[1:]] == ["-ACE--FH-", "WWW------"]
+    np.testing.assert_array_equal(family_rows(rows[0], targets, []), rows[:1])
 
 
 def distinct_by_definition(rows: np.ndarray, most_identical: float) -> list[int]:

@@ -222,7 +222,9 @@ def _outer_product_mean(
         counts = mask.T @ mask + EPSILON  # [N, N]
     factors = _both_factors(msa, weights, mask, options["factors"])
     outer = dict(options["outer"])
+    # launches are for factors of 32 channels: narrower ones make more pairs a tile, so fewer tiles a strip
     tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
+    outer["TILES"] = max(1, outer["TILES"] * inner**2 // 32**2)
     strips = triton.cdiv(length, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
     count = programs(msa, strips, outer.pop("resident"))
     result = msa.new_empty(length, length, pair) if added_to is None else added_to

@@ -1,0 +1,104 @@
+"""Every `foldcli` command line on the pages names a command and options that exist, with values they take."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from foldcli.cli import cli
+
+FENCED = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+INDENTED = re.compile(r"(?:^(?: {4}|\t).*\n)+", re.MULTILINE)
+ANY_FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+# what stands for a number in options that want one
+NUMBERS = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_CPUS_PER_TASK": "8", "i": "1"}
+NUMBERS["shards"] = "4"
+
+
+def shell(page: Path) -> str:
+    """The page's shell code: fenced as sh, or indented."""
+    text = page.read_text()
+    return "\n".join(FENCED.findall(text) + INDENTED.findall(ANY_FENCE.sub("", text)))
+
+
+def command_lines(code: str) -> Iterator[list[str]]:
+    """Arguments of each call of foldcli, with variables replaced and redirections left out."""
+    for line in re.sub(r"\s*\\\n\s*", " ", code).splitlines():
+        # a synopsis, not a command
+        if not re.search(r"\bfoldcli\s", line) or re.search(r"[\[…]|\.\.\.", line.replace("[cuda]", "")):
+            continue
+        # what stands behind it in a column of its own says what it does
+        line = re.split(r"(?<=\S) {2,}", line)[0]
+        line = re.sub(r"\$\(\(.*?\)\)", "1", line)
+        line = re.sub(r"\$\{?(\w+)\}?", lambda match: NUMBERS.get(match[1], "value"), line)
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;<>")
+        lexer.whitespace_split = True
+        yield from calls(list(lexer))
+
+
+def calls(words: list[str]) -> Iterator[list[str]]:
+    """The calls of foldcli in the words of one line."""
+    while "foldcli" in words:
+        words = words[words.index("foldcli") + 1 :]
+        end = next((i for i, word in enumerate(words) if re.fullmatch(r"[&|;<>]+", word)), len(words))
+        own, words = words[:end], words[end:]
+        # the number of a stream that is redirected
+        if words and ">" in words[0] and own and own[-1] == "2":
+            own = own[:-1]
+        yield own
+
+
+def parse(arguments: list[str]) -> None:
+    """Let click read the arguments as it would, without running anything.
+
+    Raises:
+        click.UsageError: no such command or option, or a value that it does not take.
+    """
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        if not arguments or arguments[0] in ("--help", "--version"):
+            return
+        name, arguments = arguments[0], arguments[1:]
+        group = command
+        found = group.get_command(click.Context(group), name)
+        if found is None:
+            raise click.UsageError(f"no command {name}")
+        command = found
+    if "--help" not in arguments:
+        try:
+            command.make_context("foldcli", list(arguments)).close()
+        except click.BadParameter as error:
+            # the files are the reader's
+            if error.param is None or not isinstance(error.param.type, click.Path):
+                raise
+
+
+def test_command_lines_are_valid(root: Path, page: Path) -> None:
+    for arguments in command_lines(shell(page)):
+        try:
+            parse(arguments)
+        except click.UsageError as error:
+            raise AssertionError(f"{page.name}: foldcli {shlex.join(arguments)}: {error.message}") from error
+
+
+def test_the_how_tos_have_command_lines(root: Path) -> None:
+    for page in (root / "docs/how-to").glob("*.md"):
+        assert len(list(command_lines(shell(page)))) >= 2, page
+
+
+def test_the_batch_script_is_valid(root: Path) -> None:
+    code = (root / "examples/slurm/fold_array.sbatch").read_text()
+    found = list(command_lines(re.sub("^#", "", code, flags=re.MULTILINE)))
+    assert any("--shard" in arguments for arguments in found)
+    for arguments in found:
+        parse(arguments)
+
+
+def test_the_first_command_of_the_readme_is_the_one_that_is_tried(root: Path) -> None:
+    command = re.search(
+        r"^ {4}(pip install \. && foldcli fold .* -o )out$", (root / "README.md").read_text(), re.M
+    )
+    assert command is not None
+    assert command[1] in (root / ".ci/run").read_text()

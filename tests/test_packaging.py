@@ -1,0 +1,83 @@
+"""What is in the source distribution and in the wheel, and that both are whole."""
+
+import re
+import subprocess
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from foldcli.version import VERSION
+
+PACKAGES = ("foldcli", "msa", "features", "model", "cuda")
+
+
+@pytest.fixture(scope="module")
+def in_sdist(sdist: Path) -> set[str]:
+    """Paths of its files, without its top folder."""
+    assert sdist.name == f"foldcli-{VERSION}.tar.gz"
+    with tarfile.open(sdist) as archive:
+        return {member.name.partition("/")[2] for member in archive if member.isfile()}
+
+
+@pytest.fixture(scope="module")
+def in_wheel(wheel: Path) -> set[str]:
+    assert wheel.name == f"foldcli-{VERSION}-py3-none-any.whl"
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.fixture(scope="module")
+def package_files(root: Path) -> set[str]:
+    """Every file of our packages, code and data."""
+    files = (path for name in PACKAGES for path in (root / name).rglob("*") if path.is_file())
+    return {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
+
+
+def test_both_have_every_file_of_the_packages(package_files, in_sdist, in_wheel) -> None:
+    assert any(name.endswith("tuning/default.json") for name in package_files)
+    assert package_files - in_sdist == set()
+    assert package_files - in_wheel == set()
+
+
+def test_the_sdist_has_what_people_read_and_try(root: Path, in_sdist) -> None:
+    wanted = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml"}
+    for folder in ("docs", "examples", "containers", "recipes"):
+        files = (path for path in (root / folder).rglob("*") if path.is_file())
+        wanted |= {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
+    assert wanted - in_sdist == set()
+
+
+def test_neither_has_more_than_it_should(in_sdist, in_wheel) -> None:
+    unwanted = re.compile(r"^(tests|benchmarks)/|\.pyc$")
+    assert {name for name in in_sdist if unwanted.search(name)} == set()
+    tops = {name.partition("/")[0] for name in in_wheel}
+    assert tops == {*PACKAGES, f"foldcli-{VERSION}.dist-info"}
+    assert f"foldcli-{VERSION}.dist-info/licenses/LICENSE" in in_wheel
+    assert "cuda/__init__.py" not in in_wheel
+
+
+def test_the_wheel_imports_beside_nvidias_packages(installed: dict[str, str], tmp_path: Path) -> None:
+    code = "import numba.cuda, cuda.bindings, cuda.fused, cuda.alignment; print(cuda.alignment.__file__)"
+    command = ["python", "-c", code]
+    result = subprocess.run(command, cwd=tmp_path, env=installed, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert Path(result.stdout.strip()).is_relative_to(installed["VIRTUAL_ENV"])
+
+
+def test_the_recipe_asks_for_what_the_package_asks_for(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    recipe = (root / "recipes/bioconda/meta.yaml").read_text()
+    assert f'version = "{VERSION}"' in recipe
+    run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
+    conda = {re.sub(r"[\s-]*(\S+) ?(.*)", r"\1\2", line) for line in run.splitlines()}
+    # names are in lower case there, and PyTorch has another
+    wanted = {re.sub(r"^torch\b", "pytorch", each).lower() for each in project["dependencies"]}
+    assert conda == wanted | {f"python{project['requires-python']}"}
+
+
+def test_the_apptainer_recipe_takes_all_that_an_installation_needs(root: Path) -> None:
+    recipe = (root / "containers/foldcli.def").read_text()
+    taken = set(re.findall(r"^ {4}(\S+) /source/\1$", recipe, re.MULTILINE))
+    assert taken == {*PACKAGES, "pyproject.toml", "README.md", "LICENSE"}
