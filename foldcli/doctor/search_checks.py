@@ -9,7 +9,6 @@ from foldcli.doctor.outcome import Context, Outcome, Status
 
 if TYPE_CHECKING:
     from msa.engine import Engine
-    from msa.hits import Hit
 
 # UniProt P0CG48 (one repeat), Q15843 and P00698, mature
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -31,7 +30,7 @@ def check_cpu_search(context: Context) -> Outcome:
         (name, int(sum(matrix[a, b] for a, b in zip(UBIQUITIN, target, strict=True))), f"{len(target)}M")
         for name, target in (("ubiquitin", UBIQUITIN), ("nedd8", NEDD8))
     ]
-    found = [(hit.id, hit.score, hit.cigar) for hit in _search(CpuEngine())]
+    found = [hit[:3] for hit in _search(CpuEngine())]
     return _compared("search on the CPU", found, expected, "the scores computed without it")
 
 
@@ -53,8 +52,8 @@ def check_gpu_search(context: Context) -> list[Outcome]:
     return [_compared(name, _search(engine), _search(CpuEngine()), "the CPU's hits")]
 
 
-def _search(engine: "Engine") -> "list[Hit]":
-    """Hits of ubiquitin in a database of three."""
+def _search(engine: "Engine") -> list[tuple[str, int, str, float, int, int]]:
+    """Hits of ubiquitin in a database of three: target, score, CIGAR, E-value, where they start."""
     from msa.build import BuildSettings, build_database
     from msa.database import TargetDatabase
     from msa.fasta import FastaRecord
@@ -65,7 +64,9 @@ def _search(engine: "Engine") -> "list[Hit]":
         fasta.write_text(f">ubiquitin\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n>lysozyme\n{LYSOZYME}\n")
         build_database([fasta], database, BuildSettings(mask=False, threads=1))
         settings = SearchSettings(comp_bias_corr=False, threads=1)
-        return search(FastaRecord("query", UBIQUITIN), TargetDatabase.open(database), settings, engine=engine)
+        query, targets = FastaRecord("query", UBIQUITIN), TargetDatabase.open(database)
+        hits = search(query, targets, settings, engine=engine)
+        return [(hit.id, hit.score, hit.cigar, hit.evalue, hit.qstart, hit.tstart) for hit in hits]
 
 
 def _compared(name: str, found: list, expected: list, with_what: str) -> Outcome:
