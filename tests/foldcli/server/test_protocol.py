@@ -57,7 +57,7 @@ json_values = st.recursive(
 def plain(hit: Hit) -> dict[str, Any]:
     content = {name: getattr(hit, name) for name in ("target", "header", "sequence", "query_length")}
     numbers = [hit.bits.hex(), hit.evalue.hex()]  # tells 0.0 from -0.0
-    alignment = asdict(hit.alignment) | {"runs": hit.alignment.runs.tolist()}
+    alignment = hit.alignment._asdict() | {"runs": hit.alignment.runs.tolist()}
     return content | {"numbers": numbers, "alignment": alignment, "dtype": str(hit.alignment.runs.dtype)}
 
 
