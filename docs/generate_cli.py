@@ -15,7 +15,7 @@ Everywhere: `-` reads standard input; gzip, bzip2, xz and zstd are recognised by
 and bars go to stderr, data to stdout only when asked (`-o -`). Settings come from the command line alone;
 [variables](exit-codes-and-environment.md#environment-variables) say where things are, above all
 `FOLDCLI_CACHE`: the folder for built databases, features and parameters (default `$XDG_CACHE_HOME/foldcli`,
-then `~/.cache/foldcli`).
+then `~/.cache/foldcli`). Nothing but `params fetch` uses the network.
 
 | exit code | meaning |
 |---|---|
@@ -23,7 +23,7 @@ then `~/.cache/foldcli`).
 | 1 | unexpected error |
 | 2 | usage |
 | 3 | bad input: file, line and reason are named |
-| 4 | something needed is missing (parameters, a database, a driver), and how to get it |
+| 4 | something needed is missing (parameters, a database, a driver), and how to get it; `doctor`: broken |
 | 5 | some targets failed, listed in `OUT/failures.jsonl`; the others are finished |
 | 130 | interrupted; the same command continues |
 """

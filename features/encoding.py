@@ -62,6 +62,9 @@ def decode(blocks: Mapping[str, memoryview], layout: Mapping[str, Any]) -> dict[
     rest = _unpack(unpacker, blocks[REST])
     features, end = {}, 0
     for name, (kind, axes) in tensors.items():
+        # bytes from a file must not become pointers to objects
+        if np.dtype(kind).kind not in "iufS":
+            raise ValueError(f"a tensor has the type {kind}")
         features[name] = np.ndarray(axes, kind, rest, end)
         end += features[name].nbytes
     ranks, stream = np.split(rest[end:], [layout["listed_ranks"]])
@@ -69,6 +72,8 @@ def decode(blocks: Mapping[str, memoryview], layout: Mapping[str, Any]) -> dict[
     features["msa"] = unrank_residues(pairs, ranks, features["hhblits_profile"])
     if tuple(shape) != features["msa"].shape:
         raise ValueError("the deletions do not match the alignment")
+    if np.dtype(dtype).kind != "u":
+        raise ValueError(f"deletions have the type {dtype}")
     deletions = np.zeros(shape, dtype)
     places, counts = read_list(stream)
     deletions.reshape(-1)[places] = counts

@@ -20,6 +20,9 @@ COMMANDS = {
     "cache-features": "Turn alignments into cached model features.",
     "cache": "List, check and prune a feature cache.",
     "predict": "Predict structures from alignments or cached features.",
+    "report": "Make the reports of finished targets again.",
+    "params": "Fetch, list and verify DeepMind's parameter files.",
+    "doctor": "Say what works on this machine, what does not, and what to do.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
     "help": "Read a page of the documentation.",
 }

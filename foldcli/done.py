@@ -35,9 +35,9 @@ class Done:
     warnings: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def write(self, folder: Path) -> None:
-        """Write FOLDER/NAME.done.json; call it last."""
-        content = {
+    def content(self) -> dict[str, Any]:
+        """What the file holds."""
+        return {
             "format": FORMAT,
             "name": self.name,
             "fingerprint": self.fingerprint,
@@ -48,8 +48,11 @@ class Done:
             "ranking": [{"rank": i, **asdict(result)} for i, result in enumerate(self.ranking, 1)],
             "stages": [cost.as_json() for cost in self.costs],
         }
+
+    def write(self, folder: Path) -> None:
+        """Write FOLDER/NAME.done.json; call it last."""
         with atomic_write(path_of(folder, self.name)) as stream:
-            json.dump(content, stream, indent=1, default=str)
+            json.dump(self.content(), stream, indent=1, default=str)
             stream.write("\n")
 
 

@@ -65,28 +65,46 @@ class Place:
     shard: Shard
     overwrite: bool
 
+    def state(self, name: str, key: str | None) -> str:
+        """What is known of a target there.
+
+        Args:
+            name: the target.
+            key: its fingerprint, None where it cannot be known yet.
+        """
+        from foldcli.pipeline import WORK
+
+        files = TargetFiles(name, self.out, self.layout)
+        if self.overwrite:
+            return TO_DO
+        if key is not None and done.is_done(files.own, files.name, key):
+            return DONE
+        return RESUMED if (files.own / WORK).is_dir() else TO_DO
+
 
 def plan(
     named: Iterable[tuple[str, T]],
     look: Callable[[T], tuple[int, str | None]],
-    place: Place,
-    estimate: Callable[[int], Estimate],
+    shard: Shard,
+    state: Callable[[str, str | None], str],
     failures: Failures,
+    estimate: Callable[[int], Estimate | None] = lambda residues: None,
 ) -> list[Planned]:
     """What would become of each target, of all shards, sorted by name.
 
     Args:
         named: (name, target) of all there are.
         look: residues and fingerprint of a target, which is None where it cannot be known yet.
-        place: where results would go.
-        estimate: of so many residues.
+        shard: the run's part of the targets.
+        state: TO_DO, RESUMED or DONE of a target's name and fingerprint.
         failures: what `look` raises is taken down there.
+        estimate: of so many residues; None where there is nothing to estimate.
     """
     planned = []
     for number, (name, item) in enumerate(sorted(named, key=lambda pair: pair[0])):
-        index = number % place.shard.count + 1
-        if index != place.shard.index:
-            planned.append(Planned(name, None, f"in shard {index}/{place.shard.count}"))
+        index = number % shard.count + 1
+        if index != shard.index:
+            planned.append(Planned(name, None, f"in shard {index}/{shard.count}"))
             continue
         found: list[tuple[int, str | None]] = []
         failures.run([(name, item)], partial(_look, look, found))
@@ -94,7 +112,7 @@ def plan(
             planned.append(Planned(name, None, f"{INVALID}: {describe(failures.failed[-1][1])}"))
             continue
         ((residues, key),) = found
-        what = _state(TargetFiles(name, place.out, place.layout), key, place.overwrite)
+        what = state(name, key)
         planned.append(Planned(name, residues, what, None if what == DONE else estimate(residues)))
     return planned
 
@@ -139,13 +157,8 @@ def plan_fold(
             return len(query.sequence), None
         return len(query.sequence), fingerprint(identity_of(query, database.manifest.checksums))
 
-    fact = f"database: {db}, which would be built first; what is finished is not known before that"
-    if database is not None:
-        manifest = database.manifest
-        fact = f"database: {db}, {manifest.sequences:,} sequences, {manifest.residues:,} residues"
-    planned = plan(named, look, place, estimator(predictor), failures)
-    tell(planned, predictor, failures, [fact])
-    failures.judge(written=False)
+    planned = plan(named, look, place.shard, place.state, failures, estimator(predictor))
+    tell(planned, [network_fact(predictor), database_fact(db, database)], failures)
 
 
 def plan_predict(
@@ -156,18 +169,8 @@ def plan_predict(
     failures: Failures,
 ) -> None:
     """Tell what `foldcli predict` would do; see `plan` and `plan_fold`."""
-    tell(plan(named, look, place, estimator(predictor), failures), predictor, failures, [])
-    failures.judge(written=False)
-
-
-def _state(files: TargetFiles, key: str | None, overwrite: bool) -> str:
-    from foldcli.pipeline import WORK
-
-    if overwrite:
-        return TO_DO
-    if key is not None and done.is_done(files.own, files.name, key):
-        return DONE
-    return RESUMED if (files.own / WORK).is_dir() else TO_DO
+    planned = plan(named, look, place.shard, place.state, failures, estimator(predictor))
+    tell(planned, [network_fact(predictor)], failures)
 
 
 def estimator(predictor: "Predictor") -> Callable[[int], Estimate]:
@@ -200,32 +203,47 @@ def device_name(device: str) -> str:
     return str(torch.cuda.get_device_name(device))
 
 
-def tell(planned: list[Planned], predictor: "Predictor", failures: Failures, facts: list[str]) -> None:
+def network_fact(predictor: "Predictor") -> str:
+    """What would run on what."""
+    settings = predictor.settings
+    device = f"{device_name(predictor.memory.device)}, {settings.precision}, {settings.kernels} kernels"
+    models, seeds = _counted(len(predictor.sources), "model"), _counted(settings.num_seeds, "seed")
+    passes = _counted(settings.num_recycle + 1, "pass", "passes")
+    return f"network: {device}; a target: {models}, {seeds}, at most {passes} each"
+
+
+def database_fact(db: str, database: "TargetDatabase | None") -> str:
+    """The database's size; None is one that would be built first."""
+    if database is None:
+        return f"database: {db}, which would be built first; what is finished is not known before that"
+    manifest = database.manifest
+    return f"database: {db}, {manifest.sequences:,} sequences, {manifest.residues:,} residues"
+
+
+def tell(planned: list[Planned], facts: list[str], failures: Failures) -> None:
     """Write the plan to stdout.
 
     Args:
         planned: from `plan`.
-        predictor: what would run.
+        facts: lines of the heading.
         failures: of targets and of files that could not be read.
-        facts: further lines for the heading.
+
+    Raises:
+        SomeTargetsFailed, TargetFailed: there are any.
     """
-    for line in lines_of(planned, predictor, facts):
+    for line in lines_of(planned, facts):
         click.echo(line)
     shown = {each.name for each in planned}
     for name, error in failures.failed:
         if name not in shown:
             click.echo(f"unreadable: {describe(error)}")
+    failures.judge(written=False)
 
 
-def lines_of(planned: list[Planned], predictor: "Predictor", facts: list[str]) -> list[str]:
+def lines_of(planned: list[Planned], facts: list[str]) -> list[str]:
     """The heading, a line a target, and what they come to."""
-    settings = predictor.settings
-    device = f"{device_name(predictor.memory.device)}, {settings.precision}, {settings.kernels} kernels"
-    models, seeds = _counted(len(predictor.sources), "model"), _counted(settings.num_seeds, "seed")
-    passes = _counted(settings.num_recycle + 1, "pass", "passes")
-    heading = f"network: {device}; a target: {models}, {seeds}, at most {passes} each"
     width = max([len("target"), *(len(each.name) for each in planned)])
-    lines = [heading, *facts, "", f"{'target':<{width}}  residues    memory      time  what happens"]
+    lines = [*facts, "", f"{'target':<{width}}  residues    memory      time  what happens"]
     lines += [_line(each, width) for each in planned]
     return [*lines, "", *_totals(planned)]
 

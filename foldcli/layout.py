@@ -108,3 +108,9 @@ def partial_name(kind: ModelKind, tag: str) -> str:
     """The name of a model's file before the models are ranked."""
     middle, ending, _ = _MODEL_FILES[kind]
     return f"{middle}_{tag}{ending}"
+
+
+def own_folder(folder: Path, name: str) -> Path:
+    """Where what ColabFold does not write of a target lies: aside in a flat folder of ours, else beside."""
+    aside = TargetFiles(name, folder, "colabfold").own
+    return aside if aside.is_dir() else folder

@@ -110,6 +110,9 @@ shard_option = click.option(
     help="Do every N-th target of the sorted names, from the I-th (1-based).",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Redo what is already there.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Tell what would be done and what not, and why; do nothing."
+)
 out_option = click.option(
     "-o",
     "--out",
@@ -137,10 +140,15 @@ database_option = click.option(
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into "
     "$FOLDCLI_CACHE.",
 )
+report_options = together(
+    click.option("--no-report", is_flag=True, help="Make no HTML pages (NAME.html, index.html)."),
+    click.option("--no-plots", is_flag=True, help="Make no PNG plots (NAME_coverage, _plddt, _pae)."),
+)
+
 params_option = click.option(
     "--params",
     type=PathType(),
-    show_default="$FOLDCLI_CACHE/params",
+    show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params",
     help="Folder with DeepMind's params_model_*.npz, or `demo`: an untrained network to try the path with.",
 )
 

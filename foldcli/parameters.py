@@ -1,5 +1,6 @@
 """Where the network's parameters come from: a folder, the cache, or the untrained demo network."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,8 +11,8 @@ from msa.errors import MissingError
 DEMO = "demo"
 UNTRAINED = "UNTRAINED demonstration network: coordinates and confidences mean nothing."
 ModelType = Literal["auto", "alphafold2_ptm", "alphafold2"]
-# what DeepMind published in December 2022; the same files ColabFold uses
-PUBLISHED = "https://storage.googleapis.com/alphafold/alphafold_params_2022-12-06.tar"
+# by --model-type, what a network's name ends with, the first that is there being taken
+_SUFFIXES = {"auto": ("_ptm", ""), "alphafold2_ptm": ("_ptm",), "alphafold2": ("",)}
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def find_parameters(
     """The parameters to use for each model number.
 
     Args:
-        given: a folder, "demo", or None for `$FOLDCLI_CACHE/params`.
+        given: a folder, "demo", or None for `default_folder()`.
         numbers: models asked for, in order.
         model_type: "auto" takes params_model_N_ptm.npz where it is there, else params_model_N.npz.
 
@@ -58,11 +59,23 @@ def find_parameters(
     """
     if given == DEMO:
         return [ParameterSource(number, DEMO, None) for number in numbers]
-    folder = Path(given) if given is not None else cache_dir() / "params"
+    folder = Path(given) if given is not None else default_folder()
     if not folder.is_dir():
-        raise MissingError(f"no network parameters: {folder} is not a folder", _remedy(folder))
-    suffixes = {"auto": ("_ptm", ""), "alphafold2_ptm": ("_ptm",), "alphafold2": ("",)}[model_type]
-    return [_find(folder, number, suffixes) for number in numbers]
+        raise MissingError(f"no network parameters: {folder} is not a folder", how_to_get(folder))
+    return [_find(folder, number, _SUFFIXES[model_type]) for number in numbers]
+
+
+def default_folder() -> Path:
+    """`$FOLDCLI_PARAMS`, such as a folder that a site shares, else `$FOLDCLI_CACHE/params`."""
+    own = os.environ.get("FOLDCLI_PARAMS")
+    return Path(own) if own else cache_dir() / "params"
+
+
+def installed(folder: Path) -> list[ParameterSource]:
+    """The parameter files that predictions would find in a folder, those with a PAE head first."""
+    names = [(number, f"model_{number}{suffix}") for suffix in ("_ptm", "") for number in range(1, 6)]
+    files = [(number, name, _file(folder, name)) for number, name in names]
+    return [ParameterSource(number, name, file) for number, name, file in files if file is not None]
 
 
 def check_parameters(sources: list[ParameterSource]) -> list[dict[str, str]]:
@@ -86,22 +99,25 @@ def check_parameters(sources: list[ParameterSource]) -> list[dict[str, str]]:
     ]
 
 
+def how_to_get(folder: Path) -> str:
+    """The lines that tell a user without parameters what to do."""
+    return (
+        "DeepMind's parameters (CC BY 4.0, a download of 5.3 GB) come with\n"
+        f"  foldcli params fetch --dest {folder}\n"
+        f"To try the path without them: --params {DEMO} (an untrained network, its structures mean nothing)."
+    )
+
+
 def _find(folder: Path, number: int, suffixes: tuple[str, ...]) -> ParameterSource:
     names = [f"model_{number}{suffix}" for suffix in suffixes]
     for name in names:
-        for place in (folder, folder / "params"):
-            file = place / f"params_{name}.npz"
-            if file.is_file():
-                return ParameterSource(number, name, file)
+        if file := _file(folder, name):
+            return ParameterSource(number, name, file)
     wanted = " or ".join(f"params_{name}.npz" for name in names)
-    raise MissingError(f"no network parameters: {folder} has no {wanted}", _remedy(folder))
+    raise MissingError(f"no network parameters: {folder} has no {wanted}", how_to_get(folder))
 
 
-def _remedy(folder: Path) -> str:
-    return (
-        "DeepMind's parameters (CC BY 4.0, 5.3 GB) come with these lines:\n"
-        f"  mkdir -p {folder}\n"
-        f"  curl -fL {PUBLISHED} | tar -x -C {folder}\n"
-        f"  foldcli fold QUERY --db DB --params {folder} -o OUT\n"
-        f"To try the path without them: --params {DEMO} (an untrained network, its structures mean nothing)."
-    )
+def _file(folder: Path, name: str) -> Path | None:
+    """A network's file in a folder, or in its `params`, where other programs put it."""
+    files = (place / f"params_{name}.npz" for place in (folder, folder / "params"))
+    return next((file for file in files if file.is_file()), None)

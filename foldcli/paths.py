@@ -13,6 +13,11 @@ def cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "foldcli"
 
 
+def keep_triton_kernels() -> None:
+    """Have compiled kernels kept in the cache; to be called before Triton is imported, which reads it."""
+    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton"))
+
+
 def make_writable_folder(folder: Path) -> None:
     """Make a folder for results, and find out now whether it can be written.
 

@@ -19,6 +19,7 @@ from foldcli.measure import StageCost, Stopwatch
 from foldcli.parameters import UNTRAINED
 from foldcli.predictor import Predictor
 from foldcli.progress import bar
+from foldcli.report.make import ReportSettings, try_report
 from msa.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -225,9 +226,10 @@ def predict_target(
     predictor: Predictor,
     key: str,
     settings: dict[str, Any],
+    report: ReportSettings,
     last_job: Callable[[], None] = lambda: None,
 ) -> None:
-    """Predict, rank, write done.json, and clear what was half-way.
+    """Predict, rank, make the report, write done.json, and clear what was half-way.
 
     Args:
         target: the target on its way.
@@ -235,6 +237,7 @@ def predict_target(
         predictor: networks and settings.
         key: the target's fingerprint.
         settings: what it was taken of.
+        report: what people look at.
         last_job: see `Predictor.run`.
     """
     partial = unfinished_folder(target, key)
@@ -242,17 +245,25 @@ def predict_target(
     target.unfinish()
     with target.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
         ranked = predictor.run(target.name, draws, target.files, partial, progress, last_job)
-    if target.files.layout == "colabfold":
-        colabfold_layout.finish_target(target.files, ranked)
     waited = target.facts.get("waited_for_features_seconds", 0.0) + draws.waited
     target.facts["waited_for_features_seconds"] = round(waited, 3)
     target.facts |= predictor.memory.facts()
     if predictor.untrained:
         target.warnings.append(UNTRAINED)
-    done.Done(target.name, key, settings, ranked, target.watch.costs, target.warnings, target.facts).write(
-        target.folder
+    finished = done.Done(
+        target.name, key, settings, ranked, target.watch.costs, target.warnings, target.facts
     )
-    shutil.rmtree(target.work, ignore_errors=True)
+    failure: str | None = "the report was interrupted; foldcli report makes it"
+    try:
+        with target.stage("report"):
+            failure = try_report(target.files.shown, target.name, finished.content(), report)
+    finally:
+        # the prediction is whole, whatever became of its report
+        target.warnings += [failure] if failure else []
+        if target.files.layout == "colabfold":
+            colabfold_layout.finish_target(target.files, ranked)
+        finished.write(target.folder)
+        shutil.rmtree(target.work, ignore_errors=True)
     best = ranked[0]
     told = {
         "target": target.name,

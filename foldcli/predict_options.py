@@ -32,12 +32,6 @@ layout_option = click.option(
     help="A folder a target, or flat files with ColabFold's names; see docs/outputs.md.",
 )
 
-dry_run_option = click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Tell which targets would be done, with estimates of memory and time, and do nothing.",
-)
-
 predict_options = together(
     click.option(
         "--models", type=ModelsType(), default="1,2,3,4,5", show_default=True, help="Models to run, in order."

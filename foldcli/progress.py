@@ -34,6 +34,8 @@ def bar(description: str, unit: str) -> Iterator[Progress]:
         def update(done: int, total: int | None) -> None:
             if total is not None and drawn.total != total:
                 drawn.reset(total)
+                # what was done before, as of a download that is taken up again, is none of the rate's
+                drawn.n = drawn.last_print_n = drawn.initial = done
             drawn.update(done - drawn.n)
 
         yield update

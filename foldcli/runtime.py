@@ -11,7 +11,7 @@ from foldcli.logs import logger
 from foldcli.network_memory import NetworkMemory
 from foldcli.options import parse_size
 from foldcli.parameters import UNTRAINED, find_parameters
-from foldcli.paths import cache_dir
+from foldcli.paths import cache_dir, keep_triton_kernels
 from foldcli.predictor import Predictor, PredictSettings
 from foldcli.progress import CompilingBar
 
@@ -27,8 +27,7 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
     """
     # parameters are looked for before torch is imported, so that the common mistake is answered at once
     sources = find_parameters(settings["params"], settings["models"], settings["model_type"])
-    # before Triton is imported, which reads it then
-    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton"))
+    keep_triton_kernels()
     import torch
 
     torch.set_num_threads(threads)

@@ -74,6 +74,8 @@ class TargetLoader:
             features = entry_features(target, lambda: _entry(given.files[0], self.verify))
         else:
             contents = given.contents()
+            if "-" not in given.files:
+                target.facts["alignment"] = str(Path(given.files[0]).resolve())
             features = cached_features(target, lambda: given.parse(contents), self.cache, self.verify)
             if self.layout == "colabfold" and len(contents) == 1:
                 residues = features["msa"].shape[1]

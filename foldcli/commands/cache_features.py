@@ -35,6 +35,7 @@ from foldcli.shard import Shard
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
+@options.dry_run_option
 @options.no_verify_option
 @options.logging_options
 def command(
@@ -45,6 +46,7 @@ def command(
     threads: int,
     shard: Shard,
     overwrite: bool,
+    dry_run: bool,
     verify: bool,
     **settings: Any,
 ) -> None:
@@ -67,6 +69,7 @@ def command(
     kept in CACHE/alignments.
     """
     from features.temporaries import remove_abandoned
+    from foldcli.cache_plan import plan_cache
     from foldcli.cache_run import CacheRun
     from foldcli.cache_run import read_inputs as read
     from foldcli.failures import Failures
@@ -74,9 +77,12 @@ def command(
 
     chosen = search_options.search_settings(settings, threads)
     rows = search_options.alignment_filter(settings)
+    failures = Failures(cache, shard)
+    run = CacheRun(cache, workers, overwrite, verify, db, chosen, rows, settings["device"])
+    if dry_run:
+        plan_cache(read(inputs, failures, searched=db is not None), run, shard, failures)
+        return
     make_writable_folder(cache)
     remove_abandoned(cache)
-    failures = Failures(cache, shard)
-    selected = shard.select(read(inputs, failures, searched=db is not None))
-    CacheRun(cache, workers, overwrite, verify, db, chosen, rows, settings["device"]).run(selected, failures)
+    run.run(shard.select(read(inputs, failures, searched=db is not None)), failures)
     failures.finish()

@@ -23,9 +23,10 @@ from foldcli.shard import Shard
 @options.cache_option
 @options.threads_option
 @options.shard_option
+@options.report_options
 @options.overwrite_option
 @options.no_verify_option
-@predict_options.dry_run_option
+@options.dry_run_option
 @options.logging_options
 def command(
     queries: tuple[str, ...],
@@ -51,6 +52,8 @@ def command(
       NAME.a3m, NAME.m8                  the alignment and the hits
       NAME_unrelaxed_rank_*.pdb, .cif    structures, best first, pLDDT as B-factor
       NAME_scores_rank_*.json            pLDDT, PAE, pTM
+      NAME.html                          the report, for a browser; OUT/index.html lists several targets
+      NAME_coverage, _plddt, _pae.png    plots
       NAME.done.json                     settings, versions, seconds and memory per stage
 
     The alignment has each row once; --max-seq-id to --diff thin it out, and NAME.m8 keeps all hits.
@@ -79,6 +82,7 @@ def command(
         search_identity,
         unfinished_folder,
     )
+    from foldcli.report.make import ReportSettings, try_index
     from foldcli.runtime import prepare, search_engine
     from foldcli.searcher import find_database, open_database
     from foldcli.summary import RunSummary
@@ -93,6 +97,7 @@ def command(
     if not dry_run:
         make_writable_folder(out)
     failures = Failures(out, shard)
+    report = ReportSettings.of(settings)
     cache = cache or cache_dir() / "features"
     files, cached = named_targets(queries, cache, failures)
     sources = QuerySources(files, chosen.comp_bias_corr, chosen.matrix)
@@ -136,10 +141,13 @@ def command(
             a3m = step.run(target, query)
             features = cached_features(target, lambda: [read_alignment(a3m)], cache, verify)
         draws = predictor.draws(features, unfinished_folder(target, key))
-        predict_target(target, draws, predictor, key, identity)
+        predict_target(target, draws, predictor, key, identity, report)
 
     summary = RunSummary(out, layout, [name for name, _ in selected])
     with predictor:
         failures.run(selected, fold)
     summary.tell(failures)
-    failures.finish()
+    try:
+        failures.finish()
+    finally:
+        try_index(out, report)

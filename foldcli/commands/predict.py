@@ -21,9 +21,10 @@ from foldcli.shard import Shard
 @click.option("--all", "everything", is_flag=True, help="Predict all targets of the feature cache.")
 @options.threads_option
 @options.shard_option
+@options.report_options
 @options.overwrite_option
 @options.no_verify_option
-@predict_options.dry_run_option
+@options.dry_run_option
 @options.logging_options
 def command(
     targets: tuple[str, ...],
@@ -56,6 +57,7 @@ def command(
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline import predict_target
+    from foldcli.report.make import ReportSettings, try_index
     from foldcli.runtime import prepare
     from foldcli.summary import RunSummary
     from foldcli.target_loading import TargetLoader
@@ -66,6 +68,7 @@ def command(
     if not dry_run:
         make_writable_folder(out)
     failures = Failures(out, shard)
+    report = ReportSettings.of(settings)
     cache = cache or cache_dir() / "features"
     named = predict_targets(targets, everything, cache, failures)
     selected = shard.select(named)
@@ -89,11 +92,14 @@ def command(
             return
         loaded.target.facts["waited_for_features_seconds"] = ahead.waited
         predict_target(
-            loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, last_job=ahead.start
+            loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, report, ahead.start
         )
 
     summary = RunSummary(out, layout, [name for name, _ in selected])
     with predictor:
         failures.run(selected, predict)
     summary.tell(failures)
-    failures.finish()
+    try:
+        failures.finish()
+    finally:
+        try_index(out, report)

@@ -189,6 +189,25 @@ def test_prune_removes_what_killed_writers_left_and_nothing_else(cache: Path) ->
     assert fresh.exists() and (cache / "notes.txt").exists() and (cache / "ab.safetensors").exists()
 
 
+@pytest.mark.parametrize("command", [("cache-features", "a.a3m", "-c", "cache"), ("cache", "prune", "cache")])
+def test_the_next_run_removes_what_a_killed_writer_left(cache: Path, command: tuple[str, ...]) -> None:
+    write = (
+        "import os, pathlib, signal; from features.temporaries import temporary_prefix;"
+        "path = pathlib.Path(f'{temporary_prefix(pathlib.Path(), chr(48) * 64)}x.tmp');"
+        "path.write_text('half of an ent'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", write], cwd=cache, env=environment, timeout=120, check=False)
+    assert len(list((cache / "tmp").iterdir())) == 1
+    result = subprocess.run(
+        [sys.executable, "-m", "foldcli", *command],
+        cwd=cache.parent, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert list((cache / "tmp").iterdir()) == []
+    assert names(cache) == {"a described", "b described", "c"}
+
+
 @pytest.mark.parametrize("name", ["ls", "stats", "verify", "prune"])
 def test_a_cache_that_is_not_there_is_bad_input_and_an_empty_one_is_none(name: str, tmp_path: Path) -> None:
     for path, words in ((tmp_path / "none", "no such folder"), (Path(__file__), "not a folder")):

@@ -260,3 +260,40 @@ def test_an_interrupt_ends_all_and_leaves_nothing_half_written(folder: Path, tmp
         os.open(never, os.O_WRONLY | os.O_NONBLOCK)  # its reader is gone
     assert len(entries(tmp_path / "cache")) == 3
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.suffix == ".tmp"]
+
+
+def test_a_dry_run_tells_what_is_there_and_leaves_nothing(root: Path, folder: Path, tmp_path: Path) -> None:
+    cache, sequence = tmp_path / "cache", tmp_path / "gb1.fasta"
+    sequence.write_text(">gb1\nMTYKLILNGKTLKGETTTEAVDAATAEKVFKQY\n")
+    (folder / "bad.a3m").write_text(">q\nMK7\n")
+    command = (folder, sequence, "--db", tmp_path / "db", "-c", cache, "--workers", 1)
+    made = [
+        sys.executable,
+        "-m",
+        "foldcli",
+        "createdb",
+        str(root / "examples/demo.fasta"),
+        "-o",
+        str(tmp_path / "db"),
+    ]
+    assert subprocess.run(made, capture_output=True).returncode == 0
+
+    def states(*more: object) -> tuple[int, dict[str, str]]:
+        told = run(*command, "--dry-run", *more)
+        lines = told.stdout.partition("what happens\n")[2].partition("\n\n")[0].splitlines()
+        return told.returncode, {
+            line.split()[0]: line.split("  ")[-1].partition(":")[0].strip() for line in lines
+        }
+
+    targets = ("gb1", "one", "three", "two")
+    assert states() == (5, {"bad": "invalid"} | dict.fromkeys(targets, "to do"))
+    assert not cache.exists()
+    assert run(*command).returncode == 5
+    before = entries(cache)
+    # the search has been done as well, and is not needed to know it
+    assert states() == (5, {"bad": "invalid"} | dict.fromkeys(targets, "already done"))
+    assert states("--max-seqs", "10")[1]["gb1"] == "to do"
+    assert states("--overwrite")[1]["two"] == "to do"
+    assert states("--shard", "1/5")[1] == {"bad": "invalid", "gb1": "in shard 2/5", "one": "in shard 3/5",
+                                          "three": "in shard 4/5", "two": "in shard 5/5"}  # fmt: skip
+    assert entries(cache) == before

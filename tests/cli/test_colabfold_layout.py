@@ -28,18 +28,20 @@ GB1_LENGTH = 56
 # what a demonstration network's scores say beside ColabFold's keys
 UNTRAINED_KEYS = {"untrained", "warning"}
 
-# names with the target and its model, seed and rank left out; plots are not drawn in every run
-PLOTS = {"NAME_coverage.png", "NAME_pae.png", "NAME_plddt.png"}
+# names with the target and its model, seed and rank left out
 NAMES = {
     "NAME.a3m",
     "NAME.done.txt",
+    "NAME_coverage.png",
+    "NAME_pae.png",
+    "NAME_plddt.png",
     "NAME_predicted_aligned_error_v1.json",
     "NAME_scores_MODEL.json",
     "NAME_unrelaxed_MODEL.pdb",
     "cite.bibtex",
     "config.json",
     "log.txt",
-} | PLOTS
+}
 SHAPES = {
     "NAME_scores_MODEL.json": {
         "plddt": "[N] of float", "max_pae": "float", "pae": "[N, N] of float", "ptm": "float",
@@ -128,7 +130,7 @@ def result(root: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def test_files_and_keys_are_those_listed_here(result: Path) -> None:
     assert {path.name for path in result.iterdir() if path.is_dir()} == {"foldcli"}
     files = [path for path in result.iterdir() if path.is_file()]
-    assert {kind_of(path.name, NAME) for path in files} | PLOTS == NAMES
+    assert {kind_of(path.name, NAME) for path in files} == NAMES
     assert sum("_scores_rank_" in path.name for path in files) == 2
     for path in files:
         kind = kind_of(path.name, NAME)
@@ -172,8 +174,11 @@ def test_what_colabfold_does_not_write_lies_apart_and_a_finished_target_is_known
     root: Path, cache: Path, result: Path
 ) -> None:
     own = result / "foldcli" / NAME
-    kinds = {kind_of(path.name, NAME) for path in own.iterdir()} - {"NAME.html"}
-    assert kinds == {"NAME.m8", "NAME.done.json", "NAME_unrelaxed_MODEL.cif"}
+    kinds = {kind_of(path.name, NAME) for path in own.iterdir()}
+    aside = {"NAME.m8", "NAME.done.json", "NAME_unrelaxed_MODEL.cif", "NAME.html", "NAME_thumbnail.png"}
+    assert kinds == aside
+    links = re.findall(r'href="([^"#]+\.(?:pdb|cif|json))"', (own / f"{NAME}.html").read_text())
+    assert len(links) == 6 and all((own / link).is_file() for link in links)
     before = {path: path.stat().st_mtime_ns for path in result.rglob("*") if NAME in path.name}
     assert "already done" in fold(root, result, cache=cache)
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -187,14 +192,21 @@ def test_what_colabfold_does_not_write_lies_apart_and_a_finished_target_is_known
 
 
 def test_predict_has_the_layout_too_and_reads_the_alignment_it_kept(cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "q.a3m").write_text(">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
+    for name in "qr":
+        (tmp_path / f"{name}.a3m").write_text(f">{name}\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
     command = [*FOLDCLI, "predict", *QUICK, "--layout", "colabfold"]
-    for given, out in ((tmp_path / "q.a3m", tmp_path / "one"), (tmp_path / "one/q.a3m", tmp_path / "two")):
+    for folder, out in ((tmp_path, tmp_path / "one"), (tmp_path / "one", tmp_path / "two")):
         done = subprocess.run(
-            [*command, str(given), "-o", str(out)],
+            [*command, str(folder / "q.a3m"), str(folder / "r.a3m"), "-o", str(out)],
             env=os.environ | {"FOLDCLI_CACHE": str(cache)}, capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert {kind_of(path.name, "q") for path in out.iterdir() if path.is_file()} | PLOTS == NAMES
-        assert (out / "q.a3m").read_text() == "#9\t1\n>query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n"
-        check_ranges(out, "q")
+        files = [path.name for path in out.iterdir() if path.is_file()]
+        # of several targets there is a page that lists them
+        kinds = {kind_of(file, file[0] if file[0] in "qr" else "q") for file in files}
+        assert kinds == NAMES | {"index.html"}
+        for name in "qr":
+            assert (out / f"{name}.a3m").read_text() == f"#9\t1\n>{name}\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n"
+            check_ranges(out, name)
+        index = (out / "index.html").read_text()
+        assert all(f'href="foldcli/{name}/{name}.html"' in index for name in "qr")

@@ -54,7 +54,8 @@ def finished(root: Path, environment: dict[str, str], tmp_path_factory: pytest.T
 
 def test_every_promised_file_is_there(finished: Path) -> None:
     name = finished.name
-    expected = {f"{name}.a3m", f"{name}.m8", f"{name}.done.json"}
+    expected = {f"{name}.a3m", f"{name}.m8", f"{name}.done.json", f"{name}.html"}
+    expected |= {f"{name}_{plot}.png" for plot in ("coverage", "plddt", "pae", "thumbnail")}
     ranks = json.loads((finished / f"{name}.done.json").read_text())["ranking"]
     assert [entry["rank"] for entry in ranks] == [1, 2]
     for entry in ranks:
@@ -110,7 +111,7 @@ def test_a_cached_target_is_folded_by_name_without_a_search(
 
 def test_done_json_says_what_each_stage_took(finished: Path) -> None:
     done = json.loads((finished / f"{finished.name}.done.json").read_text())
-    assert [stage["stage"] for stage in done["stages"]] == ["search", "features", "predict"]
+    assert [stage["stage"] for stage in done["stages"]] == ["search", "features", "predict", "report"]
     for stage in done["stages"]:
         assert stage["seconds"] >= 0
         assert stage["peak_memory_bytes"] > 10**7
@@ -139,7 +140,9 @@ def test_a_finished_target_is_not_redone_and_changed_settings_redo_it(
         return result.stderr, times, json.loads((finished / f"{finished.name}.done.json").read_text())
 
     def results() -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in finished.iterdir() if "done" not in path.name}
+        # but for the two files that tell how long it took
+        timed = (".done.json", ".html")
+        return {path.name: path.read_bytes() for path in finished.iterdir() if not path.name.endswith(timed)}
 
     bytes_before = results()
     before = {path.name: path.stat().st_mtime_ns for path in finished.iterdir()}
@@ -199,6 +202,8 @@ def test_one_failure_does_not_stop_the_others(
     assert (tmp_path / "out/c_odd_name/c_odd_name.done.json").is_file()
     assert not list(tmp_path.glob("out/a_short/*.done.json"))
     assert "Traceback" not in result.stderr
+    index = (tmp_path / "out/index.html").read_text()
+    assert all(name in index for name in ("absent.fasta", "a_short", "b_good/b_good.html", "c_odd_name"))
 
 
 def test_standard_input_and_shards(root: Path, environment: dict[str, str], tmp_path: Path) -> None:
@@ -208,7 +213,8 @@ def test_standard_input_and_shards(root: Path, environment: dict[str, str], tmp_
         arguments = ("-", "--db", root / "examples/demo.fasta", *QUICK, "--models", "3", "--num-recycle", "0")
         result = fold(*arguments, "--shard", shard, "-o", out, env=environment, input=fasta)
         assert result.returncode == 0, result.stderr
-        assert {path.name for path in out.iterdir()} == names
+        assert {path.name for path in out.iterdir() if path.is_dir()} == names
+        assert (out / "index.html").is_file() == (len(names) > 1)
 
 
 @pytest.mark.parametrize("stage", ["search", "features", "predict"])

@@ -71,6 +71,15 @@ def test_a_shape_that_does_not_fit_is_refused(name: str, shape: list[int]) -> No
         decode(blocks, layout)
 
 
+@pytest.mark.parametrize("kind", ["O", "|O8", "<M8[s]", "V8"])
+@pytest.mark.parametrize("name", ["doubles", "deletion_matrix"])
+def test_bytes_never_become_objects(name: str, kind: str) -> None:
+    blocks, layout = blocks_of(some_features())
+    layout["tensors"][name] = [kind, layout["tensors"][name][1]]
+    with pytest.raises(ValueError, match="the type"):
+        decode(blocks, layout)
+
+
 @pytest.mark.parametrize("name", [ALIGNMENT, REST])
 def test_a_block_that_is_cut_short_is_refused(name: str) -> None:
     blocks, layout = blocks_of(some_features())

@@ -40,10 +40,8 @@ def test_each_target_has_what_becomes_of_it(tmp_path: Path) -> None:
     failures = Failures(tmp_path, Shard())
 
     def planned(shard: Shard = WHOLE, overwrite: bool = False) -> list[tuple[str, str]]:
-        place = Place(tmp_path, "default", shard, overwrite)
-        return [
-            (each.name, each.what) for each in plan(named, look, place, lambda n: Estimate(n, None), failures)
-        ]
+        state = Place(tmp_path, "default", shard, overwrite).state
+        return [(each.name, each.what) for each in plan(named, look, shard, state, failures)]
 
     whats = [DONE, TO_DO, RESUMED, TO_DO, "invalid: too short"]
     assert planned() == list(zip("abcde", whats, strict=True))

@@ -1,0 +1,1 @@
+"""DeepMind's parameter files on this machine: fetched, unpacked, listed and verified; docs/parameters.md."""

@@ -1,0 +1,132 @@
+// The map of the predicted aligned error: reading it, and selecting residues in it.
+
+const paePlot = byId('pae-canvas') && data.models[0].pae && new Plot('pae', [52, 8, 18, 44], drawPae);
+const paePictures = new Map();
+// the box being drawn, [[column, row], [column, row]] in residues; the cell that the keys are at
+let paeBox = null, paeCursor = null, paeCorner = null;
+
+// PAE in Å of residue `scored` when aligned on residue `aligned`, both from 0
+function paeAt(scored, aligned) {
+  const { cells, side, block } = current().pae;
+  return cells[Math.floor(aligned / block) * side + Math.floor(scored / block)] * data.paeStep;
+}
+
+// a canvas of one pixel a cell, made when a model is first shown
+function paePicture() {
+  if (!paePictures.has(state.model)) {
+    const { cells, side } = current().pae;
+    const picture = Object.assign(document.createElement('canvas'), { width: side, height: side });
+    const image = picture.getContext('2d').createImageData(side, side);
+    const colours = Array.from({ length: 256 }, (_, value) => between(paeStops, (value * data.paeStep) / data.palettes.paeHighest));
+    cells.forEach((value, i) => image.data.set([...colours[value], 255], i * 4));
+    picture.getContext('2d').putImageData(image, 0, 0);
+    paePictures.set(state.model, picture);
+  }
+  return paePictures.get(state.model);
+}
+
+function drawPae(plot) {
+  const { context, left, top, width, height } = plot, { side, block } = current().pae;
+  // the last cell may stand for fewer residues than the others
+  const whole = (side * block) / size;
+  context.imageSmoothingEnabled = false;
+  context.save();
+  context.beginPath();
+  context.rect(left, top, width, height);
+  context.clip();
+  context.drawImage(paePicture(), left, top, width * whole, height * whole);
+  const across = (residue) => left + (residue / size) * width, down = (residue) => top + (residue / size) * height;
+  if (paeBox) {
+    const [[x1, y1], [x2, y2]] = paeBox;
+    const sides = [across(Math.min(x1, x2)), down(Math.min(y1, y2)), ((Math.abs(x2 - x1) + 1) / size) * width, ((Math.abs(y2 - y1) + 1) / size) * height];
+    strokeTwice(context, () => context.strokeRect(...sides));
+  } else if (state.selected.size) {
+    context.fillStyle = themed('mark');
+    for (const residue of state.selected) {
+      context.fillRect(across(residue), top + height - 4, width / size + 0.5, 4);
+      context.fillRect(left, down(residue), 4, height / size + 0.5);
+    }
+  }
+  const [scored, aligned] = state.pointed;
+  if (scored !== undefined) {
+    strokeTwice(context, () => {
+      context.beginPath();
+      context.moveTo(across(scored + 0.5), top);
+      context.lineTo(across(scored + 0.5), top + height);
+      context.moveTo(left, down((aligned ?? scored) + 0.5));
+      context.lineTo(left + width, down((aligned ?? scored) + 0.5));
+      context.stroke();
+    }, 1);
+  }
+  context.restore();
+  plot.frame();
+  plot.residueTicks('scored residue');
+  for (const residue of ticks(size, height / 45)) plot.leftTick(down(residue - 0.5), residue);
+  plot.leftTitle('aligned residue');
+}
+
+// a line that shows on dark and on light cells
+function strokeTwice(context, stroke, width = 2) {
+  for (const [colour, wide] of [['#ffffff', width + 2], ['#b8300b', width]]) {
+    context.strokeStyle = colour;
+    context.lineWidth = wide;
+    stroke();
+  }
+}
+
+function tellPae() {
+  const [scored, aligned] = state.pointed;
+  if (scored === undefined || aligned === undefined) {
+    paePlot.said.textContent = '';
+    return;
+  }
+  const { block } = current().pae;
+  const near = block > 1 ? ` (mean of ${block} × ${block} residues)` : '';
+  paePlot.said.textContent = `PAE ${paeAt(scored, aligned).toFixed(1)} Å at ${residueName(scored)} when aligned on ${residueName(aligned)}${near}`;
+}
+
+function selectBox(box) {
+  paeBox = box;
+  const [[x1, y1], [x2, y2]] = box;
+  update({ selected: rangeSet([x1, x2], [y1, y2]) });
+}
+
+if (paePlot) {
+  const cell = (place) => place.map(residueAt);
+  paePlot.followPointer(
+    (place) => update({ pointed: place === null ? [] : cell(place) }),
+    (from, to, ended) => {
+      if (to) selectBox([cell(from), cell(to)]);
+      else if (ended) update({ selected: new Set() });
+    },
+  );
+  paePlot.canvas.addEventListener('keydown', (event) => {
+    const step = arrow(event);
+    if (step) {
+      const [x, y] = paeCursor ?? [-step[0], -step[1]], far = (event.shiftKey ? 10 : 1) * current().pae.block;
+      paeCursor = [x + step[0] * far, y + step[1] * far].map((each) => Math.max(0, Math.min(size - 1, each)));
+      if (paeCorner) selectBox([paeCorner, paeCursor]);
+      update({ pointed: paeCursor });
+    } else if (event.key === 'Enter' || event.key === ' ') {
+      paeCursor ??= [0, 0];
+      paeCorner = paeCorner ? null : paeCursor;
+      if (paeCorner) selectBox([paeCorner, paeCursor]);
+      update({ pointed: paeCursor });
+    } else if (event.key === 'Escape') {
+      paeCorner = null;
+      update({ selected: new Set() });
+    } else return;
+    event.preventDefault();
+  });
+  paePlot.canvas.addEventListener('blur', () => { paeCorner = null; update({ pointed: [] }); });
+  onChange((changed) => {
+    // a selection made elsewhere is no box
+    if (changed.has('selected') && paeBox) {
+      const same = rangeSet([paeBox[0][0], paeBox[1][0]], [paeBox[0][1], paeBox[1][1]]);
+      if (same.size !== state.selected.size || [...same].some((i) => !state.selected.has(i))) paeBox = null;
+    }
+    paePlot.redraw();
+    tellPae();
+  });
+  drawScale('pae-scale', paeStops);
+}

@@ -1,0 +1,66 @@
+// The rest of the page: choosing the model, selecting by number, the sequence.
+
+for (const input of document.querySelectorAll('input[name="model"]')) {
+  input.addEventListener('change', () => update({ model: Number(input.value) }));
+}
+
+const asked = byId('asked');
+asked.addEventListener('input', () => {
+  const chosen = parseRanges(asked.value);
+  asked.setAttribute('aria-invalid', String(chosen === null));
+  if (chosen === null) byId('selected').textContent = `expected residues from 1 to ${size}, such as 10-25, 40`;
+  else update({ selected: chosen });
+});
+byId('clear').addEventListener('click', () => { asked.value = ''; update({ selected: new Set() }); });
+
+const letters = [];
+for (let start = 0; start < size; start += 10) {
+  const ten = document.createElement('span'), number = document.createElement('small');
+  ten.className = 'ten';
+  number.textContent = start + 1;
+  ten.append(number);
+  for (let i = start; i < Math.min(size, start + 10); i++) {
+    const letter = document.createElement('b');
+    letter.textContent = data.sequence[i];
+    letter.dataset.residue = i;
+    letters.push(letter);
+    ten.append(letter);
+  }
+  byId('sequence').append(ten);
+}
+byId('sequence').addEventListener('pointermove', (event) => {
+  const residue = event.target.dataset.residue;
+  update({ pointed: residue === undefined ? [] : [Number(residue)] });
+});
+byId('sequence').addEventListener('pointerleave', () => update({ pointed: [] }));
+byId('sequence').addEventListener('click', (event) => {
+  const residue = event.target.dataset.residue;
+  if (residue === undefined) return;
+  const selected = new Set(state.selected);
+  if (!selected.delete(Number(residue))) selected.add(Number(residue));
+  update({ selected });
+});
+
+onChange((changed) => {
+  if (changed.has('model')) showConfidence();
+  if (!changed.has('selected')) return;
+  letters.forEach((letter, i) => letter.classList.toggle('on', state.selected.has(i)));
+  const text = rangeText(state.selected);
+  if (document.activeElement !== asked) {
+    asked.value = text;
+    asked.setAttribute('aria-invalid', 'false');
+  }
+  const chosen = [...state.selected], mean = chosen.reduce((sum, i) => sum + current().plddt[i], 0) / chosen.length;
+  byId('selected').textContent = chosen.length ? `${chosen.length} selected, mean pLDDT ${mean.toFixed(1)}` : '';
+});
+
+function showConfidence() {
+  const classes = Array.from(current().plddt, confidenceClass);
+  data.palettes.confidence.forEach((_, i) => {
+    byId(`share-${i}`).textContent = ` ${Math.round((100 * classes.filter((each) => each === i).length) / size)} %`;
+  });
+  letters.forEach((letter, i) => { letter.style.borderColor = data.palettes.confidence[classes[i]][2]; });
+  const { rank, tag } = current();
+  byId('canvas')?.setAttribute('aria-label', `Predicted structure of rank ${rank} (${tag}), coloured by pLDDT`);
+}
+showConfidence();

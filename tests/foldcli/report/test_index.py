@@ -1,0 +1,92 @@
+"""The index of a folder: every target is in it, with what became of it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from foldcli.report import index
+from foldcli.report.index import index_page, index_rows, write_index
+from tests.foldcli.report.outline import Outline
+from tests.foldcli.report.results import HOSTILE, write_result
+
+
+def fail(out: Path, target: str, error: str, shard: str = "") -> None:
+    (out / f"failures{shard}.jsonl").write_text(json.dumps({"target": target, "error": error}) + "\n")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    write_result(tmp_path / "good", "good")
+    (tmp_path / "good/good.html").touch()
+    (tmp_path / "good/good_thumbnail.png").touch()
+    write_result(tmp_path / "mild", "mild", warnings=("the alignment holds the query alone",), pae=False)
+    write_result(tmp_path / "demo", "demo", untrained=True)
+    (tmp_path / "half/.work").mkdir(parents=True)
+    fail(tmp_path, "bad one", "bad.fasta:1: no residues")
+    fail(tmp_path, "shard", "out of memory", ".2-of-3")
+    return tmp_path
+
+
+def test_every_target_has_a_row(out: Path) -> None:
+    rows = {row.name: row for row in index_rows(out)}
+    assert list(rows) == ["bad one", "demo", "good", "half", "mild", "shard"]
+    status = {name: row.status for name, row in rows.items()}
+    assert status == {
+        "bad one": "failed", "demo": "untrained", "good": "finished", "half": "not finished",
+        "mild": "finished, with warnings", "shard": "failed",
+    }  # fmt: skip
+    good = rows["good"]
+    assert (good.length, good.depth, good.ptm, good.seconds) == (40, 3, 0.8, 83.0)
+    assert good.plddt == pytest.approx(63.0)
+    assert (good.page, good.thumbnail) == ("good/good.html", "good/good_thumbnail.png")
+    assert rows["mild"].ptm is None and rows["mild"].page is None
+    assert rows["bad one"].note == "bad.fasta:1: no residues"
+
+
+def test_a_failure_after_an_earlier_success_shows_both(out: Path) -> None:
+    fail(out, "good", "disk full", ".3-of-3")
+    (good,) = [row for row in index_rows(out) if row.name == "good"]
+    assert good.status == "failed" and good.plddt is not None
+    assert good.note == "disk full. What is shown is an earlier run's."
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"name": "x"}', '{"name": "x", "ranking": []}', "{", "null"])
+def test_what_another_program_left_is_passed_over(out: Path, content: str) -> None:
+    before = index_rows(out)
+    (out / "x").mkdir()
+    (out / "x/x.done.json").write_text(content)
+    (out / "failures.9-of-9.jsonl").write_text(content)
+    assert index_rows(out) == before
+
+
+def test_one_target_needs_no_index(tmp_path: Path) -> None:
+    write_result(tmp_path / "only", "only")
+    assert write_index(tmp_path) is None
+    assert not (tmp_path / "index.html").exists()
+
+
+def test_a_target_that_finishes_meanwhile_is_not_missed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow_page(rows: list[index.Row], title: str) -> str:
+        if len(rows) == 6:
+            write_result(out / "newcomer", "newcomer")
+        return index_page(rows, title)
+
+    monkeypatch.setattr(index, "index_page", slow_page)
+    path = write_index(out)
+    assert path is not None and "newcomer" in path.read_text()
+
+
+def test_the_page_is_whole_and_hostile_text_stays_text(out: Path) -> None:
+    fail(out, HOSTILE, HOSTILE, ".4-of-4")
+    path = write_index(out)
+    assert path is not None
+    page = path.read_text()
+    outline = Outline(page)
+    assert outline.texts.count(HOSTILE) == 2 and "<script>alert" not in page
+    assert outline.tags.count("script") == 1 and "unsafe" not in page
+    assert "these are not predictions" in outline.text and "3 failed, 1 not finished" in outline.text
+    sources = [value for _, name, value in outline.attributes if name in ("src", "href")]
+    assert sorted(filter(None, sources)) == ["good/good.html", "good/good_thumbnail.png"]
+    assert not re.search(r"https?:", page.replace("http-equiv", ""))

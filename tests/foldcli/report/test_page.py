@@ -1,0 +1,270 @@
+"""The page of a target: all parts are there, nothing in it is taken for HTML, and its size is bounded."""
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foldcli.report.alignment import view_alignment
+from foldcli.report.make import ReportSettings, make_report, try_report
+from foldcli.report.page import target_page
+from foldcli.report.payload import lay_out
+from foldcli.report.result import (
+    MOST_MODELS,
+    PAE_CELLS,
+    PAE_STEP,
+    PaeMap,
+    RankedModel,
+    Result,
+    read_result,
+    shrink_pae,
+)
+from foldcli.report.viewer import load_viewer
+from msa.errors import InputError
+from tests.foldcli.report.outline import Outline
+from tests.foldcli.report.results import HOSTILE, SEQUENCE, helix, write_result
+
+PAGE_ONLY = ReportSettings(page=True, plots=False)
+
+
+def page_of(folder: Path, name: str = "target") -> tuple[str, Outline]:
+    done = json.loads((folder / f"{name}.done.json").read_text())
+    make_report(folder, name, done, PAGE_ONLY)
+    page = (folder / f"{name}.html").read_text()
+    return page, Outline(page)
+
+
+def unpacked(text: str, dtype: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype)
+
+
+def test_all_parts_are_there_once(tmp_path: Path) -> None:
+    _, outline = page_of(
+        write_result(tmp_path, header="target Ubiquitin, a piece", warnings=("mind the gap",))
+    )
+    assert len(outline.ids) == len(set(outline.ids))
+    parts = {"models", "structure", "pae", "plddt", "coverage", "hits", "made", "meaning"}
+    assert parts <= set(outline.ids)
+    told = ("Ubiquitin, a piece", "mind the gap", "1 min 23 s", "1.00 GiB", "predict.num_recycle", "9.8.7")
+    for said in (*told, "1.0E-20", "pLDDT", "alphafold2_ptm_model_1_seed_000", "py2Dmol 1.6"):
+        assert said in outline.text, said
+    assert "ntrained" not in outline.text
+    # each picture says in words what it shows, each control what it does
+    for tag, attribute in (("canvas", "aria-label"), ("button", "type")):
+        assert outline.tags.count(tag) == sum(t == tag and a == attribute for t, a, _ in outline.attributes)
+
+
+def test_the_alignment_of_a_hit_shows_its_insertions(tmp_path: Path) -> None:
+    _, outline = page_of(write_result(tmp_path, hits=("near",)))
+    query, target = (
+        SEQUENCE[:5] + "---" + SEQUENCE[5:-10],
+        SEQUENCE[:5] + "WWW" + SEQUENCE[5:-10].replace("K", "R"),
+    )
+    same = "".join("|" if a == b else " " for a, b in zip(query, target, strict=True))
+    expected = f"query      1 {query}\n{'':12} {same}\ntarget     5 {target}"
+    assert expected in outline.texts
+
+
+def test_the_numbers_are_those_of_the_files(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, models=3)
+    data = page_of(folder)[1].data()
+    assert data["sequence"] == SEQUENCE and data["present"] is None
+    for model in data["models"]:
+        (path,) = folder.glob(f"*_scores_rank_{model['rank']:03d}_*.json")
+        scores = json.loads(path.read_text())
+        assert unpacked(model["plddt"], "<u2") / 100 == pytest.approx(scores["plddt"], abs=0.005)
+        cells = unpacked(model["pae"]["cells"], "u1").reshape(len(SEQUENCE), -1) * PAE_STEP
+        assert np.abs(cells - scores["pae"]).max() <= PAE_STEP / 2 + 1e-6
+        # the models are one helix, moved: they lie upon each other, with their own distances
+        ca = unpacked(model["ca"], "<i2").reshape(-1, 3) * data["step"]
+        apart = np.linalg.norm(np.subtract.outer(ca, ca).diagonal(axis1=1, axis2=3), axis=-1)
+        ideal = helix(len(SEQUENCE), 0)
+        true = np.linalg.norm(ideal[:, None] - ideal[None], axis=-1)
+        assert np.abs(apart - true).max() < 0.01
+        assert (
+            np.abs(ca - unpacked(data["models"][0]["ca"], "<i2").reshape(-1, 3) * data["step"]).max() < 0.01
+        )
+
+
+def test_superposition_never_mirrors() -> None:
+    one = helix(30, 0)
+    mirrored = one * [1, 1, -1]
+    laid = lay_out([one, mirrored])
+    assert np.abs(laid[0] - laid[1]).max() > 1
+    handedness = [np.linalg.det((ca[1:4] - ca[0]) @ np.eye(3)) for ca in (one, laid[0], mirrored, laid[1])]
+    assert np.sign(handedness).tolist() == [np.sign(handedness[0])] * 2 + [-np.sign(handedness[0])] * 2
+
+
+def test_hostile_names_headers_and_warnings_stay_text(tmp_path: Path) -> None:
+    name = HOSTILE.replace("/", "!")
+    folder = write_result(
+        tmp_path, name, header=HOSTILE, hits=(HOSTILE.replace("\t", ""),), warnings=(HOSTILE,)
+    )
+    page, outline = page_of(folder, name)
+    assert "<script>alert" not in page and "</style>‮" not in page
+    assert outline.tags.count("script") == 3  # data, viewer, page
+    assert outline.texts.count(HOSTILE) >= 3
+    assert outline.data()["name"] == name
+    assert not [value for _, attribute, value in outline.attributes if attribute.startswith("on")]
+    links = [value for _, attribute, value in outline.attributes if attribute == "href"]
+    assert links and all(value and re.fullmatch(r"[A-Za-z0-9._~%-]+", value) for value in links)
+
+
+def test_only_the_scripts_and_styles_of_the_page_may_run(tmp_path: Path) -> None:
+    _, outline = page_of(write_result(tmp_path))
+    (policy,) = [
+        value
+        for _, name, value in outline.attributes
+        if name == "content" and value and "script-src" in value
+    ]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'" and "unsafe" not in policy and "http" not in policy
+    for kind, rule in (("script", "script-src"), ("style", "style-src")):
+        contents = [text for tag, attributes, text in outline.raw if tag == kind and "type" not in attributes]
+        hashes = {
+            f"'sha256-{base64.b64encode(hashlib.sha256(c.encode()).digest()).decode()}'" for c in contents
+        }
+        assert hashes == set(rules[rule].split())
+    assert not [value for _, name, value in outline.attributes if name in ("src", "style")]
+
+
+def test_untrained_parameters_are_said_loudly(tmp_path: Path) -> None:
+    _, outline = page_of(write_result(tmp_path, untrained=True))
+    assert "this is not a prediction" in outline.text
+    assert ("div", "role", "alert") in outline.attributes
+
+
+def test_without_pae_alignment_or_record_the_rest_is_shown(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, pae=False)
+    for suffix in (".a3m", ".m8", ".done.json"):
+        (folder / f"target{suffix}").unlink()
+    make_report(folder, "target", {}, PAGE_ONLY)
+    outline = Outline((folder / "target.html").read_text())
+    for said in ("no head for it", "alignment is not beside the structures", "no record of settings"):
+        assert said in outline.text
+    assert {"canvas", "curve-canvas"} <= set(outline.ids) and "pae-canvas" not in outline.ids
+
+
+def test_without_the_viewer_the_page_says_so_and_shows_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_result(tmp_path / "result")
+    other = tmp_path / "site" / "py2dmol-2.0.0.dist-info"
+    other.mkdir(parents=True)
+    script = tmp_path / "site/py2Dmol/resources/viewer-mol.min.js"
+    script.parent.mkdir(parents=True)
+    script.write_text(load_viewer().script)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: py2Dmol\nVersion: 2.0.0\n")
+    for path, reason in (
+        ([], "py2Dmol is not installed"),
+        ([str(other.parent)], "py2Dmol 2.0.0 is installed"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "path", path)
+            viewer = load_viewer()
+        assert reason in viewer.missing and "pip install 'py2Dmol==1.6.*'" in viewer.missing
+        page = target_page(read_result(folder, "target", {}), None, "", viewer)
+        assert reason in Outline(page).text.replace("&#x27;", "'") and "pae-canvas" in Outline(page).ids
+
+
+def test_the_viewer_is_read_without_being_imported() -> None:
+    viewer = load_viewer()
+    assert "initializePy2DmolViewer" in viewer.script and "BEER-WARE" in viewer.script
+    assert not {"py2Dmol", "IPython"} & set(sys.modules)
+
+
+def big(count: int, models: int) -> Result:
+    """A result in memory, its numbers as random as they come."""
+    rng = np.random.default_rng(0)
+    side = int((PAE_CELLS / models) ** 0.5)
+    pae = shrink_pae(rng.uniform(0, 31.75, (count, count)).astype(np.float32), side)
+    made = [
+        RankedModel(rank, f"alphafold2_ptm_model_{rank}_seed_000", rng.uniform(0, 100, count),
+                    rng.normal(0, 40, (count, 3)), 0.5, pae, False, (f"t_{rank}.pdb",))
+        for rank in range(1, models + 1)
+    ]  # fmt: skip
+    return Result("t", Path(), "M" * count, tuple(made), models)
+
+
+@pytest.mark.parametrize(
+    ("count", "models", "most"), [(500, 5, 3_000_000), (4000, 5, 4_000_000), (4000, MOST_MODELS, 5_000_000)]
+)
+def test_the_size_of_a_page_is_bounded(tmp_path: Path, count: int, models: int, most: int) -> None:
+    rng = np.random.default_rng(1)
+    query = "".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), count))
+    rows = ["".join(rng.choice(list(query), count)) for _ in range(300)]
+    alignment = tmp_path / "t.a3m"
+    alignment.write_text(f">t\n{query}\n" + "".join(f">hit{i}\n{row}\n" for i, row in enumerate(rows)))
+    result = big(count, models)
+    page = target_page(result, view_alignment(alignment, None, count), "", load_viewer())
+    assert len(page.encode()) < most
+    pae = result.models[0].pae
+    assert pae is not None
+    assert (f"mean of {pae.block} × {pae.block} residues" in page) == (count > 547 or models > 5)
+
+
+def test_pae_is_shrunk_to_means_of_blocks() -> None:
+    pae = np.arange(49, dtype=np.float32).reshape(7, 7) / 2
+    whole = shrink_pae(pae, 7)
+    assert whole.block == 1 and np.array_equal(whole.cells, pae / PAE_STEP)
+    assert (whole.highest, whole.mean) == (24.0, 12.0)
+    small: PaeMap = shrink_pae(pae, 3)
+    edges = (slice(0, 3), slice(3, 6), slice(6, 7))
+    expected = [[round(float(pae[a, b].mean()) / PAE_STEP) for b in edges] for a in edges]
+    assert small.block == 3 and small.cells.tolist() == expected
+
+
+def test_of_very_many_models_the_best_are_shown(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, models=MOST_MODELS + 2, sequence=SEQUENCE[:12])
+    _, outline = page_of(folder)
+    assert f"The best {MOST_MODELS} of {MOST_MODELS + 2} models" in outline.text
+    assert [model["rank"] for model in outline.data()["models"]] == list(range(1, MOST_MODELS + 1))
+
+
+def test_residues_without_atoms_leave_a_gap(tmp_path: Path) -> None:
+    folder = write_result(tmp_path)
+    for path in folder.glob("*.pdb"):
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(line for line in lines if line[22:26].strip() not in ("3", "7")))
+    data = page_of(folder)[1].data()
+    assert unpacked(data["present"], "<u2").tolist() == [i for i in range(len(SEQUENCE)) if i not in (2, 6)]
+    assert data["sequence"] == SEQUENCE[:2] + "X" + SEQUENCE[3:6] + "X" + SEQUENCE[7:]
+    assert len(unpacked(data["models"][0]["ca"], "<i2")) == 3 * (len(SEQUENCE) - 2)
+
+
+def spoil(folder: Path, pattern: str, old: str, new: str) -> Path:
+    (path,) = folder.glob(pattern)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "old", "new", "reason"),
+    [
+        ("*_scores_rank_002_*.json", '{"plddt"', '{"plddt', "not the scores of a model"),
+        ("*_scores_rank_002_*.json", '"plddt": [', '"plddt": [1.0, ', "not of one length"),
+        (
+            "*_rank_001_*.pdb",
+            "ATOM      5  CA  VAL A   5",
+            "ATOM      5  CA  VAL A   x",
+            ":5: an atom without",
+        ),
+        ("*_rank_001_*.pdb", "END", "ATOM     41  CA  VAL A  41       0.000   0.000   0.000", "41 residues"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path: Path, pattern: str, old: str, new: str, reason: str) -> None:
+    folder = write_result(tmp_path)
+    path = spoil(folder, pattern, old, new)
+    with pytest.raises(InputError, match=re.escape(str(path))) as raised:
+        make_report(folder, "target", {}, PAGE_ONLY)
+    assert reason in str(raised.value)
+    assert not (folder / "target.html").exists()
+    said = try_report(folder, "target", {}, PAGE_ONLY)
+    assert said is not None and reason in said

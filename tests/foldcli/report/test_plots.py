@@ -1,0 +1,129 @@
+"""The PNG plots, and that making them leaves nothing behind in matplotlib."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+
+from foldcli.report import palettes
+from foldcli.report.make import ReportSettings, make_report
+from tests.foldcli.report.results import write_result
+
+PLOTS_ONLY = ReportSettings(page=False, plots=True)
+KINDS = ("coverage", "pae", "plddt", "thumbnail")
+
+
+def pixels(path: Path) -> np.ndarray:
+    """A PNG as floats [height, width, 4]."""
+    from matplotlib.image import imread
+
+    return imread(path)
+
+
+def plots(folder: Path, name: str = "target") -> dict[str, bytes]:
+    return {path.name[len(name) + 1 : -4]: path.read_bytes() for path in folder.glob(f"{name}_*.png")}
+
+
+def test_the_plots_have_colabfolds_names_and_the_same_numbers_give_the_same_bytes(tmp_path: Path) -> None:
+    folder = write_result(tmp_path)
+    written = make_report(folder, "target", {}, PLOTS_ONLY)
+    assert sorted(path.name for path in written) == [f"target_{kind}.png" for kind in KINDS]
+    assert not (folder / "target.html").exists()
+    first = plots(folder)
+    make_report(folder, "target", {}, PLOTS_ONLY)
+    assert plots(folder) == first
+    # each shows something: more than one colour
+    for path in written:
+        assert len(np.unique(pixels(path).reshape(-1, 4), axis=0)) > 20
+
+
+def test_a_users_settings_neither_matter_nor_change(tmp_path: Path) -> None:
+    plain = write_result(tmp_path / "plain")
+    make_report(plain, "target", {}, PLOTS_ONLY)
+    styled = write_result(tmp_path / "styled")
+    with matplotlib.rc_context({"text.usetex": True, "axes.facecolor": "red", "font.size": 30}):
+        make_report(styled, "target", {}, PLOTS_ONLY)
+        assert matplotlib.rcParams["font.size"] == 30
+    assert plots(styled) == plots(plain)
+
+
+def test_pyplot_is_not_used(tmp_path: Path) -> None:
+    folder = write_result(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from foldcli.report.make import ReportSettings, make_report\n"
+        f"made = make_report(Path({str(folder)!r}), 'target', {{}}, ReportSettings())\n"
+        "print(len(made), *[name in sys.modules for name in ('matplotlib.pyplot', 'IPython', 'torch')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["5", "False", "False", "False"]
+
+
+def test_without_pae_and_alignment_there_are_the_other_plots(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, pae=False)
+    (folder / "target.a3m").unlink()
+    make_report(folder, "target", {}, PLOTS_ONLY)
+    assert sorted(plots(folder)) == ["plddt", "thumbnail"]
+
+
+@pytest.mark.parametrize("sequence", ["M", "MK", "MKV"])
+def test_the_shortest_chains(tmp_path: Path, sequence: str) -> None:
+    folder = write_result(tmp_path, sequence=sequence, hits=())
+    make_report(folder, "target", {}, ReportSettings())
+    assert len(plots(folder)) == 4 and (folder / "target.html").is_file()
+
+
+def test_untrained_is_stamped_on_the_plots(tmp_path: Path) -> None:
+    seen = {}
+    for untrained in (False, True):
+        folder = write_result(tmp_path / str(untrained), untrained=untrained)
+        make_report(folder, "target", {}, PLOTS_ONLY)
+        stamp = np.array([int("8c1402"[i : i + 2], 16) / 255 for i in (0, 2, 4)])
+        seen[untrained] = [
+            int((np.abs(pixels(folder / f"target_{kind}.png")[..., :3] - stamp) < 0.01).all(-1).sum())
+            for kind in ("plddt", "pae")
+        ]
+    assert max(seen[False]) == 0 and min(seen[True]) > 500
+
+
+# what a linear RGB colour becomes for people without one kind of cone (Machado, Oliveira, Fernandes 2009)
+BLINDNESS = {
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.01182, 0.04294, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.3039),
+    ),
+}
+
+
+def lab(colour: str, seen_through: tuple[tuple[float, ...], ...]) -> np.ndarray:
+    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(np.array(seen_through) @ linear, 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
+    f = np.cbrt(xyz / [0.9505, 1.0, 1.089])
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+def test_classes_of_confidence_are_told_apart_by_the_colour_blind(kind: str) -> None:
+    colours = [lab(colour, BLINDNESS[kind]) for _, _, colour in palettes.CONFIDENCE]
+    apart = [np.linalg.norm(a - b) for i, a in enumerate(colours) for b in colours[:i]]
+    assert min(apart) > 20
+    # red and green of the same lightness are not
+    assert (
+        np.linalg.norm(lab("#c04000", BLINDNESS["deuteranopia"]) - lab("#6a7500", BLINDNESS["deuteranopia"]))
+        < 20
+    )
