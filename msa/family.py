@@ -12,6 +12,9 @@ from msa.local_alignment import OPERATIONS, LocalAlignment
 GAP = 31
 """Stands where a row has no residue; no letter has this code."""
 
+_STRIP = 64
+"""Columns after which it is seen whether two rows differ by enough already."""
+
 _PAIRS, _INSERTION = OPERATIONS.index("M"), OPERATIONS.index("I")
 
 
@@ -83,11 +86,7 @@ def _distinct(rows, most_identical):  # type: ignore[no-untyped-def]
         allowed = residues - most_identical * residues
         new = residues > 0
         for k in range(found):
-            other = places[k]
-            differing = 0
-            for c in range(columns):
-                differing += rows[i, c] != GAP and rows[i, c] != rows[other, c]
-            if differing <= allowed:
+            if _differing(rows[i], rows[places[k]], allowed) <= allowed:
                 new = False
                 break
         if new or i == 0:
@@ -95,3 +94,22 @@ def _distinct(rows, most_identical):  # type: ignore[no-untyped-def]
             places[found] = i
             found += 1
     return kept
+
+
+@kernel
+def _differing(row, other, enough):  # type: ignore[no-untyped-def]
+    """Residues of a row that another has not at its columns; not all, where they are more than enough."""
+    differing = 0
+    whole = len(row) // _STRIP * _STRIP
+    # a strip of a fixed length has a loop without branches; most rows differ by enough in the first
+    for start in range(0, whole, _STRIP):
+        mine, others = row[start : start + _STRIP], other[start : start + _STRIP]
+        here = np.int32(0)
+        for c in range(_STRIP):
+            here += np.int32((mine[c] != GAP) & (mine[c] != others[c]))
+        differing += here
+        if differing > enough:
+            return differing
+    for c in range(whole, len(row)):
+        differing += (row[c] != GAP) & (row[c] != other[c])
+    return differing

@@ -9,7 +9,7 @@ from msa.cpu.targets import Targets
 from msa.family import GAP, distinct_rows, family_rows
 from msa.local_alignment import LocalAlignment
 
-alignments = st.integers(1, 8).flatmap(
+alignments = (st.integers(1, 8) | st.integers(60, 130)).flatmap(
     lambda columns: st.lists(
         st.lists(st.sampled_from([0, 1, 2, GAP]), min_size=columns, max_size=columns), min_size=1, max_size=12
     )
