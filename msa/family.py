@@ -104,9 +104,9 @@ def _differing(row, other, enough):  # type: ignore[no-untyped-def]
     # a strip of a fixed length has a loop without branches; most rows differ by enough in the first
     for start in range(0, whole, _STRIP):
         mine, others = row[start : start + _STRIP], other[start : start + _STRIP]
-        here = np.int32(0)
+        here = 0
         for c in range(_STRIP):
-            here += np.int32((mine[c] != GAP) & (mine[c] != others[c]))
+            here += (mine[c] != GAP) & (mine[c] != others[c])
         differing += here
         if differing > enough:
             return differing

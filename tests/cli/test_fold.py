@@ -96,7 +96,7 @@ def test_a_cached_target_is_folded_by_name_without_a_search(
     result = fold(finished.name, *database, *QUICK, "-o", tmp_path, env=environment)
     assert result.returncode == 0, result.stderr
     done = json.loads((tmp_path / finished.name / f"{finished.name}.done.json").read_text())
-    assert [stage["stage"] for stage in done["stages"]] == ["features", "predict"]
+    assert [stage["stage"] for stage in done["stages"]] == ["features", "predict", "report"]
     assert done["facts"]["feature_cache_hit"] is True
     scores = [sorted(folder.glob("*_scores_*.json")) for folder in (finished, tmp_path / finished.name)]
     assert [path.read_bytes() for path in scores[0]] == [path.read_bytes() for path in scores[1]]
