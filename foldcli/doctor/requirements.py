@@ -23,7 +23,7 @@ def package_ranges() -> dict[str, str]:
     else:
         lines = [line for line in importlib.metadata.requires("foldcli") or [] if ";" not in line]
     names = [(_NAME.match(line), line) for line in lines]
-    return {match.group(): line[match.end() :].strip() for match, line in names if match}
+    return {match.group(): _in_order(line[match.end() :]) for match, line in names if match}
 
 
 def python_range() -> str:
@@ -32,7 +32,12 @@ def python_range() -> str:
         asked = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["requires-python"]
     else:
         asked = importlib.metadata.metadata("foldcli")["Requires-Python"]
-    return str(asked)
+    return _in_order(str(asked))
+
+
+def _in_order(bounds: str) -> str:
+    """The lower bound first: an installed package has them in an order of its own."""
+    return ",".join(sorted(bounds.strip().split(","), reverse=True))
 
 
 def how_to_install(name: str) -> str:

@@ -260,7 +260,7 @@ def test_without_parameters_it_says_how_to_get_them(
     )
     assert result.returncode == 4
     assert "CC BY 4.0" in result.stderr
-    assert "alphafold_params_2022-12-06.tar" in result.stderr
+    assert "foldcli params fetch" in result.stderr
     assert "--params demo" in result.stderr
 
 

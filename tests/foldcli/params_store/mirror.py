@@ -114,6 +114,8 @@ def start(mirror: Mirror, certificate: tuple[Path, Path]) -> ThreadingHTTPServer
             self.wfile.flush()
             if cut is not None:
                 if mirror.leaves:
+                    # a socket that is still polled goes on taking connections after it is closed
+                    server.shutdown()
                     server.socket.close()
                 self.connection.shutdown(socket.SHUT_RDWR)
             elif mirror.hold_after is not None:
