@@ -116,7 +116,7 @@ def verify(cache: Path, as_json: bool) -> None:
         raise SomeTargetsFailed(
             f"{len(broken)} of {len(entries)} entries are broken; `foldcli cache prune --broken` removes them"
         )
-    logger.info("%d entries, all whole", len(entries))
+    logger.info("entries: %d, all whole", len(entries))
 
 
 @command.command("prune")

@@ -115,7 +115,7 @@ def test_stats_counts(cache: Path) -> None:
 def test_verify_is_content_with_whole_entries(cache: Path) -> None:
     result = run("verify", cache)
     assert (result.returncode, result.stdout) == (0, "")
-    assert "3 entries, all whole" in result.stderr
+    assert "entries: 3, all whole" in result.stderr
 
 
 def test_verify_names_broken_entries_and_prune_removes_them(cache: Path) -> None:
