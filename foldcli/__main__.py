@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 
 from foldcli.cli import cli
 from foldcli.errors import run_with_exit_codes
@@ -12,7 +13,9 @@ from foldcli.errors import run_with_exit_codes
 def main() -> None:
     """Run the command line; every failure becomes one line on stderr and an exit code."""
     code = run_with_exit_codes(cli)
-    if "numba.cuda" in sys.modules:
+    # a thread that is still opening a GPU, as after an early error, would be cut off within CUDA's libraries,
+    # which then abort the process
+    if "numba.cuda" in sys.modules or any(thread.daemon for thread in threading.enumerate()):
         _leave(code)
     sys.exit(code)
 
