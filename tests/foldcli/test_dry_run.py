@@ -72,10 +72,10 @@ def test_measured_lengths_have_their_measured_seconds(residues: int, seconds: fl
 
 
 def test_seconds_grow_between_measurements_and_are_not_made_up_beyond_them() -> None:
-    found = [seconds_a_pass(H200, CONFIG, MEASURED, residues) for residues in range(256, 2561, 64)]
+    found = [seconds_a_pass(H200, CONFIG, MEASURED, residues) for residues in range(256, 4097, 64)]
     assert None not in found and found == sorted(set(found), key=lambda seconds: seconds or 0.0)
     assert seconds_a_pass(H200, CONFIG, MEASURED, 20) == seconds_a_pass(H200, CONFIG, MEASURED, 256)
-    assert seconds_a_pass(H200, CONFIG, MEASURED, 2561) is None
+    assert seconds_a_pass(H200, CONFIG, MEASURED, 4097) is None
     assert seconds_a_pass("NVIDIA A100", CONFIG, MEASURED, 256) is None
     assert seconds_a_pass(H200, model_config("demo"), MEASURED, 256) is None
     assert seconds_a_pass(H200, CONFIG, PredictSettings(precision="fp32", kernels="fused"), 256) is None
