@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.targets import COMPRESSED_SUFFIXES, FASTA_SUFFIXES, file_safe, unique_names
+from foldcli.targets import FASTA_SUFFIXES, file_endings, file_safe, unique_names
+from msa.compression import SUFFIXES
 from msa.errors import InputError
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _in_folder(folder: Path, suffixes: Sequence[str]) -> Iterator[AlignmentTarge
     if own is not None:
         yield own
         return
-    endings = tuple(suffix + packed for suffix in suffixes for packed in COMPRESSED_SUFFIXES)
+    endings = file_endings(suffixes)
     empty = True
     for path in sorted(folder.iterdir()):
         if path.is_dir():
@@ -170,7 +171,7 @@ def _folder_name(folder: Path) -> str:
 
 def _stem(name: str) -> str:
     """A file's name without what says how it is compressed and what it holds."""
-    for suffix in (*filter(None, COMPRESSED_SUFFIXES), *ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX):
+    for suffix in (*SUFFIXES, *ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX):
         if name.lower().endswith(suffix):
             name = name[: -len(suffix)]
     return name

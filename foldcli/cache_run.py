@@ -13,7 +13,7 @@ from foldcli.failures import Failures
 from foldcli.feature_step import Cached, CacheTask, cache_target
 from foldcli.logs import logger
 from foldcli.progress import bar
-from foldcli.targets import COMPRESSED_SUFFIXES, file_safe, unique_names
+from foldcli.targets import file_endings, file_safe, unique_names
 from foldcli.worker_pool import Outcome, in_processes
 from msa.errors import InputError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from msa.fasta import FastaRecord
     from msa.search import SearchSettings
 
-_ALIGNMENTS = tuple(suffix + packed for suffix in ALIGNMENT_SUFFIXES for packed in COMPRESSED_SUFFIXES)
+_ALIGNMENTS = file_endings(ALIGNMENT_SUFFIXES)
 
 
 def read_inputs(

@@ -64,6 +64,30 @@ class PathType(click.ParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
+class NumbersType(click.ParamType):
+    """click type of whole numbers such as 128,256, each once, in the order given.
+
+    Args:
+        expected: what they are, for whoever gives others.
+        fits: whether a text between commas is one.
+    """
+
+    name = "N,N,…"
+
+    def __init__(self, expected: str, fits: Callable[[str], bool]) -> None:
+        self._expected, self._fits = expected, fits
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        numbers = value.split(",")
+        if not all(map(self._fits, numbers)):
+            self.fail(f"expected {self._expected}, got {value!r}", param, ctx)
+        return tuple(dict.fromkeys(map(int, numbers)))
+
+
 class SizeType(click.ParamType):
     """click type of a number of bytes such as 8G."""
 
@@ -110,6 +134,7 @@ shard_option = click.option(
     help="Do every N-th target of the sorted names, from the I-th (1-based).",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Redo what is already there.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Tell what would be done and what not, and why; do nothing."
 )

@@ -1,28 +1,12 @@
 """Options of a prediction."""
 
-from typing import Any
-
 import click
 
 from foldcli.layout import LAYOUTS
-from foldcli.options import SizeType, together
+from foldcli.options import NumbersType, SizeType, together
 
-
-class ModelsType(click.ParamType):
-    """click type of `--models 1,2,3`."""
-
-    name = "N,N,…"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        numbers = value.split(",")
-        if not all(number in ("1", "2", "3", "4", "5") for number in numbers):
-            self.fail(f"expected numbers from 1 to 5 such as 1,2,3, got {value!r}", param, ctx)
-        return tuple(dict.fromkeys(map(int, numbers)))
-
+models_type = NumbersType("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
+"""Of `--models 1,2,3`, in the order given."""
 
 layout_option = click.option(
     "--layout",
@@ -34,7 +18,7 @@ layout_option = click.option(
 
 predict_options = together(
     click.option(
-        "--models", type=ModelsType(), default="1,2,3,4,5", show_default=True, help="Models to run, in order."
+        "--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to run, in order."
     ),
     click.option(
         "--model-type",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from foldcli.failures import Failures
 from foldcli.logs import logger
+from msa.compression import SUFFIXES
 from msa.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ OTHER_QUERY_SUFFIXES = (".a3m", ".sto", ".stockholm", *PROFILE_SUFFIXES)
 JOB_SUFFIXES = (".csv", ".tsv", ".json", ".yaml", ".yml")
 # what foldcli itself writes beside alignments
 RECORD_SUFFIXES = (".a3m.json", ".sto.json", ".done.json")
-COMPRESSED_SUFFIXES = ("", ".gz", ".bz2", ".xz", ".zst")
 
 
 def file_safe(name: str) -> str:
@@ -30,13 +30,18 @@ def file_safe(name: str) -> str:
     return safe[:150] or "target"
 
 
+def file_endings(suffixes: Sequence[str]) -> tuple[str, ...]:
+    """What the names of files with these suffixes end with, compressed or not."""
+    return tuple(suffix + packed for suffix in suffixes for packed in ("", *SUFFIXES))
+
+
 def files_in(inputs: Sequence[str], suffixes: Sequence[str]) -> Iterator[str]:
     """The files that inputs name: themselves, or, of a folder, those with the suffixes (also compressed).
 
     Raises:
         InputError: a folder holds no such file.
     """
-    endings = tuple(suffix + packed for suffix in suffixes for packed in COMPRESSED_SUFFIXES)
+    endings = file_endings(suffixes)
     for given in inputs:
         if given == "-" or not Path(given).is_dir():
             yield given

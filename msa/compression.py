@@ -13,6 +13,9 @@ from typing import Any, BinaryIO, cast
 
 from msa.errors import InputError
 
+SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+"""What the names of compressed files end with, where a name must tell what is behind it."""
+
 # A piece is decompressed whole, so this bounds memory: the worst ratio (zstd, a block of one repeated byte)
 # is near 2^15, which makes 128 MiB of a piece.
 _PIECE = 4096

@@ -19,7 +19,7 @@ from pathlib import Path
 from msa import stockholm
 from msa.alignments import Alignment, parse_alignment
 from msa.alphabet import encode
-from msa.compression import read_bytes
+from msa.compression import SUFFIXES, read_bytes
 from msa.csv_queries import looks_like_table, parse_table
 from msa.errors import InputError
 from msa.fasta import UTF8_MARK, FastaRecord, read_records
@@ -35,7 +35,6 @@ _NEXT_STOCKHOLM = re.compile(rb"^# STOCKHOLM", re.MULTILINE)
 # the first line of a Boltz file that is no comment; `#` also begins Stockholm and A3M files
 _YAML_START = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:---\s+)?(?:version|sequences)[ \t]*:")
 _FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
 
@@ -133,7 +132,7 @@ def _format(text: bytes, name: str) -> str | None:
 def _plain_path(name: str) -> Path:
     """A file's path without the suffix of its compression."""
     path = Path(name)
-    return path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
+    return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
 def _records(kind: str, data: bytes, name: str) -> Iterable[FastaRecord]:

@@ -1,29 +1,12 @@
 """`foldcli bench`: how fast this machine is, and the launches of GPU kernels that are fastest on it."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from foldcli import options
 
 _LENGTHS = 128, 256, 512, 1024, 2048
-
-
-class LengthsType(click.ParamType):
-    """click type of `--lengths 128,256`."""
-
-    name = "N,N,…"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        numbers = value.split(",")
-        if not all(number.isdecimal() and int(number) for number in numbers):
-            self.fail(f"expected query lengths such as 128,256, got {value!r}", param, ctx)
-        return tuple(sorted(set(map(int, numbers))))
 
 
 @click.group("bench")
@@ -42,7 +25,9 @@ def command() -> None:
 )
 @click.option(
     "--lengths",
-    type=LengthsType(),
+    type=options.NumbersType(
+        "query lengths such as 128,256", lambda number: number.isdecimal() and int(number) > 0
+    ),
     show_default="128,256,512,1024,2048; with --tune those of the launch table",
     help="Query lengths.",
 )
@@ -74,7 +59,7 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
 
     bench = GaplessBench(found, cache_dir() / "kernels")
     if tune:
-        table = bench.tuned(lengths or (), lambda line: logger.info("%s", line))
+        table = bench.tuned(tuple(sorted(lengths or ())), lambda line: logger.info("%s", line))
         click.echo(table, nl=False)
         path = out or bench.table_path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +70,7 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
     wall = bench.wall()
     click.echo(f"{found.name}, shared memory at two bytes a cell: {wall:.1f} T cells/s")
     click.echo(f"{'query':>8}{'bounds':>10}{'of it':>8}{'exact':>10}{'of it':>8}")
-    for length in lengths or _LENGTHS:
+    for length in sorted(lengths or _LENGTHS):
         speed = bench.speed(length)
         parts = [f"{rate:10.2f}{rate / wall:8.2f}" for rate in (speed.bounds, speed.exact)]
         click.echo(f"{length:8}{''.join(parts)}")

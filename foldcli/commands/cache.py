@@ -31,7 +31,6 @@ class AgeType(click.ParamType):
 
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("cache")
@@ -41,7 +40,7 @@ def command() -> None:
 
 @command.command("ls")
 @cache_argument
-@json_option
+@options.json_option
 @options.logging_options
 def ls(cache: Path, as_json: bool) -> None:
     """List the entries: key, residues, rows, bytes, when written, the query's name, sources.
@@ -60,7 +59,7 @@ def ls(cache: Path, as_json: bool) -> None:
 
 @command.command("stats")
 @cache_argument
-@json_option
+@options.json_option
 @options.logging_options
 def stats(cache: Path, as_json: bool) -> None:
     """Count entries, their bytes, and what `foldcli cache prune` could remove."""
@@ -88,7 +87,7 @@ def stats(cache: Path, as_json: bool) -> None:
 
 @command.command("verify")
 @cache_argument
-@json_option
+@options.json_option
 @options.logging_options
 def verify(cache: Path, as_json: bool) -> None:
     """Read every entry and compare it with its checksum; exit code 5 names the broken ones.
@@ -130,7 +129,7 @@ def verify(cache: Path, as_json: bool) -> None:
 @click.option("--absent-source", is_flag=True, help="Remove entries of which no source file is left.")
 @click.option("--broken", is_flag=True, help="Remove entries that `foldcli cache verify` names.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
-@json_option
+@options.json_option
 @options.logging_options
 def prune(
     cache: Path,

@@ -23,7 +23,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params",
     help="Folder with DeepMind's params_model_*.npz.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@options.json_option
 @click.option(
     "--time-limit",
     type=click.FloatRange(0, min_open=True),

@@ -64,7 +64,7 @@ def command(
     from dataclasses import asdict
     from functools import partial
 
-    from foldcli import colabfold_layout, done
+    from foldcli import done
     from foldcli.cached_targets import CachedTarget, named_targets
     from foldcli.dry_run import Place, plan_fold
     from foldcli.failures import Failures
@@ -82,10 +82,10 @@ def command(
         search_identity,
         unfinished_folder,
     )
-    from foldcli.report.make import ReportSettings, try_index
+    from foldcli.prediction_run import predict_all
+    from foldcli.report.make import ReportSettings
     from foldcli.runtime import prepare, search_engine
     from foldcli.searcher import find_database, open_database
-    from foldcli.summary import RunSummary
     from foldcli.targets import QuerySources, read_targets, unique_names
     from msa.alignments import read_alignment
     from msa.fasta import FastaRecord
@@ -123,8 +123,6 @@ def command(
         plan_fold(named, find_database(db), db, identity_of, place, predictor, failures)
         return
     step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
-    if layout == "colabfold":
-        colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
 
     def fold(name: str, query: FastaRecord | CachedTarget) -> None:
         identity = identity_of(query, step.database.manifest.checksums)
@@ -143,11 +141,4 @@ def command(
         draws = predictor.draws(features, unfinished_folder(target, key))
         predict_target(target, draws, predictor, key, identity, report)
 
-    summary = RunSummary(out, layout, [name for name, _ in selected])
-    with predictor:
-        failures.run(selected, fold)
-    summary.tell(failures)
-    try:
-        failures.finish()
-    finally:
-        try_index(out, report)
+    predict_all(selected, fold, predictor, out, layout, overwrite, failures, report)

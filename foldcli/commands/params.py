@@ -8,7 +8,7 @@ import click
 
 from foldcli import options
 from foldcli.params_store.published import ARCHIVE, LICENCE, NOTICE
-from foldcli.predict_options import ModelsType
+from foldcli.predict_options import models_type
 
 if TYPE_CHECKING:
     from foldcli.parameters import ParameterSource
@@ -22,7 +22,6 @@ folder_option = click.option(
     show_default=_FOLDER,
     help="Folder with the files; it is only read.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 @click.group("params")
@@ -38,7 +37,7 @@ def command() -> None:
     show_default=True,
     help="Networks with a head for the aligned error (ptm, what predictions take first), without, or both.",
 )
-@click.option("--models", type=ModelsType(), default="1,2,3,4,5", show_default=True, help="Models to keep.")
+@click.option("--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to keep.")
 @click.option(
     "--dest",
     type=click.Path(file_okay=False, path_type=Path),
@@ -118,7 +117,7 @@ def fetch(
 
 @command.command("list")
 @folder_option
-@json_option
+@options.json_option
 @options.logging_options
 def list_files(folder: Path | None, as_json: bool) -> None:
     """List the parameter files that predictions find.
@@ -153,7 +152,7 @@ def list_files(folder: Path | None, as_json: bool) -> None:
 
 @command.command("verify")
 @folder_option
-@json_option
+@options.json_option
 @options.logging_options
 def verify_files(folder: Path | None, as_json: bool) -> None:
     """Read every parameter file and compare it with what is known of it.

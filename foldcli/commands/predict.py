@@ -48,7 +48,6 @@ def command(
     The features of the next target are loaded, and its random ones drawn, while the network is at the one
     before.
     """
-    from foldcli import colabfold_layout
     from foldcli.ahead import Ahead
     from foldcli.cached_targets import predict_targets
     from foldcli.dry_run import Place, plan_predict
@@ -57,9 +56,9 @@ def command(
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline import predict_target
-    from foldcli.report.make import ReportSettings, try_index
+    from foldcli.prediction_run import predict_all
+    from foldcli.report.make import ReportSettings
     from foldcli.runtime import prepare
-    from foldcli.summary import RunSummary
     from foldcli.target_loading import TargetLoader
 
     if everything == bool(targets):
@@ -81,8 +80,6 @@ def command(
     if dry_run:
         plan_predict(named, loader.look, Place(out, layout, shard, overwrite), predictor, failures)
         return
-    if layout == "colabfold":
-        colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
     ahead = Ahead(selected, loader.load, predictor.background)
 
     def predict(name: str, _: object) -> None:
@@ -95,11 +92,4 @@ def command(
             loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, report, ahead.start
         )
 
-    summary = RunSummary(out, layout, [name for name, _ in selected])
-    with predictor:
-        failures.run(selected, predict)
-    summary.tell(failures)
-    try:
-        failures.finish()
-    finally:
-        try_index(out, report)
+    predict_all(selected, predict, predictor, out, layout, overwrite, failures, report)

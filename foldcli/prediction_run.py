@@ -1,0 +1,53 @@
+"""All targets of one run of `fold` or `predict`: predicted, summed up, and listed on the index page."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from foldcli import colabfold_layout
+from foldcli.failures import Failures
+from foldcli.layout import LayoutName
+from foldcli.report.make import ReportSettings, try_index
+from foldcli.summary import RunSummary
+
+if TYPE_CHECKING:
+    from foldcli.predictor import Predictor
+
+T = TypeVar("T")
+
+
+def predict_all(
+    selected: Sequence[tuple[str, T]],
+    predict: Callable[[str, T], None],
+    predictor: "Predictor",
+    out: Path,
+    layout: LayoutName,
+    overwrite: bool,
+    failures: Failures,
+    report: ReportSettings,
+) -> None:
+    """Predict every target, and tell what the run came to.
+
+    Args:
+        selected: name and what there is of it, of this shard's targets.
+        predict: predicts one of them.
+        predictor: networks and settings; its background thread ends with the run.
+        out: the run's folder.
+        layout: of its files.
+        overwrite: finished targets are done again.
+        failures: takes down what fails.
+        report: what people look at.
+
+    Raises:
+        SomeTargetsFailed, TargetFailed: see Failures.finish.
+    """
+    if layout == "colabfold":
+        colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
+    summary = RunSummary(out, layout, [name for name, _ in selected])
+    with predictor:
+        failures.run(selected, predict)
+    summary.tell(failures)
+    try:
+        failures.finish()
+    finally:
+        try_index(out, report)
