@@ -1,0 +1,28 @@
+"""Whether kernels written for Hopper's own instructions may run: asynchronous warpgroup products and copies of tiles.
+
+They are written in Gluon, which Triton still calls experimental, so only the version that they were seen to
+work with runs them; everywhere else the operations' other kernels do.
+"""
+
+from functools import cache
+
+import torch
+import triton
+
+CAPABILITY = (9, 0)
+TRITON = "3.6."
+
+
+@cache
+def _is_hopper(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) == CAPABILITY
+
+
+def available(x: torch.Tensor) -> bool:
+    """Whether they take x: two bytes an element, on a GPU of compute capability 9.0."""
+    return (
+        x.device.type == "cuda"
+        and x.element_size() == 2
+        and triton.__version__.startswith(TRITON)
+        and _is_hopper(x.device)
+    )
