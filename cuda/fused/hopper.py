@@ -1,4 +1,4 @@
-"""Whether kernels written for Hopper's own instructions may run: asynchronous warpgroup products and copies of tiles.
+"""Whether kernels for Hopper's own instructions may run: asynchronous products and copies of tiles.
 
 They are written in Gluon, which Triton still calls experimental, so only the version that they were seen to
 work with runs them; everywhere else the operations' other kernels do.
