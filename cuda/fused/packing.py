@@ -1,10 +1,12 @@
 """Weights laid side by side for one matrix product, made once and remembered."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
+
+Packed = TypeVar("Packed")
 
 _packed = WeakTensorKeyDictionary()
 
@@ -18,7 +20,7 @@ def side_by_side(*weights: torch.Tensor) -> torch.Tensor:
     Returns:
         [C, sum of columns]; not to be written to.
     """
-    return _remembered(
+    return remembered(
         "side by side", weights, lambda: torch.cat([w.reshape(w.shape[0], -1) for w in weights], dim=1)
     )
 
@@ -32,7 +34,7 @@ def by_turns(*weights: torch.Tensor) -> torch.Tensor:
     Returns:
         [..., M · weights]; not to be written to.
     """
-    return _remembered(
+    return remembered(
         "by turns",
         weights,
         lambda: torch.cat(
@@ -41,14 +43,19 @@ def by_turns(*weights: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _remembered(
-    how: str, weights: tuple[torch.Tensor, ...], make: Callable[[], torch.Tensor]
-) -> torch.Tensor:
+def remembered(how: str, weights: tuple[torch.Tensor, ...], make: Callable[[], Packed]) -> Packed:
+    """What is made of one layer's weights, kept until one of them changes.
+
+    Args:
+        how: names what is made.
+        weights: what it is made of.
+        make: makes it.
+    """
     state = tuple(_state(w) for w in weights)
     kept = _packed.setdefault(weights[0], {})
     if how not in kept or kept[how][0] != state:
         kept[how] = state, make()
-    packed: torch.Tensor = kept[how][1]
+    packed: Packed = kept[how][1]
     return packed
 
 

@@ -14,9 +14,11 @@ import triton
 import triton.language as tl
 
 from cuda.fused.blocks import check_tensors, matrix_tiles, normalised, sigmoid
+from cuda.fused.hopper import available
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.layer_norm.reference import EPSILON
 from cuda.fused.packing import by_turns
+from cuda.fused.triangle_multiplication.folding import folded
 from cuda.fused.triangle_multiplication.reference import (
     GateFirstWeights,
     TriangleMultiplicationWeights,
@@ -179,13 +181,24 @@ def _gate_after(
             f"fused triangle multiplication takes at most 256 contiguous channels, "
             f"not {channels} and {width} in strides {pair.stride()}"
         )
+    result = pair if in_place else torch.empty_like(pair)
+    if available(pair):
+        # needs the Triton that it is for
+        from cuda.fused.triangle_multiplication import hopper
+
+        if hopper.suits(pair, width):
+            ready = folded(weights)
+            factors = hopper.operands(pair, ready, mask, _padded(pair.shape[0]))
+            product, _ = _multiplied(factors[:, None], width, outgoing)
+            del factors
+            hopper.finish(product[:, 0], ready, pair, result, in_place)
+            return result
     x = pair[None]
     mask = None if mask is None else mask[None]
     options = choose_launch("triangle_multiplication", pair, channels, gate_first=0)
     factors = _factors(x, weights, mask, None, pair.dtype, options["operands"])
     product, scale = _multiplied(factors, width, outgoing)
     del factors
-    result = pair if in_place else torch.empty_like(pair)
     _launch_finish(product, scale, None, weights, x, result[None], in_place, options["finish"])
     return result
 
@@ -238,7 +251,7 @@ def _factors(
     """Left and right factor and, with an output gate, its sigmoid: [2*M or 3*M, B, padded, padded]."""
     batch, length, _, channels = x.shape
     width = weights.left.shape[1]
-    padded = triton.cdiv(length, ALIGNMENT) * ALIGNMENT
+    padded = _padded(length)
     count = 2 if output_gate is None else 3
     out = torch.empty(count * width, batch, padded, padded, dtype=dtype, device=x.device)
     gated = by_turns(weights.left, weights.left_gate, weights.right, weights.right_gate).to(dtype)
@@ -271,6 +284,10 @@ def _factors(
             **(options | {"CHUNK": chunk}),
         )
     return out
+
+
+def _padded(length: int) -> int:
+    return triton.cdiv(length, ALIGNMENT) * ALIGNMENT
 
 
 def _multiplied(factors: torch.Tensor, width: int, outgoing: bool) -> tuple[torch.Tensor, float]:

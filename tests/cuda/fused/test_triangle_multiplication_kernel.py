@@ -98,12 +98,48 @@ def test_channels(channels: int, inner: int, draw: Draw, compare: Compare) -> No
     check(compare, pair, weights_of(draw, channels, inner), None, False)
 
 
+# widths that have kernels of their own on some GPUs; what they do not take goes the other way
+@pytest.mark.skipif(triton.knobs.runtime.interpret, reason="no other kernels than those of other widths")
+@pytest.mark.parametrize("channels", [64, 128])
+@pytest.mark.parametrize("masked, outgoing", [("none", True), ("some", False)])
+def test_lengths_of_wide_pairs(
+    length: int, channels: int, masked: str, outgoing: bool, draw: Draw, compare: Compare
+) -> None:
+    pair, weights = draw(length, length, channels, tailed=True), weights_of(draw, channels, channels)
+    mask = mask_of(masked, pair)
+    check(compare, pair, weights, mask, outgoing)
+    exact = double(pair) + reference.triangle_multiplication(
+        double(pair), double(weights), double(mask), outgoing=outgoing
+    )
+    plain = pair + reference.triangle_multiplication(pair, weights, mask, outgoing=outgoing)
+    compare(kernel.add_triangle_multiplication(pair, weights, mask, outgoing=outgoing), plain, exact)
+
+
+@pytest.mark.usefixtures("few_programs")
+@pytest.mark.parametrize("channels", [16, 128])
+def test_large_means(channels: int, draw: Draw, compare: Compare) -> None:
+    pair = draw(33, 33, channels) + 100 * draw(33, 33, 1, seed=1)
+    check(compare, pair, weights_of(draw, channels, channels), None, True)
+
+
+@pytest.mark.usefixtures("few_programs")
+@pytest.mark.parametrize("channels", [16, 128])
+def test_gates_that_are_nearly_closed(channels: int, draw: Draw, compare: Compare) -> None:
+    weights = weights_of(draw, channels, channels)
+    weights = weights._replace(
+        left_gate_bias=weights.left_gate_bias - 7, right_gate_bias=weights.right_gate_bias - 7
+    )
+    check(compare, draw(33, 33, channels), weights, None, True)
+
+
+@pytest.mark.parametrize("channels", [16, 128])
 @pytest.mark.parametrize("outgoing", [True, False])
-def test_strides(outgoing: bool, draw: Draw, compare: Compare) -> None:
-    pair = draw(19, 22, 32, tailed=True)[:, :19].transpose(0, 1)[..., :16]
+@pytest.mark.usefixtures("few_programs")
+def test_strides(outgoing: bool, channels: int, draw: Draw, compare: Compare) -> None:
+    pair = draw(19, 22, 2 * channels, tailed=True)[:, :19].transpose(0, 1)[..., :channels]
     mask = mask_of("some", pair)
     assert mask is not None
-    check(compare, pair, weights_of(draw, 16, 16), mask.T, outgoing)
+    check(compare, pair, weights_of(draw, channels, channels), mask.T, outgoing)
 
 
 @pytest.mark.usefixtures("few_programs")
