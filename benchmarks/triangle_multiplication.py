@@ -17,12 +17,14 @@ from typing import Any
 import torch
 from fused_timing import Call, Floors, Tuner, milliseconds, print_times, using
 
+from cuda.fused.hopper import available
 from cuda.fused.triangle_multiplication import (
     GateFirstWeights,
     TriangleMultiplicationWeights,
     kernel,
     reference,
 )
+from cuda.fused.triangle_multiplication.product import multiplied
 
 INNER = 128
 # batch, length, channels, masked, long-tailed
@@ -112,10 +114,23 @@ def run_alphafold(floors: Floors, length: int, with_peers: bool) -> None:
         calls[f"ours, {name}"] = lambda outgoing=outgoing: kernel.triangle_multiplication(
             pair, weights, outgoing=outgoing
         )
-    calls["ours, added in place"] = lambda: kernel.add_triangle_multiplication(pair, weights, outgoing=True)
+    mask = torch.ones(length, length, device="cuda", dtype=pair.dtype)
+    calls["ours, added in place, masked"] = lambda: kernel.add_triangle_multiplication(
+        pair, weights, mask, outgoing=True
+    )
+    calls["ours in a graph"] = replayed(calls["ours, outgoing"])
     positions, channels = length**2, pair.shape[-1]
     limits = floors.of(2 * positions * channels * 9, 2 * positions * channels * (6 * channels + length))
     print_times(f"AlphaFold2's form N {length} C {channels}", calls, limits)
+
+
+def replayed(call: Call) -> Call:
+    """The call as passes of up to 512 residues have it: one launch for all its kernels."""
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
 
 
 def cuequivariance(pair: torch.Tensor, weights: TriangleMultiplicationWeights) -> Call:
@@ -140,7 +155,7 @@ def cuequivariance(pair: torch.Tensor, weights: TriangleMultiplicationWeights) -
 
 
 def passes(size: tuple[int, int]) -> dict[str, Call]:
-    """The two kernels alone, for N and C; more than 128 channels are the contest's."""
+    """Triton's two kernels alone, for N and C; more than 128 channels are the contest's."""
     length, channels = size
     if channels > INNER:
         x, weights, mask = contest(1, length, channels, False, False)
@@ -164,6 +179,25 @@ def passes(size: tuple[int, int]) -> dict[str, Call]:
         "finish": lambda: kernel._launch_finish(
             factors[:inner], 1.0, gates, weights, x, result, False, part("finish")
         ),
+    }
+
+
+def passes_on_hopper(length: int, channels: int = 128) -> dict[str, Call]:
+    """The two kernels that a Hopper GPU gets instead, and the product between them."""
+    # needs the Triton that it is for
+    from cuda.fused.triangle_multiplication import hopper
+
+    pair, weights = alphafold(length, channels)
+    mask = torch.ones_like(pair[..., 0])
+    prepared = hopper.prepared(weights)
+    tiles, result = hopper.positions_of(pair), torch.empty_like(pair)
+    factors = hopper.operands(tiles, prepared, None)
+    return {
+        "operands": lambda: hopper.operands(tiles, prepared, None),
+        "operands, masked": lambda: hopper.operands(tiles, prepared, mask),
+        "product": lambda: multiplied(factors[:channels], factors[channels:], True),
+        "finish": lambda: hopper.finish(factors[:channels], prepared, tiles, result, False),
+        "finish, added": lambda: hopper.finish(factors[:channels], prepared, tiles, result, True),
     }
 
 
@@ -220,7 +254,13 @@ def main() -> None:
     floors = Floors.measured()
     for length, channels in ((512, 128), (1024, 128), (1024, 384)):
         moved = prod((length, length, channels, 2))
-        print_times(f"passes N {length} C {channels}", passes((length, channels)), floors.of(moved, 0))
+        print_times(
+            f"Triton's passes N {length} C {channels}", passes((length, channels)), floors.of(moved, 0)
+        )
+    if available(torch.empty(0, dtype=torch.bfloat16, device="cuda")):
+        for length in lengths:
+            moved = prod((length, length, 128, 2))
+            print_times(f"Hopper's passes N {length} C 128", passes_on_hopper(length), floors.of(moved, 0))
     for length in lengths:
         run_alphafold(floors, length, not options.no_peers)
     run_contest(floors, not options.no_peers)

@@ -1,14 +1,13 @@
 """Weights of the triangle multiplication with LayerNorm's scale and offset folded in, for Hopper's kernels.
 
-A projection of LN(x) is one of (x − mean) / deviation by weights scale ⊙ W and bias offset W + b.
+A projection of LN(x) is one of (x − mean) / deviation by weights scale ⊙ W and bias offset W + b. Half of
+all these is kept, since values v under gates g are v / 2 · (1 + tanh(g / 2)).
 """
 
-import math
 from typing import NamedTuple
 
 import torch
 
-from cuda.fused.packing import remembered
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 
 # channels of values, then as many of gates
@@ -18,8 +17,7 @@ CHUNK = 64
 class Folded(NamedTuple):
     """One layer's weights in bfloat16 and biases in float32: C pair channels, M channels of the product.
 
-    Rows are output channels, by turns a chunk of values and one of gates; those of gates give an exponent e
-    of which the gate is 1 / (1 + 2^e).
+    Rows are output channels, by turns a chunk of values and one of gates.
 
     Args:
         operands, operands_bias: [4*M, C] and [4*M], of the left factor, then of the right.
@@ -32,29 +30,23 @@ class Folded(NamedTuple):
     finish_bias: torch.Tensor
 
 
-def folded(weights: TriangleMultiplicationWeights) -> Folded:
-    """The weights folded, remembered until one of them changes."""
-    return remembered("folded", weights, lambda: _fold(weights))
-
-
-def _fold(w: TriangleMultiplicationWeights) -> Folded:
+def folded(w: TriangleMultiplicationWeights) -> Folded:
+    """Fold one layer's weights."""
+    norm, center = (w.norm_scale, w.norm_offset), (w.center_scale, w.center_offset)
     values = torch.cat([w.left, w.right], 1), torch.cat([w.left_bias, w.right_bias])
     gates = torch.cat([w.left_gate, w.right_gate], 1), torch.cat([w.left_gate_bias, w.right_gate_bias])
-    norm, center = (w.norm_scale, w.norm_offset), (w.center_scale, w.center_offset)
     return Folded(
-        *_by_turns(_projection(*norm, *values), _projection(*norm, *gates)),
-        *_by_turns(
-            _projection(*center, w.output, w.output_bias), _projection(*norm, w.gating, w.gating_bias)
-        ),
+        *_by_turns(_halved(*norm, *values), _halved(*norm, *gates)),
+        *_by_turns(_halved(*center, w.output, w.output_bias), _halved(*norm, w.gating, w.gating_bias)),
     )
 
 
-def _projection(
+def _halved(
     scale: torch.Tensor, offset: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights [M, C] and bias [M] in float32 that take LN's standardised rows; from [C], [C], [C, M], [M]."""
-    wide = weights.float()
-    return (scale.float()[:, None] * wide).T, offset.float() @ wide + bias.float()
+    """Weights [M, C] and bias [M] in float32 for half the projection; from [C], [C], [C, M] and [M]."""
+    half = 0.5 * weights.float()
+    return (scale.float()[:, None] * half).T, offset.float() @ half + 0.5 * bias.float()
 
 
 def _by_turns(
@@ -62,7 +54,7 @@ def _by_turns(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights [2*M, C] and bias [2*M], a chunk of values and one of gates by turns."""
     weights, bias = (
-        torch.stack([x.unflatten(0, (-1, CHUNK)), -math.log2(math.e) * y.unflatten(0, (-1, CHUNK))], 1)
+        torch.stack([x.unflatten(0, (-1, CHUNK)), y.unflatten(0, (-1, CHUNK))], 1).flatten(0, 2)
         for x, y in zip(values, gates, strict=True)
     )
-    return weights.flatten(0, 2).bfloat16(), bias.flatten()
+    return weights.bfloat16(), bias.flatten()

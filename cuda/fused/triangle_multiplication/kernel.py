@@ -3,8 +3,7 @@
 The first kernel normalises the pair representation, projects, gates and masks it, and writes the two factors
 channel by channel, so that the product is a plain batch of matrix products for the tensor cores; the second
 normalises that product over its channels as it lies, projects and gates it. Nothing else of the size of the
-pair representation is in memory. Matrices are padded with zeros to a multiple of 16 rows and columns, which
-keeps every load wide whatever the length.
+pair representation is in memory.
 """
 
 from typing import Any
@@ -18,14 +17,13 @@ from cuda.fused.hopper import available
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.layer_norm.reference import EPSILON
 from cuda.fused.packing import by_turns
-from cuda.fused.triangle_multiplication.folding import folded
+from cuda.fused.triangle_multiplication.product import multiplied
+from cuda.fused.triangle_multiplication.product import padded as padded_length
 from cuda.fused.triangle_multiplication.reference import (
     GateFirstWeights,
     TriangleMultiplicationWeights,
 )
 from cuda.fused.triangle_multiplication.tiles import channels_of, normed, places_of, projected, tile_of
-
-ALIGNMENT = 16
 
 
 @triton.jit
@@ -174,7 +172,6 @@ def _gate_after(
     *,
     in_place: bool,
 ) -> torch.Tensor:
-    check_tensors("triangle_multiplication", pair, *weights)
     channels, width = weights.left.shape
     if max(channels, width) > 256 or pair.stride(-1) != 1:
         raise ValueError(
@@ -186,13 +183,9 @@ def _gate_after(
         # needs the Triton that it is for
         from cuda.fused.triangle_multiplication import hopper
 
-        if hopper.suits(pair, width):
-            ready = folded(weights)
-            factors = hopper.operands(pair, ready, mask, _padded(pair.shape[0]))
-            product, _ = _multiplied(factors[:, None], width, outgoing)
-            del factors
-            hopper.finish(product[:, 0], ready, pair, result, in_place)
-            return result
+        if hopper.suits(pair, channels, width):
+            return hopper.write_update(pair, weights, mask, outgoing, result, in_place)
+    check_tensors("triangle_multiplication", pair, *weights)
     x = pair[None]
     mask = None if mask is None else mask[None]
     options = choose_launch("triangle_multiplication", pair, channels, gate_first=0)
@@ -251,7 +244,7 @@ def _factors(
     """Left and right factor and, with an output gate, its sigmoid: [2*M or 3*M, B, padded, padded]."""
     batch, length, _, channels = x.shape
     width = weights.left.shape[1]
-    padded = _padded(length)
+    padded = padded_length(length)
     count = 2 if output_gate is None else 3
     out = torch.empty(count * width, batch, padded, padded, dtype=dtype, device=x.device)
     gated = by_turns(weights.left, weights.left_gate, weights.right, weights.right_gate).to(dtype)
@@ -286,22 +279,10 @@ def _factors(
     return out
 
 
-def _padded(length: int) -> int:
-    return triton.cdiv(length, ALIGNMENT) * ALIGNMENT
-
-
 def _multiplied(factors: torch.Tensor, width: int, outgoing: bool) -> tuple[torch.Tensor, float]:
-    """The product [M, B, padded, padded] of the factors, scaled, and the scale.
-
-    Outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j]. In float16 it is scaled down
-    by a power of two, as sums of many large terms would leave its range; the LayerNorm that follows takes
-    that out again.
-    """
+    """The product [M, B, padded, padded] of the factors, scaled, and the scale."""
     left, right = factors[:width].flatten(0, 1), factors[width : 2 * width].flatten(0, 1)
-    first, second = (left, right.transpose(1, 2)) if outgoing else (right.transpose(1, 2), left)
-    scale = 1 / triton.next_power_of_2(left.shape[-1]) if factors.dtype == torch.float16 else 1.0
-    product = torch.empty_like(left)
-    torch.baddbmm(product, first, second, beta=0, alpha=scale, out=product)
+    product, scale = multiplied(left, right, outgoing)
     return product.unflatten(0, (width, -1)), scale
 
 

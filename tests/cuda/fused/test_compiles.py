@@ -34,7 +34,7 @@ from cuda.fused.softmax import kernel as softmax  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
 from cuda.fused.transition import kernel as transition  # noqa: E402
 from cuda.fused.triangle_multiplication import GateFirstWeights, TriangleMultiplicationWeights  # noqa: E402
-from cuda.fused.triangle_multiplication import hopper as triangle_multiplication_on_hopper  # noqa: E402
+from cuda.fused.triangle_multiplication import hopper as on_hopper  # noqa: E402
 from cuda.fused.triangle_multiplication import kernel as triangle_multiplication  # noqa: E402
 
 PTXAS = Path(nvidia.__file__).parent / "bin" / "ptxas"
@@ -204,9 +204,9 @@ def test_triangle_multiplication(channels: int, compiled: Callable[..., Compiled
 def test_triangle_multiplication_on_hopper(
     channels: int, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = [compiled(triangle_multiplication_on_hopper, name) for name in ("_operands", "_finish")]
+    kernels = [compiled(on_hopper, name) for name in ("operands_kernel", "finish_kernel")]
     monkeypatch.setattr(triangle_multiplication, "available", lambda x: True)
-    monkeypatch.setattr(triangle_multiplication, "check_tensors", lambda *_: None)
+    monkeypatch.setattr(on_hopper, "_multiprocessors", lambda device: 132)
     c = channels
     shapes = [(c,), (c,), *[(c, c), (c,)] * 4, (c,), (c,), (c, c), (c,), (c, c), (c,)]
     weights = TriangleMultiplicationWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
@@ -214,7 +214,7 @@ def test_triangle_multiplication_on_hopper(
     triangle_multiplication.triangle_multiplication(pair, weights, pair[..., 0], outgoing=True)
     triangle_multiplication.add_triangle_multiplication(pair, weights, outgoing=False)
     for kernel in kernels:
-        check(kernel, 2, most_spilled=40)
+        check(kernel, 2, most_spilled=32)
 
 
 @pytest.mark.parametrize("channels", [128, 384])

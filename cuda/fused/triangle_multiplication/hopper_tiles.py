@@ -1,0 +1,129 @@
+"""What both of Hopper's kernels of the triangle multiplication do with tiles.
+
+One program a multiprocessor keeps all weights in shared memory. Its three groups of four warps share nothing
+else: each goes from tile to tile of 64 positions of a row, and has its next tile on the way as soon as this
+one is in registers, so that one group's products and copies run while another normalises or gates. Channels
+last become channels first, and the other way round, on the way between registers and shared memory.
+
+LayerNorm is split around the product: rows are centred before it and divided by their deviation after it.
+Its scale and offset, and the halves that gates are taken of, are folded into weights and biases.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+
+from cuda.fused.triangle_multiplication.folding import CHUNK as WEIGHT_CHUNK
+
+GROUPS = gl.constexpr(3)
+POSITIONS = gl.constexpr(64)
+CHUNK = gl.constexpr(WEIGHT_CHUNK)
+# of each thread; three groups of 128 have 65,536
+REGISTERS = gl.constexpr(168)
+
+
+@gluon.jit
+def gated(values, gates):
+    """Twice values times sigmoid(twice gates), of float32: values (1 + tanh(gates)).
+
+    One special function where the sigmoid takes an exponential and a reciprocal. PTX promises 11 bits of the
+    tangent, not of small gates; those were seen to be exact enough as well, and a test holds it to that.
+    """
+    return gl.inline_asm_elementwise(
+        """{
+            .reg .f32 t;
+            tanh.approx.f32 t, $2;
+            fma.rn.f32 $0, t, $1, $1;
+        }""",
+        "=f,f,f",
+        [values, gates],
+        dtype=gl.float32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@gluon.jit
+def centred_rows(x, epsilon, CHANNELS: gl.constexpr, ROWS: gl.constexpr):
+    """Rows [R, C] less their means, in their dtype, and 1 / deviation in layout ROWS [R]."""
+    wide = x.to(gl.float32)
+    mean = gl.sum(wide, 1) / CHANNELS
+    centred = wide - mean[:, None]
+    scale = gl.rsqrt(gl.sum(centred * centred, 1) / CHANNELS + epsilon)
+    return centred.to(x.dtype), gl.convert_layout(scale, ROWS, assert_trivial=True)
+
+
+@gluon.jit
+def scaled(product, scale, bias):
+    """Product [R, N] times scale [R] plus bias [N]."""
+    return gl.fma(
+        product,
+        gl.expand_dims(scale, 1).broadcast_to(product.shape),
+        gl.expand_dims(bias, 0).broadcast_to(product.shape),
+    )
+
+
+@gluon.jit
+def halves(both):
+    """[R, 2 * CHUNK] as its left and its right half, which a thread has its parts of anyway."""
+    return both.reshape([both.shape[0], 2, CHUNK]).permute([0, 2, 1]).split()
+
+
+@gluon.jit
+def rows_of(x, like):
+    """x [R] as [R, 1] to go with a tile [R, N] that has the same rows in each thread."""
+    return gl.convert_layout(x, gl.SliceLayout(1, like.type.layout), assert_trivial=True)[:, None]
+
+
+@gluon.jit
+def store_channels(values, out, channel, row, first, buffer):
+    """Start to store [POSITIONS, CHUNK] to [M, N, N] from a row's first position on.
+
+    By way of one buffer of two that are used by turns.
+    """
+    tma.store_wait(1)
+    buffer.reshape([CHUNK, POSITIONS]).permute([1, 0]).store(values.to(out.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(out, [channel, row, first], buffer)
+
+
+@gluon.jit
+def barriers_of(COUNT: gl.constexpr):
+    """COUNT barriers, each of which waits for what is announced to it."""
+    barriers = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for k in gl.static_range(COUNT):
+        mbarrier.init(barriers.index(k), count=1)
+    return barriers
+
+
+@gluon.jit
+def buffers_of(tiles, COUNT: gl.constexpr):
+    """Shared memory for COUNT tiles of a descriptor."""
+    # Triton does not know stars
+    shape: gl.constexpr = [COUNT] + tiles.block_type.shape  # noqa: RUF005
+    return gl.allocate_shared_memory(tiles.dtype, shape, tiles.layout)
+
+
+@gluon.jit
+def copied_weights(packed, COUNT: gl.constexpr, ready):
+    """COUNT tiles of the weights in shared memory, on their way there until the barrier says so."""
+    weights = buffers_of(packed, COUNT)
+    ROWS: gl.constexpr = packed.block_type.shape[0]
+    mbarrier.expect(ready, COUNT * packed.block_type.nbytes)
+    for k in gl.static_range(COUNT):
+        tma.async_copy_global_to_shared(packed, [k * ROWS, 0], ready, weights.index(k))
+    return weights
+
+
+@gluon.jit
+def copy_positions(x, tile, across, ready, buffer):
+    """Start to copy a tile of x [N, N, C]."""
+    mbarrier.expect(ready, x.block_type.nbytes)
+    tma.async_copy_global_to_shared(x, [tile // across, tile % across * POSITIONS, 0], ready, buffer)
+
+
+@gluon.jit
+def copy_channels(product, tile, across, ready, buffer):
+    """Start to copy a tile of the product [M, N, N]."""
+    mbarrier.expect(ready, product.block_type.nbytes)
+    tma.async_copy_global_to_shared(product, [0, tile // across, tile % across * POSITIONS], ready, buffer)
