@@ -15,6 +15,8 @@ from cuda.fused.packing import side_by_side
 WIDTHS = (8, 16, 32, 64)
 # dtypes of which weights are as precise whatever logit they are relative to
 ONE_MAXIMUM = (torch.bfloat16,)
+# keys below which the kernel for Hopper has too little to do, as measured
+SHORTEST_ON_HOPPER = 384
 # blocks that one program looks at, which seldom has to compute one of them
 SHARE = 32
 
@@ -232,6 +234,7 @@ def _on_hopper(
         and width == 32
         and mask is None
         and pair_bias is not None
+        and projected.shape[1] >= SHORTEST_ON_HOPPER
     )
 
 

@@ -184,13 +184,13 @@ def test_attention_on_hopper(compiled: Callable[..., Compiled], monkeypatch: pyt
     for name in ("attend_again", "_output"):
         compiled(attention, name)
     monkeypatch.setattr(attention, "available", lambda x: True)
+    monkeypatch.setattr(attention, "SHORTEST_ON_HOPPER", 0)
     shapes = [(128, 4, 32)] * 4 + [(4, 32), (4, 32, 128), (128,)]
     weights = AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
     x, bias = torch.empty(50, 50, 128, dtype=torch.bfloat16), torch.empty(4, 50, 50, dtype=torch.bfloat16)
     attention.attention(x, weights, None, bias)
     attention.attention(x.transpose(0, 1), weights, None, bias)
-    # outside its loops
-    check(kernel, 2, most_spilled=600)
+    check(kernel, 2)
 
 
 def test_global_attention(compiled: Callable[..., Compiled]) -> None:
