@@ -190,7 +190,8 @@ def test_attention_on_hopper(compiled: Callable[..., Compiled], monkeypatch: pyt
     x, bias = torch.empty(50, 50, 128, dtype=torch.bfloat16), torch.empty(4, 50, 50, dtype=torch.bfloat16)
     attention.attention(x, weights, None, bias)
     attention.attention(x.transpose(0, 1), weights, None, bias)
-    check(kernel, 2)
+    # outside its loops
+    check(kernel, 2, most_spilled=64)
 
 
 def test_global_attention(compiled: Callable[..., Compiled]) -> None:
