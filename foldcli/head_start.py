@@ -4,14 +4,35 @@ That import takes longer than all else before the first block. Files, checksums 
 without the interpreter's lock, and numba's import waits for files as often as torch's does.
 """
 
+import os
+import sys
 from concurrent.futures import Future
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.background import in_background
+from foldcli.paths import cache_dir
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+BYTE_CODE = "bytecode"
+
+
+def keep_byte_code() -> None:
+    """Have Python keep what it compiles in the cache, where the installation neither has it nor takes it.
+
+    Installers that compile nothing and containers that nobody may write to are common, and to compile the
+    modules of torch alone takes seconds each time.
+    """
+    if sys.pycache_prefix is not None or (torch := find_spec("torch")) is None:
+        return
+    if not (torch.origin and torch.cached) or Path(torch.cached).exists():
+        return
+    if sys.dont_write_bytecode or not os.access(Path(torch.origin).parent, os.W_OK):
+        sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / BYTE_CODE), False
 
 
 def begin(device: str, parameters: Path | None) -> "Future[dict[str, np.ndarray]] | None":
@@ -36,14 +57,15 @@ def begin(device: str, parameters: Path | None) -> "Future[dict[str, np.ndarray]
 
 
 def _ready_features() -> None:
-    """Import numba, and have it look for its compiled code, which it does at a kernel's first call."""
-    import numpy as np
+    """Make, pack, unpack and draw some: numba looks for its compiled code when a kernel is first called."""
+    from features.deterministic import make_features
+    from features.encoding import decode, encode
+    from features.sampling import SamplingSettings, sample_features
+    from msa.alignments import parse_alignment
 
-    from features import sampling  # noqa: F401
-    from features.ranks import NUM_CODES, rank_residues, unrank_residues
-
-    profile = np.zeros((1, NUM_CODES), np.float32)
-    unrank_residues(*rank_residues(np.zeros((1, 1), np.int8), profile), profile)
+    blocks, layout = encode(make_features([parse_alignment(b">a\nAC\n>b\nAG\n>c\nCC\n")]))
+    features = decode({name: memoryview(block) for name, block in blocks.items()}, layout)
+    sample_features(features, SamplingSettings(max_seq=2, max_extra_seq=1), 1, 0)
 
 
 def _ready_gpu(device: str) -> None:

@@ -217,12 +217,13 @@ class Predictor:
         progress: Progress,
         start: float,
     ) -> ModelResult:
-        from model.output.scores import scores_json
-        from model.output.structure import Provenance, mmcif_text, pdb_text
-
         source, seed = job
         tag = tag_of(job)
         prediction = self.infer(name, self.network(source), drawn, progress)
+        # not needed, and so not waited for, before
+        from model.output.scores import scores_json
+        from model.output.structure import Provenance, mmcif_text, pdb_text
+
         provenance = Provenance(
             name=name,
             program=f"foldcli {VERSION}",

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from foldcli.background import in_background
-from foldcli.head_start import begin
+from foldcli.head_start import begin, keep_byte_code
 from foldcli.logs import logger
 from foldcli.network_memory import NetworkMemory
 from foldcli.options import parse_size
@@ -17,8 +17,6 @@ from foldcli.progress import CompilingBar
 from msa.gpu.opening import without_collection
 
 if TYPE_CHECKING:
-    import torch
-
     from msa.engine import Engine
 
 
@@ -36,6 +34,7 @@ def prepare(settings: dict[str, Any], threads: int, soon: bool = True) -> Predic
     # parameters are looked for before torch is imported, so that the common mistake is answered at once
     sources = find_parameters(settings["params"], settings["models"], settings["model_type"])
     keep_triton_kernels()
+    keep_byte_code()
     arrays = begin(settings["device"], sources[0].file) if soon else None
     with without_collection():
         import torch
@@ -53,21 +52,27 @@ def prepare(settings: dict[str, Any], threads: int, soon: bool = True) -> Predic
     chosen = PredictSettings(**{field.name: settings[field.name] for field in fields(PredictSettings)})
     if soon and device != "cpu":
         # takes its time, and parameters can be read beside it
-        in_background(lambda: _wake(device, chosen.dtype))
+        in_background(lambda: _wake(device, chosen))
     return Predictor(sources, chosen, memory, arrays=arrays)
 
 
-def _wake(device: str, dtype: "torch.dtype") -> None:
-    """Have the GPU's libraries load what the network's first operations wait for."""
+def _wake(device: str, settings: PredictSettings) -> None:
+    """Have the GPU's libraries and Triton load what the network's first operations wait for."""
     import torch
 
     from model.embedders import RECYCLED_BINS, distance_bins
+    from model.kernels import select_kernels
 
     with torch.inference_mode():
-        x = torch.ones(16, 16, device=device, dtype=dtype)
-        torch.addmm(x[0], x, x)
+        x = torch.ones(256, 64, device=device, dtype=settings.dtype)
+        torch.addmm(x[0], x, x[:64])
         distance_bins(torch.zeros(2, 3, device=device), *RECYCLED_BINS)
-        x.float() @ x.float()
+        x.float() @ x[:64].float()
+    select_kernels(settings.kernels, device)
+    if settings.kernels == "fused":
+        from triton.runtime import driver
+
+        _ = driver.active.utils
 
 
 def choose_device(asked: str) -> str:
@@ -89,6 +94,11 @@ def choose_device(asked: str) -> str:
         raise MissingError(
             f"--device {asked}: torch finds no CUDA GPU",
             "Check the driver with nvidia-smi, or use --device cpu.",
+        )
+    if asked.startswith("cuda:") and int(asked[5:]) >= (count := torch.cuda.device_count()):
+        raise MissingError(
+            f"--device {asked}: torch finds {count} CUDA GPU{'s' if count > 1 else ''}, numbered from 0",
+            "List them with nvidia-smi, or use --device auto.",
         )
     return "cuda:0" if asked == "cuda" else asked
 
