@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from model.alphafold import AlphaFold
     from model.memory_plan import PassSize
 
-# the compiler takes a quarter of a gigabyte at a time
+# each compiles in memory of its own
 MOST_THREADS = 16
 COMPILED = "compiled"
 
@@ -28,6 +28,7 @@ def compile_kernels(network: "AlphaFold", size: "PassSize") -> None:
         network: on a GPU, with fused kernels.
         size: of its passes.
     """
+    device = network.evoformer.single_activations.bias.device
     mark = _mark(network, size)
     if mark.exists():
         return
@@ -44,8 +45,10 @@ def compile_kernels(network: "AlphaFold", size: "PassSize") -> None:
     futures = side_by_side(calls, min(available_cores(), MOST_THREADS))
     for done, _ in enumerate(as_completed(futures), 1):
         told(done, len(calls))
-    # each thread had one of its own
+    # each thread had one of its own; and what was taken here is none of the target's
     torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
     if not any(future.exception() for future in futures):
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()

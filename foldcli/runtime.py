@@ -17,6 +17,8 @@ from foldcli.progress import CompilingBar
 from msa.gpu.opening import without_collection
 
 if TYPE_CHECKING:
+    import torch
+
     from msa.engine import Engine
 
 
@@ -52,27 +54,21 @@ def prepare(settings: dict[str, Any], threads: int, soon: bool = True) -> Predic
     chosen = PredictSettings(**{field.name: settings[field.name] for field in fields(PredictSettings)})
     if soon and device != "cpu":
         # takes its time, and parameters can be read beside it
-        in_background(lambda: _wake(device, chosen))
+        in_background(lambda: _wake(device, chosen.dtype))
     return Predictor(sources, chosen, memory, arrays=arrays)
 
 
-def _wake(device: str, settings: PredictSettings) -> None:
-    """Have the GPU's libraries and Triton load what the network's first operations wait for."""
+def _wake(device: str, dtype: "torch.dtype") -> None:
+    """Have the GPU's libraries load what the network's first operations wait for."""
     import torch
 
     from model.embedders import RECYCLED_BINS, distance_bins
-    from model.kernels import select_kernels
 
     with torch.inference_mode():
-        x = torch.ones(256, 64, device=device, dtype=settings.dtype)
+        x = torch.ones(256, 64, device=device, dtype=dtype)
         torch.addmm(x[0], x, x[:64])
         distance_bins(torch.zeros(2, 3, device=device), *RECYCLED_BINS)
         x.float() @ x[:64].float()
-    select_kernels(settings.kernels, device)
-    if settings.kernels == "fused":
-        from triton.runtime import driver
-
-        _ = driver.active.utils
 
 
 def choose_device(asked: str) -> str:

@@ -51,6 +51,8 @@ def test_it_is_done_once(network: AlphaFold, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
     monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(utils=None)))
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
     rounds: list[int] = []
