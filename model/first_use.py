@@ -13,8 +13,8 @@ from model.alphafold import AlphaFold
 from model.config import StackConfig
 from model.memory_plan import PassSize
 
-# no tile of a kernel has more rows
-LEAST = 256
+# no tile of a kernel has more rows, and no kernel is for longer sequences alone
+LEAST = 512
 # Triton compiles anew for integers that are not divisible by it
 DIVISOR = 16
 
