@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, programs, row_offsets, rows_of
+from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, programs
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
@@ -25,14 +25,18 @@ def _factor(
     bias,
     mask,
     result,
-    rows,
-    count,
+    residues,
+    length,
     INNER: tl.constexpr,
     COLUMNS: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One factor of a block of rows: project [ROWS, BLOCK], add the bias, mask, store as [rows, INNER]."""
-    places = rows.to(tl.int64)[:, None] * INNER
+    """One factor of a sequence's residues: project [ROWS, BLOCK], add the bias, mask, store as [N, INNER].
+
+    TRANSPOSED stores [INNER, N]. The result points at the sequence.
+    """
+    real = residues < length
     for first in range(0, INNER, COLUMNS):
         columns = first + tl.arange(0, COLUMNS)
         inner = columns < INNER
@@ -40,8 +44,13 @@ def _factor(
         factor += tl.load(bias + columns, mask=inner, other=0.0).to(tl.float32)[None, :]
         if mask is not None:
             factor *= mask[:, None]
-        present = (rows < count)[:, None] & inner[None, :]
-        tl.store(result + places + columns[None, :], factor.to(result.dtype.element_ty), mask=present)
+        factor = factor.to(result.dtype.element_ty)
+        if TRANSPOSED:
+            places = columns[:, None] * length + residues[None, :]
+            tl.store(result + places, factor.T, mask=inner[:, None] & real[None, :])
+        else:
+            places = residues[:, None] * INNER + columns[None, :]
+            tl.store(result + places, factor, mask=real[:, None] & inner[None, :])
 
 
 @triton.jit
@@ -56,33 +65,40 @@ def _factors(
     mask,
     left_result,
     right_result,
-    count,
-    inner,
-    outer_stride,
-    inner_stride,
+    length,
+    sequence_stride,
+    residue_stride,
     channel_stride,
     CHANNELS: tl.constexpr,
     INNER: tl.constexpr,
     BLOCK: tl.constexpr,
+    LEFT_TRANSPOSED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Both factors [S * N, INNER] of rows of the MSA."""
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    """Both factors [S, N, INNER] of residues of one sequence, the left one as [S, INNER, N] if wished."""
+    blocks = tl.cdiv(length, ROWS)
+    sequence = (tl.program_id(0) // blocks).to(tl.int64)
+    residues = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    real = residues < length
     columns = tl.arange(0, BLOCK)
     channels = columns < CHANNELS
-    present = (rows < count)[:, None] & channels[None, :]
-    starts = row_offsets(rows, inner, outer_stride, inner_stride)
-    places = starts[:, None] + columns[None, :] * channel_stride
+    present = real[:, None] & channels[None, :]
+    places = residues.to(tl.int64)[:, None] * residue_stride + columns[None, :] * channel_stride
+    msa += sequence * sequence_stride
     normed = normalised_rows(msa, places, present, norm_scale, norm_offset, CHANNELS, BLOCK).to(
         msa.dtype.element_ty
     )
     kept = None
     if mask is not None:
-        kept = tl.load(mask + rows, mask=rows < count, other=0.0)
-    _factor(normed, left, left_bias, kept, left_result, rows, count, INNER, COLUMNS, PRECISION)
-    _factor(normed, right, right_bias, kept, right_result, rows, count, INNER, COLUMNS, PRECISION)
+        kept = tl.load(mask + sequence * length + residues, mask=real, other=0.0)
+    left_result += sequence * length * INNER
+    right_result += sequence * length * INNER
+    _factor(
+        normed, left, left_bias, kept, left_result, residues, length, INNER, COLUMNS, LEFT_TRANSPOSED, PRECISION
+    )
+    _factor(normed, right, right_bias, kept, right_result, residues, length, INNER, COLUMNS, False, PRECISION)
 
 
 @triton.jit
@@ -251,15 +267,22 @@ def _outer_product_mean(
 
 
 def _both_factors(
-    msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None, options: dict[str, int]
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None,
+    options: dict[str, int],
+    left_transposed: bool = False,
 ) -> torch.Tensor:
-    """Left and right factor [2, S, N * E] of a mask that is float32 and contiguous, or of all."""
+    """Left and right factor [2, S, N * E] of a mask that is float32 and contiguous, or of all.
+
+    Args:
+        left_transposed: a sequence of the left factor is [E, N] instead of [N, E].
+    """
     sequences, length, channels = msa.shape
     inner = weights.left.shape[1]
-    rows = rows_of(msa)
     block = max(16, triton.next_power_of_2(channels))
     factors = msa.new_empty(2, sequences, length * inner)
-    _factors[(triton.cdiv(rows.count, options["ROWS"]),)](
+    _factors[(sequences * triton.cdiv(length, options["ROWS"]),)](
         msa,
         weights.norm_scale.contiguous(),
         weights.norm_offset.contiguous(),
@@ -270,10 +293,12 @@ def _both_factors(
         mask,
         factors[0],
         factors[1],
-        *rows,
+        length,
+        *msa.stride(),
         CHANNELS=channels,
         INNER=inner,
         BLOCK=block,
+        LEFT_TRANSPOSED=left_transposed,
         **options,
     )
     return factors
