@@ -1,13 +1,17 @@
-"""The outer products and their contraction on Hopper's tensor cores, without outer products in memory.
+"""The outer products and their contraction on Hopper's tensor cores; outer products never leave registers.
 
 A tile of pairs is 64 residues i × 4 residues j, and a program goes through the left factor's channels c one
-by one. For one c the sums over sequences of a_ic ⊗ b_j are a matrix [64 i, e] for each j, which lies in
-registers just as the next product takes its left operand: rounded to the tensors' dtype it is multiplied with
-the output weights [e, Z] of that c there and then. So the right factor's columns of the tile stay in shared
-memory, the left factor streams by, and the output weights are read once for 256 pairs.
+by one. For one c the sum over sequences of a_ic ⊗ b_j is a matrix [64, E] for each j, and lies in registers
+just as the next product takes its left operand: rounded to the tensors' dtype, it is multiplied with the
+output weights [E, Z] of that c and added to the update [64, Z] of that j. So the right factor's columns stay
+in shared memory for a tile, the left factor streams by, and the output weights are read once for 256 pairs.
+
+Two groups of four warps take two j each, and a warp of its own copies to shared memory ahead of them. Every
+buffer there has a barrier that says it is full and one that says that both groups are done with it.
 """
 
 import torch
+import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -19,230 +23,279 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-I, J, INNER, PAIR = 64, 4, 32, 128
-SEQUENCES = 128
-RESIDENT = 512
+from cuda.fused.blocks import matrix_tiles, programs
+from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
+
+BLOCK_I, BLOCK_J, INNER, PAIR = (gl.constexpr(size) for size in (64, 4, 32, 128))
+# columns of a copied tile, 128 bytes, as wide as shared memory's swizzle: 64 i of one c, or both j of a group
+COLUMNS = gl.constexpr(64)
+# a tile's right factor stays in shared memory, so there may be no more sequences
+SEQUENCES = 512
+# the left factor's rows are a multiple of so many residues long: copies begin at multiples of 16 bytes only
+ALIGNMENT = 16
+TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+# sequences of a copied tile; how many tiles of the left factor and of the output weights there is room for;
+# blocks of i between which tiles alternate, so that these stay in the L2 cache while j goes by
+LAUNCH = {"SLICE": 128, "STAGES": 5, "OUTPUTS": 1, "GROUP": 8}
 
 
 @gluon.jit
-def _tile(job, length, GROUP: gl.constexpr):
-    """First i and first j of a tile; tiles of GROUP blocks of i follow on each other over all j."""
-    tiles_i = gl.cdiv(length, 64)
-    tiles_j = gl.cdiv(length, 4)
-    group = job // (GROUP * tiles_j)
-    size = gl.minimum(tiles_i - group * GROUP, GROUP)
-    within = job - group * (GROUP * tiles_j)
-    return (group * GROUP + within % size) * 64, (within // size) * 4
+def _tile(tile, length, GROUP: gl.constexpr):
+    """First i and first j of a tile."""
+    blocks = gl.cdiv(length, BLOCK_I)
+    tiles = GROUP * gl.cdiv(length, BLOCK_J)
+    first = tile // tiles * GROUP
+    within = tile % tiles
+    size = gl.minimum(blocks - first, GROUP)
+    return (first + within % size) * BLOCK_I, within // size * BLOCK_J
 
 
 @gluon.jit
-def _load(
-    left, right, weights, lefts, rights, outputs, left_full, left_empty, right_full, right_empty,
-    output_full, output_empty, sequences, length, jobs, GROUP: gl.constexpr,
-):
-    STAGES: gl.constexpr = lefts.shape[0]
-    BLOCK: gl.constexpr = lefts.shape[1]
-    chunks = gl.cdiv(sequences, BLOCK)
+def _next(stage, phase, STAGES: gl.constexpr):
+    """The stage after this one in a ring of buffers, and the phase its barriers are in."""
+    stage += 1
+    if stage == STAGES:
+        stage = 0
+        phase ^= 1
+    return stage, phase
+
+
+@gluon.jit
+def _copy(descriptor, row, column, full, buffer):
+    """Start to copy a tile; it is announced to the barrier, which waits for all announced bytes."""
+    mbarrier.expect(full, buffer.numel * 2)
+    tma.async_copy_global_to_shared(descriptor, [row, column], full, buffer)
+
+
+@gluon.jit
+def _load(left, right, output, buffers, full, empty, sizes, across, GROUP: gl.constexpr):
+    """Copy what the tiles take, in the order in which they take it."""
+    lefts, rights, outputs = buffers
+    left_full, right_full, output_full = full
+    left_empty, right_empty, output_empty = empty
+    sequences, length, tiles = sizes
+    slices = gl.cdiv(sequences, lefts.shape[1])
     stage = 0
     stage_phase = 1
-    output = 0
-    output_phase = 1
+    slot = 0
+    slot_phase = 1
     right_phase = 1
-    for job in range(gl.program_id(0), jobs, gl.num_programs(0)):
-        i, j = _tile(job, length, GROUP)
-        for c in range(32):
-            for k in range(chunks):
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        i, j = _tile(tile, length, GROUP)
+        for c in range(INNER):
+            for k in range(slices):
+                row = k * lefts.shape[1]
                 if c == 0:
                     mbarrier.wait(right_empty.index(k), right_phase)
-                    mbarrier.expect(right_full.index(k), 2 * BLOCK * 64 * 2)
-                    tma.async_copy_global_to_shared(right, [k * BLOCK, j * 32], right_full.index(k), rights.index(2 * k))
-                    tma.async_copy_global_to_shared(right, [k * BLOCK, j * 32 + 64], right_full.index(k), rights.index(2 * k + 1))
+                    for group in gl.static_range(2):
+                        column = j * INNER + group * COLUMNS
+                        _copy(right, row, column, right_full.index(k), rights.index(2 * k + group))
                 mbarrier.wait(left_empty.index(stage), stage_phase)
-                mbarrier.expect(left_full.index(stage), BLOCK * 64 * 2)
-                tma.async_copy_global_to_shared(left, [k * BLOCK, c * length + i], left_full.index(stage), lefts.index(stage))
-                stage += 1
-                if stage == STAGES:
-                    stage = 0
-                    stage_phase ^= 1
-            mbarrier.wait(output_empty.index(output), output_phase)
-            mbarrier.expect(output_full.index(output), 32 * 128 * 2)
-            tma.async_copy_global_to_shared(weights, [c * 32, 0], output_full.index(output), outputs.index(output))
-            output += 1
-            if output == outputs.shape[0]:
-                output = 0
-                output_phase ^= 1
+                _copy(left, row, c * across + i, left_full.index(stage), lefts.index(stage))
+                stage, stage_phase = _next(stage, stage_phase, lefts.shape[0])
+            mbarrier.wait(output_empty.index(slot), slot_phase)
+            _copy(output, c * INNER, 0, output_full.index(slot), outputs.index(slot))
+            slot, slot_phase = _next(slot, slot_phase, outputs.shape[0])
         right_phase ^= 1
 
 
 @gluon.jit
-def _store(update, bias, counts, share, result, i, j, length, ADD: gl.constexpr, LAYOUT: gl.constexpr):
-    """Divide and write, or add, what belongs to 64 residues i and residue j."""
+def _store(update, bias, counts, share, result, i, j, length, ADD: gl.constexpr):
+    """Add the bias, divide, and write or add the update [BLOCK_I, PAIR] of one j."""
+    # eight channels a thread, 16 bytes of the result; rows stay with their warps
+    LAYOUT: gl.constexpr = gl.DistributedLinearLayout(
+        [[0, 1], [0, 2], [0, 4], [0, 32], [0, 64], [8, 0]],
+        [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]],
+        [[16, 0], [32, 0]],
+        [],
+        [64, 128],
+    )
     update = gl.convert_layout(update, LAYOUT)
-    rows = i + gl.arange(0, 64, gl.SliceLayout(1, LAYOUT))
-    columns = gl.arange(0, 128, gl.SliceLayout(0, LAYOUT))
+    rows = i + gl.arange(0, BLOCK_I, gl.SliceLayout(1, LAYOUT))
+    channels = gl.arange(0, PAIR, gl.SliceLayout(0, LAYOUT))
     real = (rows < length) & (j < length)
     cells = rows.to(gl.int64) * length + j
-    update += gl.load(bias + columns).to(gl.float32)[None, :]
+    update += gl.load(bias + channels).to(gl.float32)[None, :]
     if counts is not None:
         update /= gl.load(counts + cells, mask=real, other=1.0)[:, None]
     else:
         update *= share
-    target = result + cells[:, None] * 128 + columns[None, :]
-    present = real[:, None] & (columns < 128)[None, :]
+    target = result + (cells[:, None] * PAIR + channels[None, :])
+    present = real[:, None] & (channels < PAIR)[None, :]
     if ADD:
         update += gl.load(target, mask=present, other=0.0).to(gl.float32)
     gl.store(target, update.to(result.dtype.element_ty), mask=present)
 
 
 @gluon.jit
-def _consume(
-    WHICH: gl.constexpr, lefts, rights, outputs, left_full, left_empty, right_full, right_empty,
-    output_full, output_empty, bias, counts, share, result, sequences, length, jobs,
-    GROUP: gl.constexpr, ADD: gl.constexpr, DEFER: gl.constexpr,
+def _contract(
+    WHICH: gl.constexpr, buffers, full, empty, sizes, target, GROUP: gl.constexpr, ADD: gl.constexpr
 ):
-    STAGES: gl.constexpr = lefts.shape[0]
-    BLOCK: gl.constexpr = lefts.shape[1]
-    dtype: gl.constexpr = lefts.dtype
-    OUTER: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    UPDATE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16])
+    """The updates of two j of each tile."""
+    lefts, rights, outputs = buffers
+    left_full, right_full, output_full = full
+    left_empty, right_empty, output_empty = empty
+    sequences, length, tiles = sizes
+    bias, counts, share, result = target
+    OUTER: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    UPDATE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PAIR, 16])
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, UPDATE, 2)
-    # eight channels a thread
-    STORED: gl.constexpr = gl.DistributedLinearLayout(
-        [[0, 1], [0, 2], [0, 4], [0, 32], [0, 64], [8, 0]],
-        [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 128])
-    chunks = gl.cdiv(sequences, BLOCK)
+    STAGES: gl.constexpr = lefts.shape[0]
+    slices = gl.cdiv(sequences, lefts.shape[1])
     stage = 0
     stage_phase = 0
-    output = 0
-    output_phase = 0
+    slot = 0
+    slot_phase = 0
     right_phase = 0
-    used = 0
-    for job in range(gl.program_id(0), jobs, gl.num_programs(0)):
-        first = gl.zeros([64, 128], gl.float32, UPDATE)
-        second = gl.zeros([64, 128], gl.float32, UPDATE)
-        outer = gl.zeros([64, 64], gl.float32, OUTER)
-        for c in range(32):
-            mbarrier.wait(right_full.index(0), right_phase, pred=c == 0)
-            mbarrier.wait(left_full.index(stage), stage_phase)
-            outer = warpgroup_mma(lefts.index(stage).permute((1, 0)), rights.index(WHICH), outer, use_acc=False, is_async=True)
-            if DEFER:
-                outer, first, second = warpgroup_mma_wait(1, deps=[outer, first, second])
-                if c > 0:
-                    mbarrier.arrive(output_empty.index(used))
-            else:
-                outer = warpgroup_mma_wait(1, deps=[outer])
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        first = gl.zeros([BLOCK_I, PAIR], gl.float32, UPDATE)
+        second = gl.zeros([BLOCK_I, PAIR], gl.float32, UPDATE)
+        # not set to 0 for each c: the first product of each overwrites it
+        outer = gl.zeros([BLOCK_I, COLUMNS], gl.float32, OUTER)
+        for c in range(INNER):
             held = stage
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                stage_phase ^= 1
-            for k in range(1, chunks):
+            for k in range(slices):
                 mbarrier.wait(right_full.index(k), right_phase, pred=c == 0)
                 mbarrier.wait(left_full.index(stage), stage_phase)
-                outer = warpgroup_mma(lefts.index(stage).permute((1, 0)), rights.index(2 * k + WHICH), outer, is_async=True)
+                a = lefts.index(stage).permute((1, 0))
+                b = rights.index(2 * k + WHICH)
+                outer = warpgroup_mma(a, b, outer, use_acc=k > 0, is_async=True)
+                # one slice goes on while the one before is given back
                 outer = warpgroup_mma_wait(1, deps=[outer])
-                mbarrier.arrive(left_empty.index(held))
-                if c == 31:
-                    mbarrier.arrive(right_empty.index(k - 1))
+                if k > 0:
+                    mbarrier.arrive(left_empty.index(held))
+                    if c == INNER - 1:
+                        mbarrier.arrive(right_empty.index(k - 1))
                 held = stage
-                stage += 1
-                if stage == STAGES:
-                    stage = 0
-                    stage_phase ^= 1
+                stage, stage_phase = _next(stage, stage_phase, STAGES)
             outer = warpgroup_mma_wait(0, deps=[outer])
             mbarrier.arrive(left_empty.index(held))
-            if c == 31:
-                mbarrier.arrive(right_empty.index(chunks - 1))
-            one, two = outer.to(dtype).reshape([64, 2, 32]).permute((0, 2, 1)).split()
+            if c == INNER - 1:
+                mbarrier.arrive(right_empty.index(slices - 1))
+            one, two = outer.to(lefts.dtype).reshape([BLOCK_I, 2, INNER]).permute((0, 2, 1)).split()
             one = gl.convert_layout(one, OPERAND)
             two = gl.convert_layout(two, OPERAND)
-            mbarrier.wait(output_full.index(output), output_phase)
-            first = warpgroup_mma(one, outputs.index(output), first, is_async=True)
-            second = warpgroup_mma(two, outputs.index(output), second, is_async=True)
-            if DEFER:
-                first, second, one, two = warpgroup_mma_wait(2, deps=[first, second, one, two])
-            else:
-                first, second, one, two = warpgroup_mma_wait(0, deps=[first, second, one, two])
-                mbarrier.arrive(output_empty.index(output))
-            used = output
-            output += 1
-            if output == outputs.shape[0]:
-                output = 0
-                output_phase ^= 1
-        if DEFER:
-            first, second = warpgroup_mma_wait(0, deps=[first, second])
-            mbarrier.arrive(output_empty.index(used))
+            mbarrier.wait(output_full.index(slot), slot_phase)
+            first = warpgroup_mma(one, outputs.index(slot), first, is_async=True)
+            second = warpgroup_mma(two, outputs.index(slot), second, is_async=True)
+            first, second, one, two = warpgroup_mma_wait(0, deps=[first, second, one, two])
+            mbarrier.arrive(output_empty.index(slot))
+            slot, slot_phase = _next(slot, slot_phase, outputs.shape[0])
         right_phase ^= 1
-        i, j = _tile(job, length, GROUP)
+        i, j = _tile(tile, length, GROUP)
         j += 2 * WHICH
-        _store(first, bias, counts, share, result, i, j, length, ADD, STORED)
-        _store(second, bias, counts, share, result, i, j + 1, length, ADD, STORED)
+        _store(first, bias, counts, share, result, i, j, length, ADD)
+        _store(second, bias, counts, share, result, i, j + 1, length, ADD)
 
 
-@gluon.jit(do_not_specialize=["sequences", "length", "jobs"])
-def outer_kernel(
-    left, right, weights, bias, counts, share, result, sequences, length, jobs,
-    GROUP: gl.constexpr, ADD: gl.constexpr, STAGES: gl.constexpr, CHUNKS: gl.constexpr, REGISTERS: gl.constexpr,
-    DEFER: gl.constexpr, OUTPUTS: gl.constexpr,
+@gluon.jit
+def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """So many barriers, each of which waits for so many arrivals."""
+    barriers = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for k in gl.static_range(COUNT):
+        mbarrier.init(barriers.index(k), ARRIVALS)
+    return barriers
+
+
+@gluon.jit(do_not_specialize=["sequences", "length", "across", "tiles"])
+def _outer(
+    left,
+    right,
+    output,
+    bias,
+    counts,
+    share,
+    result,
+    sequences,
+    length,
+    across,
+    tiles,
+    ADD: gl.constexpr,
+    SLICES: gl.constexpr,
+    STAGES: gl.constexpr,
+    OUTPUTS: gl.constexpr,
+    GROUP: gl.constexpr,
 ):
-    BLOCK: gl.constexpr = left.block_type.shape[0]
-    lefts = gl.allocate_shared_memory(left.dtype, [STAGES, BLOCK, 64], left.layout)
-    rights = gl.allocate_shared_memory(left.dtype, [2 * CHUNKS, BLOCK, 64], right.layout)
-    outputs = gl.allocate_shared_memory(left.dtype, [OUTPUTS, 32, 128], weights.layout)
-    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
-    left_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    left_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    right_full = gl.allocate_shared_memory(gl.int64, [CHUNKS, 1], BARRIER)
-    right_empty = gl.allocate_shared_memory(gl.int64, [CHUNKS, 1], BARRIER)
-    output_full = gl.allocate_shared_memory(gl.int64, [OUTPUTS, 1], BARRIER)
-    output_empty = gl.allocate_shared_memory(gl.int64, [OUTPUTS, 1], BARRIER)
-    for k in gl.static_range(STAGES):
-        mbarrier.init(left_full.index(k), 1)
-        mbarrier.init(left_empty.index(k), 2)
-    for k in gl.static_range(CHUNKS):
-        mbarrier.init(right_full.index(k), 1)
-        mbarrier.init(right_empty.index(k), 2)
-    for k in gl.static_range(OUTPUTS):
-        mbarrier.init(output_full.index(k), 1)
-        mbarrier.init(output_empty.index(k), 2)
+    """The update [N, N, PAIR], tile by tile, written to the result or added to it.
+
+    left and right are descriptors of tiles [SLICE, COLUMNS] of [S, INNER * across] and [S, N * INNER], output
+    of tiles [INNER, PAIR] of [INNER², PAIR]. There are at most SLICES * SLICE sequences.
+    """
+    SLICE: gl.constexpr = left.block_type.shape[0]
+    buffers = (
+        gl.allocate_shared_memory(left.dtype, [STAGES, SLICE, COLUMNS], left.layout),
+        gl.allocate_shared_memory(left.dtype, [2 * SLICES, SLICE, COLUMNS], right.layout),
+        gl.allocate_shared_memory(left.dtype, [OUTPUTS, INNER, PAIR], output.layout),
+    )
+    # the right factor's come in two copies, each of which announces itself
+    full = (_barriers(STAGES, 1), _barriers(SLICES, 2), _barriers(OUTPUTS, 1))
+    empty = (_barriers(STAGES, 2), _barriers(SLICES, 2), _barriers(OUTPUTS, 2))
     fence_async_shared()
+    sizes = (sequences, length, tiles)
+    target = (bias, counts, share, result)
     gl.warp_specialize(
         [
-            (_consume, (0, lefts, rights, outputs, left_full, left_empty, right_full, right_empty,
-                        output_full, output_empty, bias, counts, share, result, sequences, length, jobs,
-                        GROUP, ADD, DEFER)),
-            (_consume, (1, lefts, rights, outputs, left_full, left_empty, right_full, right_empty,
-                        output_full, output_empty, bias, counts, share, result, sequences, length, jobs,
-                        GROUP, ADD, DEFER)),
-            (_load, (left, right, weights, lefts, rights, outputs, left_full, left_empty, right_full, right_empty,
-                     output_full, output_empty, sequences, length, jobs, GROUP)),
+            (_contract, (0, buffers, full, empty, sizes, target, GROUP, ADD)),
+            (_contract, (1, buffers, full, empty, sizes, target, GROUP, ADD)),
+            (_load, (left, right, output, buffers, full, empty, sizes, across, GROUP)),
         ],
         [4, 1],
-        [REGISTERS, 24],
+        [240, 24],
     )
 
 
-def suits(sequences, inner, pair):
-    return sequences <= RESIDENT and inner == INNER and pair == PAIR
+def suits(sequences: int, inner: int, pair: int) -> bool:
+    """Whether the kernel is for so many sequences, channels of a factor and channels of a pair."""
+    return sequences <= SEQUENCES and inner == INNER.value and pair == PAIR.value
 
 
-OPTIONS = dict(BLOCK=128, STAGES=5, OUTPUTS=1, DEFER=False, GROUP=8)
+def left_across(length: int) -> int:
+    """How many residues a row of the left factor has room for."""
+    return triton.cdiv(length, ALIGNMENT) * ALIGNMENT
 
 
-def add_outer_products(left, right, output, output_bias, counts, result, added, share, options=None):
-    """left [S, E * N], right [S, N * E]; the update is written to result [N, N, Z], or added to it."""
-    o = dict(OPTIONS, **(options or {}))
-    sequences = left.shape[0]
-    length = result.shape[0]
-    jobs = -(-length // I) * -(-length // J)
-    block = o.pop("BLOCK")
-    dtype = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}[left.dtype]
-    tile = gl.NVMMASharedLayout.get_default_for([block, 64], dtype)
-    weights = gl.NVMMASharedLayout.get_default_for([INNER, PAIR], dtype)
-    count = min(jobs, torch.cuda.get_device_properties(left.device).multi_processor_count)
-    outer_kernel[(count,)](
-        TensorDescriptor.from_tensor(left, [block, 64], tile),
-        TensorDescriptor.from_tensor(right, [block, 64], tile),
-        TensorDescriptor.from_tensor(output, [INNER, PAIR], weights),
-        output_bias, counts, share, result, sequences, length, jobs,
-        ADD=added, CHUNKS=RESIDENT // block, REGISTERS=240, num_warps=4, **o)
+def write_update(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    counts: torch.Tensor | None,
+    result: torch.Tensor,
+    add: bool,
+) -> None:
+    """Write the update to the result, or add it.
+
+    Args:
+        left: [S, E * left_across(N)], the factor of a sequence channel by channel.
+        right: [S, N * E].
+        weights: the layer's parameters.
+        counts: float32 [N, N], what to divide by, or None for the number of sequences.
+        result: [N, N, Z], contiguous.
+        add: to what the result holds.
+    """
+    sequences, length = left.shape[0], result.shape[0]
+    launch = dict(LAUNCH)
+    rows = launch.pop("SLICE")
+    tiles = triton.cdiv(length, BLOCK_I.value) * triton.cdiv(length, BLOCK_J.value)
+
+    def tiled(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+        tile = matrix_tiles(matrix, rows, columns)
+        layout = gl.NVMMASharedLayout.get_default_for([rows, columns], TYPES[matrix.dtype])
+        return TensorDescriptor(tile.base, tile.shape, tile.strides, tile.block_shape, layout)
+
+    _outer[(programs(left, tiles, 1),)](
+        tiled(left, rows, COLUMNS.value),
+        tiled(right, rows, COLUMNS.value),
+        tiled(weights.output.reshape(-1, PAIR.value), INNER.value, PAIR.value),
+        weights.output_bias.contiguous(),
+        counts,
+        1 / (sequences + EPSILON),
+        result,
+        sequences,
+        length,
+        left.shape[1] // INNER.value,
+        tiles,
+        ADD=add,
+        SLICES=SEQUENCES // rows,
+        num_warps=4,
+        **launch,
+    )

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, programs
+from cuda.fused.hopper import available
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
@@ -27,14 +28,14 @@ def _factor(
     result,
     residues,
     length,
+    across,
     INNER: tl.constexpr,
     COLUMNS: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One factor of a sequence's residues: project [ROWS, BLOCK], add the bias, mask, store as [N, INNER].
+    """One factor of a sequence's residues: project [ROWS, BLOCK], add the bias, mask, store.
 
-    TRANSPOSED stores [INNER, N]. The result points at the sequence.
+    The result is the sequence's [N, INNER] or, with `across` residues to a row, [INNER, across].
     """
     real = residues < length
     for first in range(0, INNER, COLUMNS):
@@ -45,8 +46,8 @@ def _factor(
         if mask is not None:
             factor *= mask[:, None]
         factor = factor.to(result.dtype.element_ty)
-        if TRANSPOSED:
-            places = columns[:, None] * length + residues[None, :]
+        if across is not None:
+            places = columns[:, None] * across + residues[None, :]
             tl.store(result + places, factor.T, mask=inner[:, None] & real[None, :])
         else:
             places = residues[:, None] * INNER + columns[None, :]
@@ -66,18 +67,18 @@ def _factors(
     left_result,
     right_result,
     length,
+    left_across,
     sequence_stride,
     residue_stride,
     channel_stride,
     CHANNELS: tl.constexpr,
     INNER: tl.constexpr,
     BLOCK: tl.constexpr,
-    LEFT_TRANSPOSED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Both factors [S, N, INNER] of residues of one sequence, the left one as [S, INNER, N] if wished."""
+    """Both factors [S, N, INNER] of residues of one sequence, or the left one as [S, INNER, left_across]."""
     blocks = tl.cdiv(length, ROWS)
     sequence = (tl.program_id(0) // blocks).to(tl.int64)
     residues = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
@@ -93,12 +94,15 @@ def _factors(
     kept = None
     if mask is not None:
         kept = tl.load(mask + sequence * length + residues, mask=real, other=0.0)
-    left_result += sequence * length * INNER
     right_result += sequence * length * INNER
+    if left_across is not None:
+        left_result += sequence * left_across * INNER
+    else:
+        left_result += sequence * length * INNER
     _factor(
-        normed, left, left_bias, kept, left_result, residues, length, INNER, COLUMNS, LEFT_TRANSPOSED, PRECISION
+        normed, left, left_bias, kept, left_result, residues, length, left_across, INNER, COLUMNS, PRECISION
     )
-    _factor(normed, right, right_bias, kept, right_result, residues, length, INNER, COLUMNS, False, PRECISION)
+    _factor(normed, right, right_bias, kept, right_result, residues, length, None, INNER, COLUMNS, PRECISION)
 
 
 @triton.jit
@@ -236,19 +240,28 @@ def _outer_product_mean(
     if mask is not None:
         mask = mask.float().contiguous()
         counts = mask.T @ mask + EPSILON  # [N, N]
-    factors = _both_factors(msa, weights, mask, options["factors"])
+    result = msa.new_empty(length, length, pair) if added_to is None else added_to
+    if available(msa):
+        # needs the Triton that it is for
+        from cuda.fused.outer_product_mean import hopper
+
+        if hopper.suits(sequences, inner, pair):
+            across = hopper.left_across(length)
+            left, right = _both_factors(msa, weights, mask, options["factors"], across)
+            hopper.write_update(left, right, weights, counts, result, added_to is not None)
+            return result
+    left, right = _both_factors(msa, weights, mask, options["factors"])
     outer = dict(options["outer"])
     # launches are for factors of 32 channels: narrower ones make more pairs a tile, so fewer tiles a strip
     tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
     outer["TILES"] = max(1, outer["TILES"] * inner**2 // 32**2)
     strips = triton.cdiv(length, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
     count = programs(msa, strips, outer.pop("resident"))
-    result = msa.new_empty(length, length, pair) if added_to is None else added_to
     pair_block = max(16, triton.next_power_of_2(pair))
     depth = min(outer["DEPTH"], inner * inner)
     _outer[(count,)](
-        matrix_tiles(factors[0], outer["SEQUENCES"], tile_i * inner),
-        matrix_tiles(factors[1], outer["SEQUENCES"], tile_j * inner),
+        matrix_tiles(left, outer["SEQUENCES"], tile_i * inner),
+        matrix_tiles(right, outer["SEQUENCES"], tile_j * inner),
         matrix_tiles(weights.output.reshape(inner * inner, pair), depth, pair_block),
         weights.output_bias.contiguous(),
         counts,
@@ -271,17 +284,18 @@ def _both_factors(
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None,
     options: dict[str, int],
-    left_transposed: bool = False,
-) -> torch.Tensor:
-    """Left and right factor [2, S, N * E] of a mask that is float32 and contiguous, or of all.
+    left_across: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Left and right factor [S, N * E] of a mask that is float32 and contiguous, or of all.
 
     Args:
-        left_transposed: a sequence of the left factor is [E, N] instead of [N, E].
+        left_across: makes the left one [S, E * left_across], of which N in each left_across are written.
     """
     sequences, length, channels = msa.shape
     inner = weights.left.shape[1]
     block = max(16, triton.next_power_of_2(channels))
-    factors = msa.new_empty(2, sequences, length * inner)
+    left = msa.new_empty(sequences, (left_across or length) * inner)
+    right = msa.new_empty(sequences, length * inner)
     _factors[(sequences * triton.cdiv(length, options["ROWS"]),)](
         msa,
         weights.norm_scale.contiguous(),
@@ -291,14 +305,14 @@ def _both_factors(
         matrix_tiles(weights.right, block, options["COLUMNS"]),
         weights.right_bias.contiguous(),
         mask,
-        factors[0],
-        factors[1],
+        left,
+        right,
         length,
+        left_across,
         *msa.stride(),
         CHANNELS=channels,
         INNER=inner,
         BLOCK=block,
-        LEFT_TRANSPOSED=left_transposed,
         **options,
     )
-    return factors
+    return left, right

@@ -1,11 +1,13 @@
-"""The transition on Hopper's tensor cores; the hidden layer never leaves the registers.
+"""The transition on Hopper's tensor cores; its hidden layer never leaves registers.
 
-Two groups of four warps take 64 rows each. For a block of hidden channels a group multiplies its normalised
-rows with the widening weights, and the activated sums lie in registers just as the next product takes its
-left operand. A warp of its own copies weights and rows to shared memory ahead of both.
+Two groups of four warps take 64 rows each. A group normalises its rows, multiplies them with the widening
+weights a block of hidden channels at a time, and the activated sums lie in registers just as the next product
+takes its left operand. A warp of its own copies weights and the next rows to shared memory ahead of both.
+Every buffer there has a barrier that says it is full and one that says that it may be filled again.
 """
 
 import torch
+import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -15,63 +17,78 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from cuda.fused.blocks import EPSILON
+from cuda.fused.blocks import EPSILON, matrix_tiles, programs
+from cuda.fused.transition.reference import TransitionWeights
+
+ROWS = gl.constexpr(64)
+TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+# by channels: hidden channels of a block, and how many blocks of each weight and tiles of a group's rows
+# there is room for; where it is one tile, the normalised rows take its place and the rows are read again
+LAUNCHES = {
+    64: {"HIDDEN": 128, "STAGES": 2, "BUFFERS": 2},
+    128: {"HIDDEN": 128, "STAGES": 2, "BUFFERS": 2},
+    256: {"HIDDEN": 64, "STAGES": 2, "BUFFERS": 1},
+}
 
 
 @gluon.jit
-def _load(
-    x, widen, narrow, xs, widens, narrows, x_full, x_empty, widen_full, widen_empty, narrow_full, narrow_empty,
-    tiles, WIDTH: gl.constexpr,
-):
-    STAGES: gl.constexpr = widens.shape[0]
-    CHANNELS: gl.constexpr = widens.shape[1]
+def _copy(descriptor, row, column, full, buffer):
+    """Start to copy a tile; it is announced to the barrier, which waits for all announced bytes."""
+    mbarrier.expect(full, buffer.numel * 2)
+    tma.async_copy_global_to_shared(descriptor, [row, column], full, buffer)
+
+
+@gluon.jit
+def _next(stage, phase, STAGES: gl.constexpr):
+    """The stage after this one in a ring of buffers, and the phase its barriers are in."""
+    stage += 1
+    if stage == STAGES:
+        stage = 0
+        phase ^= 1
+    return stage, phase
+
+
+@gluon.jit
+def _load(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constexpr):
+    """Copy weights for every tile and, where there is room for it, the rows of the tile after."""
+    rows, _, widens, narrows = buffers
+    rows_full, widen_full, narrow_full = full
+    rows_empty, widen_empty, narrow_empty = empty
+    BUFFERS: gl.constexpr = rows.shape[0] // 2
     HIDDEN: gl.constexpr = widens.shape[2]
-    BUFFERS: gl.constexpr = xs.shape[0] // 2
-    BYTES: gl.constexpr = CHANNELS * HIDDEN * 2
+    MIDDLE: gl.constexpr = WIDTH // HIDDEN // 2 * HIDDEN
+    tile = gl.program_id(0)
+    for group in gl.static_range(2):
+        place = group * BUFFERS
+        _copy(x, (2 * tile + group) * ROWS, 0, rows_full.index(place), rows.index(place))
+    buffer = BUFFERS - 1
+    buffer_phase = 1
     stage = 0
     phase = 1
-    buffer = 0
-    x_phase = 1
-    tile = gl.program_id(0)
-    for which in gl.static_range(2):
-        mbarrier.expect(x_full.index(which * BUFFERS), 64 * CHANNELS * 2)
-        tma.async_copy_global_to_shared(x, [tile * 128 + which * 64, 0], x_full.index(which * BUFFERS), xs.index(which * BUFFERS))
-    buffer += 1
-    if buffer == BUFFERS:
-        buffer = 0
-        x_phase ^= 1
     while tile < tiles:
         following = tile + gl.num_programs(0)
         for hidden in range(0, WIDTH, HIDDEN):
             mbarrier.wait(widen_empty.index(stage), phase)
-            mbarrier.expect(widen_full.index(stage), BYTES)
-            tma.async_copy_global_to_shared(widen, [0, hidden], widen_full.index(stage), widens.index(stage))
+            _copy(widen, 0, hidden, widen_full.index(stage), widens.index(stage))
             mbarrier.wait(narrow_empty.index(stage), phase)
-            mbarrier.expect(narrow_full.index(stage), BYTES)
-            tma.async_copy_global_to_shared(narrow, [hidden, 0], narrow_full.index(stage), narrows.index(stage))
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase ^= 1
-            if (BUFFERS > 1) & (hidden == (WIDTH // HIDDEN // 2) * HIDDEN) & (following < tiles):
-                for which in gl.static_range(2):
-                    slot = which * BUFFERS + buffer
-                    mbarrier.wait(x_empty.index(slot), x_phase)
-                    mbarrier.expect(x_full.index(slot), 64 * CHANNELS * 2)
-                    tma.async_copy_global_to_shared(x, [following * 128 + which * 64, 0], x_full.index(slot), xs.index(slot))
-                buffer += 1
-                if buffer == BUFFERS:
-                    buffer = 0
-                    x_phase ^= 1
+            _copy(narrow, hidden, 0, narrow_full.index(stage), narrows.index(stage))
+            stage, phase = _next(stage, phase, widens.shape[0])
+            # by now the groups are past the tile whose place the rows take
+            if (BUFFERS > 1) & (hidden == MIDDLE) & (following < tiles):
+                for group in gl.static_range(2):
+                    place = group * BUFFERS + buffer
+                    mbarrier.wait(rows_empty.index(place), buffer_phase)
+                    _copy(x, (2 * following + group) * ROWS, 0, rows_full.index(place), rows.index(place))
+                buffer, buffer_phase = _next(buffer, buffer_phase, BUFFERS)
         tile = following
 
 
 @gluon.jit
 def _normalised(x, norm_scale, norm_offset, CHANNELS: gl.constexpr):
-    """LayerNorm of a tile [64, C], rounded to its dtype."""
-    LAYOUT: gl.constexpr = x.type.layout
-    columns = gl.arange(0, CHANNELS, gl.SliceLayout(0, LAYOUT))
+    """LayerNorm of rows [R, C], rounded to their dtype."""
+    columns = gl.arange(0, CHANNELS, gl.SliceLayout(0, x.type.layout))
     wide = x.to(gl.float32)
     centred = wide - (gl.sum(wide, axis=1) * (1 / CHANNELS))[:, None]
     variance = gl.sum(centred * centred, axis=1) * (1 / CHANNELS)
@@ -82,48 +99,58 @@ def _normalised(x, norm_scale, norm_offset, CHANNELS: gl.constexpr):
 
 
 @gluon.jit
-def _consume(
-    WHICH: gl.constexpr, x, result, xs, widens, narrows, x_full, x_empty, widen_full, widen_empty,
-    narrow_full, narrow_empty, norm_scale, norm_offset, widen_bias, narrow_bias, tiles,
-    WIDTH: gl.constexpr, ADD: gl.constexpr,
+def _update(
+    GROUP: gl.constexpr,
+    x,
+    result,
+    buffers,
+    full,
+    empty,
+    norm,
+    biases,
+    tiles,
+    WIDTH: gl.constexpr,
+    ADD: gl.constexpr,
 ):
-    STAGES: gl.constexpr = widens.shape[0]
+    """The update of one group's rows of every tile."""
+    rows, normed_rows, widens, narrows = buffers
+    rows_full, widen_full, narrow_full = full
+    rows_empty, widen_empty, narrow_empty = empty
+    norm_scale, norm_offset = norm
+    widen_bias, narrow_bias = biases
+    BUFFERS: gl.constexpr = rows.shape[0] // 2
     CHANNELS: gl.constexpr = widens.shape[1]
     HIDDEN: gl.constexpr = widens.shape[2]
-    BUFFERS: gl.constexpr = xs.shape[0] // 2
-    # rows stay in registers where there are enough for them, else normalised ones take their place
-    HELD: gl.constexpr = CHANNELS <= 128
-    dtype: gl.constexpr = xs.dtype
+    dtype: gl.constexpr = rows.dtype
     WIDE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HIDDEN, 16])
     UPDATE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CHANNELS, 16])
-    NORMED: gl.constexpr = gl.DotOperandLayout(0, WIDE, 2)
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, UPDATE, 2)
+    hidden_channels = gl.arange(0, HIDDEN, gl.SliceLayout(0, WIDE))
+    channels = gl.arange(0, CHANNELS, gl.SliceLayout(0, UPDATE))
     stage = 0
     phase = 0
     buffer = 0
-    x_phase = 0
-    hidden_columns = gl.arange(0, HIDDEN, gl.SliceLayout(0, WIDE))
-    columns = gl.arange(0, CHANNELS, gl.SliceLayout(0, UPDATE))
+    buffer_phase = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        slot = WHICH * BUFFERS + buffer
-        row = tile * 128 + WHICH * 64
-        mbarrier.wait(x_full.index(slot), x_phase)
-        normed = _normalised(xs.index(slot).load(NORMED), norm_scale, norm_offset, CHANNELS)
-        if HELD:
-            operand = normed
+        place = GROUP * BUFFERS + buffer
+        row = (2 * tile + GROUP) * ROWS
+        mbarrier.wait(rows_full.index(place), buffer_phase)
+        normed = _normalised(rows.index(place).load(OPERAND), norm_scale, norm_offset, CHANNELS)
+        if BUFFERS > 1:
+            operand = normed_rows.index(GROUP)
+            if tile >= gl.num_programs(0):
+                # the tile before has left its buffer by now
+                tma.store_wait(0)
+                gl.thread_barrier()
+                mbarrier.arrive(rows_empty.index(GROUP * BUFFERS + (buffer ^ 1)))
         else:
-            xs.index(slot).store(normed)
-            fence_async_shared()
-            operand = xs.index(slot)
-        if (BUFFERS > 1) & (tile >= gl.num_programs(0)):
-            # the tile before is out of its buffer: that is free for the one after
-            tma.store_wait(0)
-            gl.thread_barrier()
-            mbarrier.arrive(x_empty.index(WHICH * BUFFERS + (buffer ^ 1)))
-        update = gl.zeros([64, CHANNELS], gl.float32, UPDATE)
+            operand = rows.index(place)
+        operand.store(normed)
+        fence_async_shared()
+        update = gl.zeros([ROWS, CHANNELS], gl.float32, UPDATE)
         for hidden in range(0, WIDTH, HIDDEN):
-            bias = gl.load(widen_bias + hidden + hidden_columns).to(gl.float32)
-            wide = gl.zeros([64, HIDDEN], gl.float32, WIDE) + bias[None, :]
+            bias = gl.load(widen_bias + hidden + hidden_channels).to(gl.float32)
+            wide = gl.zeros([ROWS, HIDDEN], gl.float32, WIDE) + bias[None, :]
             mbarrier.wait(widen_full.index(stage), phase)
             wide = warpgroup_mma(operand, widens.index(stage), wide, is_async=True)
             wide = warpgroup_mma_wait(0, deps=[wide])
@@ -133,96 +160,118 @@ def _consume(
             update = warpgroup_mma(activated, narrows.index(stage), update, is_async=True)
             update, activated = warpgroup_mma_wait(0, deps=[update, activated])
             mbarrier.arrive(narrow_empty.index(stage))
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase ^= 1
-        if ADD and not HELD:
+            stage, phase = _next(stage, phase, widens.shape[0])
+        if ADD and BUFFERS == 1:
             gl.thread_barrier()
-            mbarrier.expect(x_full.index(slot), 64 * CHANNELS * 2)
-            tma.async_copy_global_to_shared(x, [row, 0], x_full.index(slot), xs.index(slot))
-        update += gl.load(narrow_bias + columns).to(gl.float32)[None, :]
+            _copy(x, row, 0, rows_full.index(place), rows.index(place))
+            buffer_phase ^= 1
+        update += gl.load(narrow_bias + channels).to(gl.float32)[None, :]
         if ADD:
-            if not HELD:
-                mbarrier.wait(x_full.index(slot), x_phase ^ 1)
-            update += xs.index(slot).load(UPDATE).to(gl.float32)
-        xs.index(slot).store(update.to(dtype))
+            if BUFFERS == 1:
+                mbarrier.wait(rows_full.index(place), buffer_phase)
+            update += rows.index(place).load(UPDATE).to(gl.float32)
+        rows.index(place).store(update.to(dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(result, [row, 0], xs.index(slot))
-        if BUFFERS > 1:
-            buffer ^= 1
-            if buffer == 0:
-                x_phase ^= 1
-        else:
-            if not (ADD and not HELD):
-                x_phase ^= 1
-            following = tile + gl.num_programs(0)
-            if following < tiles:
-                tma.store_wait(0)
-                gl.thread_barrier()
-                mbarrier.expect(x_full.index(slot), 64 * CHANNELS * 2)
-                tma.async_copy_global_to_shared(x, [following * 128 + WHICH * 64, 0], x_full.index(slot), xs.index(slot))
+        tma.async_copy_shared_to_global(result, [row, 0], rows.index(place))
+        following = tile + gl.num_programs(0)
+        if (BUFFERS == 1) & (following < tiles):
+            tma.store_wait(0)
+            gl.thread_barrier()
+            _copy(x, (2 * following + GROUP) * ROWS, 0, rows_full.index(place), rows.index(place))
+        buffer, buffer_phase = _next(buffer, buffer_phase, BUFFERS)
     tma.store_wait(0)
 
 
+@gluon.jit
+def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """So many barriers, each of which waits for so many arrivals."""
+    barriers = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for k in gl.static_range(COUNT):
+        mbarrier.init(barriers.index(k), ARRIVALS)
+    return barriers
+
+
 @gluon.jit(do_not_specialize=["tiles"])
-def transition_kernel(
-    x, result, widen, narrow, norm_scale, norm_offset, widen_bias, narrow_bias, tiles,
-    WIDTH: gl.constexpr, ADD: gl.constexpr, STAGES: gl.constexpr, BUFFERS: gl.constexpr, REGISTERS: gl.constexpr,
+def _transition(
+    x,
+    result,
+    widen,
+    narrow,
+    norm_scale,
+    norm_offset,
+    widen_bias,
+    narrow_bias,
+    tiles,
+    WIDTH: gl.constexpr,
+    ADD: gl.constexpr,
+    STAGES: gl.constexpr,
+    BUFFERS: gl.constexpr,
 ):
+    """The update of rows [R, C], written to the result or, with x added, to x.
+
+    x and result are descriptors of tiles [ROWS, C], widen of tiles [C, HIDDEN] of [C, WIDTH], narrow of tiles
+    [HIDDEN, C] of [WIDTH, C]. Two tiles of rows each make up `tiles`.
+    """
     CHANNELS: gl.constexpr = widen.block_type.shape[0]
     HIDDEN: gl.constexpr = widen.block_type.shape[1]
-    xs = gl.allocate_shared_memory(x.dtype, [2 * BUFFERS, 64, CHANNELS], x.layout)
-    widens = gl.allocate_shared_memory(x.dtype, [STAGES, CHANNELS, HIDDEN], widen.layout)
-    narrows = gl.allocate_shared_memory(x.dtype, [STAGES, HIDDEN, CHANNELS], narrow.layout)
-    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
-    x_full = gl.allocate_shared_memory(gl.int64, [2 * BUFFERS, 1], BARRIER)
-    x_empty = gl.allocate_shared_memory(gl.int64, [2 * BUFFERS, 1], BARRIER)
-    widen_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    widen_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    narrow_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    narrow_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    for k in gl.static_range(2 * BUFFERS):
-        mbarrier.init(x_full.index(k), 1)
-        mbarrier.init(x_empty.index(k), 1)
-    for k in gl.static_range(STAGES):
-        mbarrier.init(widen_full.index(k), 1)
-        mbarrier.init(widen_empty.index(k), 2)
-        mbarrier.init(narrow_full.index(k), 1)
-        mbarrier.init(narrow_empty.index(k), 2)
+    rows = gl.allocate_shared_memory(x.dtype, [2 * BUFFERS, ROWS, CHANNELS], x.layout)
+    normed = gl.allocate_shared_memory(x.dtype, [2, ROWS, CHANNELS], x.layout) if BUFFERS > 1 else rows
+    buffers = (
+        rows,
+        normed,
+        gl.allocate_shared_memory(x.dtype, [STAGES, CHANNELS, HIDDEN], widen.layout),
+        gl.allocate_shared_memory(x.dtype, [STAGES, HIDDEN, CHANNELS], narrow.layout),
+    )
+    full = (_barriers(2 * BUFFERS, 1), _barriers(STAGES, 1), _barriers(STAGES, 1))
+    empty = (_barriers(2 * BUFFERS, 1), _barriers(STAGES, 2), _barriers(STAGES, 2))
     fence_async_shared()
+    norm = (norm_scale, norm_offset)
+    biases = (widen_bias, narrow_bias)
     gl.warp_specialize(
         [
-            (_consume, (0, x, result, xs, widens, narrows, x_full, x_empty, widen_full, widen_empty, narrow_full,
-                        narrow_empty, norm_scale, norm_offset, widen_bias, narrow_bias, tiles, WIDTH, ADD)),
-            (_consume, (1, x, result, xs, widens, narrows, x_full, x_empty, widen_full, widen_empty, narrow_full,
-                        narrow_empty, norm_scale, norm_offset, widen_bias, narrow_bias, tiles, WIDTH, ADD)),
-            (_load, (x, widen, narrow, xs, widens, narrows, x_full, x_empty, widen_full, widen_empty, narrow_full,
-                     narrow_empty, tiles, WIDTH)),
+            (_update, (0, x, result, buffers, full, empty, norm, biases, tiles, WIDTH, ADD)),
+            (_update, (1, x, result, buffers, full, empty, norm, biases, tiles, WIDTH, ADD)),
+            (_load, (x, widen, narrow, buffers, full, empty, tiles, WIDTH)),
         ],
         [4, 1],
-        [REGISTERS, 24],
+        [240, 24],
     )
 
 
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+def suits(x: torch.Tensor, width: int) -> bool:
+    """Whether the kernel is for rows x [..., C] and a hidden layer of so many channels."""
+    launch = LAUNCHES.get(x.shape[-1])
+    aligned = x.is_contiguous() and x.data_ptr() % 16 == 0
+    return launch is not None and width % launch["HIDDEN"] == 0 and aligned and x.numel() > 0
 
-OPTIONS = {64: dict(HIDDEN=64, STAGES=4, BUFFERS=2), 128: dict(HIDDEN=128, STAGES=2, BUFFERS=2), 256: dict(HIDDEN=64, STAGES=2, BUFFERS=1)}
 
+def write_transition(x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, add: bool) -> None:
+    """Write the update of x [..., C], contiguous, to the result of its shape, with x added if wished.
 
-def transition(x, weights, result, added, options=None):
-    """x and result [R, C] contiguous."""
+    The result may be x.
+    """
     channels, width = weights.widen.shape
-    o = dict(OPTIONS[channels], **(options or {}))
-    hidden = o.pop("HIDDEN")
-    dtype = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}[x.dtype]
-    def descriptor(m, shape):
-        return TensorDescriptor.from_tensor(m, shape, gl.NVMMASharedLayout.get_default_for(shape, dtype))
-    tiles = -(-x.shape[0] // 128)
-    count = min(tiles, torch.cuda.get_device_properties(x.device).multi_processor_count)
-    transition_kernel[(count,)](
-        descriptor(x, [64, channels]), descriptor(result, [64, channels]),
-        descriptor(weights.widen, [channels, hidden]), descriptor(weights.narrow, [hidden, channels]),
-        weights.norm_scale, weights.norm_offset, weights.widen_bias, weights.narrow_bias, tiles,
-        WIDTH=width, ADD=added, REGISTERS=240, num_warps=4, **o)
-    return result
+    launch = dict(LAUNCHES[channels])
+    hidden = launch.pop("HIDDEN")
+
+    def tiled(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+        tiles = matrix_tiles(matrix, rows, columns)
+        layout = gl.NVMMASharedLayout.get_default_for([rows, columns], TYPES[x.dtype])
+        return TensorDescriptor(tiles.base, tiles.shape, tiles.strides, tiles.block_shape, layout)
+
+    tiles = triton.cdiv(x.numel() // channels, 2 * ROWS.value)
+    _transition[(programs(x, tiles, 1),)](
+        tiled(x.view(-1, channels), ROWS.value, channels),
+        tiled(result.view(-1, channels), ROWS.value, channels),
+        tiled(weights.widen, channels, hidden),
+        tiled(weights.narrow, hidden, channels),
+        weights.norm_scale.contiguous(),
+        weights.norm_offset.contiguous(),
+        weights.widen_bias.contiguous(),
+        weights.narrow_bias.contiguous(),
+        tiles,
+        WIDTH=width,
+        ADD=add,
+        num_warps=4,
+        **launch,
+    )

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, row_offsets, rows_of, sigmoid
+from cuda.fused.hopper import available
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.transition.reference import SwigluTransitionWeights, TransitionWeights
 
@@ -118,6 +119,14 @@ def _launch(
 ) -> torch.Tensor:
     check_tensors("transition", x, *weights)
     channels, width = weights.widen.shape
+    if available(x) and isinstance(weights, TransitionWeights):
+        # needs the Triton that it is for
+        from cuda.fused.transition import hopper
+
+        if hopper.suits(x, width):
+            result = x if in_place else torch.empty_like(x)
+            hopper.write_transition(x, weights, result, in_place)
+            return result
     options = choose_launch("transition", x, channels)
     rows = rows_of(x)
     block = max(16, triton.next_power_of_2(channels))

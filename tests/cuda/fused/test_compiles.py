@@ -19,6 +19,8 @@ triton = pytest.importorskip("triton")
 from triton.backends import nvidia  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
+from triton.experimental.gluon._runtime import GluonASTSource  # noqa: E402
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from cuda.fused import launch_table  # noqa: E402
@@ -27,9 +29,11 @@ from cuda.fused.attention import kernel as attention  # noqa: E402
 from cuda.fused.launch_table import DEFAULT  # noqa: E402
 from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
+from cuda.fused.outer_product_mean import hopper as hopper_outer_product_mean  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
 from cuda.fused.softmax import kernel as softmax  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
+from cuda.fused.transition import hopper as hopper_transition  # noqa: E402
 from cuda.fused.transition import kernel as transition  # noqa: E402
 from cuda.fused.triangle_multiplication import GateFirstWeights, TriangleMultiplicationWeights  # noqa: E402
 from cuda.fused.triangle_multiplication import kernel as triangle_multiplication  # noqa: E402
@@ -64,11 +68,15 @@ class Compiled:
         def type_of(value: Any, path: tuple[int, ...], fixed: bool) -> Any:
             if isinstance(value, tuple):
                 return tuple(type_of(part, (*path, k), fixed) for k, part in enumerate(value))
+            if isinstance(value, GluonDescriptor):
+                return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)},{value.layout!r}>"
             if isinstance(value, TensorDescriptor):
                 return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)}>"
             if isinstance(value, torch.Tensor):
                 attributes[path] = [["tt.divisibility", 16]]
                 return f"*{TYPES[value.dtype]}"
+            if type(value) is float and not fixed:
+                return "fp32"
             # as the launcher does, except that launches of one row are not of interest
             if type(value) is int and value != 1 and not fixed:
                 if value % 16 == 0:
@@ -78,7 +86,8 @@ class Compiled:
             return "constexpr"
 
         signature = {name: type_of(arguments[name], (i,), name in named) for i, name in enumerate(names)}
-        source = ASTSource(self.function, signature, constants, attributes)
+        language = GluonASTSource if self.function.is_gluon() else ASTSource
+        source = language(self.function, signature, constants, attributes)
         compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         command = [str(PTXAS), "-v", "--gpu-name=sm_90a", "-", "-o", os.devnull]
         log = subprocess.run(command, input=compiled.asm["ptx"], capture_output=True, text=True, check=True)
@@ -99,7 +108,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compiled]:
     def replaced(module: Any, name: str) -> Compiled:
         stand_in = Compiled(getattr(module, name))
         monkeypatch.setattr(module, name, stand_in)
-        monkeypatch.setattr(module, "check_tensors", lambda *_: None)
+        monkeypatch.setattr(module, "check_tensors", lambda *_: None, raising=False)
         return stand_in
 
     return replaced
@@ -151,6 +160,43 @@ def test_outer_product_mean(
     outer_product_mean.outer_product_mean(msa, weights)
     for kernel in kernels:
         check(kernel, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_outer_product_mean_on_hopper(
+    dtype: torch.dtype, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = compiled(hopper_outer_product_mean, "_outer")
+    compiled(outer_product_mean, "_factors")
+    monkeypatch.setattr(outer_product_mean, "available", lambda x: True)
+    c, e, z = 256, 32, 128
+    shapes = [(c,), (c,), (c, e), (e,), (c, e), (e,), (e, e, z), (z,)]
+    weights = OuterProductMeanWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
+    msa, pair = torch.empty(16, 100, c, dtype=dtype), torch.empty(100, 100, z, dtype=dtype)
+    outer_product_mean.outer_product_mean(msa, weights, torch.ones(16, 100))
+    outer_product_mean.add_outer_product_mean(pair, msa, weights)
+    check(kernel, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("channels, factor", [(64, 2), (64, 4), (128, 4), (256, 4)])
+def test_transition_on_hopper(
+    channels: int,
+    factor: int,
+    dtype: torch.dtype,
+    compiled: Callable[..., Compiled],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = compiled(hopper_transition, "_transition")
+    monkeypatch.setattr(transition, "check_tensors", lambda *_: None)
+    monkeypatch.setattr(transition, "available", lambda x: True)
+    c, w = channels, factor * channels
+    shapes = [(c,), (c,), (c, w), (w,), (w, c), (c,)]
+    weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
+    x = torch.empty(48, 48, channels, dtype=dtype)
+    transition.transition(x, weights)
+    transition.add_transition(x, weights)
+    check(kernel, 2, most_spilled=20 if channels == 256 else 0)
 
 
 @pytest.mark.parametrize("biased", [False, True])
