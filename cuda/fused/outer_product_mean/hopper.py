@@ -61,6 +61,12 @@ def _next(stage, phase, STAGES: gl.constexpr):
 
 
 @gluon.jit
+def _before(stage, STAGES: gl.constexpr):
+    """The stage before this one in a ring of buffers."""
+    return gl.where(stage == 0, STAGES, stage) - 1
+
+
+@gluon.jit
 def _copy(descriptor, row, column, full, buffer):
     """Start to copy a tile; it is announced to the barrier, which waits for all announced bytes."""
     mbarrier.expect(full, buffer.numel * 2)
@@ -153,7 +159,6 @@ def _contract(
         # not set to 0 for each c: the first product of each overwrites it
         outer = gl.zeros([BLOCK_I, COLUMNS], gl.float32, OUTER)
         for c in range(INNER):
-            held = stage
             for k in range(slices):
                 mbarrier.wait(right_full.index(k), right_phase, pred=c == 0)
                 mbarrier.wait(left_full.index(stage), stage_phase)
@@ -163,13 +168,12 @@ def _contract(
                 # one slice goes on while the one before is given back
                 outer = warpgroup_mma_wait(1, deps=[outer])
                 if k > 0:
-                    mbarrier.arrive(left_empty.index(held))
+                    mbarrier.arrive(left_empty.index(_before(stage, STAGES)))
                     if c == INNER - 1:
                         mbarrier.arrive(right_empty.index(k - 1))
-                held = stage
                 stage, stage_phase = _next(stage, stage_phase, STAGES)
             outer = warpgroup_mma_wait(0, deps=[outer])
-            mbarrier.arrive(left_empty.index(held))
+            mbarrier.arrive(left_empty.index(_before(stage, STAGES)))
             if c == INNER - 1:
                 mbarrier.arrive(right_empty.index(slices - 1))
             one, two = outer.to(lefts.dtype).reshape([BLOCK_I, 2, INNER]).permute((0, 2, 1)).split()
