@@ -17,13 +17,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from cuda.fused.blocks import matrix_tiles, programs
+from cuda.fused.blocks import programs
+from cuda.fused.hopper_tiles import barriers, next_stage, stage_before, start_copy, tiled
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
 BLOCK_I, BLOCK_J, INNER, PAIR = (gl.constexpr(size) for size in (64, 4, 32, 128))
@@ -33,7 +32,6 @@ COLUMNS = gl.constexpr(64)
 SEQUENCES = 512
 # the left factor's rows are a multiple of so many residues long: copies begin at multiples of 16 bytes only
 ALIGNMENT = 16
-TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 # sequences of a copied tile; how many tiles of the left factor and of the output weights there is room for;
 # blocks of i between which tiles alternate, so that these stay in the L2 cache while j goes by
 LAUNCH = {"SLICE": 128, "STAGES": 5, "OUTPUTS": 1, "GROUP": 8}
@@ -48,29 +46,6 @@ def _tile(tile, length, GROUP: gl.constexpr):
     within = tile % tiles
     size = gl.minimum(blocks - first, GROUP)
     return (first + within % size) * BLOCK_I, within // size * BLOCK_J
-
-
-@gluon.jit
-def _next(stage, phase, STAGES: gl.constexpr):
-    """The stage after this one in a ring of buffers, and the phase its barriers are in."""
-    stage += 1
-    if stage == STAGES:
-        stage = 0
-        phase ^= 1
-    return stage, phase
-
-
-@gluon.jit
-def _before(stage, STAGES: gl.constexpr):
-    """The stage before this one in a ring of buffers."""
-    return gl.where(stage == 0, STAGES, stage) - 1
-
-
-@gluon.jit
-def _copy(descriptor, row, column, full, buffer):
-    """Start to copy a tile; it is announced to the barrier, which waits for all announced bytes."""
-    mbarrier.expect(full, buffer.numel * 2)
-    tma.async_copy_global_to_shared(descriptor, [row, column], full, buffer)
 
 
 @gluon.jit
@@ -95,13 +70,13 @@ def _load(left, right, output, buffers, full, empty, sizes, across, GROUP: gl.co
                     mbarrier.wait(right_empty.index(k), right_phase)
                     for group in gl.static_range(2):
                         column = j * INNER + group * COLUMNS
-                        _copy(right, row, column, right_full.index(k), rights.index(2 * k + group))
+                        start_copy(right, row, column, right_full.index(k), rights.index(2 * k + group))
                 mbarrier.wait(left_empty.index(stage), stage_phase)
-                _copy(left, row, c * across + i, left_full.index(stage), lefts.index(stage))
-                stage, stage_phase = _next(stage, stage_phase, lefts.shape[0])
+                start_copy(left, row, c * across + i, left_full.index(stage), lefts.index(stage))
+                stage, stage_phase = next_stage(stage, stage_phase, lefts.shape[0])
             mbarrier.wait(output_empty.index(slot), slot_phase)
-            _copy(output, c * INNER, 0, output_full.index(slot), outputs.index(slot))
-            slot, slot_phase = _next(slot, slot_phase, outputs.shape[0])
+            start_copy(output, c * INNER, 0, output_full.index(slot), outputs.index(slot))
+            slot, slot_phase = next_stage(slot, slot_phase, outputs.shape[0])
         right_phase ^= 1
 
 
@@ -168,12 +143,12 @@ def _contract(
                 # one slice goes on while the one before is given back
                 outer = warpgroup_mma_wait(1, deps=[outer])
                 if k > 0:
-                    mbarrier.arrive(left_empty.index(_before(stage, STAGES)))
+                    mbarrier.arrive(left_empty.index(stage_before(stage, STAGES)))
                     if c == INNER - 1:
                         mbarrier.arrive(right_empty.index(k - 1))
-                stage, stage_phase = _next(stage, stage_phase, STAGES)
+                stage, stage_phase = next_stage(stage, stage_phase, STAGES)
             outer = warpgroup_mma_wait(0, deps=[outer])
-            mbarrier.arrive(left_empty.index(_before(stage, STAGES)))
+            mbarrier.arrive(left_empty.index(stage_before(stage, STAGES)))
             if c == INNER - 1:
                 mbarrier.arrive(right_empty.index(slices - 1))
             one, two = outer.to(lefts.dtype).reshape([BLOCK_I, 2, INNER]).permute((0, 2, 1)).split()
@@ -184,21 +159,12 @@ def _contract(
             second = warpgroup_mma(two, outputs.index(slot), second, is_async=True)
             first, second, one, two = warpgroup_mma_wait(0, deps=[first, second, one, two])
             mbarrier.arrive(output_empty.index(slot))
-            slot, slot_phase = _next(slot, slot_phase, outputs.shape[0])
+            slot, slot_phase = next_stage(slot, slot_phase, outputs.shape[0])
         right_phase ^= 1
         i, j = _tile(tile, length, GROUP)
         j += 2 * WHICH
         _store(first, bias, counts, share, result, i, j, length, ADD)
         _store(second, bias, counts, share, result, i, j + 1, length, ADD)
-
-
-@gluon.jit
-def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """So many barriers, each of which waits for so many arrivals."""
-    barriers = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
-    for k in gl.static_range(COUNT):
-        mbarrier.init(barriers.index(k), ARRIVALS)
-    return barriers
 
 
 @gluon.jit(do_not_specialize=["sequences", "length", "across", "tiles"])
@@ -232,8 +198,8 @@ def _outer(
         gl.allocate_shared_memory(left.dtype, [OUTPUTS, INNER, PAIR], output.layout),
     )
     # the right factor's come in two copies, each of which announces itself
-    full = (_barriers(STAGES, 1), _barriers(SLICES, 2), _barriers(OUTPUTS, 1))
-    empty = (_barriers(STAGES, 2), _barriers(SLICES, 2), _barriers(OUTPUTS, 2))
+    full = (barriers(STAGES, 1), barriers(SLICES, 2), barriers(OUTPUTS, 1))
+    empty = (barriers(STAGES, 2), barriers(SLICES, 2), barriers(OUTPUTS, 2))
     fence_async_shared()
     sizes = (sequences, length, tiles)
     target = (bias, counts, share, result)
@@ -280,12 +246,6 @@ def write_update(
     launch = dict(LAUNCH)
     rows = launch.pop("SLICE")
     tiles = triton.cdiv(length, BLOCK_I.value) * triton.cdiv(length, BLOCK_J.value)
-
-    def tiled(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-        tile = matrix_tiles(matrix, rows, columns)
-        layout = gl.NVMMASharedLayout.get_default_for([rows, columns], TYPES[matrix.dtype])
-        return TensorDescriptor(tile.base, tile.shape, tile.strides, tile.block_shape, layout)
-
     _outer[(programs(left, tiles, 1),)](
         tiled(left, rows, COLUMNS.value),
         tiled(right, rows, COLUMNS.value),

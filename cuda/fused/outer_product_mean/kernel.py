@@ -4,6 +4,7 @@ The N × N × E² outer products never lie in memory as a whole. A program of th
 residue pairs: tile by tile it sums a_i ⊗ b_j over the sequences on the tensor cores, leaves the
 tile, rounded to the tensors' dtype, in a scratch of its own that stays in the L2 cache, and then contracts
 the strip with the output weights. These are read once for each strip, so a strip has several tiles.
+On Hopper GPUs another kernel takes its place for the model's MSA, in hopper.py.
 """
 
 import torch

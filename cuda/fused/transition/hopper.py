@@ -17,13 +17,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from cuda.fused.blocks import EPSILON, matrix_tiles, programs
+from cuda.fused.blocks import EPSILON, programs
+from cuda.fused.hopper_tiles import barriers, next_stage, start_copy, tiled
 from cuda.fused.transition.reference import TransitionWeights
 
 ROWS = gl.constexpr(64)
-TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 # by channels: hidden channels of a block, and how many blocks of each weight and tiles of a group's rows
 # there is room for; where it is one tile, the normalised rows take its place and the rows are read again
 LAUNCHES = {
@@ -31,23 +30,6 @@ LAUNCHES = {
     128: {"HIDDEN": 128, "STAGES": 2, "BUFFERS": 2},
     256: {"HIDDEN": 64, "STAGES": 2, "BUFFERS": 1},
 }
-
-
-@gluon.jit
-def _copy(descriptor, row, column, full, buffer):
-    """Start to copy a tile; it is announced to the barrier, which waits for all announced bytes."""
-    mbarrier.expect(full, buffer.numel * 2)
-    tma.async_copy_global_to_shared(descriptor, [row, column], full, buffer)
-
-
-@gluon.jit
-def _next(stage, phase, STAGES: gl.constexpr):
-    """The stage after this one in a ring of buffers, and the phase its barriers are in."""
-    stage += 1
-    if stage == STAGES:
-        stage = 0
-        phase ^= 1
-    return stage, phase
 
 
 @gluon.jit
@@ -62,7 +44,7 @@ def _load(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constexpr):
     tile = gl.program_id(0)
     for group in gl.static_range(2):
         place = group * BUFFERS
-        _copy(x, (2 * tile + group) * ROWS, 0, rows_full.index(place), rows.index(place))
+        start_copy(x, (2 * tile + group) * ROWS, 0, rows_full.index(place), rows.index(place))
     buffer = BUFFERS - 1
     buffer_phase = 1
     stage = 0
@@ -71,17 +53,19 @@ def _load(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constexpr):
         following = tile + gl.num_programs(0)
         for hidden in range(0, WIDTH, HIDDEN):
             mbarrier.wait(widen_empty.index(stage), phase)
-            _copy(widen, 0, hidden, widen_full.index(stage), widens.index(stage))
+            start_copy(widen, 0, hidden, widen_full.index(stage), widens.index(stage))
             mbarrier.wait(narrow_empty.index(stage), phase)
-            _copy(narrow, hidden, 0, narrow_full.index(stage), narrows.index(stage))
-            stage, phase = _next(stage, phase, widens.shape[0])
+            start_copy(narrow, hidden, 0, narrow_full.index(stage), narrows.index(stage))
+            stage, phase = next_stage(stage, phase, widens.shape[0])
             # by now the groups are past the tile whose place the rows take
             if (BUFFERS > 1) & (hidden == MIDDLE) & (following < tiles):
                 for group in gl.static_range(2):
                     place = group * BUFFERS + buffer
                     mbarrier.wait(rows_empty.index(place), buffer_phase)
-                    _copy(x, (2 * following + group) * ROWS, 0, rows_full.index(place), rows.index(place))
-                buffer, buffer_phase = _next(buffer, buffer_phase, BUFFERS)
+                    start_copy(
+                        x, (2 * following + group) * ROWS, 0, rows_full.index(place), rows.index(place)
+                    )
+                buffer, buffer_phase = next_stage(buffer, buffer_phase, BUFFERS)
         tile = following
 
 
@@ -160,10 +144,10 @@ def _update(
             update = warpgroup_mma(activated, narrows.index(stage), update, is_async=True)
             update, activated = warpgroup_mma_wait(0, deps=[update, activated])
             mbarrier.arrive(narrow_empty.index(stage))
-            stage, phase = _next(stage, phase, widens.shape[0])
+            stage, phase = next_stage(stage, phase, widens.shape[0])
         if ADD and BUFFERS == 1:
             gl.thread_barrier()
-            _copy(x, row, 0, rows_full.index(place), rows.index(place))
+            start_copy(x, row, 0, rows_full.index(place), rows.index(place))
             buffer_phase ^= 1
         update += gl.load(narrow_bias + channels).to(gl.float32)[None, :]
         if ADD:
@@ -177,18 +161,9 @@ def _update(
         if (BUFFERS == 1) & (following < tiles):
             tma.store_wait(0)
             gl.thread_barrier()
-            _copy(x, (2 * following + GROUP) * ROWS, 0, rows_full.index(place), rows.index(place))
-        buffer, buffer_phase = _next(buffer, buffer_phase, BUFFERS)
+            start_copy(x, (2 * following + GROUP) * ROWS, 0, rows_full.index(place), rows.index(place))
+        buffer, buffer_phase = next_stage(buffer, buffer_phase, BUFFERS)
     tma.store_wait(0)
-
-
-@gluon.jit
-def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """So many barriers, each of which waits for so many arrivals."""
-    barriers = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
-    for k in gl.static_range(COUNT):
-        mbarrier.init(barriers.index(k), ARRIVALS)
-    return barriers
 
 
 @gluon.jit(do_not_specialize=["tiles"])
@@ -222,8 +197,8 @@ def _transition(
         gl.allocate_shared_memory(x.dtype, [STAGES, CHANNELS, HIDDEN], widen.layout),
         gl.allocate_shared_memory(x.dtype, [STAGES, HIDDEN, CHANNELS], narrow.layout),
     )
-    full = (_barriers(2 * BUFFERS, 1), _barriers(STAGES, 1), _barriers(STAGES, 1))
-    empty = (_barriers(2 * BUFFERS, 1), _barriers(STAGES, 2), _barriers(STAGES, 2))
+    full = (barriers(2 * BUFFERS, 1), barriers(STAGES, 1), barriers(STAGES, 1))
+    empty = (barriers(2 * BUFFERS, 1), barriers(STAGES, 2), barriers(STAGES, 2))
     fence_async_shared()
     norm = (norm_scale, norm_offset)
     biases = (widen_bias, narrow_bias)
@@ -239,10 +214,13 @@ def _transition(
 
 
 def suits(x: torch.Tensor, width: int) -> bool:
-    """Whether the kernel is for rows x [..., C] and a hidden layer of so many channels."""
-    launch = LAUNCHES.get(x.shape[-1])
+    """Whether the kernel is for rows x [..., C] and a hidden layer of so many channels.
+
+    Where it is less than four times as wide, the other kernel is faster.
+    """
+    channels = x.shape[-1]
     aligned = x.is_contiguous() and x.data_ptr() % 16 == 0
-    return launch is not None and width % launch["HIDDEN"] == 0 and aligned and x.numel() > 0
+    return channels in LAUNCHES and width == 4 * channels and aligned and x.numel() > 0
 
 
 def write_transition(x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, add: bool) -> None:
@@ -253,11 +231,6 @@ def write_transition(x: torch.Tensor, weights: TransitionWeights, result: torch.
     channels, width = weights.widen.shape
     launch = dict(LAUNCHES[channels])
     hidden = launch.pop("HIDDEN")
-
-    def tiled(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-        tiles = matrix_tiles(matrix, rows, columns)
-        layout = gl.NVMMASharedLayout.get_default_for([rows, columns], TYPES[x.dtype])
-        return TensorDescriptor(tiles.base, tiles.shape, tiles.strides, tiles.block_shape, layout)
 
     tiles = triton.cdiv(x.numel() // channels, 2 * ROWS.value)
     _transition[(programs(x, tiles, 1),)](

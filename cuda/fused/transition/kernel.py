@@ -3,6 +3,7 @@
 A program takes a block of rows, normalises it once, and goes through the hidden layer a block at a time: each
 block is computed, activated, rounded to the tensors' dtype and multiplied into the float32 accumulator of
 the result. Weights come from the L2 cache, once for every block of rows.
+On Hopper GPUs another kernel takes its place for the model's sizes, in hopper.py.
 """
 
 import torch
