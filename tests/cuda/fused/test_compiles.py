@@ -30,9 +30,11 @@ from cuda.fused.attention import kernel as attention  # noqa: E402
 from cuda.fused.launch_table import DEFAULT  # noqa: E402
 from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
+from cuda.fused.outer_product_mean import hopper as hopper_outer_product_mean  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
 from cuda.fused.softmax import kernel as softmax  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
+from cuda.fused.transition import hopper as hopper_transition  # noqa: E402
 from cuda.fused.transition import kernel as transition  # noqa: E402
 from cuda.fused.triangle_multiplication import GateFirstWeights, TriangleMultiplicationWeights  # noqa: E402
 from cuda.fused.triangle_multiplication import kernel as triangle_multiplication  # noqa: E402
@@ -159,6 +161,39 @@ def test_outer_product_mean(
     outer_product_mean.outer_product_mean(msa, weights)
     for kernel in kernels:
         check(kernel, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_outer_product_mean_on_hopper(
+    dtype: torch.dtype, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = compiled(hopper_outer_product_mean, "_outer")
+    compiled(outer_product_mean, "_factors")
+    monkeypatch.setattr(outer_product_mean, "available", lambda x: True)
+    c, e, z = 256, 32, 128
+    shapes = [(c,), (c,), (c, e), (e,), (c, e), (e,), (e, e, z), (z,)]
+    weights = OuterProductMeanWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
+    msa, pair = torch.empty(16, 100, c, dtype=dtype), torch.empty(100, 100, z, dtype=dtype)
+    outer_product_mean.outer_product_mean(msa, weights, torch.ones(16, 100))
+    outer_product_mean.add_outer_product_mean(pair, msa, weights)
+    check(kernel, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("channels", [64, 128, 256])
+def test_transition_on_hopper(
+    channels: int, dtype: torch.dtype, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = compiled(hopper_transition, "_transition")
+    monkeypatch.setattr(transition, "check_tensors", lambda *_: None)
+    monkeypatch.setattr(transition, "available", lambda x: True)
+    c, w = channels, 4 * channels
+    shapes = [(c,), (c,), (c, w), (w,), (w, c), (c,)]
+    weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
+    x = torch.empty(48, 48, channels, dtype=dtype)
+    transition.transition(x, weights)
+    transition.add_transition(x, weights)
+    check(kernel, 2, most_spilled=20 if channels == 256 else 0)
 
 
 @pytest.mark.parametrize("biased", [False, True])
