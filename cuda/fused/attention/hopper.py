@@ -29,6 +29,7 @@ from cuda.fused.attention.core import LEAST as LEAST_SUM
 from cuda.fused.attention.core import MOST as MOST_SUM
 from cuda.fused.blocks import programs
 from cuda.fused.hopper import can_be_copied
+from cuda.fused.hopper_tiles import barriers as barriers_of
 
 WIDTH = gl.constexpr(32)
 # queries of a group of warps, entries of axis 0 of a group, and groups along either
@@ -278,16 +279,8 @@ def attend_blocks(
     biases = gl.allocate_shared_memory(
         dtype, [STAGES * GROUPS_OF_QUERIES, 1, QUERIES, KEYS], bias_tiles.layout
     )
-    filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    emptied = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    queries_filled = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    queries_emptied = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    for k in gl.static_range(STAGES):
-        mbarrier.init(filled.index(k), count=1)
-        mbarrier.init(emptied.index(k), count=GROUPS)
-    for k in gl.static_range(2):
-        mbarrier.init(queries_filled.index(k), count=1)
-        mbarrier.init(queries_emptied.index(k), count=GROUPS)
+    filled, emptied = barriers_of(STAGES, 1), barriers_of(STAGES, GROUPS)
+    queries_filled, queries_emptied = barriers_of(2, 1), barriers_of(2, GROUPS)
     ones = gl.allocate_shared_memory(dtype, [8, KEYS], FLAT)
     ones.store(gl.full([8, KEYS], 1.0, dtype, gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0])))
     fence_async_shared()
