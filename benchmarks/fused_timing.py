@@ -76,6 +76,16 @@ def using(kernel: ModuleType, options: dict[str, Any], call: Call) -> Call:
     return called
 
 
+def on_any_gpu(kernel: ModuleType, call: Call) -> Call:
+    """The call without the operation's kernel for Hopper GPUs."""
+
+    def called() -> Any:
+        with patch.object(kernel, "available", lambda _: False):
+            return call()
+
+    return called
+
+
 class Tuner:
     """Times launch options; other processes run each first, so that all compile side by side.
 

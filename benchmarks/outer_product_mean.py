@@ -4,8 +4,9 @@
     python benchmarks/outer_product_mean.py --tune
 
 A size is S x N x C. Peers: the reference, which works on some residues at a time, and torch.compile of it.
+"any GPU's" is what runs where there is no Hopper GPU.
 The arithmetic floor is the outer products and their contraction at the speed of a large bf16 product.
-`--tune` times launches in bfloat16 instead, and prints the best as the launch table has them.
+`--tune` times launches of that in bfloat16 instead, and prints the best as the launch table has them.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from fused_timing import Call, Floors, Tuner, print_times, using
+from fused_timing import Call, Floors, Tuner, on_any_gpu, print_times, using
 
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, kernel, reference
 
@@ -38,7 +39,7 @@ def run_once(job: tuple[Size, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     (_, _, channels), options = job
     given = arguments((16, 16, channels))
-    using(kernel, options, lambda: kernel.outer_product_mean(*given))()
+    on_any_gpu(kernel, using(kernel, options, lambda: kernel.outer_product_mean(*given)))()
     torch.cuda.synchronize()
 
 
@@ -47,7 +48,7 @@ def tune(tuner: Tuner, size: Size) -> None:
     given = arguments(size)
 
     def timed(options: dict[str, Any]) -> Call:
-        return using(kernel, options, lambda: kernel.outer_product_mean(*given))
+        return on_any_gpu(kernel, using(kernel, options, lambda: kernel.outer_product_mean(*given)))
 
     # residues of each factor, tiles of a strip, programs of a multiprocessor, registers
     tiles = [(4, 4, 8, 2, 128), (4, 4, 4, 2, 128), (4, 8, 4, 1, None), (8, 4, 4, 1, None), (4, 8, 2, 1, None)]
@@ -84,6 +85,7 @@ def main() -> None:
             "reference": lambda case=case: reference.outer_product_mean(*case),
             "torch.compile": lambda case=case, compiled=compiled: compiled(*case),
             "ours": lambda case=case: kernel.outer_product_mean(*case),
+            "any GPU's": on_any_gpu(kernel, lambda case=case: kernel.outer_product_mean(*case)),
         }
         # the MSA read, the factors written and read, the result written
         moved = dtype.itemsize * (sequences * length * (channels + 4 * INNER) + length**2 * PAIR)

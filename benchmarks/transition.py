@@ -4,9 +4,9 @@
     python benchmarks/transition.py --tune
 
 Peers: the reference, which works on some rows at a time, and torch.compile of the whole. "in place" adds the
-update to the input; the peers' lines leave the residual out. The arithmetic floor is both products at the
-speed of a large bf16 product.
-`--tune` times launches in bfloat16 instead, and prints the best as the launch table has them.
+update to the input; the peers' lines leave the residual out; "any GPU's" is what runs in place where there is
+no Hopper GPU. The arithmetic floor is both products at the speed of a large bf16 product.
+`--tune` times launches of that in bfloat16 instead, and prints the best as the launch table has them.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from fused_timing import Call, Floors, Tuner, print_times, using
+from fused_timing import Call, Floors, Tuner, on_any_gpu, print_times, using
 
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights, kernel, reference
 
@@ -35,7 +35,7 @@ def run_once(job: tuple[Size, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     (_, channels, factor), options = job
     given = arguments((16, channels, factor))
-    using(kernel, options, lambda: kernel.transition(*given))()
+    on_any_gpu(kernel, using(kernel, options, lambda: kernel.transition(*given)))()
     torch.cuda.synchronize()
 
 
@@ -44,7 +44,7 @@ def tune(tuner: Tuner, size: Size) -> None:
     given = arguments(size)
 
     def timed(options: dict[str, Any]) -> Call:
-        return using(kernel, options, lambda: kernel.transition(*given))
+        return on_any_gpu(kernel, using(kernel, options, lambda: kernel.transition(*given)))
 
     candidates = [
         {"ROWS": rows, "HIDDEN": hidden, "PRECISION": "ieee", "num_warps": warps, "num_stages": stages}
@@ -81,6 +81,7 @@ def main() -> None:
             "torch.compile": lambda x=x, w=weights, whole=whole: whole(x, w),
             "ours": lambda x=x, w=weights: kernel.transition(x, w),
             "ours in place": lambda x=x, w=weights: kernel.add_transition(x, w),
+            "any GPU's": on_any_gpu(kernel, lambda x=x, w=weights: kernel.add_transition(x, w)),
             "ours SwiGLU": lambda x=x, w=swiglu: kernel.swiglu_transition(x, w),
         }
         moved = 2 * x.numel() * x.element_size()

@@ -6,11 +6,12 @@ import platform
 import shutil
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from foldcli.first_use import compile_kernels
 from foldcli.job_draws import Draw, JobDraws
 from foldcli.layout import MODEL_KINDS, TargetFiles, partial_name
 from foldcli.logs import logger
@@ -58,6 +59,13 @@ class PredictSettings:
     precision: Literal["bf16", "fp32"] = "fp32"
     kernels: Literal["fused", "reference"] = "reference"
 
+    @property
+    def dtype(self) -> "torch.dtype":
+        """Of the trunk's numbers."""
+        import torch
+
+        return {"bf16": torch.bfloat16, "fp32": torch.float32}[self.precision]
+
 
 @dataclass(frozen=True)
 class ModelResult:
@@ -78,6 +86,7 @@ class Predictor:
         settings: see PredictSettings.
         memory: the device, and what may be taken of it.
         ahead: make the next job's features in a background thread; the results are the same without.
+        arrays: the first source's file, where it is being read already.
     """
 
     def __init__(
@@ -86,8 +95,10 @@ class Predictor:
         settings: PredictSettings,
         memory: NetworkMemory,
         ahead: bool = True,
+        arrays: "Future[dict[str, np.ndarray]] | None" = None,
     ) -> None:
         self.sources, self.settings, self.memory = sources, settings, memory
+        self._arrays = arrays
         self.background = ThreadPoolExecutor(1, "features") if ahead else None
         self._networks: dict[ParameterSource, AlphaFold] = {}
 
@@ -102,7 +113,9 @@ class Predictor:
             ParametersError: the file lacks a key, has a strange one, or a shape is wrong.
         """
         if source not in self._networks:
-            network = _build(source, self.settings, self.memory.device)
+            # what was read for the first network is let go with it
+            arrays, self._arrays = self._arrays if source == self.sources[0] else None, None
+            network = _build(source, self.settings, self.memory.device, arrays)
             if not self._networks and logger.isEnabledFor(logging.DEBUG):
                 _tell_of_first_block(network)
             self._networks[source] = network
@@ -187,8 +200,11 @@ class Predictor:
         self, name: str, network: "AlphaFold", drawn: "dict[str, np.ndarray]", progress: Progress
     ) -> "Prediction":
         """Run a network within the memory there is; see `predict_within`."""
+        from model.memory_plan import PassSize
         from model.recycling import RecyclingSettings
 
+        if self.memory.device != "cpu" and self.settings.kernels == "fused":
+            compile_kernels(network, PassSize.of(network, drawn))
         recycling = RecyclingSettings(self.settings.num_recycle, self.settings.recycle_early_stop_tolerance)
         return predict_within(self.memory, name, network, drawn, recycling, progress)
 
@@ -201,12 +217,13 @@ class Predictor:
         progress: Progress,
         start: float,
     ) -> ModelResult:
-        from model.output.scores import scores_json
-        from model.output.structure import Provenance, mmcif_text, pdb_text
-
         source, seed = job
         tag = tag_of(job)
         prediction = self.infer(name, self.network(source), drawn, progress)
+        # not needed, and so not waited for, before
+        from model.output.scores import scores_json
+        from model.output.structure import Provenance, mmcif_text, pdb_text
+
         provenance = Provenance(
             name=name,
             program=f"foldcli {VERSION}",
@@ -277,7 +294,12 @@ def _finished(partial: Path, tag: str) -> ModelResult | None:
     return ModelResult(**json.loads(path.read_text())) if path.is_file() else None
 
 
-def _build(source: ParameterSource, settings: PredictSettings, device: str) -> "AlphaFold":
+def _build(
+    source: ParameterSource,
+    settings: PredictSettings,
+    device: str,
+    arrays_read: "Future[dict[str, np.ndarray]] | None",
+) -> "AlphaFold":
     import torch
 
     from model.alphafold import AlphaFold
@@ -287,13 +309,14 @@ def _build(source: ParameterSource, settings: PredictSettings, device: str) -> "
     config = model_config(source.config_name)
     if source.file is None:
         arrays = random_parameters(config, seed=source.number)
+    elif arrays_read is not None:
+        arrays = load_npz(source.file, config, lambda _: arrays_read.result())
     else:
         arrays = load_npz(source.file, config)
     if device != "cpu":
         # Triton launches on the current device; not earlier, because the driver's start is waited for here
         torch.cuda.set_device(device)
-    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[settings.precision]
-    return AlphaFold.from_parameters(config, arrays, device, dtype, settings.kernels)
+    return AlphaFold.from_parameters(config, arrays, device, settings.dtype, settings.kernels)
 
 
 def _tell_of_first_block(network: "AlphaFold") -> None:

@@ -1,12 +1,12 @@
 """From command-line settings to the objects that do the work: threads, device, parameters."""
 
-import contextlib
 import os
 import warnings
 from dataclasses import fields
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from foldcli.background import in_background
+from foldcli.head_start import begin, keep_byte_code
 from foldcli.logs import logger
 from foldcli.network_memory import NetworkMemory
 from foldcli.options import parse_size
@@ -14,13 +14,21 @@ from foldcli.parameters import UNTRAINED, find_parameters
 from foldcli.paths import cache_dir, keep_triton_kernels
 from foldcli.predictor import Predictor, PredictSettings
 from foldcli.progress import CompilingBar
+from msa.gpu.opening import without_collection
 
 if TYPE_CHECKING:
+    import torch
+
     from msa.engine import Engine
 
 
-def prepare(settings: dict[str, Any], threads: int) -> Predictor:
+def prepare(settings: dict[str, Any], threads: int, soon: bool = True) -> Predictor:
     """The predictor for the options of `foldcli predict` and `fold`.
+
+    Args:
+        settings: the options.
+        threads: of the CPU.
+        soon: predictions follow, so that what they need may be begun with.
 
     Raises:
         MissingError: parameters, the GPU, its bf16 or the kernels asked for are not there.
@@ -28,7 +36,10 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
     # parameters are looked for before torch is imported, so that the common mistake is answered at once
     sources = find_parameters(settings["params"], settings["models"], settings["model_type"])
     keep_triton_kernels()
-    import torch
+    keep_byte_code()
+    arrays = begin(settings["device"], sources[0].file) if soon else None
+    with without_collection():
+        import torch
 
     torch.set_num_threads(threads)
     device = choose_device(settings["device"])
@@ -38,23 +49,26 @@ def prepare(settings: dict[str, Any], threads: int) -> Predictor:
         "precision": choose_precision(settings["precision"], device),
         "kernels": choose_kernels(settings["kernels"], device),
     }
-    if device != "cpu":
-        # the driver takes its time, and parameters can be read beside it
-        Thread(target=_wake, args=(device,), daemon=True).start()
     if any(source.untrained for source in sources):
         logger.warning("%s", UNTRAINED)
     chosen = PredictSettings(**{field.name: settings[field.name] for field in fields(PredictSettings)})
-    return Predictor(sources, chosen, memory)
+    if soon and device != "cpu":
+        # takes its time, and parameters can be read beside it
+        in_background(lambda: _wake(device, chosen.dtype))
+    return Predictor(sources, chosen, memory, arrays=arrays)
 
 
-def _wake(device: str) -> None:
+def _wake(device: str, dtype: "torch.dtype") -> None:
     """Have the GPU's libraries load what the network's first operations wait for."""
     import torch
 
-    # what fails here fails again where it is missed, and is told there
-    with contextlib.suppress(RuntimeError):
-        x = torch.ones(16, 16, device=device)
-        x @ x
+    from model.embedders import RECYCLED_BINS, distance_bins
+
+    with torch.inference_mode():
+        x = torch.ones(256, 64, device=device, dtype=dtype)
+        torch.addmm(x[0], x, x[:64])
+        distance_bins(torch.zeros(2, 3, device=device), *RECYCLED_BINS)
+        x.float() @ x[:64].float()
 
 
 def choose_device(asked: str) -> str:
@@ -76,6 +90,11 @@ def choose_device(asked: str) -> str:
         raise MissingError(
             f"--device {asked}: torch finds no CUDA GPU",
             "Check the driver with nvidia-smi, or use --device cpu.",
+        )
+    if asked.startswith("cuda:") and int(asked[5:]) >= (count := torch.cuda.device_count()):
+        raise MissingError(
+            f"--device {asked}: torch finds {count} CUDA GPU{'s' if count > 1 else ''}, numbered from 0",
+            "List them with nvidia-smi, or use --device auto.",
         )
     return "cuda:0" if asked == "cuda" else asked
 

@@ -58,8 +58,8 @@ def assign(
     for key, array in arrays.items():
         wanted = dtype if key.startswith(TRUNK) else torch.float32
         stacks[key] = torch.from_numpy(np.ascontiguousarray(array)).to(device=device, dtype=wanted)
-    for tensor_name, _ in list(network.named_parameters()):
-        key, block = key_of(tensor_name)
-        module_name, _, name = tensor_name.rpartition(".")
-        value = stacks[key] if block is None else stacks[key][block]
-        setattr(network.get_submodule(module_name), name, nn.Parameter(value, requires_grad=False))
+    for module_name, module in network.named_modules():
+        for name in [name for name, _ in module.named_parameters(recurse=False)]:
+            key, block = key_of(f"{module_name}.{name}")
+            value = stacks[key] if block is None else stacks[key][block]
+            setattr(module, name, nn.Parameter(value, requires_grad=False))

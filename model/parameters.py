@@ -1,33 +1,37 @@
 """DeepMind's parameter files, with every key and shape checked, and random parameters in their place."""
 
-import contextlib
-import hashlib
 import os
-import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import IO
+from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 import torch
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
-from model.errors import ParametersError, ParametersMissing
+from model.errors import ParametersError
 from model.naming import shapes_of
+from model.npz import Kinds, listed, read_arrays, read_headers, told_of
 
-# how many keys an error names before it only counts them
-NAMED_KEYS = 3
+Path = str | os.PathLike[str]
 
 
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+@cache
+def expected_shapes(config: ModelConfig) -> Mapping[str, tuple[int, ...]]:
     """Every key that a network's parameter file must have, with the shape of its array."""
+    stacks = {"evoformer_iteration": config.evoformer.blocks, "extra_msa_stack": config.extra_msa.blocks}
+    # one block tells the shapes of all
+    shallow = config.with_blocks(*(min(1, blocks) for blocks in stacks.values()))
     with torch.device("meta"):
-        return shapes_of(AlphaFold(config))
+        shapes = shapes_of(AlphaFold(shallow))
+    return {
+        key: (stacks[stack], *shape[1:]) if (stack := key.split("/")[3]) in stacks else shape
+        for key, shape in shapes.items()
+    }
 
 
-def check_npz(path: str | os.PathLike[str], config: ModelConfig) -> str:
+def check_npz(path: Path, config: ModelConfig) -> str:
     """Check the keys, shapes and types of `params_model_*.npz` by the arrays' headers alone.
 
     Args:
@@ -35,28 +39,27 @@ def check_npz(path: str | os.PathLike[str], config: ModelConfig) -> str:
         config: the network that the parameters are for.
 
     Returns:
-        What tells the content from another's: SHA-256 (hex) of the names and checksums that the file lists.
+        What tells the content from another's; see `model.npz.read_headers`.
 
     Raises:
         ParametersMissing: there is no such file.
         ParametersError: as for `load_npz`, but for what only reading the arrays shows.
     """
-    path, kinds, digest = Path(path), {}, hashlib.sha256()
-    with _told_of(path, config), zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            digest.update(f"{entry.filename}\0{entry.CRC}\0".encode())
-            with archive.open(entry) as stream:
-                kinds[entry.filename.removesuffix(".npy")] = _header(stream)
+    with told_of(path, config.name):
+        kinds, content = read_headers(path)
         _check(kinds, config, path)
-    return digest.hexdigest()
+    return content
 
 
-def load_npz(path: str | os.PathLike[str], config: ModelConfig) -> dict[str, np.ndarray]:
+def load_npz(
+    path: Path, config: ModelConfig, read: Callable[[Path], dict[str, np.ndarray]] = read_arrays
+) -> dict[str, np.ndarray]:
     """Read `params_model_*.npz`.
 
     Args:
         path: the file.
         config: the network that the parameters are for.
+        read: gives the arrays as `model.npz.read_arrays` does, called once the headers are checked.
 
     Returns:
         float32 arrays by key.
@@ -67,57 +70,26 @@ def load_npz(path: str | os.PathLike[str], config: ModelConfig) -> dict[str, np.
             array of the wrong shape or type, or one that holds infinities or NaN.
     """
     check_npz(path, config)
-    path = Path(path)
-    with _told_of(path, config), np.load(path, allow_pickle=False) as archive:
-        arrays = {key: np.asarray(archive[key], np.float32) for key in archive.files}
-    if infinite := [key for key, array in arrays.items() if not np.isfinite(array).all()]:
-        raise ParametersError(_listed("not finite", infinite), path)
-    return arrays
+    with told_of(path, config.name):
+        return read(path)
 
 
-@contextlib.contextmanager
-def _told_of(path: Path, config: ModelConfig) -> Iterator[None]:
-    """What zipfile and numpy say of an unusable file, as errors that name it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        remedy = f"put DeepMind's params_{config.name}.npz there, or name the folder that has it"
-        raise ParametersMissing(f"{path}: no such file", remedy) from error
-    except ParametersError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise ParametersError(f"no npz file of plain arrays, or a damaged one ({error})", path) from error
-
-
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and type of a npy file."""
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(stream)
-    return shape, dtype
-
-
-def _check(kinds: Mapping[str, tuple[tuple[int, ...], np.dtype]], config: ModelConfig, path: Path) -> None:
+def _check(kinds: Kinds, config: ModelConfig, path: Path) -> None:
     expected = expected_shapes(config)
     missing = [key for key in expected if key not in kinds]
     unknown = [key for key in kinds if key not in expected]
     if missing or unknown:
-        problems = "; ".join(filter(None, [_listed("missing", missing), _listed("unknown", unknown)]))
+        problems = "; ".join(filter(None, [listed("missing", missing), listed("unknown", unknown)]))
         raise ParametersError(f"does not hold the parameters of {config.name}: {problems}", path)
     if mistyped := [f"{key} ({dtype})" for key, (_, dtype) in kinds.items() if dtype.kind != "f"]:
-        raise ParametersError(_listed("not floating point", mistyped), path)
+        raise ParametersError(listed("not floating point", mistyped), path)
     misshapen = [
         f"{key} is {kinds[key][0]} instead of {shape}"
         for key, shape in expected.items()
         if kinds[key][0] != shape
     ]
     if misshapen:
-        raise ParametersError(f"does not fit {config.name}: {_listed('wrong shape', misshapen)}", path)
-
-
-def _listed(what: str, keys: list[str]) -> str:
-    more = f" and {len(keys) - NAMED_KEYS} more" if len(keys) > NAMED_KEYS else ""
-    return f"{what}: {', '.join(keys[:NAMED_KEYS])}{more}" if keys else ""
+        raise ParametersError(f"does not fit {config.name}: {listed('wrong shape', misshapen)}", path)
 
 
 def random_parameters(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:

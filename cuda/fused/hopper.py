@@ -26,3 +26,13 @@ def available(x: torch.Tensor) -> bool:
         and triton.__version__.startswith(TRITON)
         and _is_hopper(x.device)
     )
+
+
+def can_be_copied(x: torch.Tensor) -> bool:
+    """Whether tiles of x can be copied by the tensor memory accelerator: rows that begin at 16 bytes."""
+    size = x.element_size()
+    return (
+        x.stride(-1) == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride * size % 16 == 0 and stride > 0 for stride in x.stride()[:-1])
+    )

@@ -108,7 +108,7 @@ def command(
     if not selected and not dry_run:
         failures.finish()
         return
-    predictor = prepare(settings, threads)
+    predictor = prepare(settings, threads, soon=not dry_run)
     parameters = check_parameters(predictor.sources)
 
     def identity_of(query: FastaRecord | CachedTarget, checksums: dict[str, str]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def command(
     if not selected and not dry_run:
         failures.finish()
         return
-    predictor = prepare(settings, threads)
+    predictor = prepare(settings, threads, soon=not dry_run)
     parameters = check_parameters(predictor.sources)
     loader = TargetLoader(out, layout, cache, predictor, parameters, overwrite, verify)
     if dry_run:

@@ -15,7 +15,7 @@ def open_gpu(number: int) -> Gpu:
     Raises:
         GpuUnavailable: it cannot be used.
     """
-    threading.Thread(target=_open_context, args=(number,), daemon=True).start()
+    threading.Thread(target=open_context, args=(number,), daemon=True).start()
     return find_gpu(number)
 
 
@@ -32,14 +32,15 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _open_context(number: int) -> None:
-    """Start the driver and the GPU; whatever fails is found again, and said, by `find_gpu`."""
+def open_context(number: int) -> bool:
+    """Start the driver and the GPU; False if that fails, which is found again, and said, by `find_gpu`."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return
+        return False
     if driver.cuInit(0):
-        return
+        return False
     device, context = ctypes.c_int(), ctypes.c_void_p()
-    if not driver.cuDeviceGet(ctypes.byref(device), number):
-        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    if driver.cuDeviceGet(ctypes.byref(device), number):
+        return False
+    return not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)

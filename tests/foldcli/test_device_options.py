@@ -4,9 +4,9 @@ import click
 import pytest
 
 from foldcli.options import DeviceType
-from foldcli.runtime import most_gpu_bytes
+from foldcli.runtime import choose_device, most_gpu_bytes
 from msa.engine_choice import EngineChoice
-from msa.errors import InputError
+from msa.errors import InputError, MissingError
 
 
 @pytest.mark.parametrize("text", ["auto", "cpu", "cuda", "cuda:0", "cuda:0,1", "cuda:3,1,2"])
@@ -43,3 +43,11 @@ def test_what_is_no_gpu_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("FOLDCLI_GPU_MEMORY", text)
     with pytest.raises(InputError, match="expected bytes such as 500000000, 500M or 2G"):
         most_gpu_bytes()
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert choose_device("cuda:1") == "cuda:1" and choose_device("cuda") == "cuda:0"
+    with pytest.raises(MissingError, match="--device cuda:2: torch finds 2 CUDA GPUs"):
+        choose_device("cuda:2")

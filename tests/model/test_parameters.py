@@ -12,6 +12,7 @@ import pytest
 from model.config import MODEL_NAMES, ModelConfig, model_config
 from model.errors import ParametersError, ParametersMissing
 from model.naming import key_of
+from model.npz import read_arrays
 from model.parameters import check_npz, expected_shapes, load_npz, random_parameters
 
 ROOT = "alphafold/alphafold_iteration"
@@ -45,6 +46,27 @@ def test_wider_numbers_are_narrowed(
 ) -> None:
     read = load_npz(write(arrays | {KEY: arrays[KEY].astype(np.float64)}), tiny_config)
     assert read[KEY].dtype == np.float32 and np.array_equal(read[KEY], arrays[KEY])
+
+
+def test_arrays_of_any_order_and_compressed(tmp_path: Path) -> None:
+    arrays = {"a": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "b": np.float32(4), "c": np.zeros((0, 3))}
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
+        read = read_arrays(tmp_path / "a.npz")
+        assert list(read) == list(arrays)
+        for key, array in arrays.items():
+            assert np.array_equal(read[key], array) and read[key].shape == np.shape(array)
+            assert (
+                read[key].dtype == np.float32 and read[key].flags.c_contiguous and read[key].flags.writeable
+            )
+
+
+def test_arrays_that_were_read_already(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
+    assert load_npz(write(arrays), tiny_config, lambda _: arrays) is arrays
+    with pytest.raises(ParametersError, match="missing"):
+        load_npz(write({KEY: arrays[KEY]}), tiny_config, lambda _: arrays)
 
 
 def complaint(path: Path, config: ModelConfig) -> str:

@@ -8,12 +8,15 @@ from cuda.fused.attention.core import attend_again, attend_blocks
 from cuda.fused.attention.reference import AttentionWeights
 from cuda.fused.blocks import check_tensors, row_offsets
 from cuda.fused.chunking import row_slices
+from cuda.fused.hopper import available, can_be_copied
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.packing import side_by_side
 
 WIDTHS = (8, 16, 32, 64)
 # dtypes of which weights are as precise whatever logit they are relative to
 ONE_MAXIMUM = (torch.bfloat16,)
+# keys below which the kernel for Hopper has too little to do, as measured
+SHORTEST_ON_HOPPER = 384
 # blocks that one program looks at, which seldom has to compute one of them
 SHARE = 32
 
@@ -112,7 +115,6 @@ def _attention(
     check_tensors("attention", x, result, *weights)
     inner = weights.query[0].numel()
     projection = side_by_side(weights.query, weights.key, weights.value, weights.gating)  # [C, 4*H*D]
-    bias = None if pair_bias is None else _aligned(pair_bias)
     swapped = x.stride(0) < x.stride(1)
     for rows in row_slices(x, 5 * x.shape[1] * inner, budget):
         # intermediates have their two long axes in the order in which the input has them in memory
@@ -122,7 +124,7 @@ def _attention(
             projected.transpose(0, 1) if swapped else projected,
             weights.gating_bias,
             None if mask is None else mask[rows],
-            bias,
+            pair_bias,
             gated.transpose(0, 1) if swapped else gated,
         )
         target = result[rows].transpose(0, 1) if swapped else result[rows]
@@ -165,7 +167,7 @@ def attend(
         projected: [B, L, 4*H*D], queries, keys, values and gates; any strides of the first two axes.
         gating_bias: [H, D], contiguous.
         mask: [B, L] or None.
-        pair_bias: [H, L, L] or None, its last axis contiguous.
+        pair_bias: [H, L, L] or None.
         gated: [B, L, H*D], written.
 
     Raises:
@@ -176,10 +178,27 @@ def attend(
     heads, width = gating_bias.shape
     if width not in WIDTHS:
         raise ValueError(f"fused attention takes heads {WIDTHS} wide, not {width}")
-    biased = int(pair_bias is not None)
-    options = choose_launch("attention", projected, width, shared_key=0, biased=biased)["attend"]
-    blocks = triton.cdiv(length, options["QUERIES"]) * triton.cdiv(batch, options["ROWS"]) * heads
-    outside = projected.new_empty(blocks, dtype=torch.int32) if projected.dtype in ONE_MAXIMUM else None
+    options = choose_launch("attention", projected, width, shared_key=0, biased=int(pair_bias is not None))
+    launch = dict(options["attend"])
+    # float32's products are no cheaper than its sums
+    sums = 1 if projected.dtype == torch.float32 else 8
+    sizes = {"HEADS": heads, "WIDTH": width, "PADDED": max(16, width), "SUMS": sums}
+    if min(batch, length) == 0:
+        return
+    outside = None
+    if _on_hopper(projected, width, mask, pair_bias):
+        # only here, since Gluon's names are not the same in all of Triton's versions
+        from cuda.fused.attention import hopper
+
+        pair_bias = hopper.lowered_past_the_end(pair_bias)
+        outside = hopper.attend(projected, gating_bias.contiguous(), pair_bias, gated)
+        launch |= {"ROWS": hopper.ENTRIES.value, "QUERIES": hopper.QUERIES.value}
+    elif pair_bias is not None:
+        pair_bias = _aligned(pair_bias)
+    blocks = triton.cdiv(length, launch["QUERIES"]) * triton.cdiv(batch, launch["ROWS"]) * heads
+    computed = outside is not None
+    if not computed and projected.dtype in ONE_MAXIMUM:
+        outside = projected.new_empty(blocks, dtype=torch.int32)
     arguments = (
         projected,
         projected.stride(0),
@@ -196,15 +215,27 @@ def attend(
         length,
         outside,
     )
-    # float32's products are no cheaper than its sums
-    sums = 1 if projected.dtype == torch.float32 else 8
-    sizes = {"HEADS": heads, "WIDTH": width, "PADDED": max(16, width), "SUMS": sums}
-    if blocks:
-        attend_blocks[(blocks,)](*arguments, **sizes, **options)
-        if outside is not None:
-            # with fewer registers than it wants it spills, and it seldom shares a multiprocessor
-            uncapped = {name: value for name, value in options.items() if name != "maxnreg"}
-            attend_again[(triton.cdiv(blocks, SHARE),)](*arguments, blocks, **sizes, SHARE=SHARE, **uncapped)
+    if not computed:
+        attend_blocks[(blocks,)](*arguments, **sizes, **launch)
+    if outside is not None:
+        # with fewer registers than it wants it spills, and it seldom shares a multiprocessor
+        uncapped = {name: value for name, value in launch.items() if name != "maxnreg"}
+        attend_again[(triton.cdiv(blocks, SHARE),)](*arguments, blocks, **sizes, SHARE=SHARE, **uncapped)
+
+
+def _on_hopper(
+    projected: torch.Tensor, width: int, mask: torch.Tensor | None, pair_bias: torch.Tensor | None
+) -> bool:
+    """Whether the kernel for Hopper takes these."""
+    return (
+        available(projected)
+        and projected.dtype == torch.bfloat16
+        and can_be_copied(projected)
+        and width == 32
+        and mask is None
+        and pair_bias is not None
+        and projected.shape[1] >= SHORTEST_ON_HOPPER
+    )
 
 
 def _aligned(pair_bias: torch.Tensor) -> torch.Tensor:

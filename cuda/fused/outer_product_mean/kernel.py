@@ -4,13 +4,15 @@ The N × N × E² outer products never lie in memory as a whole. A program of th
 residue pairs: tile by tile it sums a_i ⊗ b_j over the sequences on the tensor cores, leaves the
 tile, rounded to the tensors' dtype, in a scratch of its own that stays in the L2 cache, and then contracts
 the strip with the output weights. These are read once for each strip, so a strip has several tiles.
+On Hopper GPUs another kernel takes its place for the model's MSA, in hopper.py.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, programs, row_offsets, rows_of
+from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, programs
+from cuda.fused.hopper import available
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
@@ -25,14 +27,18 @@ def _factor(
     bias,
     mask,
     result,
-    rows,
-    count,
+    residues,
+    length,
+    across,
     INNER: tl.constexpr,
     COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One factor of a block of rows: project [ROWS, BLOCK], add the bias, mask, store as [rows, INNER]."""
-    places = rows.to(tl.int64)[:, None] * INNER
+    """One factor of a sequence's residues: project [ROWS, BLOCK], add the bias, mask, store.
+
+    The result is the sequence's [N, INNER] or, with `across` residues to a row, [INNER, across].
+    """
+    real = residues < length
     for first in range(0, INNER, COLUMNS):
         columns = first + tl.arange(0, COLUMNS)
         inner = columns < INNER
@@ -40,8 +46,13 @@ def _factor(
         factor += tl.load(bias + columns, mask=inner, other=0.0).to(tl.float32)[None, :]
         if mask is not None:
             factor *= mask[:, None]
-        present = (rows < count)[:, None] & inner[None, :]
-        tl.store(result + places + columns[None, :], factor.to(result.dtype.element_ty), mask=present)
+        factor = factor.to(result.dtype.element_ty)
+        if across is not None:
+            places = columns[:, None] * across + residues[None, :]
+            tl.store(result + places, factor.T, mask=inner[:, None] & real[None, :])
+        else:
+            places = residues[:, None] * INNER + columns[None, :]
+            tl.store(result + places, factor, mask=real[:, None] & inner[None, :])
 
 
 @triton.jit
@@ -56,10 +67,10 @@ def _factors(
     mask,
     left_result,
     right_result,
-    count,
-    inner,
-    outer_stride,
-    inner_stride,
+    length,
+    left_across,
+    sequence_stride,
+    residue_stride,
     channel_stride,
     CHANNELS: tl.constexpr,
     INNER: tl.constexpr,
@@ -68,21 +79,31 @@ def _factors(
     COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Both factors [S * N, INNER] of rows of the MSA."""
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    """Both factors [S, N, INNER] of residues of one sequence, or the left one as [S, INNER, left_across]."""
+    blocks = tl.cdiv(length, ROWS)
+    sequence = (tl.program_id(0) // blocks).to(tl.int64)
+    residues = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    real = residues < length
     columns = tl.arange(0, BLOCK)
     channels = columns < CHANNELS
-    present = (rows < count)[:, None] & channels[None, :]
-    starts = row_offsets(rows, inner, outer_stride, inner_stride)
-    places = starts[:, None] + columns[None, :] * channel_stride
+    present = real[:, None] & channels[None, :]
+    places = residues.to(tl.int64)[:, None] * residue_stride + columns[None, :] * channel_stride
+    msa += sequence * sequence_stride
     normed = normalised_rows(msa, places, present, norm_scale, norm_offset, CHANNELS, BLOCK).to(
         msa.dtype.element_ty
     )
     kept = None
     if mask is not None:
-        kept = tl.load(mask + rows, mask=rows < count, other=0.0)
-    _factor(normed, left, left_bias, kept, left_result, rows, count, INNER, COLUMNS, PRECISION)
-    _factor(normed, right, right_bias, kept, right_result, rows, count, INNER, COLUMNS, PRECISION)
+        kept = tl.load(mask + sequence * length + residues, mask=real, other=0.0)
+    right_result += sequence * length * INNER
+    if left_across is not None:
+        left_result += sequence * left_across * INNER
+    else:
+        left_result += sequence * length * INNER
+    _factor(
+        normed, left, left_bias, kept, left_result, residues, length, left_across, INNER, COLUMNS, PRECISION
+    )
+    _factor(normed, right, right_bias, kept, right_result, residues, length, None, INNER, COLUMNS, PRECISION)
 
 
 @triton.jit
@@ -220,19 +241,28 @@ def _outer_product_mean(
     if mask is not None:
         mask = mask.float().contiguous()
         counts = mask.T @ mask + EPSILON  # [N, N]
-    factors = _both_factors(msa, weights, mask, options["factors"])
+    result = msa.new_empty(length, length, pair) if added_to is None else added_to
+    if available(msa):
+        # needs the Triton that it is for
+        from cuda.fused.outer_product_mean import hopper
+
+        if hopper.suits(sequences, inner, pair):
+            across = hopper.left_across(length)
+            left, right = _both_factors(msa, weights, mask, options["factors"], across)
+            hopper.write_update(left, right, weights, counts, result, added_to is not None)
+            return result
+    left, right = _both_factors(msa, weights, mask, options["factors"])
     outer = dict(options["outer"])
     # launches are for factors of 32 channels: narrower ones make more pairs a tile, so fewer tiles a strip
     tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
     outer["TILES"] = max(1, outer["TILES"] * inner**2 // 32**2)
     strips = triton.cdiv(length, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
     count = programs(msa, strips, outer.pop("resident"))
-    result = msa.new_empty(length, length, pair) if added_to is None else added_to
     pair_block = max(16, triton.next_power_of_2(pair))
     depth = min(outer["DEPTH"], inner * inner)
     _outer[(count,)](
-        matrix_tiles(factors[0], outer["SEQUENCES"], tile_i * inner),
-        matrix_tiles(factors[1], outer["SEQUENCES"], tile_j * inner),
+        matrix_tiles(left, outer["SEQUENCES"], tile_i * inner),
+        matrix_tiles(right, outer["SEQUENCES"], tile_j * inner),
         matrix_tiles(weights.output.reshape(inner * inner, pair), depth, pair_block),
         weights.output_bias.contiguous(),
         counts,
@@ -251,15 +281,23 @@ def _outer_product_mean(
 
 
 def _both_factors(
-    msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None, options: dict[str, int]
-) -> torch.Tensor:
-    """Left and right factor [2, S, N * E] of a mask that is float32 and contiguous, or of all."""
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None,
+    options: dict[str, int],
+    left_across: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Left and right factor [S, N * E] of a mask that is float32 and contiguous, or of all.
+
+    Args:
+        left_across: makes the left one [S, E * left_across], of which N in each left_across are written.
+    """
     sequences, length, channels = msa.shape
     inner = weights.left.shape[1]
-    rows = rows_of(msa)
     block = max(16, triton.next_power_of_2(channels))
-    factors = msa.new_empty(2, sequences, length * inner)
-    _factors[(triton.cdiv(rows.count, options["ROWS"]),)](
+    left = msa.new_empty(sequences, (left_across or length) * inner)
+    right = msa.new_empty(sequences, length * inner)
+    _factors[(sequences * triton.cdiv(length, options["ROWS"]),)](
         msa,
         weights.norm_scale.contiguous(),
         weights.norm_offset.contiguous(),
@@ -268,12 +306,14 @@ def _both_factors(
         matrix_tiles(weights.right, block, options["COLUMNS"]),
         weights.right_bias.contiguous(),
         mask,
-        factors[0],
-        factors[1],
-        *rows,
+        left,
+        right,
+        length,
+        left_across,
+        *msa.stride(),
         CHANNELS=channels,
         INNER=inner,
         BLOCK=block,
         **options,
     )
-    return factors
+    return left, right

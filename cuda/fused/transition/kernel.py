@@ -3,6 +3,7 @@
 A program takes a block of rows, normalises it once, and goes through the hidden layer a block at a time: each
 block is computed, activated, rounded to the tensors' dtype and multiplied into the float32 accumulator of
 the result. Weights come from the L2 cache, once for every block of rows.
+On Hopper GPUs another kernel takes its place for the model's sizes, in hopper.py.
 """
 
 import torch
@@ -10,6 +11,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.blocks import check_tensors, matrix_tiles, normalised_rows, row_offsets, rows_of, sigmoid
+from cuda.fused.hopper import available
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.transition.reference import SwigluTransitionWeights, TransitionWeights
 
@@ -118,6 +120,14 @@ def _launch(
 ) -> torch.Tensor:
     check_tensors("transition", x, *weights)
     channels, width = weights.widen.shape
+    if available(x) and isinstance(weights, TransitionWeights):
+        # needs the Triton that it is for
+        from cuda.fused.transition import hopper
+
+        if hopper.suits(x, width):
+            result = x if in_place else torch.empty_like(x)
+            hopper.write_transition(x, weights, result, in_place)
+            return result
     options = choose_launch("transition", x, channels)
     rows = rows_of(x)
     block = max(16, triton.next_power_of_2(channels))

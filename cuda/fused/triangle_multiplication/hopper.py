@@ -8,6 +8,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from cuda.fused.blocks import check_tensors
+from cuda.fused.hopper import can_be_copied
 from cuda.fused.packing import remembered
 from cuda.fused.triangle_multiplication.folding import folded
 from cuda.fused.triangle_multiplication.hopper_finish import finish_kernel
@@ -20,15 +21,14 @@ from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationW
 def suits(pair: torch.Tensor, channels: int, width: int) -> bool:
     """Whether the kernels take a pair representation [N, N, C] and weights of C and M channels.
 
-    The copy engine wants rows of 16 bytes, and all weights have to fit in shared memory.
+    All weights have to fit in shared memory.
     """
     return (
         pair.dtype == torch.bfloat16
         and pair.shape[-1] == channels == width
         and width in (64, 128)
         and pair.numel() > 0
-        and pair.data_ptr() % 16 == 0
-        and all(stride % 8 == 0 and stride > 0 for stride in pair.stride()[:2])
+        and can_be_copied(pair)
     )
 
 

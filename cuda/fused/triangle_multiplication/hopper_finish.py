@@ -11,12 +11,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from cuda.fused.blocks import EPSILON
+from cuda.fused.hopper_tiles import barriers as barriers_of
 from cuda.fused.triangle_multiplication.hopper_tiles import (
     CHUNK,
     GROUPS,
     POSITIONS,
     REGISTERS,
-    barriers_of,
     buffers_of,
     centred_rows,
     copied_weights,
@@ -109,7 +109,7 @@ def finish_kernel(product, x, packed, bias, result, length, ADD: gl.constexpr):
     of tiles [1, POSITIONS, C], packed one of tiles [CHUNK, C] of `Folded`, result one of tiles
     [1, POSITIONS, CHUNK].
     """
-    barriers = barriers_of(2 * GROUPS + 1)
+    barriers = barriers_of(2 * GROUPS + 1, 1)
     CHUNKS: gl.constexpr = x.block_type.shape[2] // CHUNK
     product_tiles = buffers_of(product, GROUPS)
     x_tiles = buffers_of(x, GROUPS)

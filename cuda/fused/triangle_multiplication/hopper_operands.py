@@ -11,12 +11,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from cuda.fused.blocks import EPSILON
+from cuda.fused.hopper_tiles import barriers as barriers_of
 from cuda.fused.triangle_multiplication.hopper_tiles import (
     CHUNK,
     GROUPS,
     POSITIONS,
     REGISTERS,
-    barriers_of,
     buffers_of,
     centred_rows,
     copied_weights,
@@ -100,7 +100,7 @@ def operands_kernel(
     x [N, N, C] is a descriptor of tiles [1, POSITIONS, C], packed one of tiles [2 * CHUNK, C] of `Folded`,
     out one of tiles [CHUNK, 1, POSITIONS]. MASKED says that there is a mask [N, N] or that N is padded.
     """
-    barriers = barriers_of(GROUPS + 1)
+    barriers = barriers_of(GROUPS + 1, 1)
     x_tiles = buffers_of(x, GROUPS)
     out_tiles = buffers_of(out, 2 * GROUPS)
     fence_async_shared()

@@ -88,15 +88,6 @@ def store_channels(values, out, channel, row, first, buffer):
 
 
 @gluon.jit
-def barriers_of(COUNT: gl.constexpr):
-    """COUNT barriers, each of which waits for what is announced to it."""
-    barriers = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
-    for k in gl.static_range(COUNT):
-        mbarrier.init(barriers.index(k), count=1)
-    return barriers
-
-
-@gluon.jit
 def buffers_of(tiles, COUNT: gl.constexpr):
     """Shared memory for COUNT tiles of a descriptor."""
     # Triton does not know stars

@@ -134,6 +134,25 @@ def test_one_maximum_for_all_keys(steepness: float, draw: Draw, monkeypatch: pyt
     assert ours.isfinite().all()
 
 
+@pytest.mark.parametrize("steepness", [1.0, 1e3])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_triangles(
+    batch: int,
+    swapped: bool,
+    steepness: float,
+    length: int,
+    draw: Draw,
+    compare: Compare,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Heads, widths and strides of the network's triangles, with biases steep enough for a second attempt."""
+    monkeypatch.setattr(kernel, "SHORTEST_ON_HOPPER", 0)
+    x = normed(draw(length, batch, 32).transpose(0, 1) if swapped else draw(batch, length, 32))
+    slope = torch.linspace(-1, 1, length).outer(torch.linspace(-1, 1, length)).to(x)
+    check(compare, x, weights_of(draw, 32, 4, 32), None, draw(4, length, length) + steepness * slope)
+
+
 def test_weights_that_change_are_packed_again(draw: Draw, compare: Compare) -> None:
     x, weights = normed(draw(2, 17, 16)), weights_of(draw, 16, 2, 8)
     check(compare, x, weights)

@@ -25,16 +25,19 @@ from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from cuda.fused import launch_table  # noqa: E402
 from cuda.fused.attention import AttentionWeights, global_kernel  # noqa: E402
+from cuda.fused.attention import hopper as hopper_attention  # noqa: E402
 from cuda.fused.attention import kernel as attention  # noqa: E402
 from cuda.fused.launch_table import DEFAULT  # noqa: E402
 from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
+from cuda.fused.outer_product_mean import hopper as hopper_outer_product_mean  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
 from cuda.fused.softmax import kernel as softmax  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
+from cuda.fused.transition import hopper as hopper_transition  # noqa: E402
 from cuda.fused.transition import kernel as transition  # noqa: E402
 from cuda.fused.triangle_multiplication import GateFirstWeights, TriangleMultiplicationWeights  # noqa: E402
-from cuda.fused.triangle_multiplication import hopper as on_hopper  # noqa: E402
+from cuda.fused.triangle_multiplication import hopper as hopper_triangle_multiplication  # noqa: E402
 from cuda.fused.triangle_multiplication import kernel as triangle_multiplication  # noqa: E402
 
 PTXAS = Path(nvidia.__file__).parent / "bin" / "ptxas"
@@ -67,13 +70,15 @@ class Compiled:
         def type_of(value: Any, path: tuple[int, ...], fixed: bool) -> Any:
             if isinstance(value, tuple):
                 return tuple(type_of(part, (*path, k), fixed) for k, part in enumerate(value))
-            if isinstance(value, TensorDescriptor):
-                return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)}>"
             if isinstance(value, GluonDescriptor):
                 return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)},{value.layout!r}>"
+            if isinstance(value, TensorDescriptor):
+                return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)}>"
             if isinstance(value, torch.Tensor):
                 attributes[path] = [["tt.divisibility", 16]]
                 return f"*{TYPES[value.dtype]}"
+            if type(value) is float and not fixed:
+                return "fp32"
             # as the launcher does, except that launches of one row are not of interest
             if type(value) is int and value != 1 and not fixed:
                 if value % 16 == 0:
@@ -83,8 +88,8 @@ class Compiled:
             return "constexpr"
 
         signature = {name: type_of(arguments[name], (i,), name in named) for i, name in enumerate(names)}
-        source_of = GluonASTSource if self.function.is_gluon() else ASTSource
-        source = source_of(self.function, signature, constants, attributes)
+        language = GluonASTSource if self.function.is_gluon() else ASTSource
+        source = language(self.function, signature, constants, attributes)
         compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         command = [str(PTXAS), "-v", "--gpu-name=sm_90a", "-", "-o", os.devnull]
         log = subprocess.run(command, input=compiled.asm["ptx"], capture_output=True, text=True, check=True)
@@ -159,6 +164,39 @@ def test_outer_product_mean(
         check(kernel, 2)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_outer_product_mean_on_hopper(
+    dtype: torch.dtype, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = compiled(hopper_outer_product_mean, "_outer")
+    compiled(outer_product_mean, "_factors")
+    monkeypatch.setattr(outer_product_mean, "available", lambda x: True)
+    c, e, z = 256, 32, 128
+    shapes = [(c,), (c,), (c, e), (e,), (c, e), (e,), (e, e, z), (z,)]
+    weights = OuterProductMeanWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
+    msa, pair = torch.empty(16, 100, c, dtype=dtype), torch.empty(100, 100, z, dtype=dtype)
+    outer_product_mean.outer_product_mean(msa, weights, torch.ones(16, 100))
+    outer_product_mean.add_outer_product_mean(pair, msa, weights)
+    check(kernel, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("channels", [64, 128, 256])
+def test_transition_on_hopper(
+    channels: int, dtype: torch.dtype, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = compiled(hopper_transition, "_transition")
+    monkeypatch.setattr(transition, "check_tensors", lambda *_: None)
+    monkeypatch.setattr(transition, "available", lambda x: True)
+    c, w = channels, 4 * channels
+    shapes = [(c,), (c,), (c, w), (w,), (w, c), (c,)]
+    weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
+    x = torch.empty(48, 48, channels, dtype=dtype)
+    transition.transition(x, weights)
+    transition.add_transition(x, weights)
+    check(kernel, 2, most_spilled=20 if channels == 256 else 0)
+
+
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("channels, heads, width", [(64, 8, 8), (64, 4, 16), (128, 4, 32), (256, 8, 32)])
@@ -175,6 +213,21 @@ def test_attention(
     attention.add_attention(x, x, weights, mask, bias, budget=2**40)
     for kernel in kernels:
         check(kernel, 2, most_spilled=16 if masked else 0)
+
+
+def test_attention_on_hopper(compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = compiled(hopper_attention, "attend_blocks")
+    for name in ("attend_again", "_output"):
+        compiled(attention, name)
+    monkeypatch.setattr(attention, "available", lambda x: True)
+    monkeypatch.setattr(attention, "SHORTEST_ON_HOPPER", 0)
+    shapes = [(128, 4, 32)] * 4 + [(4, 32), (4, 32, 128), (128,)]
+    weights = AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
+    x, bias = torch.empty(50, 50, 128, dtype=torch.bfloat16), torch.empty(4, 50, 50, dtype=torch.bfloat16)
+    attention.attention(x, weights, None, bias)
+    attention.attention(x.transpose(0, 1), weights, None, bias)
+    # outside its loops
+    check(kernel, 2, most_spilled=64)
 
 
 def test_global_attention(compiled: Callable[..., Compiled]) -> None:
@@ -204,9 +257,11 @@ def test_triangle_multiplication(channels: int, compiled: Callable[..., Compiled
 def test_triangle_multiplication_on_hopper(
     channels: int, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = [compiled(on_hopper, name) for name in ("operands_kernel", "finish_kernel")]
+    kernels = [
+        compiled(hopper_triangle_multiplication, name) for name in ("operands_kernel", "finish_kernel")
+    ]
     monkeypatch.setattr(triangle_multiplication, "available", lambda x: True)
-    monkeypatch.setattr(on_hopper, "_multiprocessors", lambda device: 132)
+    monkeypatch.setattr(hopper_triangle_multiplication, "_multiprocessors", lambda device: 132)
     c = channels
     shapes = [(c,), (c,), *[(c, c), (c,)] * 4, (c,), (c,), (c, c), (c,), (c, c), (c,)]
     weights = TriangleMultiplicationWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from cuda.fused.blocks import INTERPRETED
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, kernel, reference
 
 Draw = Callable[..., torch.Tensor]
@@ -96,6 +97,36 @@ def test_added_in_place(length: int, channels: int, draw: Draw, compare: Compare
     ours = pair.clone()
     assert kernel.add_outer_product_mean(ours, msa, weights, mask) is ours
     compare(ours, plain, exact)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="takes minutes there")
+class TestNetworkSizes:
+    """Factors of 32 and pairs of 128 channels, which have a kernel of their own on Hopper GPUs."""
+
+    @pytest.mark.parametrize("masked", ["none", "some"])
+    def test_lengths(self, length: int, masked: str, draw: Draw, compare: Compare) -> None:
+        msa = draw(130, length, 64, tailed=True)
+        check(msa, outer_weights(draw, 64, 32, 128), some_mask(130, length, masked), compare)
+
+    @pytest.mark.parametrize("sequences", [1, 127, 128, 129, 508, 512, 513])
+    def test_sequences(self, sequences: int, draw: Draw, compare: Compare) -> None:
+        msa = draw(sequences, 70, 256, tailed=True)
+        check(msa, outer_weights(draw, 256, 32, 128), some_mask(sequences, 70, "some"), compare)
+
+    def test_added_in_place(self, length: int, draw: Draw, compare: Compare) -> None:
+        pair, msa = draw(length, length, 128, seed=9), draw(40, length, 64)
+        weights = outer_weights(draw, 64, 32, 128)
+        exact = pair.double() + reference.outer_product_mean(
+            msa.double(), OuterProductMeanWeights(*(w.double() for w in weights))
+        )
+        plain = reference.add_outer_product_mean(pair.clone(), msa, weights)
+        compare(kernel.add_outer_product_mean(pair, msa, weights), plain, exact)
+
+    def test_weights_that_begin_anywhere(self, draw: Draw) -> None:
+        msa, weights = draw(9, 20, 64), outer_weights(draw, 64, 32, 128)
+        output = draw(1 + weights.output.numel())[1:].view(weights.output.shape).copy_(weights.output)
+        ours = kernel.outer_product_mean(msa, weights._replace(output=output))
+        assert output.data_ptr() % 16 and torch.equal(ours, kernel.outer_product_mean(msa, weights))
 
 
 def test_what_no_kernel_takes(draw: Draw) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from cuda.fused.blocks import INTERPRETED
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights, kernel, reference
 
 Draw = Callable[..., torch.Tensor]
@@ -75,6 +76,18 @@ def test_in_place(transposed: bool, draw: Draw, compare: Compare) -> None:
     result = kernel.add_transition(x, weights)
     assert result.data_ptr() == whole.data_ptr() and result.stride() == x.stride()
     compare(x, plain, exact)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="takes minutes there")
+@pytest.mark.parametrize("rows", [1, 64, 65, 16895, 16897, 50000])
+@pytest.mark.parametrize("channels, factor", [(64, 2), (64, 4), (128, 4), (256, 4)])
+def test_network_sizes_in_place(rows: int, channels: int, factor: int, draw: Draw, compare: Compare) -> None:
+    x, weights = draw(rows, channels, tailed=True), relu_weights(draw, channels, factor * channels)
+    exact = x.double() + reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
+    plain = reference.add_transition(x.clone(), weights)
+    update = kernel.transition(x, weights)
+    compare(update, reference.transition(x, weights), exact - x.double())
+    compare(kernel.add_transition(x, weights), plain, exact)
 
 
 def test_weights_that_begin_anywhere(draw: Draw) -> None:

@@ -1,0 +1,60 @@
+"""What kernels in Gluon share: tiles copied to rings of buffers in shared memory, and their barriers.
+
+A warp of its own copies, groups of warps take. A buffer's barrier "full" completes a phase when the bytes
+announced to it have come, its barrier "empty" when all who take it are done with it.
+"""
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from cuda.fused.blocks import matrix_tiles
+
+TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+
+
+def tiled(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """A matrix of two bytes an element as Gluon copies it in tiles; raises as `matrix_tiles`.
+
+    A copy has to begin at a multiple of 16 bytes; what lies outside the matrix is 0.
+    """
+    tiles = matrix_tiles(matrix, rows, columns)
+    layout = gl.NVMMASharedLayout.get_default_for([rows, columns], TYPES[matrix.dtype])
+    return TensorDescriptor(tiles.base, tiles.shape, tiles.strides, tiles.block_shape, layout)
+
+
+@gluon.jit
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """So many barriers, each of which waits for so many arrivals."""
+    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for k in gl.static_range(COUNT):
+        mbarrier.init(made.index(k), ARRIVALS)
+    return made
+
+
+@gluon.jit
+def start_copy(descriptor, row, column, full, buffer):
+    """Start to copy a tile to a buffer; it is announced to the barrier, which counts that as an arrival."""
+    mbarrier.expect(full, buffer.numel * 2)
+    tma.async_copy_global_to_shared(descriptor, [row, column], full, buffer)
+
+
+@gluon.jit
+def next_stage(stage, phase, STAGES: gl.constexpr):
+    """The stage after this one in a ring of buffers, and the phase its barriers are in."""
+    stage += 1
+    if stage == STAGES:
+        stage = 0
+        phase ^= 1
+    return stage, phase
+
+
+@gluon.jit
+def stage_before(stage, STAGES: gl.constexpr):
+    """The stage before this one in a ring of buffers.
+
+    Not kept in a variable, as Triton 3.6 loses one that is set to the stage both before a loop and in it.
+    """
+    return gl.where(stage == 0, STAGES, stage) - 1
