@@ -14,8 +14,13 @@ TRITON = "3.6."
 
 
 @cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) == CAPABILITY
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+def held_back(capability: tuple[int, int], triton_version: str) -> bool:
+    """Whether a GPU has these instructions, and only this version of Triton keeps the kernels from running."""
+    return capability == CAPABILITY and not triton_version.startswith(TRITON)
 
 
 def available(x: torch.Tensor) -> bool:
@@ -23,8 +28,8 @@ def available(x: torch.Tensor) -> bool:
     return (
         x.device.type == "cuda"
         and x.element_size() == 2
-        and triton.__version__.startswith(TRITON)
-        and _is_hopper(x.device)
+        and _capability(x.device) == CAPABILITY
+        and not held_back(CAPABILITY, triton.__version__)
     )
 
 

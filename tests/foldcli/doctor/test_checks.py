@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from foldcli.doctor.checks import names_of_checks, remedy_for, run_check
+from foldcli.doctor.gpus import slower_for
 from foldcli.doctor.network_checks import compared_with_float64, compared_with_numpy
 from foldcli.doctor.outcome import Context, Outcome, Status
 from foldcli.doctor.requirements import package_ranges, python_range
@@ -134,3 +135,9 @@ def test_a_gpu_that_is_there() -> None:
     for name in ("GPU", "GPU for the network", "search on the GPU", "network on the GPU"):
         outcomes = run_check(name, Context("cuda", Path("/nowhere")))
         assert outcomes and all(outcome.status is Status.OK for outcome in outcomes), outcomes
+
+
+def test_a_triton_that_holds_the_fastest_kernels_back() -> None:
+    pytest.importorskip("triton")
+    assert "need Triton 3.6.x" in slower_for((9, 0), "3.7.1")
+    assert slower_for((9, 0), "3.6.0") == slower_for((8, 0), "3.7.1") == ""
