@@ -19,7 +19,7 @@ def _capability(device: torch.device) -> tuple[int, int]:
 
 
 def held_back(capability: tuple[int, int], triton_version: str) -> bool:
-    """Whether a GPU has these instructions, and only this version of Triton keeps the kernels from running."""
+    """Whether only this version of Triton keeps the kernels from running on such a GPU."""
     return capability == CAPABILITY and not triton_version.startswith(TRITON)
 
 
