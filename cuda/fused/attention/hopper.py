@@ -32,11 +32,10 @@ from cuda.fused.hopper import can_be_copied
 from cuda.fused.hopper_tiles import barriers as barriers_of
 
 WIDTH = gl.constexpr(32)
-# queries of a group of warps, entries of axis 0 of a group, and groups along either
+# queries and entries of axis 0 of a group of warps; there are two groups along either
 QUERIES = gl.constexpr(64)
 ENTRIES = gl.constexpr(2)
 GROUPS_OF_QUERIES = gl.constexpr(2)
-GROUPS_OF_ENTRIES = gl.constexpr(2)
 GROUPS = gl.constexpr(4)
 ALL_ENTRIES = gl.constexpr(4)
 # keys of a tile, and tiles in shared memory
