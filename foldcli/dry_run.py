@@ -72,14 +72,12 @@ class Place:
             name: the target.
             key: its fingerprint, None where it cannot be known yet.
         """
-        from foldcli.pipeline import WORK
-
         files = TargetFiles(name, self.out, self.layout)
         if self.overwrite:
             return TO_DO
-        if key is not None and done.is_done(files.own, files.name, key):
+        if key is not None and done.is_done(files, key):
             return DONE
-        return RESUMED if (files.own / WORK).is_dir() else TO_DO
+        return RESUMED if files.work.is_dir() else TO_DO
 
 
 def plan(

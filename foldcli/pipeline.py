@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from msa.fasta import FastaRecord
     from msa.search import SearchSettings
 
-WORK = ".work"
 SEARCHED = "search.json"
 
 
@@ -68,7 +67,7 @@ class TargetRun:
     @property
     def work(self) -> Path:
         """What is half-way; gone once the target is finished."""
-        return self.folder / WORK
+        return self.files.work
 
     def clear(self) -> None:
         """Forget what was finished or half-way, so that all is done again."""
@@ -171,7 +170,7 @@ class SearchStep:
         """The record of the search whose files lie in the target's folder, if one was finished."""
         if (interrupted := _read_json(target.work / SEARCHED)) is not None:
             return interrupted
-        finished = _read_json(done.path_of(target.folder, target.name))
+        finished = _read_json(target.files.path("done"))
         return None if finished is None else finished["facts"].get("search")
 
 
@@ -256,13 +255,13 @@ def predict_target(
     failure: str | None = "the report was interrupted; foldcli report makes it"
     try:
         with target.stage("report"):
-            failure = try_report(target.files.shown, target.name, finished.content(), report)
+            failure = try_report(target.files, finished.content(), report)
     finally:
         # the prediction is whole, whatever became of its report
         target.warnings += [failure] if failure else []
         if target.files.layout == "colabfold":
             colabfold_layout.finish_target(target.files, ranked)
-        finished.write(target.folder)
+        finished.write(target.files.path("done"))
         shutil.rmtree(target.work, ignore_errors=True)
     best = ranked[0]
     told = {

@@ -64,7 +64,7 @@ class TargetLoader:
         content = identity["input"]
         key = fingerprint(identity)
         target = TargetRun.begin(name, self.out, self.layout)
-        if content and not self.overwrite and done.is_done(target.folder, name, key):
+        if content and not self.overwrite and done.is_done(target.files, key):
             return None
         if self.overwrite or not content:
             target.clear()

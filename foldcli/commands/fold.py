@@ -128,7 +128,7 @@ def command(
         identity = identity_of(query, step.database.manifest.checksums)
         key = fingerprint(identity)
         target = TargetRun.begin(name, out, layout)
-        if not overwrite and done.is_done(target.folder, name, key):
+        if not overwrite and done.is_done(target.files, key):
             logger.info("%s: already done", name)
             return
         if overwrite:
