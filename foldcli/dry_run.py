@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,7 +12,7 @@ from foldcli.cached_targets import CachedTarget
 from foldcli.errors import describe
 from foldcli.estimates import Estimate, parameter_bytes, peak_on_gpu, seconds_a_pass
 from foldcli.failures import Failures
-from foldcli.layout import LayoutName, TargetFiles
+from foldcli.place import Place
 from foldcli.shard import Shard
 
 if TYPE_CHECKING:
@@ -49,35 +48,20 @@ class Planned:
         return self.what in (TO_DO, RESUMED)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where results would go, and whether they would be made anew.
+def state_of(place: Place, name: str, key: str | None) -> str:
+    """What is known of a target: TO_DO, RESUMED or DONE.
 
     Args:
-        out: the run's folder, which need not be there.
-        layout: of its files.
-        shard: the run's part of the targets.
-        overwrite: finished ones are done again.
+        place: where its results would go.
+        name: the target.
+        key: its fingerprint, None where it cannot be known yet.
     """
-
-    out: Path
-    layout: LayoutName
-    shard: Shard
-    overwrite: bool
-
-    def state(self, name: str, key: str | None) -> str:
-        """What is known of a target there.
-
-        Args:
-            name: the target.
-            key: its fingerprint, None where it cannot be known yet.
-        """
-        files = TargetFiles(name, self.out, self.layout)
-        if self.overwrite:
-            return TO_DO
-        if key is not None and done.is_done(files, key):
-            return DONE
-        return RESUMED if files.work.is_dir() else TO_DO
+    if place.overwrite:
+        return TO_DO
+    files = place.files(name)
+    if key is not None and done.is_done(files, key):
+        return DONE
+    return RESUMED if files.work.is_dir() else TO_DO
 
 
 def plan(
@@ -155,7 +139,7 @@ def plan_fold(
             return len(query.sequence), None
         return len(query.sequence), fingerprint(identity_of(query, database.manifest.checksums))
 
-    planned = plan(named, look, place.shard, place.state, failures, estimator(predictor))
+    planned = plan(named, look, place.shard, partial(state_of, place), failures, estimator(predictor))
     tell(planned, [network_fact(predictor), database_fact(db, database)], failures)
 
 
@@ -167,7 +151,7 @@ def plan_predict(
     failures: Failures,
 ) -> None:
     """Tell what `foldcli predict` would do; see `plan` and `plan_fold`."""
-    planned = plan(named, look, place.shard, place.state, failures, estimator(predictor))
+    planned = plan(named, look, place.shard, partial(state_of, place), failures, estimator(predictor))
     tell(planned, [network_fact(predictor)], failures)
 
 

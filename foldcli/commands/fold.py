@@ -66,7 +66,7 @@ def command(
 
     from foldcli import done
     from foldcli.cached_targets import CachedTarget, named_targets
-    from foldcli.dry_run import Place, plan_fold
+    from foldcli.dry_run import plan_fold
     from foldcli.failures import Failures
     from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
@@ -82,6 +82,7 @@ def command(
         search_identity,
         unfinished_folder,
     )
+    from foldcli.place import Place
     from foldcli.prediction_run import predict_all
     from foldcli.report.make import ReportSettings
     from foldcli.runtime import prepare, search_engine
@@ -96,6 +97,7 @@ def command(
     )
     if not dry_run:
         make_writable_folder(out)
+    place = Place(out, layout, shard, overwrite)
     failures = Failures(out, shard)
     report = ReportSettings.of(settings)
     cache = cache or cache_dir() / "features"
@@ -119,7 +121,6 @@ def command(
         return made_from | {"parameters": parameters, "predict": asdict(predictor.settings)}
 
     if dry_run:
-        place = Place(out, layout, shard, overwrite)
         plan_fold(named, find_database(db), db, identity_of, place, predictor, failures)
         return
     step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
@@ -141,4 +142,4 @@ def command(
         draws = predictor.draws(features, unfinished_folder(target, key))
         predict_target(target, draws, predictor, key, identity, report)
 
-    predict_all(selected, fold, predictor, out, layout, overwrite, failures, report)
+    predict_all(selected, fold, predictor, place, failures, report)
