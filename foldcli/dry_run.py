@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from foldcli import done
-from foldcli.cached_targets import CachedTarget
 from foldcli.errors import describe
 from foldcli.estimates import Estimate, parameter_bytes, peak_on_gpu, seconds_a_pass
 from foldcli.failures import Failures
@@ -18,7 +17,6 @@ from foldcli.shard import Shard
 if TYPE_CHECKING:
     from foldcli.predictor import Predictor
     from msa.database import TargetDatabase
-    from msa.fasta import FastaRecord
 
 T = TypeVar("T")
 TO_DO = "to do"
@@ -105,22 +103,20 @@ def _look(
     found.append(look(item))
 
 
-def plan_fold(
-    named: "list[tuple[str, FastaRecord | CachedTarget]]",
-    database: "TargetDatabase | None",
-    db: str,
-    identity_of: "Callable[[FastaRecord | CachedTarget, dict[str, str]], dict[str, Any]]",
+def plan_run(
+    named: "list[tuple[str, T]]",
+    look: Callable[[T], tuple[int, str | None]],
+    facts: list[str],
     place: Place,
     predictor: "Predictor",
     failures: Failures,
 ) -> None:
-    """Tell what `foldcli fold` would do.
+    """Tell what `foldcli fold` or `foldcli predict` would do.
 
     Args:
-        named: (name, query or cached target) of all there are.
-        database: None where it would be built first.
-        db: as the user names it.
-        identity_of: what a target's fingerprint is taken of, from its query and the database's checksums.
+        named: (name, target) of all there are.
+        look: see `TargetLoader.look`.
+        facts: lines of the heading, beside the network's.
         place: where results would go.
         predictor: what would run.
         failures: see `plan`.
@@ -128,31 +124,8 @@ def plan_fold(
     Raises:
         SomeTargetsFailed, TargetFailed: a target or a file is invalid.
     """
-    from foldcli.fingerprint import fingerprint
-    from msa.search import check_query
-
-    def look(query: "FastaRecord | CachedTarget") -> tuple[int, str | None]:
-        if isinstance(query, CachedTarget):
-            return query.residues(), fingerprint(identity_of(query, {}))
-        check_query(query)
-        if database is None:
-            return len(query.sequence), None
-        return len(query.sequence), fingerprint(identity_of(query, database.manifest.checksums))
-
     planned = plan(named, look, place.shard, partial(state_of, place), failures, estimator(predictor))
-    tell(planned, [network_fact(predictor), database_fact(db, database)], failures)
-
-
-def plan_predict(
-    named: "list[tuple[str, T]]",
-    look: Callable[[T], tuple[int, str | None]],
-    place: Place,
-    predictor: "Predictor",
-    failures: Failures,
-) -> None:
-    """Tell what `foldcli predict` would do; see `plan` and `plan_fold`."""
-    planned = plan(named, look, place.shard, partial(state_of, place), failures, estimator(predictor))
-    tell(planned, [network_fact(predictor)], failures)
+    tell(planned, [network_fact(predictor), *facts], failures)
 
 
 def estimator(predictor: "Predictor") -> Callable[[int], Estimate]:

@@ -13,7 +13,7 @@ from foldcli import colabfold_layout, done
 from foldcli.feature_step import load_or_make
 from foldcli.fingerprint import fingerprint
 from foldcli.job_draws import JobDraws
-from foldcli.layout import LayoutName, TargetFiles
+from foldcli.layout import TargetFiles
 from foldcli.logs import logger
 from foldcli.measure import StageCost, Stopwatch
 from foldcli.parameters import UNTRAINED
@@ -45,8 +45,8 @@ class TargetRun:
     warnings: list[str]
 
     @classmethod
-    def begin(cls, name: str, out: Path, layout: LayoutName = "default") -> "TargetRun":
-        return cls(TargetFiles(name, out, layout), Stopwatch(), {}, [])
+    def begin(cls, files: TargetFiles) -> "TargetRun":
+        return cls(files, Stopwatch(), {}, [])
 
     @property
     def name(self) -> str:
@@ -116,13 +116,14 @@ class SearchStep:
     Args:
         database: opened target database.
         settings: see SearchSettings.
-        engine: what searches; the hits do not depend on it.
+        engine: what searches; the hits do not depend on it. None in a dry run, which only asks what they do
+            depend on.
         chosen: which hits make the alignment's rows.
     """
 
     database: "TargetDatabase"
     settings: "SearchSettings"
-    engine: "Engine"
+    engine: "Engine | None"
     chosen: "AlignmentFilter"
 
     def identity(self, query: "FastaRecord") -> dict[str, Any]:
@@ -145,6 +146,7 @@ class SearchStep:
             target.facts["search"] = found
             self._remember(target)
             return a3m
+        assert self.engine is not None
         with target.stage("search"), bar(f"{target.name}: search", "targets") as progress:
             hits = search(query, self.database, self.settings, progress, self.engine)
             with atomic_write(target.files.path("hits")) as stream:

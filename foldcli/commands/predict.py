@@ -50,7 +50,7 @@ def command(
     """
     from foldcli.ahead import Ahead
     from foldcli.cached_targets import predict_targets
-    from foldcli.dry_run import plan_predict
+    from foldcli.dry_run import plan_run
     from foldcli.failures import Failures
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
@@ -78,11 +78,11 @@ def command(
         return
     predictor = prepare(settings, threads, soon=not dry_run)
     parameters = check_parameters(predictor.sources)
-    loader = TargetLoader(out, layout, cache, predictor, parameters, overwrite, verify)
+    loader = TargetLoader(place, cache, predictor, parameters, verify)
     if dry_run:
-        plan_predict(named, loader.look, place, predictor, failures)
+        plan_run(named, loader.look, [], place, predictor, failures)
         return
-    ahead = Ahead(selected, loader.load, predictor.background)
+    ahead = Ahead(selected, loader.load_and_draw, predictor.background)
 
     def predict(name: str, _: object) -> None:
         loaded = ahead.take()
