@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from foldcli.layout import TargetFiles
 from foldcli.measure import StageCost
 from foldcli.predictor import ModelResult, versions
 from msa.atomic import atomic_write
@@ -49,20 +50,16 @@ class Done:
             "stages": [cost.as_json() for cost in self.costs],
         }
 
-    def write(self, folder: Path) -> None:
-        """Write FOLDER/NAME.done.json; call it last."""
-        with atomic_write(path_of(folder, self.name)) as stream:
+    def write(self, path: Path) -> None:
+        """Write the file; call it last."""
+        with atomic_write(path) as stream:
             json.dump(self.content(), stream, indent=1, default=str)
             stream.write("\n")
 
 
-def path_of(folder: Path, name: str) -> Path:
-    return folder / f"{name}.done.json"
-
-
-def is_done(folder: Path, name: str, fingerprint: str) -> bool:
+def is_done(files: TargetFiles, fingerprint: str) -> bool:
     """Whether the target was finished from this input with these settings."""
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads(path_of(folder, name).read_text())
+        found = json.loads(files.path("done").read_text())
         return isinstance(found, dict) and found.get("fingerprint") == fingerprint
     return False

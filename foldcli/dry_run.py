@@ -3,23 +3,20 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from foldcli import done
-from foldcli.cached_targets import CachedTarget
 from foldcli.errors import describe
 from foldcli.estimates import Estimate, parameter_bytes, peak_on_gpu, seconds_a_pass
 from foldcli.failures import Failures
-from foldcli.layout import LayoutName, TargetFiles
+from foldcli.place import Place
 from foldcli.shard import Shard
 
 if TYPE_CHECKING:
     from foldcli.predictor import Predictor
     from msa.database import TargetDatabase
-    from msa.fasta import FastaRecord
 
 T = TypeVar("T")
 TO_DO = "to do"
@@ -49,37 +46,20 @@ class Planned:
         return self.what in (TO_DO, RESUMED)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where results would go, and whether they would be made anew.
+def state_of(place: Place, name: str, key: str | None) -> str:
+    """What is known of a target: TO_DO, RESUMED or DONE.
 
     Args:
-        out: the run's folder, which need not be there.
-        layout: of its files.
-        shard: the run's part of the targets.
-        overwrite: finished ones are done again.
+        place: where its results would go.
+        name: the target.
+        key: its fingerprint, None where it cannot be known yet.
     """
-
-    out: Path
-    layout: LayoutName
-    shard: Shard
-    overwrite: bool
-
-    def state(self, name: str, key: str | None) -> str:
-        """What is known of a target there.
-
-        Args:
-            name: the target.
-            key: its fingerprint, None where it cannot be known yet.
-        """
-        from foldcli.pipeline import WORK
-
-        files = TargetFiles(name, self.out, self.layout)
-        if self.overwrite:
-            return TO_DO
-        if key is not None and done.is_done(files.own, files.name, key):
-            return DONE
-        return RESUMED if (files.own / WORK).is_dir() else TO_DO
+    if place.overwrite:
+        return TO_DO
+    files = place.files(name)
+    if key is not None and done.is_done(files, key):
+        return DONE
+    return RESUMED if files.work.is_dir() else TO_DO
 
 
 def plan(
@@ -123,22 +103,20 @@ def _look(
     found.append(look(item))
 
 
-def plan_fold(
-    named: "list[tuple[str, FastaRecord | CachedTarget]]",
-    database: "TargetDatabase | None",
-    db: str,
-    identity_of: "Callable[[FastaRecord | CachedTarget, dict[str, str]], dict[str, Any]]",
+def plan_run(
+    named: "list[tuple[str, T]]",
+    look: Callable[[T], tuple[int, str | None]],
+    facts: list[str],
     place: Place,
     predictor: "Predictor",
     failures: Failures,
 ) -> None:
-    """Tell what `foldcli fold` would do.
+    """Tell what `foldcli fold` or `foldcli predict` would do.
 
     Args:
-        named: (name, query or cached target) of all there are.
-        database: None where it would be built first.
-        db: as the user names it.
-        identity_of: what a target's fingerprint is taken of, from its query and the database's checksums.
+        named: (name, target) of all there are.
+        look: see `TargetLoader.look`.
+        facts: lines of the heading, beside the network's.
         place: where results would go.
         predictor: what would run.
         failures: see `plan`.
@@ -146,31 +124,8 @@ def plan_fold(
     Raises:
         SomeTargetsFailed, TargetFailed: a target or a file is invalid.
     """
-    from foldcli.fingerprint import fingerprint
-    from msa.search import check_query
-
-    def look(query: "FastaRecord | CachedTarget") -> tuple[int, str | None]:
-        if isinstance(query, CachedTarget):
-            return query.residues(), fingerprint(identity_of(query, {}))
-        check_query(query)
-        if database is None:
-            return len(query.sequence), None
-        return len(query.sequence), fingerprint(identity_of(query, database.manifest.checksums))
-
-    planned = plan(named, look, place.shard, place.state, failures, estimator(predictor))
-    tell(planned, [network_fact(predictor), database_fact(db, database)], failures)
-
-
-def plan_predict(
-    named: "list[tuple[str, T]]",
-    look: Callable[[T], tuple[int, str | None]],
-    place: Place,
-    predictor: "Predictor",
-    failures: Failures,
-) -> None:
-    """Tell what `foldcli predict` would do; see `plan` and `plan_fold`."""
-    planned = plan(named, look, place.shard, place.state, failures, estimator(predictor))
-    tell(planned, [network_fact(predictor)], failures)
+    planned = plan(named, look, place.shard, partial(state_of, place), failures, estimator(predictor))
+    tell(planned, [network_fact(predictor), *facts], failures)
 
 
 def estimator(predictor: "Predictor") -> Callable[[int], Estimate]:

@@ -13,7 +13,7 @@ from foldcli import colabfold_layout, done
 from foldcli.feature_step import load_or_make
 from foldcli.fingerprint import fingerprint
 from foldcli.job_draws import JobDraws
-from foldcli.layout import LayoutName, TargetFiles
+from foldcli.layout import TargetFiles
 from foldcli.logs import logger
 from foldcli.measure import StageCost, Stopwatch
 from foldcli.parameters import UNTRAINED
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from msa.fasta import FastaRecord
     from msa.search import SearchSettings
 
-WORK = ".work"
 SEARCHED = "search.json"
 
 
@@ -46,8 +45,8 @@ class TargetRun:
     warnings: list[str]
 
     @classmethod
-    def begin(cls, name: str, out: Path, layout: LayoutName = "default") -> "TargetRun":
-        return cls(TargetFiles(name, out, layout), Stopwatch(), {}, [])
+    def begin(cls, files: TargetFiles) -> "TargetRun":
+        return cls(files, Stopwatch(), {}, [])
 
     @property
     def name(self) -> str:
@@ -68,7 +67,7 @@ class TargetRun:
     @property
     def work(self) -> Path:
         """What is half-way; gone once the target is finished."""
-        return self.folder / WORK
+        return self.files.work
 
     def clear(self) -> None:
         """Forget what was finished or half-way, so that all is done again."""
@@ -117,13 +116,14 @@ class SearchStep:
     Args:
         database: opened target database.
         settings: see SearchSettings.
-        engine: what searches; the hits do not depend on it.
+        engine: what searches; the hits do not depend on it. None in a dry run, which only asks what they do
+            depend on.
         chosen: which hits make the alignment's rows.
     """
 
     database: "TargetDatabase"
     settings: "SearchSettings"
-    engine: "Engine"
+    engine: "Engine | None"
     chosen: "AlignmentFilter"
 
     def identity(self, query: "FastaRecord") -> dict[str, Any]:
@@ -146,6 +146,7 @@ class SearchStep:
             target.facts["search"] = found
             self._remember(target)
             return a3m
+        assert self.engine is not None
         with target.stage("search"), bar(f"{target.name}: search", "targets") as progress:
             hits = search(query, self.database, self.settings, progress, self.engine)
             with atomic_write(target.files.path("hits")) as stream:
@@ -171,7 +172,7 @@ class SearchStep:
         """The record of the search whose files lie in the target's folder, if one was finished."""
         if (interrupted := _read_json(target.work / SEARCHED)) is not None:
             return interrupted
-        finished = _read_json(done.path_of(target.folder, target.name))
+        finished = _read_json(target.files.path("done"))
         return None if finished is None else finished["facts"].get("search")
 
 
@@ -256,13 +257,13 @@ def predict_target(
     failure: str | None = "the report was interrupted; foldcli report makes it"
     try:
         with target.stage("report"):
-            failure = try_report(target.files.shown, target.name, finished.content(), report)
+            failure = try_report(target.files, finished.content(), report)
     finally:
         # the prediction is whole, whatever became of its report
         target.warnings += [failure] if failure else []
         if target.files.layout == "colabfold":
             colabfold_layout.finish_target(target.files, ranked)
-        finished.write(target.folder)
+        finished.write(target.files.path("done"))
         shutil.rmtree(target.work, ignore_errors=True)
     best = ranked[0]
     told = {

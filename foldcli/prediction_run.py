@@ -1,12 +1,11 @@
 """All targets of one run of `fold` or `predict`: predicted, summed up, and listed on the index page."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from foldcli import colabfold_layout
 from foldcli.failures import Failures
-from foldcli.layout import LayoutName
+from foldcli.place import Place
 from foldcli.report.make import ReportSettings, try_index
 from foldcli.summary import RunSummary
 
@@ -20,9 +19,7 @@ def predict_all(
     selected: Sequence[tuple[str, T]],
     predict: Callable[[str, T], None],
     predictor: "Predictor",
-    out: Path,
-    layout: LayoutName,
-    overwrite: bool,
+    place: Place,
     failures: Failures,
     report: ReportSettings,
 ) -> None:
@@ -32,22 +29,20 @@ def predict_all(
         selected: name and what there is of it, of this shard's targets.
         predict: predicts one of them.
         predictor: networks and settings; its background thread ends with the run.
-        out: the run's folder.
-        layout: of its files.
-        overwrite: finished targets are done again.
+        place: where the results go.
         failures: takes down what fails.
         report: what people look at.
 
     Raises:
         SomeTargetsFailed, TargetFailed: see Failures.finish.
     """
-    if layout == "colabfold":
-        colabfold_layout.begin_run(out, predictor, len(selected), overwrite)
-    summary = RunSummary(out, layout, [name for name, _ in selected])
+    if place.layout == "colabfold":
+        colabfold_layout.begin_run(place.out, predictor, len(selected), place.overwrite)
+    summary = RunSummary(place.out, place.layout, [name for name, _ in selected])
     with predictor:
         failures.run(selected, predict)
     summary.tell(failures)
     try:
         failures.finish()
     finally:
-        try_index(out, report)
+        try_index(place.out, report)

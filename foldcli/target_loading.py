@@ -1,17 +1,24 @@
-"""What comes before the network for each target of `foldcli predict`; made to run in a background thread."""
+"""What comes before the network for each target of `fold` and `predict`: search, features, random draws."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foldcli import colabfold_layout, done
 from foldcli.alignment_inputs import ENTRY_SUFFIX, AlignmentTarget
 from foldcli.cached_targets import CachedTarget
 from foldcli.fingerprint import file_sha256, fingerprint
 from foldcli.job_draws import JobDraws
-from foldcli.layout import LayoutName
-from foldcli.pipeline import TargetRun, cached_features, entry_features, unfinished_folder
+from foldcli.pipeline import SearchStep, TargetRun, cached_features, entry_features, unfinished_folder
+from foldcli.place import Place
 from foldcli.predictor import Predictor
+from msa.fasta import FastaRecord
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# what a target is given as: a query to search with, or what is past the search
+Given = FastaRecord | AlignmentTarget | CachedTarget
 
 
 @dataclass
@@ -20,7 +27,7 @@ class Loaded:
 
     Args:
         target: on its way.
-        draws: the features of its jobs, those of the first drawn.
+        draws: the features of its jobs.
         key: the target's fingerprint.
         identity: what it was taken of.
     """
@@ -33,27 +40,26 @@ class Loaded:
 
 @dataclass(frozen=True)
 class TargetLoader:
-    """Loads targets from alignments, and from entries of a feature cache.
+    """Loads targets from queries, from alignments, and from entries of a feature cache.
 
     Args:
-        out, layout: where the results go.
+        place: where the results go.
         cache: folder of the feature cache.
         predictor: what will predict.
         parameters: what tells its networks from others; see `check_parameters`.
-        overwrite: load targets that are finished, too.
         verify: compare entries with their checksums.
+        step: searches with queries; None where there are none, or no database yet.
     """
 
-    out: Path
-    layout: LayoutName
+    place: Place
     cache: Path
     predictor: Predictor
     parameters: list[dict[str, str]]
-    overwrite: bool
     verify: bool = True
+    step: SearchStep | None = None
 
-    def load(self, named: tuple[str, AlignmentTarget | CachedTarget]) -> Loaded | None:
-        """A target's features and its first draw; None if it is finished.
+    def load(self, named: tuple[str, Given]) -> Loaded | None:
+        """A target's features, from which nothing has been drawn; None if it is finished.
 
         Raises:
             InputError: its alignments cannot be read or do not fit each other; its entry is damaged.
@@ -61,31 +67,30 @@ class TargetLoader:
         """
         name, given = named
         identity = self._identity(given)
-        content = identity["input"]
         key = fingerprint(identity)
-        target = TargetRun.begin(name, self.out, self.layout)
-        if content and not self.overwrite and done.is_done(target.folder, name, key):
+        target = TargetRun.begin(self.place.files(name))
+        anew = self.place.overwrite or _is_read_once(given)
+        if not anew and done.is_done(target.files, key):
             return None
-        if self.overwrite or not content:
+        if anew:
             target.clear()
-        if isinstance(given, CachedTarget):
-            features = entry_features(target, lambda: given.features(self.verify))
-        elif given.files[0].endswith(ENTRY_SUFFIX):
-            features = entry_features(target, lambda: _entry(given.files[0], self.verify))
-        else:
-            contents = given.contents()
-            if "-" not in given.files:
-                target.facts["alignment"] = str(Path(given.files[0]).resolve())
-            features = cached_features(target, lambda: given.parse(contents), self.cache, self.verify)
-            if self.layout == "colabfold" and len(contents) == 1:
-                residues = features["msa"].shape[1]
-                colabfold_layout.keep_alignment(target.files, contents[0], residues)
-        draws = self.predictor.draws(features, unfinished_folder(target, key))
-        draws.make_first()
+        draws = self.predictor.draws(self._features(target, given), unfinished_folder(target, key))
         return Loaded(target, draws, key, identity)
 
-    def look(self, given: AlignmentTarget | CachedTarget) -> tuple[int, str | None]:
+    def load_and_draw(self, named: tuple[str, Given]) -> Loaded | None:
+        """`load`, and the first job's draw; made to run in a background thread."""
+        loaded = self.load(named)
+        if loaded is not None:
+            loaded.draws.make_first()
+        return loaded
+
+    def look(self, given: Given) -> tuple[int, str | None]:
         """Residues and fingerprint of a target, None where it cannot be known; raises what `load` does."""
+        if isinstance(given, FastaRecord):
+            from msa.search import check_query
+
+            check_query(given)
+            return len(given.sequence), None if self.step is None else fingerprint(self._identity(given))
         identity = self._identity(given)
         if isinstance(given, CachedTarget):
             residues = given.residues()
@@ -93,18 +98,50 @@ class TargetLoader:
             residues = int(_entry(given.files[0])["msa"].shape[1])
         else:
             residues = len(given.read()[0].query)
-        return residues, fingerprint(identity) if identity["input"] else None
+        return residues, None if _is_read_once(given) else fingerprint(identity)
 
-    def _identity(self, given: AlignmentTarget | CachedTarget) -> dict[str, Any]:
-        settings = asdict(self.predictor.settings)
-        own = given.identity if isinstance(given, CachedTarget) else {"input": _content(given)}
-        return own | {"parameters": self.parameters, "predict": settings}
+    def _features(self, target: TargetRun, given: Given) -> "dict[str, np.ndarray]":
+        if isinstance(given, CachedTarget):
+            return entry_features(target, lambda: given.features(self.verify))
+        if isinstance(given, FastaRecord):
+            return self._searched(target, given)
+        if given.files[0].endswith(ENTRY_SUFFIX):
+            return entry_features(target, lambda: _entry(given.files[0], self.verify))
+        contents = given.contents()
+        if "-" not in given.files:
+            target.facts["alignment"] = str(Path(given.files[0]).resolve())
+        features = cached_features(target, lambda: given.parse(contents), self.cache, self.verify)
+        if target.files.layout == "colabfold" and len(contents) == 1:
+            residues = features["msa"].shape[1]
+            colabfold_layout.keep_alignment(target.files, contents[0], residues)
+        return features
+
+    def _searched(self, target: TargetRun, query: FastaRecord) -> "dict[str, np.ndarray]":
+        from msa.alignments import read_alignment
+
+        assert self.step is not None
+        a3m = self.step.run(target, query)
+        return cached_features(target, lambda: [read_alignment(a3m)], self.cache, self.verify)
+
+    def _identity(self, given: Given) -> dict[str, Any]:
+        if isinstance(given, CachedTarget):
+            own = given.identity
+        elif isinstance(given, FastaRecord):
+            assert self.step is not None
+            own = self.step.identity(given)
+        else:
+            own = {"input": _content(given)}
+        return own | {"parameters": self.parameters, "predict": asdict(self.predictor.settings)}
+
+
+def _is_read_once(given: Given) -> bool:
+    """Whether it comes from standard input, and so can never be taken for a finished target's."""
+    return isinstance(given, AlignmentTarget) and "-" in given.files
 
 
 def _content(given: AlignmentTarget) -> str | list[str] | None:
-    """What stands for a target's features in its fingerprint."""
-    # standard input can be read only once, and is never taken for a finished target's
-    if "-" in given.files:
+    """What stands for a target's features in its fingerprint; None if it can be read only once."""
+    if _is_read_once(given):
         return None
     sums = [file_sha256(Path(path)) for path in given.files]
     return sums[0] if len(sums) == 1 else sums

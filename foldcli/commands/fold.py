@@ -61,33 +61,20 @@ def command(
     Finished targets are skipped; an interrupted run continues where it was. One target's failure does not
     stop the others: exit code 5, and OUT/failures.jsonl names them.
     """
-    from dataclasses import asdict
-    from functools import partial
-
-    from foldcli import done
     from foldcli.cached_targets import CachedTarget, named_targets
-    from foldcli.dry_run import Place, plan_fold
+    from foldcli.dry_run import database_fact, plan_run
     from foldcli.failures import Failures
-    from foldcli.fingerprint import fingerprint
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline import (
-        SearchStep,
-        TargetRun,
-        alignment_identity,
-        cached_features,
-        entry_features,
-        predict_target,
-        search_identity,
-        unfinished_folder,
-    )
+    from foldcli.pipeline import SearchStep, predict_target
+    from foldcli.place import Place
     from foldcli.prediction_run import predict_all
     from foldcli.report.make import ReportSettings
     from foldcli.runtime import prepare, search_engine
     from foldcli.searcher import find_database, open_database
+    from foldcli.target_loading import TargetLoader
     from foldcli.targets import QuerySources, read_targets, unique_names
-    from msa.alignments import read_alignment
     from msa.fasta import FastaRecord
 
     chosen, rows = (
@@ -96,6 +83,7 @@ def command(
     )
     if not dry_run:
         make_writable_folder(out)
+    place = Place(out, layout, shard, overwrite)
     failures = Failures(out, shard)
     report = ReportSettings.of(settings)
     cache = cache or cache_dir() / "features"
@@ -111,34 +99,20 @@ def command(
     predictor = prepare(settings, threads, soon=not dry_run)
     parameters = check_parameters(predictor.sources)
 
-    def identity_of(query: FastaRecord | CachedTarget, checksums: dict[str, str]) -> dict[str, Any]:
-        if isinstance(query, CachedTarget):
-            made_from = query.identity
-        else:
-            made_from = search_identity(query, checksums, chosen) | alignment_identity(rows)
-        return made_from | {"parameters": parameters, "predict": asdict(predictor.settings)}
-
     if dry_run:
-        place = Place(out, layout, shard, overwrite)
-        plan_fold(named, find_database(db), db, identity_of, place, predictor, failures)
+        database = find_database(db)
+        step = None if database is None else SearchStep(database, chosen, None, rows)
+        loader = TargetLoader(place, cache, predictor, parameters, verify, step)
+        plan_run(named, loader.look, [database_fact(db, database)], place, predictor, failures)
         return
     step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
+    loader = TargetLoader(place, cache, predictor, parameters, verify, step)
 
     def fold(name: str, query: FastaRecord | CachedTarget) -> None:
-        identity = identity_of(query, step.database.manifest.checksums)
-        key = fingerprint(identity)
-        target = TargetRun.begin(name, out, layout)
-        if not overwrite and done.is_done(target.folder, name, key):
+        loaded = loader.load((name, query))
+        if loaded is None:
             logger.info("%s: already done", name)
             return
-        if overwrite:
-            target.clear()
-        if isinstance(query, CachedTarget):
-            features = entry_features(target, partial(query.features, verify))
-        else:
-            a3m = step.run(target, query)
-            features = cached_features(target, lambda: [read_alignment(a3m)], cache, verify)
-        draws = predictor.draws(features, unfinished_folder(target, key))
-        predict_target(target, draws, predictor, key, identity, report)
+        predict_target(loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, report)
 
-    predict_all(selected, fold, predictor, out, layout, overwrite, failures, report)
+    predict_all(selected, fold, predictor, place, failures, report)

@@ -50,12 +50,13 @@ def command(
     """
     from foldcli.ahead import Ahead
     from foldcli.cached_targets import predict_targets
-    from foldcli.dry_run import Place, plan_predict
+    from foldcli.dry_run import plan_run
     from foldcli.failures import Failures
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline import predict_target
+    from foldcli.place import Place
     from foldcli.prediction_run import predict_all
     from foldcli.report.make import ReportSettings
     from foldcli.runtime import prepare
@@ -66,6 +67,7 @@ def command(
         raise click.UsageError(problem)
     if not dry_run:
         make_writable_folder(out)
+    place = Place(out, layout, shard, overwrite)
     failures = Failures(out, shard)
     report = ReportSettings.of(settings)
     cache = cache or cache_dir() / "features"
@@ -76,11 +78,11 @@ def command(
         return
     predictor = prepare(settings, threads, soon=not dry_run)
     parameters = check_parameters(predictor.sources)
-    loader = TargetLoader(out, layout, cache, predictor, parameters, overwrite, verify)
+    loader = TargetLoader(place, cache, predictor, parameters, verify)
     if dry_run:
-        plan_predict(named, loader.look, Place(out, layout, shard, overwrite), predictor, failures)
+        plan_run(named, loader.look, [], place, predictor, failures)
         return
-    ahead = Ahead(selected, loader.load, predictor.background)
+    ahead = Ahead(selected, loader.load_and_draw, predictor.background)
 
     def predict(name: str, _: object) -> None:
         loaded = ahead.take()
@@ -92,4 +94,4 @@ def command(
             loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, report, ahead.start
         )
 
-    predict_all(selected, predict, predictor, out, layout, overwrite, failures, report)
+    predict_all(selected, predict, predictor, place, failures, report)

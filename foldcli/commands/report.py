@@ -39,14 +39,14 @@ def command(folders: tuple[Path, ...], **settings: Any) -> None:
         targets = finished_targets(out)
         if not targets:
             raise InputError("no finished target here: no NAME_scores_rank_*.json", out)
-        for folder, name in targets:
+        for files in targets:
             tried += 1
             try:
-                written = make_report(folder, name, read_done(folder, name), chosen)
-                logger.info("%s: %s", name, ", ".join(map(str, written)))
+                written = make_report(files, read_done(files), chosen)
+                logger.info("%s: %s", files.name, ", ".join(map(str, written)))
             except (InputError, OSError) as error:
                 failed += 1
-                logger.error("%s: %s", name, describe(error))
+                logger.error("%s: %s", files.name, describe(error))
         try_index(out, chosen)
     if failed:
         raise SomeTargetsFailed(f"{failed} of {tried} reports could not be made")

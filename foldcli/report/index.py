@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from foldcli.layout import FileKind, TargetFiles, records_in, unfinished_in
 from foldcli.report.elements import Markup, asset, document, element, joined
 from foldcli.report.words import seconds
 from msa.atomic import atomic_write
@@ -52,10 +53,8 @@ def write_index(out: Path) -> Path | None:
 
 def index_rows(out: Path) -> list[Row]:
     """One row for each target that is finished, failed or half-way, by name."""
-    rows = {}
-    for work in (*out.glob("*/.work"), *out.glob("foldcli/*/.work")):
-        rows[work.parent.name] = Row(work.parent.name, "not finished")
-    for path in _done_files(out):
+    rows = {name: Row(name, "not finished") for name in unfinished_in(out)}
+    for path in records_in(out):
         if (row := _finished(out, path)) is not None:
             rows[row.name] = row
     for name, error in _failures(out).items():
@@ -72,13 +71,9 @@ def index_rows(out: Path) -> list[Row]:
     return [rows[name] for name in sorted(rows)]
 
 
-def _done_files(out: Path) -> list[Path]:
-    return sorted(path for folder in ("", "*/", "foldcli/*/") for path in out.glob(f"{folder}*.done.json"))
-
-
 def _sources(out: Path) -> list[tuple[str, int]]:
     found = []
-    for path in [*_done_files(out), *sorted(out.glob("failures*.jsonl"))]:
+    for path in [*records_in(out), *sorted(out.glob("failures*.jsonl"))]:
         try:
             found.append((str(path), path.stat().st_mtime_ns))
         except OSError:  # gone since it was listed
@@ -97,15 +92,18 @@ def _finished(out: Path, path: Path) -> Row | None:
         # written by something else, or gone: another target's page must not fail for it
         return None
 
-    def there(suffix: str) -> str | None:
-        file = path.with_name(f"{name}{suffix}")
+    # in each layout these lie beside the record
+    files = TargetFiles(name, path.parent, "beside")
+
+    def there(kind: FileKind) -> str | None:
+        file = files.path(kind)
         return file.relative_to(out).as_posix() if file.is_file() else None
 
     untrained = any("UNTRAINED" in warning for warning in warnings)
     status = _UNTRAINED if untrained else "finished, with warnings" if warnings else "finished"
     return Row(
         name, status, facts.get("residues"), facts.get("alignment_rows"), plddt,
-        None if ptm is None else float(ptm), total, there(".html"), there("_thumbnail.png"),
+        None if ptm is None else float(ptm), total, there("report"), there("thumbnail"),
         " ".join(warning for warning in warnings if "UNTRAINED" not in warning),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.errors import describe, is_bug
+from foldcli.layout import TargetFiles
 from foldcli.logs import logger
 from msa.errors import InputError
 
@@ -28,12 +29,11 @@ class ReportSettings:
         return cls(not options["no_report"], not options["no_plots"])
 
 
-def make_report(folder: Path, name: str, done: dict[str, Any], chosen: ReportSettings) -> list[Path]:
+def make_report(files: TargetFiles, done: dict[str, Any], chosen: ReportSettings) -> list[Path]:
     """Make the page and plots of a target from its files.
 
     Args:
-        folder: where its structures are.
-        name: the target.
+        files: of the target.
         done: the content of its done.json; empty if there is none.
         chosen: what to make.
 
@@ -44,7 +44,6 @@ def make_report(folder: Path, name: str, done: dict[str, Any], chosen: ReportSet
         InputError: a file of the target that cannot be used; it is named.
         OSError: a file cannot be read or written.
     """
-    from foldcli.layout import own_folder
     from foldcli.report.page import target_page
     from foldcli.report.plots import write_plots
     from foldcli.report.result import read_result
@@ -53,14 +52,14 @@ def make_report(folder: Path, name: str, done: dict[str, Any], chosen: ReportSet
 
     if not (chosen.page or chosen.plots):
         return []
-    result = read_result(folder, name, done)
-    view, missing = _view(folder, name, done, len(result.sequence))
+    result = read_result(files, done)
+    view, missing = _view(files, done, len(result.sequence))
     written = []
     if chosen.page:
         viewer = load_viewer()
         if viewer.missing:
-            logger.warning("%s: the report has no structure: %s", name, viewer.missing)
-        page = own_folder(folder, name) / f"{name}.html"
+            logger.warning("%s: the report has no structure: %s", files.name, viewer.missing)
+        page = files.path("report")
         with atomic_write(page) as stream:
             stream.write(target_page(result, view, missing, viewer))
         written.append(page)
@@ -69,35 +68,34 @@ def make_report(folder: Path, name: str, done: dict[str, Any], chosen: ReportSet
     return written
 
 
-def _view(folder: Path, name: str, done: dict[str, Any], count: int) -> tuple[Any, str]:
+def _view(files: TargetFiles, done: dict[str, Any], count: int) -> tuple[Any, str]:
     """The alignment's view; None and why, where there is none."""
-    from foldcli.layout import own_folder
     from foldcli.report.alignment import view_alignment
 
-    own, elsewhere = folder / f"{name}.a3m", done.get("facts", {}).get("alignment")
+    own, elsewhere = files.path("alignment"), done.get("facts", {}).get("alignment")
     path = own if own.is_file() or not elsewhere else Path(elsewhere)
     if not path.is_file():
         return None, "The alignment is not beside the structures, so it is not shown."
-    m8 = own_folder(folder, name) / f"{name}.m8"
+    m8 = files.path("hits")
     try:
         return view_alignment(path, m8 if m8.is_file() else None, count), ""
     except (InputError, OSError) as error:
-        logger.warning("%s: the report has no alignment: %s", name, describe(error))
+        logger.warning("%s: the report has no alignment: %s", files.name, describe(error))
         return None, f"The alignment cannot be shown: {describe(error)}"
 
 
-def try_report(folder: Path, name: str, done: dict[str, Any], chosen: ReportSettings) -> str | None:
+def try_report(files: TargetFiles, done: dict[str, Any], chosen: ReportSettings) -> str | None:
     """Make the report of a target that has just been predicted; a failure is said loudly and raises nothing.
 
     Returns:
         A warning for done.json where the report could not be made.
     """
     try:
-        make_report(folder, name, done, chosen)
+        make_report(files, done, chosen)
     except Exception as error:
         if is_bug(error):
             logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
-        logger.error("%s: predicted, but its report could not be made: %s", name, describe(error))
+        logger.error("%s: predicted, but its report could not be made: %s", files.name, describe(error))
         return f"the report could not be made: {describe(error)}"
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.layout import own_folder
+from foldcli.layout import FileKind
 from foldcli.report import palettes
 from foldcli.report.payload import lay_out
 from foldcli.report.result import PAE_STEP, Result
@@ -34,7 +34,7 @@ def write_plots(result: Result, view: "AlignmentView | None") -> list[Path]:
     """
     import matplotlib
 
-    drawings: dict[str, Callable[[], Figure]] = {
+    drawings: dict[FileKind, Callable[[], Figure]] = {
         "plddt": lambda: _plddt(result),
         "thumbnail": lambda: _thumbnail(result),
     }
@@ -47,8 +47,7 @@ def write_plots(result: Result, view: "AlignmentView | None") -> list[Path]:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         for kind, draw in drawings.items():
-            folder = own_folder(result.folder, result.name) if kind == "thumbnail" else result.folder
-            path = folder / f"{result.name}_{kind}.png"
+            path = result.files.path(kind)
             with atomic_write(path, "wb") as stream:
                 # without the version of matplotlib, the same numbers give the same bytes
                 draw().savefig(stream, format="png", metadata={"Software": None})

@@ -2,12 +2,11 @@
 
 import json
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foldcli.layout import own_folder
+from foldcli.layout import STRUCTURE_KINDS, TargetFiles
 from msa.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ PAE_CELLS = 1_500_000
 # Å; what eight bits in steps of 1/8 Å hold is a little more than the largest PAE, 31.75 Å
 PAE_STEP = 0.125
 
-_RANKED = re.compile(r"(?P<name>.+)_scores_rank_(?P<rank>\d+)_(?P<tag>.+)\.json")
 _ONE_LETTER = {
     "ALA": "A", "ARG": "R", "ASN": "N", "ASP": "D", "CYS": "C", "GLN": "Q", "GLU": "E", "GLY": "G",
     "HIS": "H", "ILE": "I", "LEU": "L", "LYS": "K", "MET": "M", "PHE": "F", "PRO": "P", "SER": "S",
@@ -74,68 +72,56 @@ class Result:
     """A target's models and what is known of how they were made.
 
     Args:
-        name: the target.
-        folder: where its files are.
+        files: of the target.
         sequence: one letter a residue, X where it is not known.
         models: best first, at most MOST_MODELS.
         models_in_all: how many there are.
         done: what done.json says, empty where there is none.
     """
 
-    name: str
-    folder: Path
+    files: TargetFiles
     sequence: str
     models: tuple[RankedModel, ...]
     models_in_all: int
     done: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        return self.files.name
+
+    @property
     def untrained(self) -> bool:
         return any(model.untrained for model in self.models)
 
 
-def target_names(folder: Path) -> list[str]:
-    """The targets whose ranked models lie in a folder, ColabFold's results included, sorted."""
-    found = (_RANKED.fullmatch(path.name) for path in folder.glob("*_scores_rank_*.json"))
-    return sorted({match["name"] for match in found if match})
-
-
-def read_result(folder: Path, name: str, done: dict[str, Any]) -> Result:
+def read_result(files: TargetFiles, done: dict[str, Any]) -> Result:
     """Read the ranked models of one target.
 
     Args:
-        folder: where they are.
-        name: the target.
+        files: of the target.
         done: the content of its done.json.
 
     Raises:
         InputError: a file that is missing, unreadable or at odds with the others; it is named.
         OSError: the folder cannot be read.
     """
-    ranked = []
-    for path in folder.glob("*_scores_rank_*.json"):
-        match = _RANKED.fullmatch(path.name)
-        if match and match["name"] == name:
-            ranked.append((int(match["rank"]), match["tag"], path))
+    ranked = files.scores()
     if not ranked:
-        raise InputError(f"no ranked models of {name}", folder)
-    ranked.sort()
+        raise InputError(f"no ranked models of {files.name}", files.shown)
     shown = ranked[:MOST_MODELS]
     side = int((PAE_CELLS / len(shown)) ** 0.5)
     models: list[RankedModel] = []
     sequence = ""
     for rank, tag, path in shown:
-        model, letters = _read_model(folder, name, rank, tag, path, side)
+        model, letters = _read_model(files, rank, tag, path, side)
         if models and len(model.plddt) != len(models[0].plddt):
             raise InputError(f"{len(model.plddt)} residues, and {len(models[0].plddt)} at rank 1", path)
         models.append(model)
         sequence = sequence or letters
-    return Result(name, folder, sequence, tuple(models), len(ranked), done)
+    return Result(files, sequence, tuple(models), len(ranked), done)
 
 
-def _read_model(
-    folder: Path, name: str, rank: int, tag: str, path: Path, side: int
-) -> tuple[RankedModel, str]:
+def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, side: int) -> tuple[RankedModel, str]:
     import numpy as np
 
     try:
@@ -148,26 +134,20 @@ def _read_model(
     count = len(plddt)
     if plddt.ndim != 1 or not count or (pae is not None and pae.shape != (count, count)):
         raise InputError("pLDDT and PAE are not of one length", path)
-    structure, files = _files(folder, name, f"rank_{rank:03d}_{tag}", path)
+    structure, links = _structure(files, rank, tag, path)
     ca, letters = read_ca(structure, count)
     shrunk = None if pae is None else shrink_pae(pae, side)
-    return RankedModel(rank, tag, plddt, ca, ptm, shrunk, bool(scores.get("untrained")), files), letters
+    return RankedModel(rank, tag, plddt, ca, ptm, shrunk, bool(scores.get("untrained")), links), letters
 
 
-def _files(folder: Path, name: str, stem: str, scores: Path) -> tuple[Path, tuple[str, ...]]:
+def _structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tuple[Path, tuple[str, ...]]:
     """The structure to show, and links to all files of the model."""
-    own = own_folder(folder, name)
-    kinds = [
-        place / f"{name}_{kind}_{stem}{suffix}"
-        for kind in ("relaxed", "unrelaxed")
-        for place, suffix in ((folder, ".pdb"), (own, ".cif"))
-    ]
-    there = [path for path in kinds if path.is_file()]
+    there = [path for kind in STRUCTURE_KINDS if (path := files.model(kind, rank, tag)).is_file()]
     for path in there:
         if path.suffix == ".pdb":
-            links = (Path(os.path.relpath(each, own)).as_posix() for each in (*there, scores))
+            links = (Path(os.path.relpath(each, files.own)).as_posix() for each in (*there, scores))
             return path, tuple(links)
-    raise InputError(f"its structure {name}_unrelaxed_{stem}.pdb is missing", scores)
+    raise InputError(f"its structure {files.model('pdb', rank, tag).name} is missing", scores)
 
 
 def read_ca(path: Path, count: int) -> "tuple[np.ndarray, str]":

@@ -1,15 +1,17 @@
 """Plans of `--dry-run`: what would become of each target, and estimates where something was measured."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from foldcli.dry_run import DONE, RESUMED, TO_DO, Place, Planned, plan
+from foldcli.dry_run import DONE, RESUMED, TO_DO, Planned, plan, state_of
 from foldcli.dry_run import _totals as totals
 from foldcli.estimates import SECONDS_A_PASS, Estimate, parameter_bytes, peak_on_gpu, seconds_a_pass
 from foldcli.failures import Failures
 from foldcli.layout import TargetFiles
+from foldcli.place import Place
 from foldcli.predictor import PredictSettings
 from foldcli.shard import Shard
 from model.config import model_config
@@ -40,7 +42,7 @@ def test_each_target_has_what_becomes_of_it(tmp_path: Path) -> None:
     failures = Failures(tmp_path, Shard())
 
     def planned(shard: Shard = WHOLE, overwrite: bool = False) -> list[tuple[str, str]]:
-        state = Place(tmp_path, "default", shard, overwrite).state
+        state = partial(state_of, Place(tmp_path, "default", shard, overwrite))
         return [(each.name, each.what) for each in plan(named, look, shard, state, failures)]
 
     whats = [DONE, TO_DO, RESUMED, TO_DO, "invalid: too short"]

@@ -2,7 +2,16 @@
 
 from pathlib import Path
 
-from foldcli.layout import MODEL_KINDS, TargetFiles, partial_name
+from foldcli.layout import (
+    MODEL_KINDS,
+    STRUCTURE_KINDS,
+    LayoutName,
+    TargetFiles,
+    partial_name,
+    records_in,
+    targets_in,
+    unfinished_in,
+)
 
 TAG = "alphafold2_ptm_model_3_seed_000"
 
@@ -37,3 +46,52 @@ def test_only_the_targets_own_models_are_found_in_a_flat_folder(tmp_path: Path) 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert files.models() == sorted(mine)
+
+
+def write(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def test_files_beside_each_other_have_one_folder(tmp_path: Path) -> None:
+    files = TargetFiles("q", tmp_path, "beside")
+    assert files.own == files.shown == tmp_path
+    of_a_run = TargetFiles(tmp_path.name, tmp_path.parent)
+    itself = TargetFiles(tmp_path.name, tmp_path, "beside")
+    assert itself.path("hits") == of_a_run.path("hits")
+    for kind in (*MODEL_KINDS, *STRUCTURE_KINDS):
+        assert itself.model(kind, 1, TAG) == of_a_run.model(kind, 1, TAG)
+
+
+def test_the_layout_of_a_folder_is_found(tmp_path: Path) -> None:
+    flat, others = TargetFiles("flat", tmp_path, "colabfold"), TargetFiles("others", tmp_path, "beside")
+    own = TargetFiles("own", tmp_path)
+    # of whatever a name and a tag are made
+    for files, tag in ((flat, TAG), (others, "model_1"), (own, TAG), (own, "model_2_scores_rank")):
+        write(files.model("scores", 1, tag), files.model("scores", 2, tag))
+    assert targets_in(tmp_path) == [TargetFiles(name, tmp_path, "beside") for name in ("flat", "others")]
+    write(flat.path("done"))
+    assert targets_in(tmp_path) == [flat, others]
+    (found,) = targets_in(own.shown)
+    assert found == TargetFiles("own", tmp_path / "own", "beside")
+    tags = [(rank, tag) for rank, tag, _ in found.scores()]
+    assert tags == [(1, TAG), (1, "model_2_scores_rank"), (2, TAG), (2, "model_2_scores_rank")]
+    assert found.scores()[0][2] == own.model("scores", 1, TAG)
+
+
+def test_records_and_half_way_targets_are_found_in_every_layout(tmp_path: Path) -> None:
+    layouts: tuple[LayoutName, ...] = ("default", "colabfold", "beside")
+    each = [TargetFiles(f"of_{layout}", tmp_path, layout) for layout in layouts]
+    write(*(files.path("done") for files in each), *(files.work / "search.json" for files in each))
+    assert records_in(tmp_path) == sorted(files.path("done") for files in each)
+    # a run's targets are half-way in folders of their own
+    assert unfinished_in(tmp_path) == ["of_default", "of_colabfold"]
+
+
+def test_what_others_relaxed_is_never_removed(tmp_path: Path) -> None:
+    files = TargetFiles("q", tmp_path, "colabfold")
+    relaxed, unrelaxed = files.model("relaxed_pdb", 1, TAG), files.model("pdb", 1, TAG)
+    assert relaxed == tmp_path / f"q_relaxed_rank_001_{TAG}.pdb"
+    write(relaxed, unrelaxed)
+    assert files.models() == [unrelaxed]

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from foldcli.layout import TargetFiles
 from foldcli.pipeline import SearchStep, TargetRun
 from msa.alignment_filter import AlignmentFilter
 from msa.build import BuildSettings, build_database
@@ -25,7 +26,7 @@ def test_the_alignment_is_thinned_out_and_the_table_is_not(tmp_path: Path) -> No
 
     def rows(**how: Any) -> list[str]:
         step = SearchStep(database, SearchSettings(), CpuEngine(), AlignmentFilter(**how))
-        target = TargetRun.begin("q", tmp_path / "out")
+        target = TargetRun.begin(TargetFiles("q", tmp_path / "out"))
         lines = step.run(target, QUERY).read_text().splitlines()
         assert len((tmp_path / "out/q/q.m8").read_text().splitlines()) == 3
         assert target.facts["search"]["hits"] == 3
@@ -44,7 +45,7 @@ def test_a_search_is_known_after_the_finished_targets_record_is_gone(tmp_path: P
     (tmp_path / "t.fasta").write_text(f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n")
     build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
     step = SearchStep(TargetDatabase.open(tmp_path / "db"), SearchSettings(), CpuEngine(), AlignmentFilter())
-    target = TargetRun.begin("q", tmp_path / "out", "colabfold")
+    target = TargetRun.begin(TargetFiles("q", tmp_path / "out", "colabfold"))
     a3m = step.run(target, QUERY)
     assert a3m == tmp_path / "out/q.a3m" and a3m.read_text().startswith(f"#{len(UBIQUITIN)}\t1\n>q\n")
     made = a3m.stat().st_mtime_ns
@@ -53,7 +54,7 @@ def test_a_search_is_known_after_the_finished_targets_record_is_gone(tmp_path: P
     target.files.path("finished_mark").touch()
     shutil.rmtree(target.work)
     for _ in range(2):
-        again = TargetRun.begin("q", tmp_path / "out", "colabfold")
+        again = TargetRun.begin(TargetFiles("q", tmp_path / "out", "colabfold"))
         step.run(again, QUERY)
         assert again.facts["search"] == target.facts["search"] and a3m.stat().st_mtime_ns == made
         again.unfinish()

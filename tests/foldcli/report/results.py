@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from foldcli.layout import TargetFiles
+
 SEQUENCE = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQ"
 LETTERS = {
     "A": "ALA", "R": "ARG", "N": "ASN", "D": "ASP", "C": "CYS", "Q": "GLN", "E": "GLU", "G": "GLY",
@@ -13,6 +15,11 @@ LETTERS = {
     "T": "THR", "W": "TRP", "Y": "TYR", "V": "VAL",
 }  # fmt: skip
 HOSTILE = "<script>alert(1)</script>&\"'`</style>‮]]>"
+
+
+def beside(folder: Path, name: str = "target") -> TargetFiles:
+    """What `write_result` writes."""
+    return TargetFiles(name, folder, "beside")
 
 
 def helix(count: int, shift: float) -> np.ndarray:

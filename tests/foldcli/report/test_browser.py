@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from foldcli.layout import TargetFiles
 from foldcli.report.index import write_index
 from foldcli.report.make import ReportSettings, make_report
-from tests.foldcli.report.results import SEQUENCE, write_result
+from tests.foldcli.report.results import SEQUENCE, beside, write_result
 
 N = len(SEQUENCE)
 OpenPage = Callable[..., Any]
@@ -20,7 +21,7 @@ MARGINS = (52, 8, 18, 44)
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_result(tmp_path_factory.mktemp("report"), models=3)
-    make_report(folder, "target", {}, ReportSettings(plots=False))
+    make_report(beside(folder), {}, ReportSettings(plots=False))
     return folder / "target.html"
 
 
@@ -223,7 +224,7 @@ def test_a_hits_alignment_opens(report: Path, open_page: OpenPage) -> None:
 
 def test_a_map_that_was_shrunk_says_so(tmp_path: Path, open_page: OpenPage) -> None:
     folder = write_result(tmp_path, sequence=SEQUENCE * 20, models=5, hits=())
-    make_report(folder, "target", {}, ReportSettings(plots=False))
+    make_report(beside(folder), {}, ReportSettings(plots=False))
     page = open_page(folder / "target.html")
     box = page.locator("#pae-canvas").bounding_box()
     page.locator("#pae-canvas").hover(position={"x": box["width"] - 20, "y": box["height"] - 46})
@@ -235,7 +236,7 @@ def test_a_map_that_was_shrunk_says_so(tmp_path: Path, open_page: OpenPage) -> N
 @pytest.mark.parametrize("sequence", ["M", "MK"])
 def test_the_shortest_chains_have_a_page(tmp_path: Path, open_page: OpenPage, sequence: str) -> None:
     folder = write_result(tmp_path, sequence=sequence, models=1, hits=())
-    make_report(folder, "target", {}, ReportSettings(plots=False))
+    make_report(beside(folder), {}, ReportSettings(plots=False))
     page = open_page(folder / "target.html")
     page.fill("#asked", "1")
     page.settle()
@@ -245,7 +246,7 @@ def test_the_shortest_chains_have_a_page(tmp_path: Path, open_page: OpenPage, se
 def test_the_index_sorts_and_filters(tmp_path: Path, open_page: OpenPage) -> None:
     for name, sequence in (("b", SEQUENCE), ("a", SEQUENCE[:9]), ("c", SEQUENCE * 3)):
         write_result(tmp_path / name, name, sequence, hits=())
-        make_report(tmp_path / name, name, {}, ReportSettings())
+        make_report(TargetFiles(name, tmp_path), {}, ReportSettings())
     (tmp_path / "failures.jsonl").write_text('{"target": "d", "error": "no residues"}\n')
     path = write_index(tmp_path)
     assert path is not None

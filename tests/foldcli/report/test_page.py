@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from foldcli.report.alignment import view_alignment
+from foldcli.report.find import read_done
 from foldcli.report.make import ReportSettings, make_report, try_report
 from foldcli.report.page import target_page
 from foldcli.report.payload import lay_out
@@ -27,14 +28,14 @@ from foldcli.report.result import (
 from foldcli.report.viewer import load_viewer
 from msa.errors import InputError
 from tests.foldcli.report.outline import Outline
-from tests.foldcli.report.results import HOSTILE, SEQUENCE, helix, write_result
+from tests.foldcli.report.results import HOSTILE, SEQUENCE, beside, helix, write_result
 
 PAGE_ONLY = ReportSettings(page=True, plots=False)
 
 
 def page_of(folder: Path, name: str = "target") -> tuple[str, Outline]:
-    done = json.loads((folder / f"{name}.done.json").read_text())
-    make_report(folder, name, done, PAGE_ONLY)
+    files = beside(folder, name)
+    make_report(files, read_done(files), PAGE_ONLY)
     page = (folder / f"{name}.html").read_text()
     return page, Outline(page)
 
@@ -143,7 +144,7 @@ def test_without_pae_alignment_or_record_the_rest_is_shown(tmp_path: Path) -> No
     folder = write_result(tmp_path, pae=False)
     for suffix in (".a3m", ".m8", ".done.json"):
         (folder / f"target{suffix}").unlink()
-    make_report(folder, "target", {}, PAGE_ONLY)
+    make_report(beside(folder), {}, PAGE_ONLY)
     outline = Outline((folder / "target.html").read_text())
     for said in ("no head for it", "alignment is not beside the structures", "no record of settings"):
         assert said in outline.text
@@ -168,7 +169,7 @@ def test_without_the_viewer_the_page_says_so_and_shows_the_rest(
             patch.setattr(sys, "path", path)
             viewer = load_viewer()
         assert reason in viewer.missing and "pip install 'py2Dmol==1.6.*'" in viewer.missing
-        page = target_page(read_result(folder, "target", {}), None, "", viewer)
+        page = target_page(read_result(beside(folder), {}), None, "", viewer)
         assert reason in Outline(page).text.replace("&#x27;", "'") and "pae-canvas" in Outline(page).ids
 
 
@@ -188,7 +189,7 @@ def big(count: int, models: int) -> Result:
                     rng.normal(0, 40, (count, 3)), 0.5, pae, False, (f"t_{rank}.pdb",))
         for rank in range(1, models + 1)
     ]  # fmt: skip
-    return Result("t", Path(), "M" * count, tuple(made), models)
+    return Result(beside(Path(), "t"), "M" * count, tuple(made), models)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +225,19 @@ def test_of_very_many_models_the_best_are_shown(tmp_path: Path) -> None:
     _, outline = page_of(folder)
     assert f"The best {MOST_MODELS} of {MOST_MODELS + 2} models" in outline.text
     assert [model["rank"] for model in outline.data()["models"]] == list(range(1, MOST_MODELS + 1))
+
+
+def test_the_relaxed_structure_is_the_one_shown(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, models=1)
+    (plain,) = folder.glob("*.pdb")
+    lines = plain.read_text().splitlines()
+    relaxed = plain.with_name(plain.name.replace("_unrelaxed_", "_relaxed_"))
+    relaxed.write_text("\n".join(line for line in lines if line[22:26].strip() != "3"))
+    outline = page_of(folder)[1]
+    assert outline.data()["sequence"] == SEQUENCE[:2] + "X" + SEQUENCE[3:]
+    links = [value for _, name, value in outline.attributes if name == "href"]
+    (scores,) = folder.glob("*_scores_*.json")
+    assert links == [relaxed.name, plain.name, scores.name]
 
 
 def test_residues_without_atoms_leave_a_gap(tmp_path: Path) -> None:
@@ -263,8 +277,8 @@ def test_damaged_files_are_named(tmp_path: Path, pattern: str, old: str, new: st
     folder = write_result(tmp_path)
     path = spoil(folder, pattern, old, new)
     with pytest.raises(InputError, match=re.escape(str(path))) as raised:
-        make_report(folder, "target", {}, PAGE_ONLY)
+        make_report(beside(folder), {}, PAGE_ONLY)
     assert reason in str(raised.value)
     assert not (folder / "target.html").exists()
-    said = try_report(folder, "target", {}, PAGE_ONLY)
+    said = try_report(beside(folder), {}, PAGE_ONLY)
     assert said is not None and reason in said

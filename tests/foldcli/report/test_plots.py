@@ -10,7 +10,7 @@ import pytest
 
 from foldcli.report import palettes
 from foldcli.report.make import ReportSettings, make_report
-from tests.foldcli.report.results import write_result
+from tests.foldcli.report.results import beside, write_result
 
 PLOTS_ONLY = ReportSettings(page=False, plots=True)
 KINDS = ("coverage", "pae", "plddt", "thumbnail")
@@ -29,11 +29,11 @@ def plots(folder: Path, name: str = "target") -> dict[str, bytes]:
 
 def test_the_plots_have_colabfolds_names_and_the_same_numbers_give_the_same_bytes(tmp_path: Path) -> None:
     folder = write_result(tmp_path)
-    written = make_report(folder, "target", {}, PLOTS_ONLY)
+    written = make_report(beside(folder), {}, PLOTS_ONLY)
     assert sorted(path.name for path in written) == [f"target_{kind}.png" for kind in KINDS]
     assert not (folder / "target.html").exists()
     first = plots(folder)
-    make_report(folder, "target", {}, PLOTS_ONLY)
+    make_report(beside(folder), {}, PLOTS_ONLY)
     assert plots(folder) == first
     # each shows something: more than one colour
     for path in written:
@@ -42,10 +42,10 @@ def test_the_plots_have_colabfolds_names_and_the_same_numbers_give_the_same_byte
 
 def test_a_users_settings_neither_matter_nor_change(tmp_path: Path) -> None:
     plain = write_result(tmp_path / "plain")
-    make_report(plain, "target", {}, PLOTS_ONLY)
+    make_report(beside(plain), {}, PLOTS_ONLY)
     styled = write_result(tmp_path / "styled")
     with matplotlib.rc_context({"text.usetex": True, "axes.facecolor": "red", "font.size": 30}):
-        make_report(styled, "target", {}, PLOTS_ONLY)
+        make_report(beside(styled), {}, PLOTS_ONLY)
         assert matplotlib.rcParams["font.size"] == 30
     assert plots(styled) == plots(plain)
 
@@ -54,7 +54,9 @@ def test_pyplot_is_not_used(tmp_path: Path) -> None:
     folder = write_result(tmp_path)
     code = (
         "import sys; from pathlib import Path; from foldcli.report.make import ReportSettings, make_report\n"
-        f"made = make_report(Path({str(folder)!r}), 'target', {{}}, ReportSettings())\n"
+        "from foldcli.layout import TargetFiles\n"
+        f"files = TargetFiles('target', Path({str(folder)!r}), 'beside')\n"
+        "made = make_report(files, {}, ReportSettings())\n"
         "print(len(made), *[name in sys.modules for name in ('matplotlib.pyplot', 'IPython', 'torch')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -64,14 +66,14 @@ def test_pyplot_is_not_used(tmp_path: Path) -> None:
 def test_without_pae_and_alignment_there_are_the_other_plots(tmp_path: Path) -> None:
     folder = write_result(tmp_path, pae=False)
     (folder / "target.a3m").unlink()
-    make_report(folder, "target", {}, PLOTS_ONLY)
+    make_report(beside(folder), {}, PLOTS_ONLY)
     assert sorted(plots(folder)) == ["plddt", "thumbnail"]
 
 
 @pytest.mark.parametrize("sequence", ["M", "MK", "MKV"])
 def test_the_shortest_chains(tmp_path: Path, sequence: str) -> None:
     folder = write_result(tmp_path, sequence=sequence, hits=())
-    make_report(folder, "target", {}, ReportSettings())
+    make_report(beside(folder), {}, ReportSettings())
     assert len(plots(folder)) == 4 and (folder / "target.html").is_file()
 
 
@@ -79,7 +81,7 @@ def test_untrained_is_stamped_on_the_plots(tmp_path: Path) -> None:
     seen = {}
     for untrained in (False, True):
         folder = write_result(tmp_path / str(untrained), untrained=untrained)
-        make_report(folder, "target", {}, PLOTS_ONLY)
+        make_report(beside(folder), {}, PLOTS_ONLY)
         stamp = np.array([int("8c1402"[i : i + 2], 16) / 255 for i in (0, 2, 4)])
         seen[untrained] = [
             int((np.abs(pixels(folder / f"target_{kind}.png")[..., :3] - stamp) < 0.01).all(-1).sum())
