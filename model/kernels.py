@@ -49,6 +49,15 @@ def best_kernels(device: torch.device | str) -> str:
     return "fused" if on_cuda and find_spec("triton") is not None else "reference"
 
 
+def slower_for(capability: tuple[int, int], triton_version: str) -> str:
+    """What a version of Triton costs on a GPU of this compute capability; nothing is an empty string."""
+    from cuda.fused.hopper import TRITON, held_back
+
+    if not held_back(capability, triton_version):
+        return ""
+    return f"the fastest kernels for this GPU need Triton {TRITON}x, so slower ones run"
+
+
 def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
     """The operations of an implementation.
 

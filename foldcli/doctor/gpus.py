@@ -95,19 +95,12 @@ def check_torch(context: Context) -> list[Outcome]:
     if find_spec("triton") is None:
         slow = "no Triton: the network runs on plain PyTorch, slower and in more memory"
         return [Outcome(name, Status.WARNING, ", ".join([*parts, slow]), "pip install triton")]
+    from model.kernels import slower_for
+
     parts.append(f"Triton {version('triton')}")
     if slow := slower_for(torch.cuda.get_device_capability(number), version("triton")):
         return [Outcome(name, Status.WARNING, ", ".join([*parts, slow]), "pip install 'torch==2.11.*'")]
     return [Outcome(name, Status.OK, ", ".join(parts))]
-
-
-def slower_for(capability: tuple[int, int], triton_version: str) -> str:
-    """What a version of Triton costs on a GPU of this compute capability; nothing is an empty string."""
-    from cuda.fused.hopper import TRITON, held_back
-
-    if not held_back(capability, triton_version):
-        return ""
-    return f"the fastest kernels for this GPU need Triton {TRITON}x, so slower ones run"
 
 
 def _why_none(count: int) -> str:

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from foldcli.doctor.checks import names_of_checks, remedy_for, run_check
-from foldcli.doctor.gpus import slower_for
 from foldcli.doctor.network_checks import compared_with_float64, compared_with_numpy
 from foldcli.doctor.outcome import Context, Outcome, Status
 from foldcli.doctor.requirements import package_ranges, python_range
-from model.kernels import REFERENCE
+from model.kernels import REFERENCE, slower_for
 from tests.foldcli.conftest import Npz
 
 
