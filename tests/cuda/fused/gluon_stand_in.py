@@ -7,8 +7,10 @@ too early shows in the result, and what is never given back as a wait without en
 """
 
 import math
+import sys
 from collections.abc import Callable, Sequence
-from threading import Condition, Thread
+from queue import SimpleQueue
+from threading import Condition, Thread, local
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -54,27 +56,53 @@ class Barriers:
         return self.all[int(k)]
 
 
+class Numbers(torch.Tensor):
+    """A tensor with what Gluon's have and PyTorch's have not, or as another method."""
+
+    type = SimpleNamespace(layout=None)
+
+    def split(self) -> "tuple[Numbers, Numbers]":  # type: ignore[override]
+        first, second = self.unbind(-1)
+        return first, second  # type: ignore[return-value]
+
+
+def numbers(x: torch.Tensor) -> Numbers:
+    return x.as_subclass(Numbers)
+
+
 class Shared:
     """A view of shared memory."""
 
     def __init__(self, data: torch.Tensor) -> None:
-        self.data, self.dtype = data, data.dtype
+        self.data, self.dtype, self.shape, self.numel = data, data.dtype, data.shape, data.numel()
 
     def index(self, k: Any) -> "Shared":
         return Shared(self.data[int(k)])
 
     def _reinterpret(self, dtype: torch.dtype, shape: Sequence[int], layout: Any) -> "Shared":
         assert dtype == self.dtype
+        if math.prod(shape) == self.numel:
+            return self.reshape(shape)
+        # tiles of 128 bytes a row that lie behind each other are one with wider rows
+        rows, columns = shape
+        tiles = columns * dtype.itemsize // 128
+        return Shared(
+            self.data.as_strided(
+                (rows, tiles, columns // tiles), (columns // tiles, columns // tiles * rows, 1)
+            )
+        )
+
+    def reshape(self, shape: Sequence[int]) -> "Shared":
         return Shared(self.data.view(*shape))
 
-    def permute(self, order: tuple[int, ...]) -> "Shared":
-        return Shared(self.data.permute(order))
+    def permute(self, order: Sequence[int]) -> "Shared":
+        return Shared(self.data.permute(tuple(order)))
 
-    def load(self, layout: Any) -> torch.Tensor:
-        return self.data.clone()
+    def load(self, layout: Any) -> Numbers:
+        return numbers(self.data.clone())
 
     def store(self, value: torch.Tensor) -> None:
-        self.data.copy_(value)
+        self.data.copy_(value.reshape(self.data.shape))
 
 
 class Pointer:
@@ -92,30 +120,81 @@ class Tiles:
     """A descriptor of tiles."""
 
     def __init__(self, descriptor: TensorDescriptor) -> None:
-        self.tensor, self.block, self.layout = descriptor.base, descriptor.block_shape, descriptor.layout
-        self.dtype = self.tensor.dtype
+        self.tensor, self.layout, self.dtype = descriptor.base, descriptor.layout, descriptor.base.dtype
+        shape = list(descriptor.block_shape)
+        self.block_type = SimpleNamespace(
+            shape=shape, nbytes=math.prod(shape) * descriptor.base.element_size()
+        )
+
+    def _places(self, start: Sequence[Any]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Of what there is of a tile, the places in the tensor and in the tile."""
+        begins = [int(begin) for begin in start]
+        assert begins[-1] * self.tensor.element_size() % 16 == 0
+        ends = [
+            max(begin, min(begin + size, most))
+            for begin, size, most in zip(begins, self.block_type.shape, self.tensor.shape, strict=True)
+        ]
+        there = [slice(begin, end) for begin, end in zip(begins, ends, strict=True)]
+        return tuple(there), tuple(slice(0, part.stop - part.start) for part in there)
 
     def copy_to(self, start: Sequence[Any], buffer: Shared) -> int:
         """Copy a tile, 0 where there is nothing; how many bytes that is."""
+        there, here = self._places(start)
         buffer.data.zero_()
-        ends = [min(int(s) + b, n) for s, b, n in zip(start, self.block, self.tensor.shape, strict=True)]
-        if all(int(s) < e for s, e in zip(start, ends, strict=True)):
-            there = self.tensor[tuple(slice(int(s), e) for s, e in zip(start, ends, strict=True))]
-            buffer.data[tuple(slice(0, n) for n in there.shape)] = there
-        return math.prod(self.block) * self.tensor.element_size()
+        buffer.data[here] = self.tensor[there]
+        return int(self.block_type.nbytes)
+
+    def copy_from(self, start: Sequence[Any], buffer: Shared) -> None:
+        there, here = self._places(start)
+        self.tensor[there] = buffer.data[here]
 
 
-def _product(a: Any, b: Shared, acc: torch.Tensor, use_acc: bool = True, is_async: bool = False) -> Any:
-    def computed() -> torch.Tensor:
-        left = a.data if isinstance(a, Shared) else a
-        return left.float() @ b.data.float() + (acc if use_acc else 0)
+class Later:
+    """What a partition has begun and not waited for, oldest first."""
 
-    return computed if is_async else computed()
+    def __init__(self) -> None:
+        self.own = local()
+
+    def begin(self, call: Callable[[], None]) -> None:
+        self.own.calls = [*getattr(self.own, "calls", []), call]
+
+    def wait(self, outstanding: int) -> None:
+        calls = getattr(self.own, "calls", [])
+        done = max(0, len(calls) - outstanding)
+        self.own.calls = calls[done:]
+        for call in calls[:done]:
+            call()
 
 
-def _waited(outstanding: int, deps: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-    assert outstanding == 0
-    return tuple(dep() if callable(dep) else dep for dep in deps)
+class Product:
+    """An asynchronous product: its value is there once it has been waited for."""
+
+    value: Numbers | None = None
+
+
+class TensorCores:
+    """Products of matrices."""
+
+    def __init__(self) -> None:
+        self.later = Later()
+
+    def multiply(self, a: Any, b: Shared, acc: Any, use_acc: Any = True, is_async: bool = False) -> Any:
+        def computed() -> Numbers:
+            left = a.data if isinstance(a, Shared) else a
+            onto = acc.value if isinstance(acc, Product) else acc
+            return numbers(left.float() @ b.data.float() + (onto if use_acc else 0))
+
+        if not is_async:
+            self.later.wait(0)
+            return computed()
+        product = Product()
+        self.later.begin(lambda: setattr(product, "value", computed()))
+        return product
+
+    def wait(self, outstanding: int, deps: Sequence[Any]) -> Any:
+        self.later.wait(outstanding)
+        known = [x.value if isinstance(x, Product) and x.value is not None else x for x in deps]
+        return known[0] if len(known) == 1 else tuple(known)
 
 
 def _load(place: Pointer, mask: Any = True, other: float = 0.0) -> torch.Tensor:
@@ -138,22 +217,22 @@ def _allocated(dtype: Any, shape: Sequence[int], layout: Any) -> Any:
     return Shared(torch.full(tuple(shape), math.nan, dtype=dtype))
 
 
-def _side_by_side(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]], *_: Any) -> None:
-    failures: list[BaseException] = []
+def _side_by_side(partitions: Sequence[tuple[Callable[..., None], tuple[Any, ...]]], *options: Any) -> None:
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def run(partition: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         try:
             partition(*arguments)
+            ended.put(None)
         except BaseException as failure:
-            failures.append(failure)
+            ended.put(failure)
 
-    threads = [Thread(target=run, args=partition, daemon=True) for partition in partitions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    for partition in partitions:
+        Thread(target=run, args=partition, daemon=True).start()
+    for _ in partitions:
+        # the others would wait for it
+        if failure := ended.get():
+            raise failure
 
 
 def _language(program: int, programs: int) -> SimpleNamespace:
@@ -166,26 +245,33 @@ def _language(program: int, programs: int) -> SimpleNamespace:
         static_range=range,
         cdiv=lambda a, b: (a + b - 1) // b,
         arange=lambda start, end, layout: torch.arange(start, end),
-        zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=_dtype(dtype)),
-        full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=_dtype(dtype)),
+        zeros=lambda shape, dtype, layout: numbers(torch.zeros(shape, dtype=dtype)),
+        full=lambda shape, value, dtype, layout: numbers(torch.full(shape, value, dtype=dtype)),
         max=lambda x, axis: x.amax(axis),
         sum=lambda x, axis: x.sum(axis),
         exp2=torch.exp2,
-        where=torch.where,
+        rsqrt=torch.rsqrt,
+        where=lambda condition, a, b: torch.where(torch.as_tensor(condition), a, b),
+        minimum=lambda a, b: torch.minimum(torch.as_tensor(a), torch.as_tensor(b)),
+        maximum=lambda a, b: torch.maximum(torch.as_tensor(a), torch.as_tensor(b)),
+        fma=lambda a, b, c: a * b + c,
+        expand_dims=torch.unsqueeze,
+        # a partition is one thread
+        thread_barrier=lambda: None,
         convert_layout=lambda x, layout, assert_trivial=False: x,
         load=_load,
         store=_store,
-        SliceLayout=gl.SliceLayout,
-        BlockedLayout=gl.BlockedLayout,
+        SliceLayout=lambda *_: None,
+        BlockedLayout=lambda *_: None,
+        NVMMASharedLayout=lambda *_: None,
+        NVMMADistributedLayout=lambda *_: None,
+        DotOperandLayout=lambda *_: None,
+        DistributedLinearLayout=lambda *_: None,
         int64=torch.int64,
         int32=torch.int32,
         float32=torch.float32,
         constexpr=gl.constexpr,
     )
-
-
-def _dtype(dtype: Any) -> torch.dtype:
-    return dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype.name)
 
 
 def launch(
@@ -223,12 +309,17 @@ def launch(
 
 def _in_python(module: ModuleType, language: SimpleNamespace, replaced: dict[str, Any]) -> dict[str, Any]:
     """The module's names, its kernels as functions of Python."""
+    cores, stores = TensorCores(), Later()
     names: dict[str, Any] = {
         "gl": language,
         "tma": SimpleNamespace(
             async_copy_global_to_shared=lambda tiles, start, barrier, buffer: barrier.change(
                 announced=-tiles.copy_to(start, buffer)
-            )
+            ),
+            async_copy_shared_to_global=lambda tiles, start, buffer: stores.begin(
+                lambda: tiles.copy_from(start, buffer)
+            ),
+            store_wait=stores.wait,
         ),
         "mbarrier": SimpleNamespace(
             MBarrierLayout=lambda: None,
@@ -238,13 +329,17 @@ def _in_python(module: ModuleType, language: SimpleNamespace, replaced: dict[str
             wait=lambda barrier, phase, pred=True: pred and barrier.wait(int(phase)),
         ),
         "fence_async_shared": lambda: None,
-        "warpgroup_mma": _product,
-        "warpgroup_mma_wait": _waited,
+        "warpgroup_mma": cores.multiply,
+        "warpgroup_mma_wait": cores.wait,
     }
-    for name, value in vars(module).items():
-        if isinstance(value, gl.constexpr):
-            names[name] = value.value
-        elif isinstance(value, GluonJITFunction):
-            names[name] = FunctionType(value.fn.__code__, names)
+    modules = [module]
+    for each in modules:
+        for name, value in vars(each).items():
+            if isinstance(value, gl.constexpr):
+                names.setdefault(name, value.value)
+            elif isinstance(value, GluonJITFunction):
+                names.setdefault(name, FunctionType(value.fn.__code__, names))
+                if (home := sys.modules[value.fn.__module__]) not in modules:
+                    modules.append(home)
     names |= replaced
     return names

@@ -1,0 +1,55 @@
+"""The transition's kernel for Hopper against float64, its partitions as threads of Python."""
+
+from typing import Any
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+
+from cuda.fused.transition import TransitionWeights, hopper, reference  # noqa: E402
+from tests.cuda.fused.gluon_stand_in import launch  # noqa: E402
+
+
+class Launched:
+    """Stands in for the kernel: runs it in Python."""
+
+    kernel = hopper._transition
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return lambda *given, **named: launch(hopper, self.kernel, grid[0], {}, *given, **named)
+
+
+@pytest.mark.parametrize(
+    ("rows", "channels", "add"),
+    [
+        (1, 64, False),
+        (300, 64, True),
+        (129, 128, True),
+        (700, 128, False),
+        (65, 256, False),
+        (500, 256, True),
+    ],
+)
+def test_against_float64(rows: int, channels: int, add: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hopper, "_transition", Launched())
+    generator = torch.Generator().manual_seed(rows)
+    width = 4 * channels
+    shapes = [(channels,), (channels,), (channels, width), (width,), (width, channels), (channels,)]
+    weights = TransitionWeights(
+        *(
+            (
+                torch.randn(shape, generator=generator) * (shape[0] ** -0.5 if len(shape) == 2 else 1)
+            ).bfloat16()
+            for shape in shapes
+        )
+    )
+    x = (3 + torch.randn(rows, channels, generator=generator)).bfloat16()
+    exact = reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
+    plain = reference.transition(x, weights)
+    if add:
+        exact, plain = exact + x.double(), plain + x
+    result = x if add else torch.full_like(x, torch.nan)
+    hopper.write_transition(x, weights, result, add)
+    allowed = 2 * (plain.double() - exact).abs().max() + 1e-6 * exact.abs().max().clamp(min=1)
+    assert (result.double() - exact).abs().max() <= allowed

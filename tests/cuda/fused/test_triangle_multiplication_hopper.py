@@ -1,0 +1,88 @@
+"""The triangle multiplication's kernels for Hopper against float64, their partitions as threads of Python."""
+
+from typing import Any
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+
+from cuda.fused.triangle_multiplication import (  # noqa: E402
+    TriangleMultiplicationWeights,
+    hopper,
+    hopper_finish,
+    hopper_operands,
+    reference,
+)
+from tests.cuda.fused.gluon_stand_in import Numbers, launch  # noqa: E402
+
+
+def gated(values: Numbers, gates: Numbers) -> Any:
+    """What the instructions do."""
+    return values * (1 + gates.tanh())
+
+
+class Launched:
+    """Stands in for a kernel: runs it in Python."""
+
+    def __init__(self, module: Any, name: str) -> None:
+        self.module, self.kernel = module, getattr(module, name)
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return lambda *given, **named: launch(
+            self.module, self.kernel, grid[0], {"gated": gated}, *given, **named
+        )
+
+
+@pytest.fixture(autouse=True)
+def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs kernels in Python."""
+    monkeypatch.setattr(hopper, "operands_kernel", Launched(hopper_operands, "operands_kernel"))
+    monkeypatch.setattr(hopper, "finish_kernel", Launched(hopper_finish, "finish_kernel"))
+    monkeypatch.setattr(hopper, "check_tensors", lambda *_: None)
+    monkeypatch.setattr(hopper, "_multiprocessors", lambda device: 2)
+
+
+def drawn_weights(channels: int) -> TriangleMultiplicationWeights:
+    generator = torch.Generator().manual_seed(channels)
+    shapes = TriangleMultiplicationWeights(
+        *[(channels,)] * 2, *[(channels, channels), (channels,)] * 4, *[(channels,)] * 2,
+        *[(channels, channels), (channels,)] * 2,
+    )  # fmt: skip
+    return TriangleMultiplicationWeights(
+        *(
+            (torch.randn(shape, generator=generator) * (channels**-0.5 if len(shape) == 2 else 1)).bfloat16()
+            for shape in shapes
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "channels", "outgoing", "masked", "swapped", "add"),
+    [
+        (1, 64, True, False, False, False),
+        (17, 64, False, True, False, True),
+        (64, 64, True, False, True, True),
+        (70, 128, True, True, True, False),
+        (65, 128, False, False, False, True),
+    ],
+)
+def test_against_float64(
+    length: int, channels: int, outgoing: bool, masked: bool, swapped: bool, add: bool
+) -> None:
+    generator = torch.Generator().manual_seed(length)
+    pair = (3 + torch.randn(length, length, channels, generator=generator)).bfloat16()
+    mask = (torch.rand(length, length, generator=generator) > 0.3).bfloat16() if masked else None
+    if swapped:
+        pair = pair.transpose(0, 1)
+    weights = drawn_weights(channels)
+    double = TriangleMultiplicationWeights(*(w.double() for w in weights))
+    of_mask = None if mask is None else mask.double()
+    exact = reference.triangle_multiplication(pair.double(), double, of_mask, outgoing=outgoing)
+    plain = reference.triangle_multiplication(pair, weights, mask, outgoing=outgoing)
+    if add:
+        exact, plain = exact + pair.double(), plain + pair
+    result = pair if add else torch.full_like(pair, torch.nan)
+    hopper.write_update(pair, weights, mask, outgoing, result, add)
+    allowed = 2 * (plain.double() - exact).abs().max() + 1e-6 * exact.abs().max().clamp(min=1)
+    assert (result.double() - exact).abs().max() <= allowed
