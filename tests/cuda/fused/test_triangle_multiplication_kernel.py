@@ -16,6 +16,8 @@ from cuda.fused.triangle_multiplication import (
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
+# some GPUs have kernels of their own for 128 channels, which the interpreter does not know
+WIDTHS = (16,) if triton.knobs.runtime.interpret else (16, 128)
 
 
 def weights_of(draw: Draw, channels: int, inner: int) -> TriangleMultiplicationWeights:
@@ -116,14 +118,14 @@ def test_lengths_of_wide_pairs(
 
 
 @pytest.mark.usefixtures("few_programs")
-@pytest.mark.parametrize("channels", [16, 128])
+@pytest.mark.parametrize("channels", WIDTHS)
 def test_large_means(channels: int, draw: Draw, compare: Compare) -> None:
     pair = draw(33, 33, channels) + 100 * draw(33, 33, 1, seed=1)
     check(compare, pair, weights_of(draw, channels, channels), None, True)
 
 
 @pytest.mark.usefixtures("few_programs")
-@pytest.mark.parametrize("channels", [16, 128])
+@pytest.mark.parametrize("channels", WIDTHS)
 def test_gates_that_are_nearly_closed(channels: int, draw: Draw, compare: Compare) -> None:
     weights = weights_of(draw, channels, channels)
     weights = weights._replace(
@@ -132,7 +134,7 @@ def test_gates_that_are_nearly_closed(channels: int, draw: Draw, compare: Compar
     check(compare, draw(33, 33, channels), weights, None, True)
 
 
-@pytest.mark.parametrize("channels", [16, 128])
+@pytest.mark.parametrize("channels", WIDTHS)
 @pytest.mark.parametrize("outgoing", [True, False])
 @pytest.mark.usefixtures("few_programs")
 def test_strides(outgoing: bool, channels: int, draw: Draw, compare: Compare) -> None:
