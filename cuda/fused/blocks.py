@@ -3,6 +3,7 @@
 Imports Triton, so only the kernels' own modules import this.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -94,7 +95,12 @@ def programs(x: torch.Tensor, blocks: int, resident: int) -> int:
     """How many programs take these blocks in turn: so many for each multiprocessor, none without work."""
     if x.device.type != "cuda":
         return min(blocks, 2 * resident)
-    return min(blocks, torch.cuda.get_device_properties(x.device).multi_processor_count * resident)
+    return min(blocks, _multiprocessors(x.device) * resident)
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @triton.jit

@@ -28,7 +28,6 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from cuda.fused.attention.core import LEAST as LEAST_SUM
 from cuda.fused.attention.core import MOST as MOST_SUM
 from cuda.fused.blocks import programs
-from cuda.fused.hopper import can_be_copied
 from cuda.fused.hopper_tiles import barriers as barriers_of
 
 WIDTH = gl.constexpr(32)
@@ -76,11 +75,18 @@ def _wide(x):
 
 
 @gluon.jit
-def _work(item, query_blocks, entry_blocks):
-    """The block of queries, the block of entries and the head of an item.
+def _turns(items):
+    """How many of so many items this program takes."""
+    return gl.cdiv(items - gl.program_id(0), gl.num_programs(0))
+
+
+@gluon.jit
+def _work(turn, query_blocks, entry_blocks):
+    """The block of queries, the block of entries and the head of the item that this program takes then.
 
     Blocks of one row and head follow each other, then rows: one head's bias stays in the L2 cache.
     """
+    item = gl.program_id(0) + turn * gl.num_programs(0)
     rest = item // query_blocks
     return item % query_blocks, rest % entry_blocks, rest // entry_blocks
 
@@ -93,9 +99,8 @@ def _copies(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
     filled, emptied, queries_filled, queries_emptied = barriers
     length, query_blocks, entry_blocks, items = sizes
     step = 0
-    for turn in range(gl.cdiv(items - gl.program_id(0), gl.num_programs(0))):
-        item = gl.program_id(0) + turn * gl.num_programs(0)
-        block, entry_block, head = _work(item, query_blocks, entry_blocks)
+    for turn in range(_turns(items)):
+        block, entry_block, head = _work(turn, query_blocks, entry_blocks)
         entry = entry_block * ALL_ENTRIES
         channel = head * WIDTH
         start = block * (GROUPS_OF_QUERIES * QUERIES)
@@ -159,9 +164,8 @@ def _attend(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, INNER:
     nothing = gl.zeros([QUERIES, KEYS], gl.float32, LOGITS)
     each_one = ones.permute((1, 0))
     step = 0
-    for turn in range(gl.cdiv(items - gl.program_id(0), gl.num_programs(0))):
-        item = gl.program_id(0) + turn * gl.num_programs(0)
-        block, entry_block, head = _work(item, query_blocks, entry_blocks)
+    for turn in range(_turns(items)):
+        block, entry_block, head = _work(turn, query_blocks, entry_blocks)
         half = turn % 2
         stage = step % STAGES
         query = queries.index(half * GROUPS_OF_QUERIES + GROUP % GROUPS_OF_QUERIES)._reinterpret(
@@ -301,17 +305,19 @@ def attend_blocks(
 
 
 def attend(
-    projected: torch.Tensor, gating_bias: torch.Tensor, pair_bias: torch.Tensor, gated: torch.Tensor
-) -> torch.Tensor:
+    projected: torch.Tensor,
+    gating_bias: torch.Tensor,
+    pair_bias: torch.Tensor,
+    gated: torch.Tensor,
+    outside: torch.Tensor,
+) -> None:
     """Write what `kernel.attend` does, of bfloat16 heads of 32 channels and without a mask.
 
     Args:
         projected, gating_bias, gated: as there; tiles of the first can be copied.
-        pair_bias: [H, L, ...] as `lowered_past_the_end` gives it.
-
-    Returns:
-        How many sums left the middle range, for each block of 64 queries of two entries of one head, in the
-        order of `core`: int32.
+        pair_bias: [H, L, ...], its keys past the last -inf up to a whole tile.
+        outside: int32, written: how many sums left the middle range, for each block of QUERIES queries of
+            ENTRIES entries of one head, in the order of `core`.
     """
     batch, length, _ = projected.shape
     heads, width = gating_bias.shape
@@ -319,8 +325,6 @@ def attend(
     query_blocks = triton.cdiv(length, GROUPS_OF_QUERIES.value * QUERIES.value)
     entry_blocks = triton.cdiv(batch, ALL_ENTRIES.value)
     items = query_blocks * entry_blocks * heads
-    blocks = triton.cdiv(length, QUERIES.value) * triton.cdiv(batch, ENTRIES.value) * heads
-    outside = torch.empty(blocks, dtype=torch.int32, device=projected.device)
     attend_blocks[(programs(projected, items, 1),)](
         TensorDescriptor.from_tensor(projected, [ALL_ENTRIES.value, QUERIES.value, width], flat),
         TensorDescriptor.from_tensor(projected, [ALL_ENTRIES.value, KEYS.value, width], flat),
@@ -343,15 +347,3 @@ def attend(
         num_warps=4,
         maxnreg=REGISTERS,
     )
-    return outside
-
-
-def lowered_past_the_end(pair_bias: torch.Tensor) -> torch.Tensor:
-    """The bias [H, L, L] with as many keys as tiles have, of which those past the last get no weight."""
-    length = pair_bias.shape[-1]
-    if length % KEYS.value == 0 and can_be_copied(pair_bias):
-        return pair_bias
-    room = triton.cdiv(length, KEYS.value) * KEYS.value
-    result = pair_bias.new_full((*pair_bias.shape[:-1], room), float("-inf"))
-    result[..., :length] = pair_bias
-    return result

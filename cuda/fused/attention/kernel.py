@@ -17,6 +17,8 @@ WIDTHS = (8, 16, 32, 64)
 ONE_MAXIMUM = (torch.bfloat16,)
 # keys below which the kernel for Hopper has too little to do, as measured
 SHORTEST_ON_HOPPER = 384
+# the bias' keys are a multiple of it, so that Hopper's tiles are whole
+ROOM = 32
 # blocks that one program looks at, which seldom has to compute one of them
 SHARE = 32
 
@@ -115,6 +117,7 @@ def _attention(
     check_tensors("attention", x, result, *weights)
     inner = weights.query[0].numel()
     projection = side_by_side(weights.query, weights.key, weights.value, weights.gating)  # [C, 4*H*D]
+    bias = None if pair_bias is None else _aligned(pair_bias)
     swapped = x.stride(0) < x.stride(1)
     for rows in row_slices(x, 5 * x.shape[1] * inner, budget):
         # intermediates have their two long axes in the order in which the input has them in memory
@@ -124,7 +127,7 @@ def _attention(
             projected.transpose(0, 1) if swapped else projected,
             weights.gating_bias,
             None if mask is None else mask[rows],
-            pair_bias,
+            bias,
             gated.transpose(0, 1) if swapped else gated,
         )
         target = result[rows].transpose(0, 1) if swapped else result[rows]
@@ -167,7 +170,7 @@ def attend(
         projected: [B, L, 4*H*D], queries, keys, values and gates; any strides of the first two axes.
         gating_bias: [H, D], contiguous.
         mask: [B, L] or None.
-        pair_bias: [H, L, L] or None.
+        pair_bias: [H, L, L], or as `_aligned` gives it, or None.
         gated: [B, L, H*D], written.
 
     Raises:
@@ -185,25 +188,22 @@ def attend(
     sizes = {"HEADS": heads, "WIDTH": width, "PADDED": max(16, width), "SUMS": sums}
     if min(batch, length) == 0:
         return
-    outside = None
-    if _on_hopper(projected, width, mask, pair_bias):
+    gating_bias = gating_bias.contiguous()
+    if pair_bias is not None:
+        pair_bias = _aligned(pair_bias)
+    on_hopper = _on_hopper(projected, width, mask, pair_bias)
+    if on_hopper:
         # only here, since Gluon's names are not the same in all of Triton's versions
         from cuda.fused.attention import hopper
 
-        pair_bias = hopper.lowered_past_the_end(pair_bias)
-        outside = hopper.attend(projected, gating_bias.contiguous(), pair_bias, gated)
         launch |= {"ROWS": hopper.ENTRIES.value, "QUERIES": hopper.QUERIES.value}
-    elif pair_bias is not None:
-        pair_bias = _aligned(pair_bias)
     blocks = triton.cdiv(length, launch["QUERIES"]) * triton.cdiv(batch, launch["ROWS"]) * heads
-    computed = outside is not None
-    if not computed and projected.dtype in ONE_MAXIMUM:
-        outside = projected.new_empty(blocks, dtype=torch.int32)
+    outside = projected.new_empty(blocks, dtype=torch.int32) if projected.dtype in ONE_MAXIMUM else None
     arguments = (
         projected,
         projected.stride(0),
         projected.stride(1),
-        gating_bias.contiguous(),
+        gating_bias,
         mask,
         *((0, 0) if mask is None else mask.stride()),
         pair_bias,
@@ -215,7 +215,9 @@ def attend(
         length,
         outside,
     )
-    if not computed:
+    if on_hopper:
+        hopper.attend(projected, gating_bias, pair_bias, gated, outside)
+    else:
         attend_blocks[(blocks,)](*arguments, **sizes, **launch)
     if outside is not None:
         # with fewer registers than it wants it spills, and it seldom shares a multiprocessor
@@ -239,9 +241,14 @@ def _on_hopper(
 
 
 def _aligned(pair_bias: torch.Tensor) -> torch.Tensor:
-    """The same [H, L, L] with rows that begin at multiples of 16 elements, for wide loads."""
-    length = pair_bias.shape[-1]
-    if pair_bias.stride(-1) == 1 and pair_bias.stride(-2) % 16 == 0:
+    """The bias [H, L, ...] of as many keys as whole tiles have, for wide loads and copies.
+
+    Keys past the last get no weight. What is aligned already is returned as it is.
+    """
+    keys = pair_bias.shape[-1]
+    room = triton.cdiv(keys, ROOM) * ROOM
+    if room == keys and pair_bias.stride(-2) % 16 == 0 and can_be_copied(pair_bias):
         return pair_bias
-    room = pair_bias.new_empty(*pair_bias.shape[:-1], triton.cdiv(length, 16) * 16)
-    return room[..., :length].copy_(pair_bias)
+    result = pair_bias.new_full((*pair_bias.shape[:-1], room), float("-inf"))
+    result[..., :keys] = pair_bias
+    return result

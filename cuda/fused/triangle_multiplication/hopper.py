@@ -7,7 +7,7 @@ import torch
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from cuda.fused.blocks import check_tensors
+from cuda.fused.blocks import check_tensors, programs
 from cuda.fused.hopper import can_be_copied
 from cuda.fused.packing import remembered
 from cuda.fused.triangle_multiplication.folding import folded
@@ -118,12 +118,7 @@ def finish(
 
 def _programs(x: torch.Tensor, rows: int, columns: int) -> int:
     tiles = rows * -(-columns // POSITIONS.value)
-    return min(-(-tiles // GROUPS.value), _multiprocessors(x.device))
-
-
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
+    return programs(x, -(-tiles // GROUPS.value), 1)
 
 
 def _prepare(weights: TriangleMultiplicationWeights) -> Prepared:

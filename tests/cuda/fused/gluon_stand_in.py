@@ -274,37 +274,36 @@ def _language(program: int, programs: int) -> SimpleNamespace:
     )
 
 
-def launch(
-    module: ModuleType,
-    kernel: GluonJITFunction,
-    programs: int,
-    replaced: dict[str, Any],
-    *given: Any,
-    **named: Any,
-) -> None:
-    """Run a kernel's programs one after another.
+class InPython:
+    """Takes a kernel's place in its module: its programs run one after another when it is launched.
 
     Args:
         module: the kernel's.
-        kernel: before anything took its place.
-        programs: how many.
+        name: the kernel's in it.
         replaced: functions of the module that are instructions of the GPU, by name, and what does the same.
-        given, named: the launch's arguments; launch options are left out.
     """
-    arguments = {**dict(zip(kernel.arg_names, given, strict=False)), **named}
-    for name, value in arguments.items():
-        if isinstance(value, TensorDescriptor):
-            arguments[name] = Tiles(value)
-        elif isinstance(value, torch.Tensor):
-            whole = value.untyped_storage()
-            memory = torch.empty(0, dtype=value.dtype).set_(whole)
-            arguments[name] = Pointer(memory, torch.tensor(value.storage_offset()))
-        elif type(value) is int and not name.isupper():
-            arguments[name] = torch.tensor(value)
-    for program in range(programs):
-        names = _in_python(module, _language(program, programs), replaced)
-        run = FunctionType(kernel.fn.__code__, names)
-        run(**{name: value for name, value in arguments.items() if name in kernel.arg_names})
+
+    def __init__(self, module: ModuleType, name: str, **replaced: Any) -> None:
+        self.module, self.kernel, self.replaced = module, getattr(module, name), replaced
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *given, **named: self._run(grid[0], *given, **named)
+
+    def _run(self, programs: int, *given: Any, **named: Any) -> None:
+        """With a launch's arguments, of which the launcher's options are left out."""
+        arguments = {**dict(zip(self.kernel.arg_names, given, strict=False)), **named}
+        for name, value in arguments.items():
+            if isinstance(value, TensorDescriptor):
+                arguments[name] = Tiles(value)
+            elif isinstance(value, torch.Tensor):
+                memory = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
+                arguments[name] = Pointer(memory, torch.tensor(value.storage_offset()))
+            elif type(value) is int and not name.isupper():
+                arguments[name] = torch.tensor(value)
+        for program in range(programs):
+            names = _in_python(self.module, _language(program, programs), self.replaced)
+            run = FunctionType(self.kernel.fn.__code__, names)
+            run(**{name: value for name, value in arguments.items() if name in self.kernel.arg_names})
 
 
 def _in_python(module: ModuleType, language: SimpleNamespace, replaced: dict[str, Any]) -> dict[str, Any]:

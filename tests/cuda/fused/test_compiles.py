@@ -261,7 +261,6 @@ def test_triangle_multiplication_on_hopper(
         compiled(hopper_triangle_multiplication, name) for name in ("operands_kernel", "finish_kernel")
     ]
     monkeypatch.setattr(triangle_multiplication, "available", lambda x: True)
-    monkeypatch.setattr(hopper_triangle_multiplication, "_multiprocessors", lambda device: 132)
     c = channels
     shapes = [(c,), (c,), *[(c, c), (c,)] * 4, (c,), (c,), (c, c), (c,), (c, c), (c,)]
     weights = TriangleMultiplicationWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
