@@ -70,9 +70,10 @@ def _ready_features() -> None:
 
 def _ready_gpu(device: str) -> None:
     """Open the GPU, and have Triton take the checksum of itself that its kernels' names hold."""
+    from msa.engine_choice import gpu_numbers
     from msa.gpu.opening import open_context
 
-    if open_context(int(device.partition(":")[2].partition(",")[0] or 0)):
+    if open_context(gpu_numbers(device)[0]):
         from triton.runtime.cache import triton_key
 
         triton_key()

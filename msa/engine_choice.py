@@ -35,7 +35,12 @@ class EngineChoice:
     @property
     def gpus(self) -> list[int]:
         """Numbers of the GPUs that are named, or of the first."""
-        return [int(number) for number in (self.device.partition(":")[2] or "0").split(",")]
+        return gpu_numbers(self.device)
+
+
+def gpu_numbers(device: str) -> list[int]:
+    """Numbers of the GPUs that a device such as "cuda:0,1" names, or of the first."""
+    return [int(number) for number in (device.partition(":")[2] or "0").split(",")]
 
 
 def choose_engine(

@@ -49,9 +49,9 @@ class Context:
     @property
     def gpus(self) -> list[int]:
         """Numbers of the GPUs that would be used: those named, or the first; none under "cpu"."""
-        if self.device == "cpu":
-            return []
-        return [int(number) for number in (self.device.partition(":")[2] or "0").split(",")]
+        from msa.engine_choice import gpu_numbers
+
+        return [] if self.device == "cpu" else gpu_numbers(self.device)
 
     @property
     def without_gpu(self) -> Status:
