@@ -82,13 +82,20 @@ def matrix_tiles(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescrip
     Raises:
         ValueError: the matrix's rows are no multiple of 16 bytes long.
     """
+    return TensorDescriptor.from_tensor(in_reach(matrix), [rows, columns])
+
+
+def in_reach(matrix: torch.Tensor) -> torch.Tensor:
+    """A matrix, or a copy of it that the tensor memory accelerator can read: from a multiple of 16 bytes on.
+
+    Raises:
+        ValueError: its rows are no multiple of 16 bytes long.
+    """
     matrix = matrix.contiguous()
     if matrix.shape[1] * matrix.element_size() % 16:
         width = matrix.shape[1]
         raise ValueError(f"no kernel takes {width} columns of {matrix.dtype}: no multiple of 16 bytes")
-    if matrix.data_ptr() % 16:
-        matrix = matrix.clone()
-    return TensorDescriptor.from_tensor(matrix, [rows, columns])
+    return matrix.clone() if matrix.data_ptr() % 16 else matrix
 
 
 def programs(x: torch.Tensor, blocks: int, resident: int) -> int:

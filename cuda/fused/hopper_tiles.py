@@ -4,25 +4,28 @@ A warp of its own copies, groups of warps take. A buffer's barrier "full" comple
 announced to it have come, its barrier "empty" when all who take it are done with it.
 """
 
+from functools import cache
+
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from cuda.fused.blocks import matrix_tiles
-
 TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
-def tiled(matrix: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """A matrix of two bytes an element as Gluon copies it in tiles; raises as `matrix_tiles`.
+def tiled(x: torch.Tensor, *block: int) -> TensorDescriptor:
+    """A tensor of two bytes an element as Gluon copies it in tiles of the block's shape.
 
-    A copy has to begin at a multiple of 16 bytes; what lies outside the matrix is 0.
+    A copy has to begin at a multiple of 16 bytes (`can_be_copied`); what lies outside the tensor is 0.
     """
-    tiles = matrix_tiles(matrix, rows, columns)
-    layout = gl.NVMMASharedLayout.get_default_for([rows, columns], TYPES[matrix.dtype])
-    return TensorDescriptor(tiles.base, tiles.shape, tiles.strides, tiles.block_shape, layout)
+    return TensorDescriptor.from_tensor(x, list(block), _layout(block, x.dtype))
+
+
+@cache
+def _layout(block: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    return gl.NVMMASharedLayout.get_default_for(list(block), TYPES[dtype])
 
 
 @gluon.jit

@@ -23,12 +23,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from cuda.fused.attention.core import LEAST as LEAST_SUM
 from cuda.fused.attention.core import MOST as MOST_SUM
 from cuda.fused.blocks import programs
 from cuda.fused.hopper_tiles import barriers as barriers_of
+from cuda.fused.hopper_tiles import tiled
 
 WIDTH = gl.constexpr(32)
 # queries and entries of axis 0 of a group of warps; there are two groups along either
@@ -321,14 +321,13 @@ def attend(
     """
     batch, length, _ = projected.shape
     heads, width = gating_bias.shape
-    flat = gl.NVMMASharedLayout(64, 16, 3)
     query_blocks = triton.cdiv(length, GROUPS_OF_QUERIES.value * QUERIES.value)
     entry_blocks = triton.cdiv(batch, ALL_ENTRIES.value)
     items = query_blocks * entry_blocks * heads
     attend_blocks[(programs(projected, items, 1),)](
-        TensorDescriptor.from_tensor(projected, [ALL_ENTRIES.value, QUERIES.value, width], flat),
-        TensorDescriptor.from_tensor(projected, [ALL_ENTRIES.value, KEYS.value, width], flat),
-        TensorDescriptor.from_tensor(pair_bias, [1, QUERIES.value, KEYS.value], flat),
+        tiled(projected, ALL_ENTRIES.value, QUERIES.value, width),
+        tiled(projected, ALL_ENTRIES.value, KEYS.value, width),
+        tiled(pair_bias, 1, QUERIES.value, KEYS.value),
         projected,
         projected.stride(0),
         projected.stride(1),

@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from cuda.fused.blocks import programs
+from cuda.fused.blocks import in_reach, programs
 from cuda.fused.hopper_tiles import barriers, next_stage, stage_before, start_copy, tiled
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
@@ -249,7 +249,7 @@ def write_update(
     _outer[(programs(left, tiles, 1),)](
         tiled(left, rows, COLUMNS.value),
         tiled(right, rows, COLUMNS.value),
-        tiled(weights.output.reshape(-1, PAIR.value), INNER.value, PAIR.value),
+        tiled(in_reach(weights.output.reshape(-1, PAIR.value)), INNER.value, PAIR.value),
         weights.output_bias.contiguous(),
         counts,
         1 / (sequences + EPSILON),

@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from cuda.fused.blocks import EPSILON, programs
+from cuda.fused.blocks import EPSILON, in_reach, programs
 from cuda.fused.hopper_tiles import barriers, next_stage, start_copy, tiled
 from cuda.fused.transition.reference import TransitionWeights
 
@@ -236,8 +236,8 @@ def write_transition(x: torch.Tensor, weights: TransitionWeights, result: torch.
     _transition[(programs(x, tiles, 1),)](
         tiled(x.view(-1, channels), ROWS.value, channels),
         tiled(result.view(-1, channels), ROWS.value, channels),
-        tiled(weights.widen, channels, hidden),
-        tiled(weights.narrow, hidden, channels),
+        tiled(in_reach(weights.widen), channels, hidden),
+        tiled(in_reach(weights.narrow), hidden, channels),
         weights.norm_scale.contiguous(),
         weights.norm_offset.contiguous(),
         weights.widen_bias.contiguous(),

@@ -1,14 +1,13 @@
 """Launches of the triangle multiplication's kernels for Hopper."""
 
-from functools import cache
 from typing import NamedTuple
 
 import torch
-from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from cuda.fused.blocks import check_tensors, programs
 from cuda.fused.hopper import can_be_copied
+from cuda.fused.hopper_tiles import tiled
 from cuda.fused.packing import remembered
 from cuda.fused.triangle_multiplication.folding import folded
 from cuda.fused.triangle_multiplication.hopper_finish import finish_kernel
@@ -74,7 +73,7 @@ def prepared(weights: TriangleMultiplicationWeights) -> Prepared:
 
 def positions_of(pair: torch.Tensor) -> TensorDescriptor:
     """A pair representation [N, N, C] in tiles of positions with all their channels."""
-    return _tiles(pair, 1, POSITIONS.value, pair.shape[-1])
+    return tiled(pair, 1, POSITIONS.value, pair.shape[-1])
 
 
 def operands(x: TensorDescriptor, weights: Prepared, mask: torch.Tensor | None) -> torch.Tensor:
@@ -89,7 +88,7 @@ def operands(x: TensorDescriptor, weights: Prepared, mask: torch.Tensor | None) 
         weights.operands_bias,
         mask,
         (0, 0) if mask is None else mask.stride(),
-        _tiles(out, CHUNK.value, 1, POSITIONS.value),
+        tiled(out, CHUNK.value, 1, POSITIONS.value),
         length,
         side,
         WIDTH=width,
@@ -105,11 +104,11 @@ def finish(
     """Write the update by the product [C, padded, padded], with tiles of the pair representation added."""
     length, _, channels = x.shape
     finish_kernel[(_programs(x.base, length, length),)](
-        _tiles(product, channels, 1, POSITIONS.value),
+        tiled(product, channels, 1, POSITIONS.value),
         x,
         weights.finish,
         weights.finish_bias,
-        _tiles(result, 1, POSITIONS.value, CHUNK.value),
+        tiled(result, 1, POSITIONS.value, CHUNK.value),
         length,
         ADD=add,
         num_warps=4,
@@ -126,17 +125,8 @@ def _prepare(weights: TriangleMultiplicationWeights) -> Prepared:
     both = folded(weights)
     channels = both.operands.shape[1]
     return Prepared(
-        _tiles(both.operands, 2 * CHUNK.value, channels),
+        tiled(both.operands, 2 * CHUNK.value, channels),
         both.operands_bias,
-        _tiles(both.finish, CHUNK.value, channels),
+        tiled(both.finish, CHUNK.value, channels),
         both.finish_bias,
     )
-
-
-@cache
-def _layout(block: tuple[int, ...]) -> gl.NVMMASharedLayout:
-    return gl.NVMMASharedLayout.get_default_for(list(block), gl.bfloat16)
-
-
-def _tiles(x: torch.Tensor, *block: int) -> TensorDescriptor:
-    return TensorDescriptor.from_tensor(x, list(block), _layout(block))
