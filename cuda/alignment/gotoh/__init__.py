@@ -4,7 +4,7 @@ Everything equals msa.cpu.gotoh bit for bit. Scores come from 16-bit pairs where
 (compute capability 9.0) and again from 32 bits where they could exceed 16; paths from 32 bits.
 """
 
-from cuda.alignment.gotoh.launch import align_batch, end_positions, trace_paths
+from cuda.alignment.gotoh.launch import end_positions, trace_paths
 from cuda.alignment.gotoh.pairs import Alignments, DeviceTargets, Pairs, Query
 from cuda.alignment.gotoh.rows import Allocate
 from cuda.alignment.gotoh.shapes import HOPPER, PLAIN, Shapes
@@ -20,7 +20,6 @@ __all__ = [
     "Query",
     "Shape",
     "Shapes",
-    "align_batch",
     "end_positions",
     "trace_paths",
 ]

@@ -230,39 +230,3 @@ def _traced(
     paths[:, 3] += skipped
     paths[:, 4] += skipped
     return paths, packed
-
-
-def align_batch(
-    query: Query,
-    targets: DeviceTargets,
-    chosen: np.ndarray,
-    lengths: np.ndarray,
-    gap_open: int = 11,
-    gap_extend: int = 1,
-    stream: Any = 0,
-    budget: int = 2**30,
-    shapes: Shapes | None = None,
-    kernels: Path | None = None,
-    allocate: Allocate = device_array,
-) -> Alignments:
-    """Align one query to chosen targets: `end_positions`, then `trace_paths` for all.
-
-    Args:
-        query: what to align.
-        targets: what to align to.
-        chosen: int64 [n], indices of targets.
-        lengths: int32 [n], residues of the chosen targets.
-        gap_open, gap_extend, stream, budget, shapes, kernels, allocate: as in `end_positions`.
-
-    Returns:
-        One alignment per chosen target, in order.
-
-    Raises:
-        ValueError: not gap_open ≥ gap_extend ≥ 1.
-    """
-    pairs = Pairs(
-        np.zeros(len(chosen), np.int32), np.asarray(chosen, np.int64), np.asarray(lengths, np.int32)
-    )
-    options = gap_open, gap_extend, stream, budget, shapes, kernels, allocate
-    ends = end_positions([query], targets, pairs, *options)
-    return trace_paths([query], targets, pairs, ends, *options)

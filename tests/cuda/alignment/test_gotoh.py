@@ -18,7 +18,6 @@ from cuda.alignment.gotoh import (
     Query,
     Shape,
     Shapes,
-    align_batch,
     end_positions,
     plan,
     sorting,
@@ -78,6 +77,15 @@ def runs_of(alignments: Alignments, k: int) -> list[int]:
     return alignments.runs[alignments.starts[k] : alignments.starts[k + 1]].tolist()
 
 
+def aligned(query: Query, targets: Targets, costs: tuple[int, int], **options: object) -> Alignments:
+    """One query aligned to all targets."""
+    every = np.arange(len(targets), dtype=np.int64)
+    pairs = Pairs(np.zeros(len(targets), np.int32), every, targets.lengths)
+    device = on_device(targets)
+    ends = end_positions([query], device, pairs, *costs, **options)  # type: ignore[arg-type]
+    return trace_paths([query], device, pairs, ends, *costs, **options)  # type: ignore[arg-type]
+
+
 def check(
     profile: np.ndarray,
     query: np.ndarray,
@@ -87,9 +95,7 @@ def check(
 ) -> None:
     targets = database(sequences)
     expected = align(profile, query, targets, np.arange(len(targets)), *costs)
-    found = align_batch(
-        Query(profile, query), on_device(targets), np.arange(len(targets)), targets.lengths, *costs, **options
-    )  # type: ignore[arg-type]
+    found = aligned(Query(profile, query), targets, costs, **options)
     for k, one in enumerate(expected):
         assert found.found[k].tolist() == row(one)
         assert runs_of(found, k) == one.runs.tolist()
@@ -314,6 +320,4 @@ def test_impossible_gap_costs_are_refused(costs: tuple[int, int]) -> None:
     query = np.zeros(3, np.uint8)
     targets = database([query])
     with pytest.raises(ValueError, match="gap open"):
-        align_batch(
-            Query(query_profile(query), query), on_device(targets), np.arange(1), targets.lengths, *costs
-        )
+        aligned(Query(query_profile(query), query), targets, costs)
