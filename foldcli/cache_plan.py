@@ -44,7 +44,7 @@ def plan_cache(
             return len(alignments[0].query), cache_key(alignments)
         check_query(item)
         if database is not None:
-            searches = CachedSearches(run.cache, database, run.settings, run.rows, run.device)
+            searches = CachedSearches(run.cache, database, run.request(database), run.device)
             path = searches.path(names[id(item)], item)
             if path.is_file():
                 return look(AlignmentTarget(names[id(item)], (str(path),)))

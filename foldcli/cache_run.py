@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foldcli.alignment_inputs import ALIGNMENT_SUFFIXES, AlignmentTarget, alignment_targets
+from foldcli.alignment_request import AlignmentRequest
 from foldcli.failures import Failures
 from foldcli.feature_step import Cached, CacheTask, cache_target
 from foldcli.logs import logger
@@ -19,6 +20,7 @@ from msa.errors import InputError
 
 if TYPE_CHECKING:
     from msa.alignment_filter import AlignmentFilter
+    from msa.database import TargetDatabase
     from msa.fasta import FastaRecord
     from msa.search import SearchSettings
 
@@ -151,6 +153,10 @@ class CacheRun:
             except Exception as error:
                 yield Outcome(index, task, error=error)
 
+    def request(self, database: "TargetDatabase") -> AlignmentRequest:
+        """The alignments that this run asks a database for."""
+        return AlignmentRequest.of(database, self.settings, self.rows)
+
     def _searched(
         self, queries: "Sequence[tuple[str, FastaRecord]]", failures: Failures
     ) -> Iterator[AlignmentTarget]:
@@ -171,5 +177,5 @@ class CacheRun:
                 usable.append((name, query))
         assert self.db is not None  # without one, sequences were refused
         database = open_database(self.db)
-        searches = CachedSearches(self.cache, database, self.settings, self.rows, self.device)
+        searches = CachedSearches(self.cache, database, self.request(database), self.device)
         yield from searches.targets(usable, self.overwrite)

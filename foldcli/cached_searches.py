@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.alignment_inputs import AlignmentTarget
-from foldcli.fingerprint import fingerprint
+from foldcli.alignment_request import AlignmentRequest
 from foldcli.logs import logger
 
 if TYPE_CHECKING:
-    from msa.alignment_filter import AlignmentFilter
     from msa.database import TargetDatabase
     from msa.fasta import FastaRecord
     from msa.hits import Hit
-    from msa.search import SearchSettings
 
 
 @dataclass(frozen=True)
@@ -31,23 +29,18 @@ class CachedSearches:
     Args:
         cache: the feature cache's folder.
         database: opened target database.
-        settings: see SearchSettings.
-        chosen: which hits make the alignments' rows.
+        request: what is asked for, of this database.
         device: value of `--device`.
     """
 
     cache: Path
     database: "TargetDatabase"
-    settings: "SearchSettings"
-    chosen: "AlignmentFilter"
+    request: AlignmentRequest
     device: str
 
     def path(self, name: str, query: "FastaRecord") -> Path:
         """Where the alignment of a query lies once it has been searched with."""
-        from foldcli.pipeline import alignment_identity, search_identity
-
-        identity = search_identity(query, self.database.manifest.checksums, self.settings)
-        key = fingerprint(identity | alignment_identity(self.chosen))
+        key = self.request.key(query)
         return self.cache / "alignments" / key[:2] / key / f"{name}.a3m.gz"
 
     def targets(
@@ -77,7 +70,7 @@ class CachedSearches:
         from foldcli.searcher import LocalSearcher
 
         searcher = LocalSearcher(self.database, search_engine(self.device))
-        found = searcher.search_many([query for _, query, _ in missing], self.settings)
+        found = searcher.search_many([query for _, query, _ in missing], self.request.settings)
         for (name, _, path), (query, hits) in zip(missing, found, strict=True):
             logger.debug("%s: %d hits", name, len(hits))
             self._write(path, query, hits)
@@ -89,7 +82,8 @@ class CachedSearches:
         from msa.formats.a3m import write_a3m
 
         text = io.StringIO()
-        write_a3m(text, query, alignment_hits(query, hits, self.chosen, self.settings.threads))
+        rows = alignment_hits(query, hits, self.request.chosen, self.request.settings.threads)
+        write_a3m(text, query, rows)
         with atomic_write(path, "wb") as stream:
             # without the time, so that the same search writes the same bytes
             stream.write(gzip.compress(text.getvalue().encode(), mtime=0))

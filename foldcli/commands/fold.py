@@ -61,19 +61,22 @@ def command(
     Finished targets are skipped; an interrupted run continues where it was. One target's failure does not
     stop the others: exit code 5, and OUT/failures.jsonl names them.
     """
+    from foldcli.alignment_request import AlignmentRequest
     from foldcli.cached_targets import CachedTarget, named_targets
     from foldcli.dry_run import database_fact, plan_run
     from foldcli.failures import Failures
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline import SearchStep, predict_target
+    from foldcli.pipeline.identity import Identities
+    from foldcli.pipeline.loading import TargetLoader
+    from foldcli.pipeline.prediction import predict_target
+    from foldcli.pipeline.search_step import SearchStep
     from foldcli.place import Place
     from foldcli.prediction_run import predict_all
     from foldcli.report.make import ReportSettings
     from foldcli.runtime import prepare, search_engine
     from foldcli.searcher import find_database, open_database
-    from foldcli.target_loading import TargetLoader
     from foldcli.targets import QuerySources, read_targets, unique_names
     from msa.fasta import FastaRecord
 
@@ -100,19 +103,22 @@ def command(
     parameters = check_parameters(predictor.sources)
 
     if dry_run:
-        database = find_database(db)
-        step = None if database is None else SearchStep(database, chosen, None, rows)
-        loader = TargetLoader(place, cache, predictor, parameters, verify, step)
-        plan_run(named, loader.look, [database_fact(db, database)], place, predictor, failures)
+        found = find_database(db)
+        asked = None if found is None else AlignmentRequest.of(found, chosen, rows)
+        identities = Identities(parameters, predictor.settings, asked)
+        plan_run(named, identities.look, [database_fact(db, found)], place, predictor, failures)
         return
-    step = SearchStep(open_database(db), chosen, search_engine(settings["device"], share=0.5), rows)
-    loader = TargetLoader(place, cache, predictor, parameters, verify, step)
+    database = open_database(db)
+    request = AlignmentRequest.of(database, chosen, rows)
+    step = SearchStep(database, search_engine(settings["device"], share=0.5), request)
+    identities = Identities(parameters, predictor.settings, request)
+    loader = TargetLoader(place, cache, predictor, identities, verify, step)
 
     def fold(name: str, query: FastaRecord | CachedTarget) -> None:
         loaded = loader.load((name, query))
         if loaded is None:
             logger.info("%s: already done", name)
             return
-        predict_target(loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, report)
+        predict_target(loaded, predictor, report)
 
     predict_all(selected, fold, predictor, place, failures, report)

@@ -55,12 +55,13 @@ def command(
     from foldcli.logs import logger
     from foldcli.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline import predict_target
+    from foldcli.pipeline.identity import Identities
+    from foldcli.pipeline.loading import TargetLoader
+    from foldcli.pipeline.prediction import predict_target
     from foldcli.place import Place
     from foldcli.prediction_run import predict_all
     from foldcli.report.make import ReportSettings
     from foldcli.runtime import prepare
-    from foldcli.target_loading import TargetLoader
 
     if everything == bool(targets):
         problem = "TARGET... and --all exclude each other." if targets else "Missing argument 'TARGET...'."
@@ -77,11 +78,11 @@ def command(
         failures.finish()
         return
     predictor = prepare(settings, threads, soon=not dry_run)
-    parameters = check_parameters(predictor.sources)
-    loader = TargetLoader(place, cache, predictor, parameters, verify)
+    identities = Identities(check_parameters(predictor.sources), predictor.settings)
     if dry_run:
-        plan_run(named, loader.look, [], place, predictor, failures)
+        plan_run(named, identities.look, [], place, predictor, failures)
         return
+    loader = TargetLoader(place, cache, predictor, identities, verify)
     ahead = Ahead(selected, loader.load_and_draw, predictor.background)
 
     def predict(name: str, _: object) -> None:
@@ -90,8 +91,6 @@ def command(
             logger.info("%s: already done", name)
             return
         loaded.target.facts["waited_for_features_seconds"] = ahead.waited
-        predict_target(
-            loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, report, ahead.start
-        )
+        predict_target(loaded, predictor, report, ahead.start)
 
     predict_all(selected, predict, predictor, place, failures, report)

@@ -203,11 +203,11 @@ def _saving(path: str | Path | None, matrix: str) -> "Iterator[Used | None]":
 
 def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> None:
     """One alignment a query, and beside it NAME.KIND.json: what it was made from."""
+    from foldcli.alignment_request import AlignmentRequest
     from foldcli.failures import Failures
-    from foldcli.fingerprint import file_sha256, fingerprint
+    from foldcli.fingerprint import file_sha256
     from foldcli.logs import logger
     from foldcli.paths import make_writable_folder
-    from foldcli.pipeline import alignment_identity, search_identity
     from foldcli.targets import PROFILE_SUFFIXES, read_targets
     from msa.atomic import atomic_write
 
@@ -218,10 +218,8 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
     failures = Failures(folder, run.shard)
     named = run.shard.select(read_targets(run.sources, failures))
     searcher = run.open()
+    request = AlignmentRequest(searcher.checksums, run.settings, run.rows)
     names = {id(query): name for name, query in named}
-
-    def identity(query: "FastaRecord") -> dict[str, Any]:
-        return search_identity(query, searcher.checksums, run.settings) | alignment_identity(run.rows)
 
     def paths(name: str) -> tuple[Path, Path]:
         return folder / f"{name}.{kind}", folder / f"{name}.{kind}.json"
@@ -237,7 +235,7 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
     def finished(name: str, query: "FastaRecord") -> bool:
         result, record = paths(name)
         found, profile = _content_of(record), profile_path(name)
-        if overwrite or not result.is_file() or found.get("fingerprint") != fingerprint(identity(query)):
+        if overwrite or not result.is_file() or found.get("fingerprint") != request.key(query):
             return False
         if profile is not None and (not profile.is_file() or found.get("profile") != file_sha256(profile)):
             return False
@@ -255,13 +253,14 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
         record.unlink(missing_ok=True)
         with atomic_write(result) as stream:
             rows = run.write_alignment(stream, kind, query, hits)
+        settings = request.named_settings()
         content = {
-            "fingerprint": fingerprint(identity(query)),
+            "fingerprint": request.key(query),
             "hits": len(hits),
             "rows": rows,
             "foldcli": VERSION,
-            **identity(query)["search"],
-            **alignment_identity(run.rows),
+            **settings["search"],
+            "alignment": settings["alignment"],
         }
         if (profile := profile_path(name)) is not None:
             content["profile"] = file_sha256(profile)

@@ -10,12 +10,13 @@ from foldcli.ahead import Ahead
 from foldcli.alignment_inputs import AlignmentTarget
 from foldcli.network_memory import NetworkMemory
 from foldcli.parameters import find_parameters
-from foldcli.pipeline import predict_target
+from foldcli.pipeline.identity import Identities
+from foldcli.pipeline.loading import TargetLoader
+from foldcli.pipeline.prediction import predict_target
 from foldcli.place import Place
 from foldcli.predictor import Predictor, PredictSettings
 from foldcli.report.make import ReportSettings
 from foldcli.shard import Shard
-from foldcli.target_loading import TargetLoader
 
 SEQUENCES = {"a": "MKVLAAGIV", "b": "GGSWTLPEKR"}
 REPORT = ReportSettings(page=False, plots=False)
@@ -25,16 +26,16 @@ SETTINGS = PredictSettings(num_recycle=0, num_seeds=2, max_seq=8, max_extra_seq=
 def predicted(out: Path, inputs: Path, ahead: bool) -> dict[str, bytes]:
     """What is written for all targets by two models and two seeds, but for done.json."""
     predictor = Predictor(find_parameters("demo", (1, 3), "auto"), SETTINGS, NetworkMemory("cpu"), ahead)
-    loader = TargetLoader(Place(out, "default", Shard(), False), out / "cache", predictor, [])
+    loader = TargetLoader(
+        Place(out, "default", Shard(), False), out / "cache", predictor, Identities([], SETTINGS)
+    )
     targets = [(name, AlignmentTarget(name, (str(inputs / f"{name}.a3m"),))) for name in SEQUENCES]
     with predictor:
         loading = Ahead(targets, loader.load_and_draw, predictor.background)
         for name, _ in targets:
             loaded = loading.take()
             assert loaded is not None and loaded.target.name == name
-            predict_target(
-                loaded.target, loaded.draws, predictor, loaded.key, loaded.identity, REPORT, loading.start
-            )
+            predict_target(loaded, predictor, REPORT, loading.start)
     files = [path for name in SEQUENCES for path in (out / name).iterdir()]
     return {path.name: path.read_bytes() for path in files if not path.name.endswith("done.json")}
 

@@ -5,8 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from foldcli.alignment_request import AlignmentRequest
 from foldcli.layout import TargetFiles
-from foldcli.pipeline import SearchStep, TargetRun
+from foldcli.pipeline.search_step import SearchStep
+from foldcli.pipeline.target_run import TargetRun
 from msa.alignment_filter import AlignmentFilter
 from msa.build import BuildSettings, build_database
 from msa.cpu.engine import CpuEngine
@@ -19,13 +21,17 @@ NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVL
 QUERY = FastaRecord("q", UBIQUITIN)
 
 
+def step_of(database: TargetDatabase, chosen: AlignmentFilter) -> SearchStep:
+    return SearchStep(database, CpuEngine(), AlignmentRequest.of(database, SearchSettings(), chosen))
+
+
 def test_the_alignment_is_thinned_out_and_the_table_is_not(tmp_path: Path) -> None:
     (tmp_path / "t.fasta").write_text(f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n>half\n{UBIQUITIN[:40]}\n")
     build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
     database = TargetDatabase.open(tmp_path / "db")
 
     def rows(**how: Any) -> list[str]:
-        step = SearchStep(database, SearchSettings(), CpuEngine(), AlignmentFilter(**how))
+        step = step_of(database, AlignmentFilter(**how))
         target = TargetRun.begin(TargetFiles("q", tmp_path / "out"))
         lines = step.run(target, QUERY).read_text().splitlines()
         assert len((tmp_path / "out/q/q.m8").read_text().splitlines()) == 3
@@ -44,7 +50,7 @@ def test_a_search_is_known_after_the_finished_targets_record_is_gone(tmp_path: P
     """As when a prediction with other settings, before which the record is removed, is interrupted."""
     (tmp_path / "t.fasta").write_text(f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n")
     build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
-    step = SearchStep(TargetDatabase.open(tmp_path / "db"), SearchSettings(), CpuEngine(), AlignmentFilter())
+    step = step_of(TargetDatabase.open(tmp_path / "db"), AlignmentFilter())
     target = TargetRun.begin(TargetFiles("q", tmp_path / "out", "colabfold"))
     a3m = step.run(target, QUERY)
     assert a3m == tmp_path / "out/q.a3m" and a3m.read_text().startswith(f"#{len(UBIQUITIN)}\t1\n>q\n")

@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from foldcli.alignment_inputs import AlignmentTarget
+from foldcli.alignment_request import AlignmentRequest
 from foldcli.cached_targets import CacheIndex
 from foldcli.network_memory import NetworkMemory
 from foldcli.parameters import find_parameters
-from foldcli.pipeline import SearchStep
+from foldcli.pipeline.identity import Given, Identities
+from foldcli.pipeline.loading import Loaded, TargetLoader
+from foldcli.pipeline.search_step import SearchStep
 from foldcli.place import Place
 from foldcli.predictor import Predictor, PredictSettings
 from foldcli.shard import Shard
-from foldcli.target_loading import Given, Loaded, TargetLoader
 from msa.alignment_filter import AlignmentFilter
 from msa.build import BuildSettings, build_database
 from msa.cpu.engine import CpuEngine
@@ -31,14 +33,17 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> SearchStep:
     folder = tmp_path_factory.mktemp("database")
     (folder / "t.fasta").write_text(f">ubq\n{UBIQUITIN}\n>half\n{UBIQUITIN[:40]}\n")
     build_database([folder / "t.fasta"], folder / "db", BuildSettings(threads=1))
-    return SearchStep(TargetDatabase.open(folder / "db"), SearchSettings(), CpuEngine(), AlignmentFilter())
+    database = TargetDatabase.open(folder / "db")
+    request = AlignmentRequest.of(database, SearchSettings(), AlignmentFilter())
+    return SearchStep(database, CpuEngine(), request)
 
 
 def loader_of(tmp_path: Path, step: SearchStep | None = None, overwrite: bool = False) -> TargetLoader:
     settings = PredictSettings(num_recycle=0, max_seq=8, max_extra_seq=6)
     predictor = Predictor(find_parameters("demo", (3,), "auto"), settings, NetworkMemory("cpu"), False)
     place = Place(tmp_path / "out", "default", Shard(), overwrite)
-    return TargetLoader(place, tmp_path / "cache", predictor, [], step=step)
+    identities = Identities([], settings, None if step is None else step.request)
+    return TargetLoader(place, tmp_path / "cache", predictor, identities, step=step)
 
 
 def loaded_of(loader: TargetLoader, given: Given) -> Loaded:
@@ -67,7 +72,7 @@ def test_a_finished_target_is_loaded_again_only_if_asked_for(tmp_path: Path, ste
         # one alignment, whichever way it came
         assert loaded.target.facts["feature_cache_hit"]
         assert loaded.target.facts["alignment_rows"] == first.facts["alignment_rows"]
-        assert loader.look(given) == (len(UBIQUITIN), loaded.key)
+        assert loader.identities.look(given) == (len(UBIQUITIN), loaded.key)
         keys.add(loaded.key)
         done = finish(loaded)
         assert loader.load(("q", given)) is None and done.is_file()
@@ -80,12 +85,12 @@ def test_what_is_read_once_is_never_taken_for_finished(tmp_path: Path) -> None:
     loader = loader_of(tmp_path)
     given = AlignmentTarget("q", ("-",), b">q\nMKVLAAGIV\n")
     done = finish(loaded_of(loader, given))
-    assert loader.look(given) == (9, None)
+    assert loader.identities.look(given) == (9, None)
     loaded_of(loader, given)
     assert not done.exists()
 
 
 def test_a_query_is_looked_at_without_a_database(tmp_path: Path) -> None:
-    assert loader_of(tmp_path).look(QUERY) == (len(UBIQUITIN), None)
+    assert loader_of(tmp_path).identities.look(QUERY) == (len(UBIQUITIN), None)
     with pytest.raises(InputError, match="at least 2"):
-        loader_of(tmp_path).look(FastaRecord("q", "M"))
+        loader_of(tmp_path).identities.look(FastaRecord("q", "M"))
