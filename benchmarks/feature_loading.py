@@ -32,7 +32,6 @@ from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
 from foldcli.ahead import Ahead
 from foldcli.job_draws import JobDraws
-from foldcli.layout import TargetFiles
 from foldcli.network_memory import NetworkMemory
 from foldcli.parameters import ParameterSource
 from foldcli.predictor import Predictor, PredictSettings
@@ -122,8 +121,7 @@ def measure(
         draws = ahead.take()
         assert draws is not None
         waited += ahead.waited
-        files = TargetFiles(name, out)
-        predictor.run(name, draws, files, out / name / "partial", lambda done, total: None, ahead.start)
+        predictor.run(name, draws, out / name / "partial", lambda done, total: None, ahead.start)
         waited += draws.waited
         del draws
     return Seconds(time.perf_counter() - start, predictor.busy, waited)

@@ -11,7 +11,8 @@ from foldcli.version import VERSION
 from msa.atomic import atomic_write
 
 if TYPE_CHECKING:
-    from foldcli.predictor import ModelResult, Predictor
+    from foldcli.model_files import ModelResult
+    from foldcli.predictor import Predictor
 
 CITATIONS = """\
 @article{Jumper2021,

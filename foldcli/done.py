@@ -8,7 +8,8 @@ from typing import Any
 
 from foldcli.layout import TargetFiles
 from foldcli.measure import StageCost
-from foldcli.predictor import ModelResult, versions
+from foldcli.model_files import ModelResult
+from foldcli.predictor import versions
 from msa.atomic import atomic_write
 
 FORMAT = 1

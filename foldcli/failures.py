@@ -4,6 +4,7 @@ import contextlib
 import json
 import traceback
 from collections.abc import Callable, Iterable, Sized
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,21 +44,39 @@ class Failures:
         # its traceback holds what the target's functions worked on, as large as that may be
         self.failed.append((name, error.with_traceback(None)))
 
-    def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], None]) -> None:
+    def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], "Future[None] | None"]) -> None:
         """Call `work(name, item)` for each; an exception is taken down, an interrupt ends the run.
 
-        Of several whose number is known a bar is drawn.
+        What it gives back is waited for after the last: a part that goes on beside the next items. Of several
+        items whose number is known a bar is drawn.
         """
         total = len(items) if isinstance(items, Sized) else 0
+        rest: list[tuple[str, Future[None]]] = []
         with bar("targets", "target") if total > 1 else contextlib.nullcontext(_tell_nobody) as progress:
             progress(0, total)
             for done, (name, item) in enumerate(items, start=1):
                 self._tried += 1
                 try:
-                    work(name, item)
+                    if (later := work(name, item)) is not None:
+                        rest.append((name, later))
                 except Exception as error:
                     self._add(name, error)
+                rest = self._settle(rest, wait=done == total)
                 progress(done, total)
+            self._settle(rest, wait=True)
+
+    def _settle(self, rest: "list[tuple[str, Future[None]]]", wait: bool) -> "list[tuple[str, Future[None]]]":
+        """Take down what failed of what goes on beside; returns what has not ended yet."""
+        left = []
+        for name, later in rest:
+            if not wait and not later.done():
+                left.append((name, later))
+                continue
+            try:
+                later.result()
+            except Exception as error:
+                self._add(name, error)
+        return left
 
     def finish(self) -> None:
         """Write the failures, or remove an earlier run's when all went well.

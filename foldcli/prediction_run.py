@@ -1,6 +1,7 @@
 """All targets of one run of `fold` or `predict`: predicted, summed up, and listed on the index page."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from foldcli import colabfold_layout
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 def predict_all(
     selected: Sequence[tuple[str, T]],
-    predict: Callable[[str, T], None],
+    predict: Callable[[str, T], "Future[None] | None"],
     predictor: "Predictor",
     place: Place,
     failures: Failures,
@@ -27,8 +28,8 @@ def predict_all(
 
     Args:
         selected: name and what there is of it, of this shard's targets.
-        predict: predicts one of them.
-        predictor: networks and settings; its background thread ends with the run.
+        predict: predicts one of them; what it gives back is done when that is finished.
+        predictor: networks and settings; its threads end with the run.
         place: where the results go.
         failures: takes down what fails.
         report: what people look at.

@@ -1,26 +1,25 @@
-"""Predict one target with every model and seed, rank, and write the files of each rank."""
+"""Predict one target with every model and seed."""
 
-import json
+import functools
 import logging
 import platform
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from foldcli.beside import Beside, settled
 from foldcli.first_use import compile_kernels
 from foldcli.job_draws import Draw, JobDraws
-from foldcli.layout import MODEL_KINDS, TargetFiles, partial_name
 from foldcli.logs import logger
 from foldcli.measure import seconds_since_start
+from foldcli.model_files import ModelResult, Origin, read_result, write_model
 from foldcli.network_memory import NetworkMemory, predict_within
-from foldcli.parameters import UNTRAINED, ParameterSource
+from foldcli.parameters import ParameterSource
 from foldcli.progress import Progress
 from foldcli.version import VERSION
-from msa.atomic import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,17 +66,6 @@ class PredictSettings:
         return {"bf16": torch.bfloat16, "fp32": torch.float32}[self.precision]
 
 
-@dataclass(frozen=True)
-class ModelResult:
-    """What the ranking and done.json need of one prediction."""
-
-    tag: str
-    plddt: float
-    ptm: float | None
-    num_recycles: int
-    seconds: float
-
-
 class Predictor:
     """The networks of one run; each is read when first used and kept.
 
@@ -85,7 +73,8 @@ class Predictor:
         sources: models in the order in which they run.
         settings: see PredictSettings.
         memory: the device, and what may be taken of it.
-        ahead: make the next job's features in a background thread; the results are the same without.
+        ahead: make the next job's features in a background thread, and write what the last one gave in
+            another; the results are the same without.
         arrays: the first source's file, where it is being read already.
     """
 
@@ -100,6 +89,7 @@ class Predictor:
         self.sources, self.settings, self.memory = sources, settings, memory
         self._arrays = arrays
         self.background = ThreadPoolExecutor(1, "features") if ahead else None
+        self.beside = Beside(ahead)
         self._networks: dict[ParameterSource, AlphaFold] = {}
 
     @property
@@ -125,7 +115,8 @@ class Predictor:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Have the background thread end what it is at, and nothing more."""
+        """Finish what is predicted, and have the thread of features end what it is at, and nothing more."""
+        self.beside.finish()
         if self.background is not None:
             self.background.shutdown(cancel_futures=True)
 
@@ -142,7 +133,7 @@ class Predictor:
             features: deterministic features.
             partial: see `run`.
         """
-        wanted = [job for job in self.jobs() if _finished(partial, tag_of(job)) is None]
+        wanted = [job for job in self.jobs() if read_result(partial, tag_of(job)) is None]
         passes = self.settings.num_recycle + 1
         return JobDraws(features, [self._draw_of(job) for job in wanted], passes, self.background)
 
@@ -158,43 +149,55 @@ class Predictor:
         self,
         name: str,
         draws: JobDraws,
-        files: TargetFiles,
         partial: Path,
         progress: Progress,
         last_job: Callable[[], None],
-    ) -> list[ModelResult]:
+    ) -> "list[Future[ModelResult]]":
         """Predict a target with all models and seeds.
 
         Args:
             name: file-safe name.
             draws: from `draws`.
-            files: where the ranked files go.
-            partial: holds finished models until all are; a later call takes them up from there.
+            partial: holds the files of each job; a later call takes them up from there.
             progress: called with passes done and passes in all.
             last_job: called when there is nothing more to draw for this target.
 
         Returns:
-            Best first.
+            Of each job what becomes of it once its files are written, which may go on beside the next.
+
+        Raises:
+            OSError: the files of a job before the last could not be written.
         """
         jobs = self.jobs()
         passes = self.settings.num_recycle + 1
         partial.mkdir(parents=True, exist_ok=True)
-        results = []
+        results: list[Future[ModelResult]] = []
         for i, job in enumerate(jobs):
-            result = _finished(partial, tag_of(job))
-            if result is None:
-                start = time.perf_counter()
-                drawn = draws.take()
-                if not draws.left:
-                    last_job()
-                told = partial_progress(progress, i * passes, len(jobs) * passes)
-                result = self._predict(name, job, drawn, partial, told, start)
-                del drawn  # before the next draw is begun with, so that there are never three
-            results.append(result)
+            tag = tag_of(job)
+            if (finished := read_result(partial, tag)) is not None:
+                results.append(settled(finished))
+                continue
+            start = time.perf_counter()
+            drawn = draws.take()
+            if not draws.left:
+                last_job()
+            told = partial_progress(progress, i * passes, len(jobs) * passes)
+            prediction = self.infer(name, self.network(job[0]), drawn, told)
+            del drawn  # before the next draw is begun with, so that there are never three
+            seconds = time.perf_counter() - start
+            for earlier in results:
+                if earlier.done():
+                    earlier.result()
+            origin = self._origin(name, job, prediction.num_recycles)
+            write = functools.partial(write_model, partial, tag, prediction, origin, seconds)
+            results.append(self.beside.begin(write))
         progress(len(jobs) * passes, len(jobs) * passes)
-        ranked = rank(results, self.settings.rank)
-        publish(ranked, files, partial)
-        return ranked
+        return results
+
+    def _origin(self, name: str, job: Job, recycles: int) -> Origin:
+        source, seed = job
+        network = f"{source.label}, seed {seed:03d}, {recycles} recycles, {self.settings.precision}"
+        return Origin(name, network, source.untrained)
 
     def infer(
         self, name: str, network: "AlphaFold", drawn: "dict[str, np.ndarray]", progress: Progress
@@ -208,50 +211,6 @@ class Predictor:
         recycling = RecyclingSettings(self.settings.num_recycle, self.settings.recycle_early_stop_tolerance)
         return predict_within(self.memory, name, network, drawn, recycling, progress)
 
-    def _predict(
-        self,
-        name: str,
-        job: Job,
-        drawn: "dict[str, np.ndarray]",
-        partial: Path,
-        progress: Progress,
-        start: float,
-    ) -> ModelResult:
-        source, seed = job
-        tag = tag_of(job)
-        prediction = self.infer(name, self.network(source), drawn, progress)
-        # not needed, and so not waited for, before
-        from model.output.scores import scores_json
-        from model.output.structure import Provenance, mmcif_text, pdb_text
-
-        provenance = Provenance(
-            name=name,
-            program=f"foldcli {VERSION}",
-            network=f"{source.label}, seed {seed:03d}, {prediction.num_recycles} recycles, "
-            f"{self.settings.precision}",
-            warning=UNTRAINED if source.untrained else None,
-        )
-        extra = {"untrained": True, "warning": UNTRAINED} if source.untrained else None
-        texts = (
-            pdb_text(prediction, provenance),
-            mmcif_text(prediction, provenance),
-            scores_json(prediction, extra),
-        )
-        for kind, text in zip(MODEL_KINDS, texts, strict=True):
-            with atomic_write(partial / partial_name(kind, tag)) as stream:
-                stream.write(text)
-        result = ModelResult(
-            tag=tag,
-            plddt=float(prediction.plddt.mean()),
-            ptm=None if prediction.ptm is None else float(prediction.ptm),
-            num_recycles=prediction.num_recycles,
-            seconds=round(time.perf_counter() - start, 3),
-        )
-        with atomic_write(partial / f"{tag}.result.json") as stream:
-            json.dump(asdict(result), stream)
-        logger.debug("%s: %s pLDDT %.1f in %.1f s", name, tag, result.plddt, result.seconds)
-        return result
-
 
 def tag_of(job: Job) -> str:
     """What a job's files have in their names."""
@@ -264,34 +223,12 @@ def partial_progress(progress: Progress, before: int, total: int) -> Progress:
     return lambda done, _: progress(before + done, total)
 
 
-def rank(results: list[ModelResult], by: str) -> list[ModelResult]:
-    """Best first: by mean pLDDT, or by pTM where every model gives one; equal ones stay in order."""
-    if by == "ptm" and all(result.ptm is not None for result in results):
-        return sorted(results, key=lambda result: -(result.ptm or 0.0))
-    return sorted(results, key=lambda result: -result.plddt)
-
-
-def publish(ranked: list[ModelResult], files: TargetFiles, partial: Path) -> None:
-    """Move the finished files to their ranked names, replacing those of an earlier run."""
-    for old in files.models():
-        old.unlink()
-    for number, result in enumerate(ranked, 1):
-        for kind in MODEL_KINDS:
-            (partial / partial_name(kind, result.tag)).replace(files.model(kind, number, result.tag))
-    shutil.rmtree(partial)
-
-
 def versions() -> dict[str, str]:
     """The versions of what the numbers depend on."""
     from importlib.metadata import version
 
     names = ("torch", "numpy", "numba")
     return {"foldcli": VERSION, "python": platform.python_version()} | {name: version(name) for name in names}
-
-
-def _finished(partial: Path, tag: str) -> ModelResult | None:
-    path = partial / f"{tag}.result.json"
-    return ModelResult(**json.loads(path.read_text())) if path.is_file() else None
 
 
 def _build(

@@ -1,13 +1,16 @@
 """`foldcli fold`: search, cache-features and predict, chained per target."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from foldcli import options, predict_options, search_options
 from foldcli.layout import LayoutName
 from foldcli.shard import Shard
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 @click.command("fold")
@@ -114,11 +117,11 @@ def command(
     identities = Identities(parameters, predictor.settings, request)
     loader = TargetLoader(place, cache, predictor, identities, verify, step)
 
-    def fold(name: str, query: FastaRecord | CachedTarget) -> None:
+    def fold(name: str, query: FastaRecord | CachedTarget) -> "Future[None] | None":
         loaded = loader.load((name, query))
         if loaded is None:
             logger.info("%s: already done", name)
-            return
-        predict_target(loaded, predictor, report)
+            return None
+        return predict_target(loaded, predictor, report)
 
     predict_all(selected, fold, predictor, place, failures, report)

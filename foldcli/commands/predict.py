@@ -1,13 +1,16 @@
 """`foldcli predict`: alignments or cached features in, ranked structures out."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from foldcli import options, predict_options
 from foldcli.layout import LayoutName
 from foldcli.shard import Shard
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 @click.command("predict")
@@ -45,8 +48,8 @@ def command(
     target's folder as AlphaFold and OpenFold write it, the name of a target in the feature cache, or an entry
     of one (.safetensors). The outputs are those of `foldcli fold`, but for the search's.
 
-    The features of the next target are loaded, and its random ones drawn, while the network is at the one
-    before.
+    While the network is at one target, the features of the next are loaded, its random ones drawn, and the
+    results of the one before written.
     """
     from foldcli.ahead import Ahead
     from foldcli.cached_targets import predict_targets
@@ -85,12 +88,12 @@ def command(
     loader = TargetLoader(place, cache, predictor, identities, verify)
     ahead = Ahead(selected, loader.load_and_draw, predictor.background)
 
-    def predict(name: str, _: object) -> None:
+    def predict(name: str, _: object) -> "Future[None] | None":
         loaded = ahead.take()
         if loaded is None:
             logger.info("%s: already done", name)
-            return
+            return None
         loaded.target.facts["waited_for_features_seconds"] = ahead.waited
-        predict_target(loaded, predictor, report, ahead.start)
+        return predict_target(loaded, predictor, report, ahead.start)
 
     predict_all(selected, predict, predictor, place, failures, report)

@@ -2,11 +2,14 @@
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from foldcli import colabfold_layout, done
 from foldcli.logs import logger
+from foldcli.model_files import ModelResult, publish, rank
 from foldcli.parameters import UNTRAINED
 from foldcli.pipeline.loading import Loaded
+from foldcli.pipeline.target_run import TargetRun
 from foldcli.predictor import Predictor
 from foldcli.progress import bar
 from foldcli.report.make import ReportSettings, try_report
@@ -17,34 +20,43 @@ def predict_target(
     predictor: Predictor,
     report: ReportSettings,
     last_job: Callable[[], None] = lambda: None,
-) -> None:
-    """Predict, rank, make the report, write done.json, and clear what was half-way.
+) -> "Future[None]":
+    """Predict, and have the target finished: ranked, reported on, its done.json written.
 
     Args:
         loaded: the target on its way, with its features.
         predictor: networks and settings.
         report: what people look at.
         last_job: see `Predictor.run`.
+
+    Returns:
+        Done when the target is finished, which may go on beside the next one's prediction; or what went
+        wrong there.
     """
     target, draws = loaded.target, loaded.draws
     predictor.memory.reset_peak()
     target.unfinish()
     with target.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
-        ranked = predictor.run(target.name, draws, target.files, loaded.unfinished, progress, last_job)
+        results = predictor.run(target.name, draws, loaded.unfinished, progress, last_job)
     waited = target.facts.get("waited_for_features_seconds", 0.0) + draws.waited
     target.facts["waited_for_features_seconds"] = round(waited, 3)
     target.facts |= predictor.memory.facts()
     if predictor.untrained:
         target.warnings.append(UNTRAINED)
-    finished = done.Done(
-        target.name,
-        loaded.key,
-        loaded.identity,
-        ranked,
-        target.watch.costs,
-        target.warnings,
-        target.facts,
-    )
+    key, identity, unfinished, by = loaded.key, loaded.identity, loaded.unfinished, predictor.settings.rank
+
+    def finish() -> None:
+        ranked = rank([result.result() for result in results], by)
+        publish(ranked, target.files, unfinished)
+        facts = target.watch.costs, target.warnings, target.facts
+        _finish(target, done.Done(target.name, key, identity, ranked, *facts), report)
+        _tell(target, ranked[0], predictor.untrained)
+
+    return predictor.beside.begin(finish)
+
+
+def _finish(target: TargetRun, finished: done.Done, report: ReportSettings) -> None:
+    """Make the report, write done.json, and clear what was half-way."""
     failure: str | None = "the report was interrupted; foldcli report makes it"
     try:
         with target.stage("report"):
@@ -53,17 +65,19 @@ def predict_target(
         # the prediction is whole, whatever became of its report
         target.warnings += [failure] if failure else []
         if target.files.layout == "colabfold":
-            colabfold_layout.finish_target(target.files, ranked)
+            colabfold_layout.finish_target(target.files, finished.ranking)
         finished.write(target.files.path("done"))
         shutil.rmtree(target.work, ignore_errors=True)
-    best = ranked[0]
+
+
+def _tell(target: TargetRun, best: ModelResult, untrained: bool) -> None:
     told = {
         "target": target.name,
         "residues": target.facts["residues"],
         "alignment_rows": target.facts["alignment_rows"],
         "plddt": best.plddt,
         "ptm": best.ptm,
-        "untrained": predictor.untrained,
+        "untrained": untrained,
         "seconds": round(sum(cost.seconds for cost in target.watch.costs), 3),
         "structure": str(target.files.model("pdb", 1, best.tag)),
     }
@@ -73,7 +87,7 @@ def predict_target(
         target.name,
         told["residues"],
         told["alignment_rows"],
-        "UNTRAINED, no meaning" if predictor.untrained else confidence,
+        "UNTRAINED, no meaning" if untrained else confidence,
         best.tag,
         told["seconds"],
         told["structure"],

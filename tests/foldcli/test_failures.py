@@ -1,7 +1,9 @@
 """One failure never stops the others, is always told, and decides the exit code."""
 
 import json
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -28,16 +30,44 @@ def test_all_well_removes_an_earlier_list(tmp_path: Path) -> None:
 
 def test_the_others_are_done_and_the_failed_are_listed(tmp_path: Path) -> None:
     done: list[str] = []
+
+    def work_and_note(name: str, item: Exception | None) -> None:
+        work(name, item)
+        done.append(name)
+
     failures = Failures(tmp_path, ALL)
     failures.add("unreadable.fasta", InputError("empty file", "unreadable.fasta"))
-    failures.run(
-        [("a", None), ("b", ValueError("odd")), ("c", None)], lambda n, i: (work(n, i), done.append(n))
-    )
+    failures.run([("a", None), ("b", ValueError("odd")), ("c", None)], work_and_note)
     with pytest.raises(SomeTargetsFailed, match="2 of 4"):
         failures.finish()
     assert done == ["a", "c"]
     listed = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
     assert [(entry["target"], entry["exit_code"]) for entry in listed] == [("unreadable.fasta", 3), ("b", 1)]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_fails_beside_the_others_counts_as_well(tmp_path: Path, ended: bool) -> None:
+    """Whether it ends before the last target is through, or is waited for then."""
+    later: dict[str, Future[None]] = {name: Future() for name in "abc"}
+
+    def end() -> None:
+        later["a"].set_result(None)
+        later["b"].set_exception(OSError("no space left"))
+
+    def begin(name: str, _: None) -> Future[None]:
+        if name == "c":
+            later["c"].set_result(None)
+            if ended:
+                end()
+            else:
+                Thread(target=end).start()
+        return later[name]
+
+    failures = Failures(tmp_path, ALL)
+    failures.run([(name, None) for name in "abc"], begin)
+    with pytest.raises(SomeTargetsFailed, match="1 of 3"):
+        failures.finish()
+    assert json.loads((tmp_path / "failures.jsonl").read_text())["target"] == "b"
 
 
 @pytest.mark.parametrize(

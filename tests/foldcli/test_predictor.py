@@ -35,7 +35,8 @@ def predicted(out: Path, inputs: Path, ahead: bool) -> dict[str, bytes]:
         for name, _ in targets:
             loaded = loading.take()
             assert loaded is not None and loaded.target.name == name
-            predict_target(loaded, predictor, REPORT, loading.start)
+            finished = predict_target(loaded, predictor, REPORT, loading.start)
+            assert ahead or finished.done()
     files = [path for name in SEQUENCES for path in (out / name).iterdir()]
     return {path.name: path.read_bytes() for path in files if not path.name.endswith("done.json")}
 
