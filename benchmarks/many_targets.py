@@ -1,0 +1,81 @@
+"""Seconds a target of `foldcli predict` over many of them, and how long the network was at work.
+
+usage: python benchmarks/many_targets.py [--targets 16] [--residues 256] [--rows 2000] [--demo] [--no-plots]
+
+Random alignments; the network is model_3_ptm with random parameters, or with --demo the demonstration
+network. The command runs twice, so that kernels are compiled before the run that counts; seconds are those
+between the first target's done.json and the last one's. What the network does not take of them it waits.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from model.config import model_config
+from model.parameters import random_parameters
+
+LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8)
+
+
+def write_alignment(path: Path, rows: int, columns: int, seed: int) -> None:
+    """An A3M: a random query, and rows in which a third of it is exchanged or gaps."""
+    rng = np.random.default_rng(seed)
+    query = rng.integers(20, size=columns)
+    codes = np.where(rng.random((rows, columns)) < 1 / 3, rng.integers(21, size=(rows, columns)), query)
+    codes[0] = query
+    path.write_bytes(b"".join(b">row%d\n%s\n" % (k, row.tobytes()) for k, row in enumerate(LETTERS[codes])))
+
+
+def run(folder: Path, options: argparse.Namespace, name: str) -> list[dict[str, float]]:
+    """One run over all targets: of each the seconds of its stages, and when it was finished."""
+    out = folder / name
+    command = [sys.executable, "-m", "foldcli", "predict", str(folder / "alignments"), "-o", str(out)]
+    command += ["--params", "demo" if options.demo else str(folder / "params"), "--models", "3", "-q"]
+    command += ["--no-plots"] if options.no_plots else []
+    subprocess.run(command, check=True, env=os.environ | {"FOLDCLI_CACHE": str(folder / "cache")})
+    found = []
+    for path in out.rglob("*.done.json"):
+        stages = {stage["stage"]: stage["seconds"] for stage in json.loads(path.read_text())["stages"]}
+        found.append(stages | {"finished": path.stat().st_mtime_ns / 1e9})
+    return sorted(found, key=lambda target: target["finished"])
+
+
+def main() -> None:
+    """Print one row."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--targets", type=int, default=16)
+    parser.add_argument("--residues", type=int, default=256)
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--demo", action="store_true")
+    parser.add_argument("--no-plots", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for made in ("alignments", "params"):
+            (folder / made).mkdir()
+        for k in range(options.targets):
+            write_alignment(folder / "alignments" / f"t{k:04}.a3m", options.rows, options.residues, k)
+        if not options.demo:
+            config = model_config("model_3_ptm")
+            np.savez(folder / "params" / "params_model_3_ptm.npz", **random_parameters(config))
+        run(folder, options, "first")
+        targets = run(folder, options, "second")
+    each = len(targets) - 1
+    wall = (targets[-1]["finished"] - targets[0]["finished"]) / each
+    network, report = (sum(target[stage] for target in targets[1:]) / each for stage in ("predict", "report"))
+    print(
+        f"| {options.residues} residues, {len(targets)} targets | {wall:.2f} s a target | "
+        f"network {network:.2f} s, {network / wall:.0%} | report {report:.2f} s |"
+    )
+
+
+if __name__ == "__main__":
+    main()
