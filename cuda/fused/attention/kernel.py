@@ -117,13 +117,12 @@ def _attention(
 ) -> None:
     check_tensors("attention", x, *weights)
     inner = weights.query[0].numel()
-    projection = side_by_side(weights.query, weights.key, weights.value, weights.gating)  # [C, 4*H*D]
     bias = None if pair_bias is None else _aligned(pair_bias)
     swapped = x.stride(0) < x.stride(1)
     for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1])), budget):
         # intermediates have their two long axes in the order in which the input has them in memory
         part = x[rows].transpose(0, 1) if swapped else x[rows]
-        projected = layer_norm(part, weights.norm_scale, weights.norm_offset) @ projection
+        projected = _projected(part, weights)
         gated = projected.new_empty(*projected.shape[:2], inner)
         attend(
             projected.transpose(0, 1) if swapped else projected,
@@ -135,6 +134,18 @@ def _attention(
         target = result[rows].transpose(0, 1) if swapped else result[rows]
         _project(gated, weights, target, add)
         del projected, gated  # before there are those of the next rows
+
+
+def _projected(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:
+    """Queries, keys, values and gates [..., 4*H*D] of LN(x [..., C]), contiguous."""
+    if available(x):
+        # only here, since Gluon's names are not the same in all of Triton's versions
+        from cuda.fused.attention import hopper_projections
+
+        if hopper_projections.suits(x, 4 * weights.query[0].numel()):
+            return hopper_projections.project(x, weights)
+    projection = side_by_side(weights.query, weights.key, weights.value, weights.gating)  # [C, 4*H*D]
+    return layer_norm(x, weights.norm_scale, weights.norm_offset) @ projection
 
 
 def _project(gated: torch.Tensor, weights: AttentionWeights, result: torch.Tensor, add: bool) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from cuda.fused.attention import AttentionWeights, kernel, reference
 from cuda.fused.blocks import INTERPRETED
+from cuda.fused.layer_norm import layer_norm
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
@@ -124,6 +125,25 @@ def test_one_maximum_for_all_keys(steepness: float, draw: Draw, monkeypatch: pyt
     kept = [0, 2]  # all keys masked: what float32 leaves of logits lowered by 1e9 is not theirs
     assert (ours.double() - exact)[kept].abs().max() < 1e-4
     assert ours.isfinite().all()
+
+
+@pytest.mark.skipif(INTERPRETED, reason="no other kernel than LayerNorm's")
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("channels, heads, width", [(64, 4, 16), (64, 8, 8), (128, 4, 32), (256, 8, 32)])
+def test_projections(
+    channels: int, heads: int, width: int, swapped: bool, length: int, draw: Draw, compare: Compare
+) -> None:
+    """Those of the network, of which Hopper has a kernel of its own; swapped, of some of the rows."""
+    x = 3 + draw(length, 70, channels, tailed=True)
+    if swapped:
+        x = x[:, :67]
+    weights = weights_of(draw, channels, heads, width)
+    norm = weights.norm_scale, weights.norm_offset
+    four = torch.cat([w.flatten(1) for w in weights[2:6]], 1)
+    exact = layer_norm(x.double(), *map(double, norm)) @ four.double()
+    ours = kernel._projected(x, weights)
+    assert ours.is_contiguous()
+    compare(ours, layer_norm(x, *norm) @ four, exact)
 
 
 # takes minutes there, and what other GPUs run of it is tested above

@@ -24,7 +24,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from cuda.fused import launch_table  # noqa: E402
-from cuda.fused.attention import AttentionWeights, global_kernel  # noqa: E402
+from cuda.fused.attention import AttentionWeights, global_kernel, hopper_projections  # noqa: E402
 from cuda.fused.attention import hopper as hopper_attention  # noqa: E402
 from cuda.fused.attention import kernel as attention  # noqa: E402
 from cuda.fused.launch_table import DEFAULT  # noqa: E402
@@ -224,8 +224,9 @@ def test_attention(
 
 def test_attention_on_hopper(compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = compiled(hopper_attention, "attend_blocks")
-    for module, name in ((attention, "attend_again"), (attention, "_output"), (layer_norm, "_layer_norm")):
-        compiled(module, name)
+    for name in ("attend_again", "_output"):
+        compiled(attention, name)
+    compiled(hopper_projections, "project_kernel")
     monkeypatch.setattr(attention, "available", lambda x: True)
     monkeypatch.setattr(attention, "SHORTEST_ON_HOPPER", 0)
     weights = attention_weights(128, 4, 32)
@@ -234,6 +235,18 @@ def test_attention_on_hopper(compiled: Callable[..., Compiled], monkeypatch: pyt
     attention.attention(x.transpose(0, 1), weights, None, bias)
     # outside its loops
     check(kernel, 2, most_spilled=64)
+
+
+@pytest.mark.parametrize("channels, heads, width", [(64, 8, 8), (64, 4, 16), (128, 4, 32), (256, 8, 32)])
+def test_attention_projections_on_hopper(
+    channels: int, heads: int, width: int, compiled: Callable[..., Compiled]
+) -> None:
+    kernel = compiled(hopper_projections, "project_kernel")
+    weights = attention_weights(channels, heads, width)
+    x = torch.empty(50, 80, channels, dtype=torch.bfloat16)
+    hopper_projections.project(x, weights)
+    hopper_projections.project(x[:, :70], weights)
+    check(kernel, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
