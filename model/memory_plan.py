@@ -142,7 +142,8 @@ def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str
     extra_attention = extra.msa.attention_heads * extra.msa.attention_channels
     steps = {
         "embedding": pair + squared * RECYCLED_BINS[2] * (4 + b + 3),
-        "extra MSA": extra_msa + chunk(size.extra_rows, 2 * length * (EXTRA_MSA_TYPES + 2)),
+        "extra MSA": extra_msa
+        + chunk(size.extra_rows, length * (2 * (EXTRA_MSA_TYPES + 2) + extra.msa.channels)),
         "extra row attention": extra_msa
         + extra_update
         + squared * extra.msa.attention_heads * b

@@ -1,4 +1,4 @@
-"""The pair bias as one Triton kernel: the pair representation is read once, and only heads are written."""
+"""The pair bias as one kernel: the pair representation is read once, and only heads are written."""
 
 import torch
 import triton
@@ -6,6 +6,7 @@ import triton.language as tl
 
 from cuda.fused.attention.kernel import ROOM
 from cuda.fused.blocks import check_tensors, normalised_rows
+from cuda.fused.hopper import available
 from cuda.fused.launch_table import choose_launch
 
 
@@ -67,9 +68,16 @@ def pair_bias(
     heads = weights.shape[1]
     if pair.stride(-1) != 1:
         raise ValueError(f"fused pair bias takes contiguous channels, not strides {pair.stride()}")
-    options = choose_launch("pair_bias", pair, channels)
     room = triton.cdiv(length, ROOM) * ROOM
     result = pair.new_empty(heads, length, room)
+    if available(pair):
+        # only here, since Gluon's names are not the same in all of Triton's versions
+        from cuda.fused.pair_bias import hopper
+
+        if hopper.suits(pair, heads):
+            hopper.write_bias(pair, norm_scale, norm_offset, weights, result)
+            return result
+    options = choose_launch("pair_bias", pair, channels)
     blocks = triton.cdiv(length, options["QUERIES"]) * triton.cdiv(room, options["KEYS"])
     if blocks:
         _pair_bias[(blocks,)](

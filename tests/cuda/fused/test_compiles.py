@@ -32,6 +32,7 @@ from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
 from cuda.fused.outer_product_mean import hopper as hopper_outer_product_mean  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
+from cuda.fused.pair_bias import hopper as hopper_pair_bias  # noqa: E402
 from cuda.fused.pair_bias import kernel as pair_bias  # noqa: E402
 from cuda.fused.softmax import kernel as softmax  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
@@ -255,6 +256,20 @@ def test_pair_bias(channels: int, heads: int, dtype: torch.dtype, compiled: Call
     kernel = compiled(pair_bias, "_pair_bias")
     pair, norm = torch.empty(50, 50, channels, dtype=dtype), torch.empty(channels, dtype=dtype)
     weights = torch.empty(channels, heads, dtype=dtype)
+    pair_bias.pair_bias(pair, norm, norm, weights)
+    pair_bias.pair_bias(pair.transpose(0, 1), norm, norm, weights)
+    check(kernel, 2)
+
+
+@pytest.mark.parametrize("heads", [4, 8])
+def test_pair_bias_on_hopper(
+    heads: int, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = compiled(hopper_pair_bias, "bias_kernel")
+    monkeypatch.setattr(pair_bias, "check_tensors", lambda *_: None)
+    monkeypatch.setattr(pair_bias, "available", lambda x: True)
+    pair, norm = torch.empty(50, 50, 128, dtype=torch.bfloat16), torch.empty(128, dtype=torch.bfloat16)
+    weights = torch.empty(128, heads, dtype=torch.bfloat16)
     pair_bias.pair_bias(pair, norm, norm, weights)
     pair_bias.pair_bias(pair.transpose(0, 1), norm, norm, weights)
     check(kernel, 2)

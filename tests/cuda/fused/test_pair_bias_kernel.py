@@ -22,14 +22,16 @@ def check(pair: torch.Tensor, heads: int, draw: Draw, compare: Compare) -> None:
     compare(ours[..., :length], reference.pair_bias(pair, *given), exact)
 
 
+@pytest.mark.parametrize("channels", [32, 128])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_lengths(length: int, swapped: bool, draw: Draw, compare: Compare) -> None:
-    pair = draw(length, length, 32, tailed=True)
-    check(pair.transpose(0, 1) if swapped else pair, 4, draw, compare)
+def test_lengths(length: int, swapped: bool, channels: int, draw: Draw, compare: Compare) -> None:
+    pair = draw(length, length, channels, tailed=True)
+    # of fewer numbers the largest error is no measure where there is one position
+    check(pair.transpose(0, 1) if swapped else pair, 8, draw, compare)
 
 
 @pytest.mark.parametrize("channels", [8, 24, 64, 128, 256])
-@pytest.mark.parametrize("heads", [1, 4, 8, 17])
+@pytest.mark.parametrize("heads", [1, 4, 8, 9, 17])
 def test_channels_and_heads(channels: int, heads: int, draw: Draw, compare: Compare) -> None:
     check(draw(19, 19, channels, tailed=True), heads, draw, compare)
 
