@@ -78,21 +78,22 @@ def _add_attention(
 ) -> None:
     inner, positions = heads * width, batch * length
     operations = 10 * positions * channels * inner + 4 * positions * length * inner
-    # normalised input, and the representation read and written
-    found["add_attention"].add(operations, 3 * positions * channels, positions * length * heads)
-    found["layer_norm"].add(0, 2 * positions * channels)
+    found["add_attention"].add(operations, 2 * positions * channels, positions * length * heads)
+
+
+def _add_pair_bias(found: dict[str, Cost], pairs: int, channels: int, heads: int) -> None:
+    found["pair_bias"].add(2 * pairs * channels * heads, pairs * (channels + heads))
 
 
 def _add_msa(found: dict[str, Cost], msa: MsaConfig, pair: PairConfig, rows: int, length: int) -> None:
     positions, pairs = rows * length, length**2
     heads, width, channels = msa.attention_heads, msa.attention_channels, msa.channels
     _add_attention(found, rows, length, channels, heads, width)
-    found["layer_norm"].add(0, 2 * pairs * pair.channels)
+    _add_pair_bias(found, pairs, pair.channels, heads)
     if msa.global_column_attention:
         # one query a column: its gates and output are most of the work
         operations = 4 * positions * channels * heads * width
         found["global_attention"].add(operations, 2 * positions * channels)
-        found["layer_norm"].add(0, 2 * positions * channels)
     else:
         _add_attention(found, length, rows, channels, heads, width)
     factor = msa.transition_factor
@@ -107,5 +108,6 @@ def _add_pair(found: dict[str, Cost], pair: PairConfig, length: int) -> None:
     for _ in range(2):
         operations = 2 * pairs * (5 * channels * inner + channels**2) + 2 * pairs * length * inner
         found["add_triangle_multiplication"].add(operations, 2 * pairs * channels)
+        _add_pair_bias(found, pairs, channels, pair.attention_heads)
         _add_attention(found, length, length, channels, pair.attention_heads, pair.attention_channels)
     found["add_transition"].add(4 * pair.transition_factor * pairs * channels**2, 2 * pairs * channels)

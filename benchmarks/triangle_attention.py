@@ -4,9 +4,9 @@
 
 Peers take queries, keys, values and bias: PyTorch eager and compiled, SDPA with the bias expanded,
 FlexAttention, and cuEquivariance if it is installed. Ours takes them as one projection, and gates too. The
-exponential floor is 16 a clock and multiprocessor. The whole operation, with projections, is timed after it,
-for rows as they lie and for swapped axes (the ending node), and then the same kernel over the MSA's rows and
-columns, and over a bias so steep that all blocks are computed twice.
+exponential floor is 16 a clock and multiprocessor. The whole operation, with LayerNorm and projections, is
+timed after it, for rows as they lie and for swapped axes (the ending node), and then the same kernel over the
+MSA's rows and columns, and over a bias so steep that all blocks are computed twice.
 """
 
 import argparse
@@ -82,15 +82,16 @@ def peers(length: int) -> dict[str, Call]:
 
 def whole(length: int) -> dict[str, Call]:
     """The operation of the network around a starting and an ending node."""
-    shapes = [(CHANNELS, HEADS, WIDTH)] * 4 + [(HEADS, WIDTH), (HEADS, WIDTH, CHANNELS), (CHANNELS,)]
+    shapes: list[tuple[int, ...]] = [(CHANNELS,), (CHANNELS,), *[(CHANNELS, HEADS, WIDTH)] * 4]
+    shapes += [(HEADS, WIDTH), (HEADS, WIDTH, CHANNELS), (CHANNELS,)]
     weights = AttentionWeights(*(random(*shape, scale=shape[0] ** -0.5) for shape in shapes))
     pair, bias = random(length, length, CHANNELS), random(HEADS, length, length)
-    swapped, sums = pair.transpose(0, 1), torch.zeros_like(pair).transpose(0, 1)
+    swapped, sums = pair.transpose(0, 1), pair.clone().transpose(0, 1)
     return {
         "PyTorch": lambda: reference.attention(pair, weights, None, bias),
         "ours, starting": lambda: kernel.attention(pair, weights, None, bias),
         "ours, ending": lambda: kernel.attention(swapped, weights, None, bias),
-        "ours, added in place": lambda: kernel.add_attention(sums, swapped, weights, None, bias),
+        "ours, added in place": lambda: kernel.add_attention(sums, weights, None, bias),
     }
 
 

@@ -145,7 +145,7 @@ class ExtraMsaEmbedding(nn.Module):
         bias = self.extra_msa_activations.bias
         codes = torch.arange(EXTRA_MSA_TYPES, device=bias.device)
         result = bias.new_empty(*extra.shape, bias.shape[0])
-        for rows in row_slices(extra, extra.shape[1] * 2 * (EXTRA_MSA_TYPES + 2)):
+        for rows in row_slices(extra, extra.shape[1] * (2 * (EXTRA_MSA_TYPES + 2) + len(bias))):
             types = extra[rows, :, None] == codes  # [e, N, 23]
             deletions = [features[name][rows, :, None] for name in EXTRA_MSA_DELETIONS]
             inputs = torch.cat([x.to(bias.dtype) for x in (types, *deletions)], dim=-1)  # [e, N, 25]

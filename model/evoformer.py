@@ -3,9 +3,9 @@
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
+from cuda.fused.attention import AttentionWeights
 from cuda.fused.outer_product_mean import OuterProductMeanWeights
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
 from model.config import MsaConfig, PairConfig, StackConfig
@@ -16,28 +16,30 @@ from model.layers import Attention, LayerNorm, Linear, Transition, parameter
 Mask = torch.Tensor | None
 
 
-# rows of 16 bytes: matrix products with fewer columns of bfloat16 take twice as long
-BIAS_COLUMNS = 8
+class SelfAttention(nn.Module):
+    """What has `query_norm` and `attention`: a representation that attends to itself."""
 
-
-class PairBias(nn.Module):
-    """What has `feat_2d_weights` [C, H]: logits that attention takes from the pair representation."""
-
-    feat_2d_weights: nn.Parameter
-
-    def pair_bias(self, pair: torch.Tensor) -> torch.Tensor:
-        """pair [N, N, C], normalised, to [H, N, N]."""
-        flat = pair.view(-1, pair.shape[-1])  # [N*N, C]
-        return (self.bias_weights @ flat.T)[: self.feat_2d_weights.shape[1]].unflatten(1, pair.shape[:2])
+    query_norm: LayerNorm
+    attention: Attention
 
     @cached_property
-    def bias_weights(self) -> torch.Tensor:
-        """[H or more, C]: transposed, with rows of zeros."""
-        weights = self.feat_2d_weights.T
-        return F.pad(weights, (0, 0, 0, max(0, BIAS_COLUMNS - weights.shape[0])))
+    def operands(self) -> AttentionWeights:
+        """The parameters, as the operation takes them."""
+        norm, layer = self.query_norm, self.attention
+        return AttentionWeights(
+            norm.scale,
+            norm.offset,
+            layer.query_w,
+            layer.key_w,
+            layer.value_w,
+            layer.gating_w,
+            layer.gating_b,
+            layer.output_w,
+            layer.output_b,
+        )
 
 
-class MsaRowAttention(PairBias):
+class MsaRowAttention(SelfAttention):
     """Algorithm 7: gated self-attention along each MSA row, biased by the pair representation."""
 
     def __init__(self, msa: MsaConfig, pair: PairConfig, kernels: Kernels) -> None:
@@ -50,11 +52,12 @@ class MsaRowAttention(PairBias):
 
     def forward(self, msa: torch.Tensor, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update to msa [S, N, C] in place, from pair [N, N, Z] and mask [S, N]; return msa."""
-        bias = self.pair_bias(self.feat_2d_norm(pair))  # [H, N, N]
-        return self.kernels.add_attention(msa, self.query_norm(msa), self.attention.operands, mask, bias)
+        norm = self.feat_2d_norm
+        bias = self.kernels.pair_bias(pair, norm.scale, norm.offset, self.feat_2d_weights)  # [H, N, N]
+        return self.kernels.add_attention(msa, self.operands, mask, bias)
 
 
-class MsaColumnAttention(nn.Module):
+class MsaColumnAttention(SelfAttention):
     """Algorithm 8, or Algorithm 19 when global: gated self-attention along each MSA column."""
 
     def __init__(self, msa: MsaConfig, kernels: Kernels) -> None:
@@ -68,14 +71,12 @@ class MsaColumnAttention(nn.Module):
 
     def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update to msa [S, N, C] in place, from mask [S, N]; return msa."""
-        columns = self.query_norm(msa).transpose(0, 1)  # [N, S, C]
-        weights = self.attention.operands
+        columns = msa.transpose(0, 1)  # [N, S, C]
         if self.is_global:
             mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
-            msa += self.kernels.global_attention(columns, weights, mask.T).transpose(0, 1)
+            columns += self.kernels.global_attention(columns, self.operands, mask.T)
         else:
-            columns_mask = None if mask is None else mask.T
-            self.kernels.add_attention(msa.transpose(0, 1), columns, weights, columns_mask)
+            self.kernels.add_attention(columns, self.operands, None if mask is None else mask.T)
         return msa
 
 
@@ -155,7 +156,7 @@ class TriangleMultiplication(nn.Module):
         )
 
 
-class TriangleAttention(PairBias):
+class TriangleAttention(SelfAttention):
     """Algorithms 13 (starting node) and 14 (ending node): triangle self-attention."""
 
     def __init__(self, config: PairConfig, kernels: Kernels, *, starting: bool) -> None:
@@ -168,12 +169,12 @@ class TriangleAttention(PairBias):
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update to pair [N, N, C] in place, from mask [N, N]; return pair."""
-        rows, normed = pair, self.query_norm(pair)  # [N, N, C]
-        bias = self.pair_bias(normed)  # [H, N, N]
-        if not self.starting:
-            rows, normed, bias = rows.transpose(0, 1), normed.transpose(0, 1), bias.transpose(1, 2)
-            mask = None if mask is None else mask.T
-        self.kernels.add_attention(rows, normed, self.attention.operands, mask, bias)
+        rows = pair if self.starting else pair.transpose(0, 1)
+        rows_mask = mask if mask is None or self.starting else mask.T
+        norm = self.query_norm
+        # of all rows, before the first of them change
+        bias = self.kernels.pair_bias(rows, norm.scale, norm.offset, self.feat_2d_weights)  # [H, N, N]
+        self.kernels.add_attention(rows, self.operands, rows_mask, bias)
         return pair
 
 

@@ -7,7 +7,14 @@ from importlib.util import find_spec
 
 import torch
 
-from cuda.fused import attention, layer_norm, outer_product_mean, transition, triangle_multiplication
+from cuda.fused import (
+    attention,
+    layer_norm,
+    outer_product_mean,
+    pair_bias,
+    transition,
+    triangle_multiplication,
+)
 
 
 @dataclass(frozen=True)
@@ -15,6 +22,7 @@ class Kernels:
     """One implementation of each heavy operation; signatures are those of `cuda.fused`."""
 
     layer_norm: Callable[..., torch.Tensor]
+    pair_bias: Callable[..., torch.Tensor]
     add_attention: Callable[..., torch.Tensor]
     global_attention: Callable[..., torch.Tensor]
     add_triangle_multiplication: Callable[..., torch.Tensor]
@@ -24,6 +32,7 @@ class Kernels:
 
 REFERENCE = Kernels(
     layer_norm=layer_norm.layer_norm,
+    pair_bias=pair_bias.pair_bias,
     add_attention=attention.add_attention,
     global_attention=attention.global_attention,
     add_triangle_multiplication=triangle_multiplication.add_triangle_multiplication,
@@ -35,6 +44,7 @@ REFERENCE = Kernels(
 # not imported, because Triton comes with torch's CUDA wheels only.
 FUSED = {
     "layer_norm": "cuda.fused.layer_norm.kernel",
+    "pair_bias": "cuda.fused.pair_bias.kernel",
     "add_attention": "cuda.fused.attention.kernel",
     "global_attention": "cuda.fused.attention.global_kernel",
     "add_triangle_multiplication": "cuda.fused.triangle_multiplication.kernel",

@@ -10,7 +10,6 @@ from functools import cached_property
 import torch
 from torch import nn
 
-from cuda.fused.attention import AttentionWeights
 from cuda.fused.transition import TransitionWeights
 from model.kernels import Kernels
 
@@ -76,13 +75,6 @@ class Attention(nn.Module):
         self.gating_b = parameter(heads, width)
         self.output_w = parameter(heads, width, channels)
         self.output_b = parameter(channels)
-
-    @cached_property
-    def operands(self) -> AttentionWeights:
-        """The parameters, as the operation takes them."""
-        return AttentionWeights(
-            self.query_w, self.key_w, self.value_w, self.gating_w, self.gating_b, self.output_w, self.output_b
-        )
 
 
 class Transition(nn.Module):

@@ -130,9 +130,9 @@ def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str
     length, b, squared = size.residues, size.element_bytes, size.residues**2
     stack, extra, structure = config.evoformer, config.extra_msa, config.structure
     pair = squared * stack.pair.channels * b
-    update = 0 if size.in_place else pair
     msa = size.msa_rows * length * stack.msa.channels * b
     extra_msa = size.extra_rows * length * extra.msa.channels * b
+    update, msa_update, extra_update = (0, 0, 0) if size.in_place else (pair, msa, extra_msa)
 
     def chunk(rows: int, per_row: int) -> int:
         return min(max(chunk_elements, per_row), rows * per_row) * b
@@ -142,22 +142,23 @@ def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str
     extra_attention = extra.msa.attention_heads * extra.msa.attention_channels
     steps = {
         "embedding": pair + squared * RECYCLED_BINS[2] * (4 + b + 3),
-        "extra MSA": extra_msa + chunk(size.extra_rows, 2 * length * (EXTRA_MSA_TYPES + 2)),
-        "extra row attention": 2 * extra_msa
+        "extra MSA": extra_msa
+        + chunk(size.extra_rows, length * (2 * (EXTRA_MSA_TYPES + 2) + extra.msa.channels)),
+        "extra row attention": extra_msa
+        + extra_update
         + squared * extra.msa.attention_heads * b
-        + max(pair, chunk(size.extra_rows, 5 * length * extra_attention)),
-        "extra column attention": 3 * extra_msa,
+        + chunk(size.extra_rows, 5 * length * extra_attention),
+        "extra column attention": 2 * extra_msa,
         "extra outer product mean": extra_msa
         + 2 * size.extra_rows * length * extra.msa.outer_channels * b
         + update,
-        "row attention": msa
+        "row attention": msa_update
         + squared * stack.msa.attention_heads * b
-        + max(pair, chunk(size.msa_rows, 5 * length * row_attention)),
+        + chunk(size.msa_rows, 5 * length * row_attention),
         "outer product mean": 2 * size.msa_rows * length * stack.msa.outer_channels * b + update,
         "triangle multiplication": 3 * squared * stack.pair.multiplication_channels * b + update,
-        "triangle attention": pair
-        + update
-        + 2 * squared * stack.pair.attention_heads * b
+        "triangle attention": update
+        + squared * stack.pair.attention_heads * b
         + chunk(length, 5 * length * attention),
         "structure module": 4 * squared * (stack.pair.channels + 2 * structure.heads)
         + chunk(length, 4 * length * stack.pair.channels),

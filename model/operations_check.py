@@ -51,8 +51,8 @@ def _arrays() -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
     shapes = {
         "x": (_ROWS, _LENGTH, _CHANNELS),
-        "scale": (_CHANNELS,),
-        "offset": (_CHANNELS,),
+        "norm_scale": (_CHANNELS,),
+        "norm_offset": (_CHANNELS,),
         "query": (_CHANNELS, _HEADS, _WIDTH),
         "key": (_CHANNELS, _HEADS, _WIDTH),
         "value": (_CHANNELS, _HEADS, _WIDTH),
@@ -69,12 +69,10 @@ def _arrays() -> dict[str, np.ndarray]:
 
 
 def _operations(kernels: Kernels, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Layer normalisation, and gated attention with a pair bias on its result, by an implementation."""
-    normed = kernels.layer_norm(tensors["x"], tensors["scale"], tensors["offset"])
+    """Layer normalisation, and gated attention with a pair bias, by an implementation."""
+    normed = kernels.layer_norm(tensors["x"], tensors["norm_scale"], tensors["norm_offset"])
     weights = AttentionWeights(*(tensors[field] for field in AttentionWeights._fields))
-    # the same input for every implementation, so that only the operation's own error shows
-    given = tensors["x"]
-    added = kernels.add_attention(given.clone(), given, weights, None, tensors["pair_bias"])
+    added = kernels.add_attention(tensors["x"].clone(), weights, None, tensors["pair_bias"])
     return {"layer normalisation": normed, "attention": added}
 
 
@@ -83,9 +81,10 @@ def _by_numpy(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     a = {key: array.astype(np.float64) for key, array in arrays.items()}
     x = a["x"]
     centred = x - x.mean(-1, keepdims=True)
-    normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * a["scale"] + a["offset"]
+    normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    normed = normed * a["norm_scale"] + a["norm_offset"]
     query, key, value, gating = (
-        np.einsum("blc,chd->bhld", x, a[k]) for k in ("query", "key", "value", "gating")
+        np.einsum("blc,chd->bhld", normed, a[k]) for k in ("query", "key", "value", "gating")
     )
     logits = np.einsum("bhid,bhjd->bhij", query, key) * _WIDTH**-0.5 + a["pair_bias"]
     weights = np.exp(logits - logits.max(-1, keepdims=True))

@@ -1,8 +1,8 @@
 """Global attention in three passes over its input, each bound by reading it: mean, softmax sum, gated result.
 
 There is one query a head and one key and value head for all, so keys and values need not be made: the logits
-of head h are x (W_k q_h), and its result is (Σ_s p_s x_s) W_v. What lies between the passes has the size of
-one position of axis 1, and is float32.
+of head h are x (W_k q_h), and its result is (Σ_s p_s x_s) W_v, where x is the input as each pass normalises
+it. What lies between the passes has the size of one position of axis 1, and is float32.
 """
 
 import math
@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.attention.reference import MASKED, AttentionWeights
-from cuda.fused.blocks import check_tensors, sigmoid
+from cuda.fused.blocks import check_tensors, normalised_rows, sigmoid
 from cuda.fused.launch_table import choose_launch
 
 LOWERED = tl.constexpr(MASKED * math.log2(math.e))
@@ -20,21 +20,24 @@ HEADS = 16  # the least rows of a tile of queries; fewer heads leave some empty
 
 
 @triton.jit
-def _rows(x, stride, begin, length, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    """Positions [ROWS, BLOCK] of one entry of axis 0; 0 past the last."""
+def _rows(
+    x, stride, norm, begin, length, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """Positions [ROWS, BLOCK] of one entry of axis 0, normalised; LayerNorm's offset past the last."""
     channel = tl.arange(0, BLOCK)
     local = tl.arange(0, ROWS)
     present = (begin + local < length)[:, None] & (channel < CHANNELS)[None, :]
-    start = x + begin * stride.to(tl.int64)
-    return tl.load(start + local[:, None] * stride + channel[None, :], mask=present, other=0.0)
+    places = local[:, None] * stride + channel[None, :]
+    x += begin * stride.to(tl.int64)
+    return normalised_rows(x, places, present, norm[0], norm[1], CHANNELS, BLOCK).to(x.dtype.element_ty)
 
 
 @triton.jit
 def _mean(
-    x, x_entry, x_position, mask, mask_entry, mask_position, mean, length,
+    x, x_entry, x_position, norm, mask, mask_entry, mask_position, mean, length,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Mean [B, C] over the positions that the mask leaves."""
+    """Mean [B, C] of LN(x) over the positions that the mask leaves."""
     entry = tl.program_id(0).to(tl.int64)
     x += entry * x_entry
     mask += entry * mask_entry
@@ -44,7 +47,7 @@ def _mean(
     for begin in tl.range(0, length, ROWS):
         kept = tl.load(mask + (begin + local) * mask_position, mask=begin + local < length, other=0.0)
         kept = kept.to(tl.float32)
-        part = _rows(x, x_position, begin, length, CHANNELS, BLOCK, ROWS).to(tl.float32)
+        part = _rows(x, x_position, norm, begin, length, CHANNELS, BLOCK, ROWS).to(tl.float32)
         total += tl.sum(part * kept[:, None], 0)
         count += tl.sum(kept, 0)
     channel = tl.arange(0, BLOCK)
@@ -53,11 +56,14 @@ def _mean(
 
 @triton.jit
 def _softmax_sum(
-    x, x_entry, x_position, mask, mask_entry, mask_position, queries, summed, length,
+    x, x_entry, x_position, norm, mask, mask_entry, mask_position, queries, summed, length,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ_s softmax_s(queries · x_s) x_s for each head; queries and result [B, HEADS, C], in units of log2."""
+    """Σ_s softmax_s(queries · x_s) x_s of x normalised, for each head.
+
+    Queries, in units of log2, and result are [B, HEADS, C].
+    """
     entry = tl.program_id(0).to(tl.int64)
     x += entry * x_entry
     mask += entry * mask_entry
@@ -72,7 +78,7 @@ def _softmax_sum(
     for begin in tl.range(0, length, ROWS):
         real = begin + local < length
         kept = tl.load(mask + (begin + local) * mask_position, mask=real, other=0.0).to(tl.float32)
-        part = _rows(x, x_position, begin, length, CHANNELS, BLOCK, ROWS)
+        part = _rows(x, x_position, norm, begin, length, CHANNELS, BLOCK, ROWS)
         logits = tl.dot(query, tl.trans(part), input_precision=PRECISION)  # [HEADS, ROWS]
         logits += ((kept - 1.0) * LOWERED)[None, :]
         logits = tl.where(real[None, :], logits, float("-inf"))
@@ -96,18 +102,18 @@ def _plus(product, row):
 
 @triton.jit
 def _gated(
-    x, x_entry, x_position, attended, gating, gating_bias, output, output_bias, result, result_entry,
+    x, x_entry, x_position, norm, attended, gating, gating_bias, output, output_bias, result, result_entry,
     result_position, length, CHANNELS: tl.constexpr, INNER: tl.constexpr, OUTPUTS: tl.constexpr,
     BLOCK: tl.constexpr, INNER_BLOCK: tl.constexpr, OUTPUT_BLOCK: tl.constexpr, ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """(sigmoid(x G + b) ⊙ attended) W_o + b_o of some positions of one entry; attended is [B, INNER]."""
+    """(sigmoid(LN(x) G + b) ⊙ attended) W_o + b_o of some positions of one entry; attended is [B, INNER]."""
     entry = tl.program_id(1).to(tl.int64)
     begin = tl.program_id(0) * ROWS
     channel = tl.arange(0, BLOCK)
     inner = tl.arange(0, INNER_BLOCK)
     column = tl.arange(0, OUTPUT_BLOCK)
-    part = _rows(x + entry * x_entry, x_position, begin, length, CHANNELS, BLOCK, ROWS)
+    part = _rows(x + entry * x_entry, x_position, norm, begin, length, CHANNELS, BLOCK, ROWS)
     matrix = tl.load(
         gating + channel[:, None] * INNER + inner[None, :],
         mask=(channel < CHANNELS)[:, None] & (inner < INNER)[None, :],
@@ -133,12 +139,12 @@ def _gated(
 def global_attention(
     x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor, budget: int | None = None
 ) -> torch.Tensor:
-    """Gated attention with one averaged query; as the reference, whose arguments it takes.
+    """Gated attention of LN(x) with one averaged query; as the reference, whose arguments it takes.
 
     Args:
-        x: [B, L, C], already normalised, channels contiguous; axes 0 and 1 may be swapped in memory and are
-            then swapped in the result's memory too.
-        weights: the layer's projections, of x's dtype; key and value are [C, D]; at most 16 heads.
+        x: [B, L, C], channels contiguous; axes 0 and 1 may be swapped in memory and are then swapped in the
+            result's memory too.
+        weights: the layer's parameters, of x's dtype; key and value are [C, D]; at most 16 heads.
         mask: [B, L], 1 for keys that may be attended to.
         budget: taken for the reference's sake; there are no large intermediates to bound.
 
@@ -163,7 +169,8 @@ def global_attention(
     if not batch * length:
         return result
     options = choose_launch("attention", x, channels, shared_key=1)
-    rows = (x, x.stride(0), x.stride(1))
+    norm = (weights.norm_scale.contiguous(), weights.norm_offset.contiguous())
+    rows = (x, x.stride(0), x.stride(1), norm)
     masked = (mask, *mask.stride())
     sizes = {"CHANNELS": channels, "BLOCK": _block(channels)}
 

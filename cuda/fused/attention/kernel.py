@@ -1,4 +1,4 @@
-"""Gated attention: a product for the projections, the core between them, a kernel for the output."""
+"""Gated attention: LayerNorm and a product for the projections, the core, a kernel for the output."""
 
 import torch
 import triton
@@ -10,6 +10,7 @@ from cuda.fused.blocks import check_tensors, row_offsets
 from cuda.fused.chunking import row_slices
 from cuda.fused.hopper import available, can_be_copied
 from cuda.fused.launch_table import choose_launch
+from cuda.fused.layer_norm.kernel import layer_norm
 from cuda.fused.packing import side_by_side
 
 WIDTHS = (8, 16, 32, 64)
@@ -58,15 +59,16 @@ def attention(
     pair_bias: torch.Tensor | None = None,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """Gated multi-head self-attention along axis 1; as the reference, whose arguments it takes.
+    """Gated multi-head self-attention along axis 1 of LN(x); as the reference, whose arguments it takes.
 
     Args:
-        x: [B, L, C], already normalised; axes 0 and 1 may be swapped in memory (MSA columns, ending node) and
-            are then swapped in the result's memory too, so that neither is copied.
-        weights: the layer's projections; heads 8, 16, 32 or 64 wide.
+        x: [B, L, C]; axes 0 and 1 may be swapped in memory (MSA columns, ending node) and are then swapped in
+            the result's memory too, so that neither is copied.
+        weights: the layer's parameters; heads 8, 16, 32 or 64 wide.
         mask: [B, L], 1 for keys that may be attended to, or None for all.
-        pair_bias: [H, L, L], read for all entries of axis 0, or None.
-        budget: elements of projections alive at once; the result does not depend on it.
+        pair_bias: [H, L, L], read for all entries of axis 0, or with more keys as `pair_bias` gives it, or
+            None.
+        budget: elements of normalised rows and projections alive at once; the result does not depend on it.
 
     Returns:
         [B, L, O].
@@ -86,21 +88,20 @@ def attention(
 
 def add_attention(
     representation: torch.Tensor,
-    x: torch.Tensor,
     weights: AttentionWeights,
     mask: torch.Tensor | None = None,
     pair_bias: torch.Tensor | None = None,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """Add what `attention` gives for the other arguments to a representation in place, rounded once.
+    """Add to a representation in place what `attention` gives for it, rounded once.
 
     Args:
-        representation: [B, L, O], channels contiguous, axes 0 and 1 in any order in memory.
+        representation: [B, L, C], channels contiguous, axes 0 and 1 in any order in memory.
 
     Returns:
         representation.
     """
-    _attention(representation, x, weights, mask, pair_bias, budget, add=True)
+    _attention(representation, representation, weights, mask, pair_bias, budget, add=True)
     return representation
 
 
@@ -114,14 +115,14 @@ def _attention(
     *,
     add: bool,
 ) -> None:
-    check_tensors("attention", x, result, *weights)
+    check_tensors("attention", x, *weights)
     inner = weights.query[0].numel()
-    projection = side_by_side(weights.query, weights.key, weights.value, weights.gating)  # [C, 4*H*D]
     bias = None if pair_bias is None else _aligned(pair_bias)
     swapped = x.stride(0) < x.stride(1)
-    for rows in row_slices(x, 5 * x.shape[1] * inner, budget):
+    for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1])), budget):
         # intermediates have their two long axes in the order in which the input has them in memory
-        projected = (x[rows].transpose(0, 1) if swapped else x[rows]) @ projection
+        part = x[rows].transpose(0, 1) if swapped else x[rows]
+        projected = _projected(part, weights)
         gated = projected.new_empty(*projected.shape[:2], inner)
         attend(
             projected.transpose(0, 1) if swapped else projected,
@@ -133,6 +134,18 @@ def _attention(
         target = result[rows].transpose(0, 1) if swapped else result[rows]
         _project(gated, weights, target, add)
         del projected, gated  # before there are those of the next rows
+
+
+def _projected(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:
+    """Queries, keys, values and gates [..., 4*H*D] of LN(x [..., C]), contiguous."""
+    if available(x):
+        # only here, since Gluon's names are not the same in all of Triton's versions
+        from cuda.fused.attention import hopper_projections
+
+        if hopper_projections.suits(x, 4 * weights.query[0].numel()):
+            return hopper_projections.project(x, weights)
+    projection = side_by_side(weights.query, weights.key, weights.value, weights.gating)  # [C, 4*H*D]
+    return layer_norm(x, weights.norm_scale, weights.norm_offset) @ projection
 
 
 def _project(gated: torch.Tensor, weights: AttentionWeights, result: torch.Tensor, add: bool) -> None:

@@ -6,15 +6,17 @@ import torch
 import torch.nn.functional as F
 
 from cuda.fused.chunking import row_slices
+from cuda.fused.layer_norm import layer_norm
 
 # what a masked key's logit is lowered by
 MASKED = 1e9
 
 
 class AttentionWeights(NamedTuple):
-    """Projections of one attention layer: C input channels, H heads of D channels, O output channels.
+    """Parameters of one attention layer: C input channels, H heads of D channels, O output channels.
 
     Args:
+        norm_scale, norm_offset: [C], of the LayerNorm of the input.
         query: [C, H, D].
         key: [C, H, D]; in global attention [C, D], shared by the heads.
         value: as key.
@@ -24,6 +26,8 @@ class AttentionWeights(NamedTuple):
         output_bias: [O].
     """
 
+    norm_scale: torch.Tensor
+    norm_offset: torch.Tensor
     query: torch.Tensor
     key: torch.Tensor
     value: torch.Tensor
@@ -40,11 +44,11 @@ def attention(
     pair_bias: torch.Tensor | None = None,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """Gated multi-head self-attention along axis 1, independently for each entry of axis 0.
+    """Gated multi-head self-attention along axis 1 of LN(x), independently for each entry of axis 0.
 
     Args:
-        x: [B, L, C], already normalised.
-        weights: the layer's projections.
+        x: [B, L, C].
+        weights: the layer's parameters.
         mask: [B, L], 1 for keys that may be attended to, or None for all.
         pair_bias: [H, L, L], added to the logits of every entry of axis 0, or None.
         budget: elements of intermediates alive at once; the result does not depend on it.
@@ -61,9 +65,10 @@ def attention(
     gating_bias = weights.gating_bias.reshape(inner)
     output = weights.output.reshape(inner, -1)  # [H*D, O]
     result = x.new_empty(batch, length, output.shape[-1])
-    per_row = 5 * length * inner + (0 if mask is None else heads * length * length)
+    per_row = length * (channels + 5 * inner) + (0 if mask is None else heads * length * length)
     for rows in row_slices(x, per_row, budget):
-        projected = x[rows] @ projection  # [b, L, 4*H*D]
+        normed = layer_norm(x[rows], weights.norm_scale, weights.norm_offset)  # [b, L, C]
+        projected = normed @ projection  # [b, L, 4*H*D]
         query, key, value, gate = projected.split(inner, dim=-1)  # each [b, L, H*D]
         attended = F.scaled_dot_product_attention(
             _by_head(query, heads),
@@ -79,14 +84,13 @@ def attention(
 
 def add_attention(
     representation: torch.Tensor,
-    x: torch.Tensor,
     weights: AttentionWeights,
     mask: torch.Tensor | None = None,
     pair_bias: torch.Tensor | None = None,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """Add attention's result to a representation [B, L, O] in place, and return that; see `attention`."""
-    return representation.add_(attention(x, weights, mask, pair_bias, budget))
+    """Add to a representation [B, L, C] in place what `attention` gives for it, and return it."""
+    return representation.add_(attention(representation, weights, mask, pair_bias, budget))
 
 
 def _by_head(x: torch.Tensor, heads: int) -> torch.Tensor:
@@ -106,11 +110,11 @@ def _bias(
 def global_attention(
     x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor, budget: int | None = None
 ) -> torch.Tensor:
-    """Gated attention with one averaged query for each entry of axis 0 and one key and value head.
+    """Gated attention of LN(x) with one averaged query for each entry of axis 0, one key and value head.
 
     Args:
-        x: [B, L, C], already normalised.
-        weights: the layer's projections; key and value are [C, D].
+        x: [B, L, C].
+        weights: the layer's parameters; key and value are [C, D].
         mask: [B, L], 1 for keys that may be attended to.
         budget: elements of intermediates alive at once; the result does not depend on it.
 
@@ -125,8 +129,8 @@ def global_attention(
     gating_bias = weights.gating_bias.reshape(inner)
     output = weights.output.reshape(inner, -1)  # [H*D, O]
     result = x.new_empty(batch, length, output.shape[-1])
-    for rows in row_slices(x, length * (channels + 3 * inner), budget):
-        part = x[rows]  # [b, L, C]
+    for rows in row_slices(x, length * (2 * channels + 3 * inner), budget):
+        part = layer_norm(x[rows], weights.norm_scale, weights.norm_offset)  # [b, L, C]
         present = mask[rows].to(x.dtype)  # [b, L]
         mean = (present[:, None] @ part).squeeze(1) / (present.sum(dim=1, keepdim=True) + 1e-10)  # [b, C]
         query = (mean @ query_weights).unflatten(-1, (heads, width)) * width**-0.5  # [b, H, D]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from cuda.fused.folding import without_norm
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 
 # channels of values, then as many of gates
@@ -45,8 +46,8 @@ def _halved(
     scale: torch.Tensor, offset: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights [M, C] and bias [M] in float32 for half the projection; from [C], [C], [C, M] and [M]."""
-    half = 0.5 * weights.float()
-    return (scale.float()[:, None] * half).T, offset.float() @ half + 0.5 * bias.float()
+    matrix, from_offset = without_norm(scale, offset, 0.5 * weights.float())
+    return matrix, from_offset + 0.5 * bias.float()
 
 
 def _by_turns(

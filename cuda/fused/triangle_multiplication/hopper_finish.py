@@ -11,19 +11,21 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from cuda.fused.blocks import EPSILON
+from cuda.fused.hopper_rows import (
+    buffers_of,
+    centred_rows,
+    copied_weights,
+    copy_positions,
+    scaled,
+)
 from cuda.fused.hopper_tiles import barriers as barriers_of
 from cuda.fused.triangle_multiplication.hopper_tiles import (
     CHUNK,
     GROUPS,
     POSITIONS,
     REGISTERS,
-    buffers_of,
-    centred_rows,
-    copied_weights,
     copy_channels,
-    copy_positions,
     gated,
-    scaled,
 )
 
 

@@ -5,8 +5,8 @@ else: each goes from tile to tile of 64 positions of a row, and has its next til
 one is in registers, so that one group's products and copies run while another normalises or gates. Channels
 last become channels first, and the other way round, on the way between registers and shared memory.
 
-LayerNorm is split around the product: rows are centred before it and divided by their deviation after it.
-Its scale and offset, and the halves that gates are taken of, are folded into weights and biases.
+What `cuda.fused.hopper_rows` says of rows holds for positions; the halves that gates are taken of are folded
+into weights and biases too.
 """
 
 from triton.experimental import gluon
@@ -44,26 +44,6 @@ def gated(values, gates):
 
 
 @gluon.jit
-def centred_rows(x, epsilon, CHANNELS: gl.constexpr, ROWS: gl.constexpr):
-    """Rows [R, C] less their means, in their dtype, and 1 / deviation in layout ROWS [R]."""
-    wide = x.to(gl.float32)
-    mean = gl.sum(wide, 1) / CHANNELS
-    centred = wide - mean[:, None]
-    scale = gl.rsqrt(gl.sum(centred * centred, 1) / CHANNELS + epsilon)
-    return centred.to(x.dtype), gl.convert_layout(scale, ROWS, assert_trivial=True)
-
-
-@gluon.jit
-def scaled(product, scale, bias):
-    """Product [R, N] times scale [R] plus bias [N]."""
-    return gl.fma(
-        product,
-        gl.expand_dims(scale, 1).broadcast_to(product.shape),
-        gl.expand_dims(bias, 0).broadcast_to(product.shape),
-    )
-
-
-@gluon.jit
 def halves(both):
     """[R, 2 * CHUNK] as its left and its right half, which a thread has its parts of anyway."""
     return both.reshape([both.shape[0], 2, CHUNK]).permute([0, 2, 1]).split()
@@ -85,32 +65,6 @@ def store_channels(values, out, channel, row, first, buffer):
     buffer.reshape([CHUNK, POSITIONS]).permute([1, 0]).store(values.to(out.dtype))
     fence_async_shared()
     tma.async_copy_shared_to_global(out, [channel, row, first], buffer)
-
-
-@gluon.jit
-def buffers_of(tiles, COUNT: gl.constexpr):
-    """Shared memory for COUNT tiles of a descriptor."""
-    # Triton does not know stars
-    shape: gl.constexpr = [COUNT] + tiles.block_type.shape  # noqa: RUF005
-    return gl.allocate_shared_memory(tiles.dtype, shape, tiles.layout)
-
-
-@gluon.jit
-def copied_weights(packed, COUNT: gl.constexpr, ready):
-    """COUNT tiles of the weights in shared memory, on their way there until the barrier says so."""
-    weights = buffers_of(packed, COUNT)
-    ROWS: gl.constexpr = packed.block_type.shape[0]
-    mbarrier.expect(ready, COUNT * packed.block_type.nbytes)
-    for k in gl.static_range(COUNT):
-        tma.async_copy_global_to_shared(packed, [k * ROWS, 0], ready, weights.index(k))
-    return weights
-
-
-@gluon.jit
-def copy_positions(x, tile, across, ready, buffer):
-    """Start to copy a tile of x [N, N, C]."""
-    mbarrier.expect(ready, x.block_type.nbytes)
-    tma.async_copy_global_to_shared(x, [tile // across, tile % across * POSITIONS, 0], ready, buffer)
 
 
 @gluon.jit

@@ -337,7 +337,7 @@ def _in_python(module: ModuleType, language: SimpleNamespace, replaced: dict[str
             if isinstance(value, gl.constexpr):
                 names.setdefault(name, value.value)
             elif isinstance(value, GluonJITFunction):
-                names.setdefault(name, FunctionType(value.fn.__code__, names))
+                names.setdefault(name, FunctionType(value.fn.__code__, names, argdefs=value.fn.__defaults__))
                 if (home := sys.modules[value.fn.__module__]) not in modules:
                     modules.append(home)
     names |= replaced

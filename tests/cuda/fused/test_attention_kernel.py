@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from cuda.fused.attention import AttentionWeights, kernel, reference
 from cuda.fused.blocks import INTERPRETED
+from cuda.fused.layer_norm import layer_norm
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
@@ -19,6 +19,8 @@ def weights_of(draw: Draw, channels: int, heads: int, width: int, shared_key: bo
     key = (channels, width) if shared_key else (channels, heads, width)
     query, gating = (draw(channels, heads, width, seed=k, scale=channels**-0.5) for k in (1, 4))
     return AttentionWeights(
+        norm_scale=draw(channels, seed=8),
+        norm_offset=draw(channels, seed=9),
         query=query,
         key=draw(*key, seed=2, scale=channels**-0.5),
         value=draw(*key, seed=3, scale=channels**-0.5),
@@ -27,11 +29,6 @@ def weights_of(draw: Draw, channels: int, heads: int, width: int, shared_key: bo
         output=draw(heads, width, channels, seed=6, scale=(heads * width) ** -0.5),
         output_bias=draw(channels, seed=7),
     )
-
-
-def normed(x: torch.Tensor) -> torch.Tensor:
-    """Attention's input is normalised, whatever the representation's tails."""
-    return F.layer_norm(x, x.shape[-1:])
 
 
 def some_mask(x: torch.Tensor) -> torch.Tensor:
@@ -55,7 +52,7 @@ def check(compare: Compare, *arguments: Any) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
 def test_lengths(length: int, masked: bool, biased: bool, draw: Draw, compare: Compare) -> None:
-    x = normed(draw(3, length, 32, tailed=True))
+    x = draw(3, length, 32, tailed=True)
     bias = draw(2, length, length, tailed=True) if biased else None
     check(compare, x, weights_of(draw, 32, 2, 32), some_mask(x) if masked else None, bias)
 
@@ -63,7 +60,7 @@ def test_lengths(length: int, masked: bool, biased: bool, draw: Draw, compare: C
 @pytest.mark.parametrize("width", [8, 16, 32, 64])
 @pytest.mark.parametrize("batch", [1, 4])
 def test_widths(width: int, batch: int, draw: Draw, compare: Compare) -> None:
-    x = normed(draw(batch, 70, 16, tailed=True))
+    x = draw(batch, 70, 16, tailed=True)
     check(compare, x, weights_of(draw, 16, 3, width), some_mask(x), draw(3, 70, 70, tailed=True))
 
 
@@ -72,7 +69,7 @@ def test_widths(width: int, batch: int, draw: Draw, compare: Compare) -> None:
 def test_swapped_axes_stay_swapped_in_memory(
     budget: int | None, biased: bool, draw: Draw, compare: Compare
 ) -> None:
-    x = normed(draw(40, 5, 16, tailed=True)).transpose(0, 1)  # [5, 40, 16]
+    x = draw(40, 5, 16, tailed=True).transpose(0, 1)  # [5, 40, 16]
     mask = some_mask(x).T.contiguous().T
     arguments = x, weights_of(draw, 16, 2, 8), mask, draw(2, 40, 40) if biased else None
     ours = kernel.attention(*arguments, budget=budget)
@@ -83,31 +80,26 @@ def test_swapped_axes_stay_swapped_in_memory(
 @pytest.mark.parametrize("budget", [None, 10_000])
 @pytest.mark.parametrize("swapped", [False, True])
 def test_adding_in_place(budget: int | None, swapped: bool, draw: Draw, compare: Compare) -> None:
-    pair = draw(40, 6, 24)
-    x, target = normed(pair), pair.clone()
+    x = draw(40, 6, 24, tailed=True)
     if swapped:
-        pair, x, target = (y.transpose(0, 1) for y in (pair, x, target))
-    weights = weights_of(draw, 24, 3, 16)
-    ours = kernel.add_attention(target, x, weights, some_mask(x), budget=budget)
+        x = x.transpose(0, 1)
+    arguments = weights_of(draw, 24, 3, 16), some_mask(x)
+    # strides are kept
+    target = x.clone()
+    ours = kernel.add_attention(target, *arguments, budget=budget)
     assert ours is target
-    plain, exact = (
-        given + reference.attention(*arguments)
-        for given, *arguments in (
-            (pair, x, weights, some_mask(x)),
-            map(double, (pair, x, weights, some_mask(x))),
-        )
-    )
-    compare(ours, plain, exact)
+    plain = reference.add_attention(x.clone(), *arguments)
+    compare(ours, plain, reference.add_attention(double(x), *map(double, arguments)))
 
 
 def test_a_strided_bias(draw: Draw, compare: Compare) -> None:
-    x = normed(draw(2, 33, 16))
+    x = draw(2, 33, 16)
     check(compare, x, weights_of(draw, 16, 2, 8), None, draw(33, 33, 2, tailed=True).permute(2, 0, 1))
 
 
 @pytest.mark.parametrize("length", [1, 63, 65])
 def test_rows_without_keys_average_all_of_them(length: int, draw: Draw, compare: Compare) -> None:
-    x = normed(draw(3, length, 16, tailed=True))
+    x = draw(3, length, 16, tailed=True)
     weights = weights_of(draw, 16, 2, 8)
     mask = torch.ones_like(x[..., 0])
     mask[1] = 0
@@ -121,7 +113,7 @@ def test_rows_without_keys_average_all_of_them(length: int, draw: Draw, compare:
 def test_one_maximum_for_all_keys(steepness: float, draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
     # the interpreter has no bfloat16: float32, though less precise than with a running maximum
     monkeypatch.setattr(kernel, "ONE_MAXIMUM", (torch.float32,))
-    x = normed(draw(3, 100, 16)).float()
+    x = draw(3, 100, 16).float()
     weights = AttentionWeights(*(w.float() for w in weights_of(draw, 16, 2, 8)))
     # the first maximum is far from those of other blocks, above or below, where the bias is steep
     slope = torch.linspace(-1, 1, 100).outer(torch.linspace(-1, 1, 100))
@@ -133,6 +125,25 @@ def test_one_maximum_for_all_keys(steepness: float, draw: Draw, monkeypatch: pyt
     kept = [0, 2]  # all keys masked: what float32 leaves of logits lowered by 1e9 is not theirs
     assert (ours.double() - exact)[kept].abs().max() < 1e-4
     assert ours.isfinite().all()
+
+
+@pytest.mark.skipif(INTERPRETED, reason="no other kernel than LayerNorm's")
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("channels, heads, width", [(64, 4, 16), (64, 8, 8), (128, 4, 32), (256, 8, 32)])
+def test_projections(
+    channels: int, heads: int, width: int, swapped: bool, length: int, draw: Draw, compare: Compare
+) -> None:
+    """Those of the network, of which Hopper has a kernel of its own; swapped, of some of the rows."""
+    x = 3 + draw(length, 70, channels, tailed=True)
+    if swapped:
+        x = x[:, :67]
+    weights = weights_of(draw, channels, heads, width)
+    norm = weights.norm_scale, weights.norm_offset
+    four = torch.cat([w.flatten(1) for w in weights[2:6]], 1)
+    exact = layer_norm(x.double(), *map(double, norm)) @ four.double()
+    ours = kernel._projected(x, weights)
+    assert ours.is_contiguous()
+    compare(ours, layer_norm(x, *norm) @ four, exact)
 
 
 # takes minutes there, and what other GPUs run of it is tested above
@@ -151,13 +162,13 @@ def test_triangles(
 ) -> None:
     """Heads, widths and strides of the network's triangles, with biases steep enough for a second attempt."""
     monkeypatch.setattr(kernel, "SHORTEST_ON_HOPPER", 0)
-    x = normed(draw(length, batch, 32).transpose(0, 1) if swapped else draw(batch, length, 32))
+    x = draw(length, batch, 32).transpose(0, 1) if swapped else draw(batch, length, 32)
     slope = torch.linspace(-1, 1, length).outer(torch.linspace(-1, 1, length)).to(x)
     check(compare, x, weights_of(draw, 32, 4, 32), None, draw(4, length, length) + steepness * slope)
 
 
 def test_weights_that_change_are_packed_again(draw: Draw, compare: Compare) -> None:
-    x, weights = normed(draw(2, 17, 16)), weights_of(draw, 16, 2, 8)
+    x, weights = draw(2, 17, 16), weights_of(draw, 16, 2, 8)
     check(compare, x, weights)
     weights.value.mul_(-1)
     check(compare, x, weights)

@@ -24,7 +24,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
 from cuda.fused import launch_table  # noqa: E402
-from cuda.fused.attention import AttentionWeights, global_kernel  # noqa: E402
+from cuda.fused.attention import AttentionWeights, global_kernel, hopper_projections  # noqa: E402
 from cuda.fused.attention import hopper as hopper_attention  # noqa: E402
 from cuda.fused.attention import kernel as attention  # noqa: E402
 from cuda.fused.launch_table import DEFAULT  # noqa: E402
@@ -32,6 +32,8 @@ from cuda.fused.layer_norm import kernel as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
 from cuda.fused.outer_product_mean import hopper as hopper_outer_product_mean  # noqa: E402
 from cuda.fused.outer_product_mean import kernel as outer_product_mean  # noqa: E402
+from cuda.fused.pair_bias import hopper as hopper_pair_bias  # noqa: E402
+from cuda.fused.pair_bias import kernel as pair_bias  # noqa: E402
 from cuda.fused.softmax import kernel as softmax  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
 from cuda.fused.transition import hopper as hopper_transition  # noqa: E402
@@ -197,6 +199,12 @@ def test_transition_on_hopper(
     check(kernel, 2, most_spilled=20 if channels == 256 else 0)
 
 
+def attention_weights(channels: int, heads: int, width: int) -> AttentionWeights:
+    shapes: list[tuple[int, ...]] = [(channels,), (channels,), *[(channels, heads, width)] * 4]
+    shapes += [(heads, width), (heads, width, channels), (channels,)]
+    return AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
+
+
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("channels, heads, width", [(64, 8, 8), (64, 4, 16), (128, 4, 32), (256, 8, 32)])
@@ -204,13 +212,13 @@ def test_attention(
     channels: int, heads: int, width: int, masked: bool, biased: bool, compiled: Callable[..., Any]
 ) -> None:
     kernels = [compiled(attention, name) for name in ("attend_blocks", "attend_again", "_output")]
-    shapes = [(channels, heads, width)] * 4 + [(heads, width), (heads, width, channels), (channels,)]
-    weights = AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
+    compiled(layer_norm, "_layer_norm")
+    weights = attention_weights(channels, heads, width)
     x = torch.zeros(48, 64, channels, dtype=torch.bfloat16).transpose(0, 1)
     mask = torch.ones(64, 48, dtype=torch.bfloat16) if masked else None
     bias = torch.empty(heads, 48, 48, dtype=torch.bfloat16) if biased else None
     attention.attention(x, weights, mask, bias, budget=2**40)
-    attention.add_attention(x, x, weights, mask, bias, budget=2**40)
+    attention.add_attention(x, weights, mask, bias, budget=2**40)
     for kernel in kernels:
         check(kernel, 2, most_spilled=16 if masked else 0)
 
@@ -219,10 +227,10 @@ def test_attention_on_hopper(compiled: Callable[..., Compiled], monkeypatch: pyt
     kernel = compiled(hopper_attention, "attend_blocks")
     for name in ("attend_again", "_output"):
         compiled(attention, name)
+    compiled(hopper_projections, "project_kernel")
     monkeypatch.setattr(attention, "available", lambda x: True)
     monkeypatch.setattr(attention, "SHORTEST_ON_HOPPER", 0)
-    shapes = [(128, 4, 32)] * 4 + [(4, 32), (4, 32, 128), (128,)]
-    weights = AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
+    weights = attention_weights(128, 4, 32)
     x, bias = torch.empty(50, 50, 128, dtype=torch.bfloat16), torch.empty(4, 50, 50, dtype=torch.bfloat16)
     attention.attention(x, weights, None, bias)
     attention.attention(x.transpose(0, 1), weights, None, bias)
@@ -230,10 +238,47 @@ def test_attention_on_hopper(compiled: Callable[..., Compiled], monkeypatch: pyt
     check(kernel, 2, most_spilled=64)
 
 
+@pytest.mark.parametrize("channels, heads, width", [(64, 8, 8), (64, 4, 16), (128, 4, 32), (256, 8, 32)])
+def test_attention_projections_on_hopper(
+    channels: int, heads: int, width: int, compiled: Callable[..., Compiled]
+) -> None:
+    kernel = compiled(hopper_projections, "project_kernel")
+    weights = attention_weights(channels, heads, width)
+    x = torch.empty(50, 80, channels, dtype=torch.bfloat16)
+    hopper_projections.project(x, weights)
+    hopper_projections.project(x[:, :70], weights)
+    check(kernel, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("channels, heads", [(64, 4), (128, 4), (128, 8)])
+def test_pair_bias(channels: int, heads: int, dtype: torch.dtype, compiled: Callable[..., Compiled]) -> None:
+    kernel = compiled(pair_bias, "_pair_bias")
+    pair, norm = torch.empty(50, 50, channels, dtype=dtype), torch.empty(channels, dtype=dtype)
+    weights = torch.empty(channels, heads, dtype=dtype)
+    pair_bias.pair_bias(pair, norm, norm, weights)
+    pair_bias.pair_bias(pair.transpose(0, 1), norm, norm, weights)
+    check(kernel, 2)
+
+
+@pytest.mark.parametrize("heads", [4, 8])
+def test_pair_bias_on_hopper(
+    heads: int, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = compiled(hopper_pair_bias, "bias_kernel")
+    monkeypatch.setattr(pair_bias, "check_tensors", lambda *_: None)
+    monkeypatch.setattr(pair_bias, "available", lambda x: True)
+    pair, norm = torch.empty(50, 50, 128, dtype=torch.bfloat16), torch.empty(128, dtype=torch.bfloat16)
+    weights = torch.empty(128, heads, dtype=torch.bfloat16)
+    pair_bias.pair_bias(pair, norm, norm, weights)
+    pair_bias.pair_bias(pair.transpose(0, 1), norm, norm, weights)
+    check(kernel, 2)
+
+
 def test_global_attention(compiled: Callable[..., Compiled]) -> None:
     kernels = [compiled(global_kernel, name) for name in ("_mean", "_softmax_sum", "_gated")]
-    shapes = [(64, 8, 8), (64, 8), (64, 8), (64, 8, 8), (8, 8), (8, 8, 64), (64,)]
-    weights = AttentionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
+    shared = torch.empty(64, 8, dtype=torch.bfloat16)
+    weights = attention_weights(64, 8, 8)._replace(key=shared, value=shared)
     x = torch.empty(64, 48, 64, dtype=torch.bfloat16)
     global_kernel.global_attention(x.transpose(0, 1), weights, x[..., 0].T)
     for kernel in kernels:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from cuda.fused.attention import AttentionWeights, reference
 from cuda.fused.attention.global_kernel import global_attention
@@ -15,6 +14,8 @@ Compare = Callable[..., None]
 
 def weights_of(draw: Draw, channels: int, heads: int, width: int) -> AttentionWeights:
     return AttentionWeights(
+        norm_scale=draw(channels, seed=8),
+        norm_offset=draw(channels, seed=9),
         query=draw(channels, heads, width, seed=1, scale=channels**-0.5),
         key=draw(channels, width, seed=2, scale=channels**-0.5),
         value=draw(channels, width, seed=3, scale=channels**-0.5),
@@ -33,11 +34,6 @@ def check(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor, compar
     compare(ours, reference.global_attention(x, weights, mask), exact)
 
 
-def normed(x: torch.Tensor) -> torch.Tensor:
-    """Attention's input is normalised, whatever the representation's tails."""
-    return F.layer_norm(x, x.shape[-1:])
-
-
 def some_mask(x: torch.Tensor) -> torch.Tensor:
     """[B, L] with a third of the keys masked."""
     mask = torch.ones_like(x[..., 0])
@@ -47,26 +43,26 @@ def some_mask(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_lengths(length: int, masked: bool, draw: Draw, compare: Compare) -> None:
-    x = normed(draw(3, length, 64, tailed=True))
+    x = draw(3, length, 64, tailed=True)
     mask = some_mask(x) if masked else torch.ones_like(x[..., 0])
     check(x, weights_of(draw, 64, 8, 8), mask, compare)
 
 
 @pytest.mark.parametrize("length", [130, 300])
 def test_swapped_axes_stay_swapped_in_memory(length: int, draw: Draw, compare: Compare) -> None:
-    x = normed(draw(length, 3, 64, tailed=True)).transpose(0, 1)
+    x = draw(length, 3, 64, tailed=True).transpose(0, 1)
     check(x, weights_of(draw, 64, 8, 8), some_mask(x).T.contiguous().T, compare)
 
 
 @pytest.mark.parametrize("channels, heads, width", [(16, 1, 8), (24, 3, 5), (128, 16, 16)])
 def test_channels(channels: int, heads: int, width: int, draw: Draw, compare: Compare) -> None:
-    x = normed(draw(2, 33, channels, tailed=True))
+    x = draw(2, 33, channels, tailed=True)
     check(x, weights_of(draw, channels, heads, width), some_mask(x), compare)
 
 
 @pytest.mark.parametrize("length", [1, 65, 130])
 def test_entries_without_keys_average_all_of_them(length: int, draw: Draw, compare: Compare) -> None:
-    x, weights = normed(draw(3, length, 64, tailed=True)), weights_of(draw, 64, 8, 8)
+    x, weights = draw(3, length, 64, tailed=True), weights_of(draw, 64, 8, 8)
     mask = torch.ones_like(x[..., 0])
     mask[1] = 0
     # the same to every key

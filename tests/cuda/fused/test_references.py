@@ -10,6 +10,7 @@ from cuda.fused.attention import AttentionWeights, add_attention, attention, glo
 from cuda.fused.chunking import row_slices
 from cuda.fused.layer_norm import layer_norm
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, outer_product_mean
+from cuda.fused.pair_bias import pair_bias
 from cuda.fused.softmax import softmax
 from cuda.fused.transition import TransitionWeights, transition
 from cuda.fused.triangle_multiplication import (
@@ -49,14 +50,15 @@ def some_mask(*shape: int) -> torch.Tensor:
     return mask
 
 
-def attention_weights(channels: int, shared_key: bool = False) -> AttentionWeights:
+def attention_weights(channels: int, shared_key: bool = False, outputs: int = 7) -> AttentionWeights:
     heads, width = 3, 5
     key = (channels, width) if shared_key else (channels, heads, width)
-    shapes = [(channels, heads, width), key, key, (channels, heads, width), (heads, width)]
+    shapes: list[tuple[int, ...]] = [(channels,), (channels,), (channels, heads, width), key, key]
+    shapes += [(channels, heads, width), (heads, width)]
     return AttentionWeights(
         *(drawn(*shape, seed=i) for i, shape in enumerate(shapes)),
-        output=drawn(heads, width, 7),
-        output_bias=drawn(7),
+        output=drawn(heads, width, outputs),
+        output_bias=drawn(outputs),
     )
 
 
@@ -70,6 +72,7 @@ def test_layer_norm(shape: tuple[int, ...]) -> None:
 def exact_attention(
     x: torch.Tensor, w: AttentionWeights, mask: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:
+    x = norm(x, w.norm_scale, w.norm_offset)
     query = torch.einsum("blc,chd->blhd", x, w.query) / w.query.shape[-1] ** 0.5
     key, value = torch.einsum("blc,chd->blhd", x, w.key), torch.einsum("blc,chd->blhd", x, w.value)
     logits = torch.einsum("blhd,bkhd->bhlk", query, key) + bias
@@ -91,11 +94,21 @@ def test_attention(shape: tuple[int, int, int], masked: bool, biased: bool) -> N
     assert error(ours, exact) < RELATIVE
 
 
+@pytest.mark.parametrize("length", [1, 5, 17])
+def test_pair_bias(length: int) -> None:
+    pair, weights = drawn(length, length, 8) + 3, drawn(8, 3)
+    scale, offset = drawn(8), drawn(8, seed=1)
+    exact = norm(pair.double(), scale.double(), offset.double())
+    exact = torch.einsum("ijc,ch->hij", exact, weights.double())
+    assert error(pair_bias(pair, scale, offset, weights), exact) < RELATIVE
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_global_attention(shape: tuple[int, int, int]) -> None:
     x, w, mask = drawn(*shape), attention_weights(shape[-1], shared_key=True), some_mask(*shape[:2])
     ours = global_attention(x, w, mask)
-    x, w = x.double(), double(w)
+    w = double(w)
+    x = norm(x.double(), w.norm_scale, w.norm_offset)
     weight = mask.double() / mask.double().sum(1, keepdim=True)
     query = torch.einsum("blc,bl,chd->bhd", x, weight, w.query) / w.query.shape[-1] ** 0.5
     logits = torch.einsum("bhd,blc,cd->bhl", query, x, w.key)
@@ -147,10 +160,10 @@ def test_adding_in_place() -> None:
     changed = pair.clone()
     assert add_triangle_multiplication(changed, triangle_weights(8), outgoing=True) is changed
     assert torch.equal(changed, expected)
-    weights = attention_weights(8)
-    expected = drawn(9, 9, 7) + attention(pair, weights)
-    changed = drawn(9, 9, 7)
-    assert add_attention(changed, pair, weights) is changed
+    weights = attention_weights(8, outputs=8)
+    expected = pair + attention(pair, weights)
+    changed = pair.clone()
+    assert add_attention(changed, weights) is changed
     assert torch.equal(changed, expected)
 
 
@@ -197,6 +210,9 @@ CHUNKED: dict[str, Callable[[int | None], torch.Tensor]] = {
     ),
     "global attention": lambda budget: global_attention(
         drawn(11, 7, 8), attention_weights(8, shared_key=True), some_mask(11, 7), budget=budget
+    ),
+    "pair bias": lambda budget: pair_bias(
+        drawn(11, 11, 8), drawn(8), drawn(8, seed=1), drawn(8, 3), budget=budget
     ),
     "outgoing": lambda budget: triangle_multiplication(
         drawn(11, 11, 8), triangle_weights(8), some_mask(11, 11), outgoing=True, budget=budget

@@ -105,7 +105,7 @@ def test_operations_that_are_wrong_are_found() -> None:
     assert compared_with_float64("n", REFERENCE, "cpu", torch.bfloat16).status is Status.OK
     unnormed = replace(REFERENCE, layer_norm=lambda x, scale, offset: x * scale + offset)
     unbiased = replace(
-        REFERENCE, add_attention=lambda r, x, w, mask, bias: REFERENCE.add_attention(r, x, w, mask, None)
+        REFERENCE, add_attention=lambda r, w, mask, bias: REFERENCE.add_attention(r, w, mask, None)
     )
     nothing = replace(REFERENCE, layer_norm=lambda x, scale, offset: x * float("nan"))
     for kernels, said in ((unnormed, "layer norm"), (unbiased, "attention"), (nothing, "layer norm")):
