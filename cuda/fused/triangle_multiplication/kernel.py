@@ -225,6 +225,12 @@ def gate_first_triangle_multiplication(
     if width > 256 or x.stride(-1) != 1:
         raise ValueError(f"fused triangle multiplication takes at most 256 inner channels, not {width}")
     like = x.new_empty(0, dtype=operands)
+    if available(like):
+        # needs the Triton that it is for
+        from cuda.fused.triangle_multiplication import hopper_gate_first
+
+        if hopper_gate_first.suits(x, width, operands):
+            return hopper_gate_first.update(x, weights, mask, outgoing)
     options = choose_launch("triangle_multiplication", like, channels, gate_first=1)
     factors = _factors(x, weights, mask, weights.output_gate, operands, options["operands"])
     product, scale = _multiplied(factors, width, outgoing)
