@@ -3,7 +3,9 @@
     python benchmarks/triangle_multiplication.py [--lengths 256,512,1024] [--no-peers] [--tune]
 
 The contest's operator has float32 in and out, 128 inner channels and a tolerance of 2e-2, which is checked
-here against its float32 reference; its cases with long-tailed input and with a mask are so too. Peers:
+here against its float32 reference; its cases with long-tailed input and with a mask are so too. Weights are
+cast and laid out for the kernels at a layer's first call, as a network has it, and that call is not timed;
+all else is. Peers:
 PyTorch, torch.compile under bfloat16 autocast and, for AlphaFold2's form, cuEquivariance if it is installed.
 """
 
@@ -201,6 +203,22 @@ def passes_on_hopper(length: int, channels: int = 128) -> dict[str, Call]:
     }
 
 
+def contest_passes_on_hopper(length: int, channels: int) -> dict[str, Call]:
+    """Those of the contest's form."""
+    from cuda.fused.triangle_multiplication import hopper_gate_first as hopper
+
+    x, weights, mask = contest(1, length, channels, False, False)
+    prepared = hopper.prepared(weights)
+    factors = hopper.operands(x, prepared, None)
+    product, scale = hopper.product_of(factors, 1, True)
+    return {
+        "operands": lambda: hopper.operands(x, prepared, None),
+        "operands, masked": lambda: hopper.operands(x, prepared, mask),
+        "product": lambda: hopper.product_of(factors, 1, True),
+        "finish": lambda: hopper.finish(product, scale, factors, prepared, x),
+    }
+
+
 def try_once(job: tuple[tuple[str, int, int], dict[str, Any]]) -> None:
     """Compile and run one launch."""
     (name, _, channels), options = job
@@ -261,6 +279,12 @@ def main() -> None:
         for length in lengths:
             moved = prod((length, length, 128, 2))
             print_times(f"Hopper's passes N {length} C 128", passes_on_hopper(length), floors.of(moved, 0))
+        for length, channels in product(lengths, (128, 384)):
+            print_times(
+                f"Hopper's passes of the contest N {length} C {channels}",
+                contest_passes_on_hopper(length, channels),
+                contest_floors(floors, 1, length, channels),
+            )
     for length in lengths:
         run_alphafold(floors, length, not options.no_peers)
     run_contest(floors, not options.no_peers)

@@ -4,7 +4,8 @@ A warp of its own copies, groups of warps take. A buffer's barrier "full" comple
 announced to it have come, its barrier "empty" when all who take it are done with it.
 """
 
-from functools import cache
+from functools import lru_cache
+from typing import Any
 
 import torch
 from triton.experimental import gluon
@@ -20,12 +21,19 @@ def tiled(x: torch.Tensor, *block: int) -> TensorDescriptor:
 
     A copy has to begin at a multiple of 16 bytes (`can_be_copied`); what lies outside the tensor is 0.
     """
-    return TensorDescriptor.from_tensor(x, list(block), _layout(block, x.dtype))
+    description = object.__new__(TensorDescriptor)
+    description.__dict__.update(_checked(block, x.dtype, x.shape, x.stride()), base=x)
+    return description
 
 
-@cache
-def _layout(block: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
-    return gl.NVMMASharedLayout.get_default_for(list(block), TYPES[dtype])
+@lru_cache(1024)
+def _checked(
+    block: tuple[int, ...], dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> dict[str, Any]:
+    """The description of any such tensor; to make one with its checks takes as long as a small kernel."""
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), TYPES[dtype])
+    like = torch.empty_strided((1,) * len(shape), (1,) * len(shape), dtype=dtype)
+    return vars(TensorDescriptor(like, list(shape), list(strides), list(block), layout))
 
 
 @gluon.jit

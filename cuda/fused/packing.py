@@ -25,22 +25,30 @@ def side_by_side(*weights: torch.Tensor) -> torch.Tensor:
     )
 
 
-def by_turns(*weights: torch.Tensor) -> torch.Tensor:
+def by_turns(*weights: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Of each two matrices [..., M] the columns by turns, the pairs side by side; remembered likewise.
 
     Args:
         weights: an even number of them.
+        dtype: of the result; theirs if not given.
 
     Returns:
         [..., M · weights]; not to be written to.
     """
     return remembered(
-        "by turns",
+        f"by turns in {dtype}",
         weights,
         lambda: torch.cat(
             [torch.stack(both, -1).flatten(-2) for both in zip(weights[::2], weights[1::2], strict=True)], -1
-        ),
+        ).to(dtype or weights[0].dtype),
     )
+
+
+def cast(weights: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor in a dtype, contiguous, remembered likewise; not to be written to."""
+    if weights.dtype == dtype and weights.is_contiguous():
+        return weights
+    return remembered(f"in {dtype}", (weights,), lambda: weights.to(dtype).contiguous())
 
 
 def remembered(how: str, weights: tuple[torch.Tensor, ...], make: Callable[[], Packed]) -> Packed:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from cuda.fused.folding import without_norm
-from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
+from cuda.fused.triangle_multiplication.reference import GateFirstWeights, TriangleMultiplicationWeights
 
 # channels of values, then as many of gates
 CHUNK = 64
@@ -37,9 +37,57 @@ def folded(w: TriangleMultiplicationWeights) -> Folded:
     values = torch.cat([w.left, w.right], 1), torch.cat([w.left_bias, w.right_bias])
     gates = torch.cat([w.left_gate, w.right_gate], 1), torch.cat([w.left_gate_bias, w.right_gate_bias])
     return Folded(
-        *_by_turns(_halved(*norm, *values), _halved(*norm, *gates)),
-        *_by_turns(_halved(*center, w.output, w.output_bias), _halved(*norm, w.gating, w.gating_bias)),
+        *_by_turns(_halved(*norm, *values), _halved(*norm, *gates), torch.bfloat16),
+        *_by_turns(
+            _halved(*center, w.output, w.output_bias),
+            _halved(*norm, w.gating, w.gating_bias),
+            torch.bfloat16,
+        ),
     )
+
+
+class FoldedGateFirst(NamedTuple):
+    """One layer's matrices of the contest's form in float16, vectors in float32: C channels, M inner ones.
+
+    Args:
+        operands, operands_bias: [5*M, C] and [5*M], of the left factor, then of the right, by turns a chunk
+            of values and one of gates, then of the output's gate.
+        center_scale, center_offset: [M], not folded, since the output's gate comes between.
+        finish: [C, M], of the output, its channels in `written_order`.
+    """
+
+    operands: torch.Tensor
+    operands_bias: torch.Tensor
+    center_scale: torch.Tensor
+    center_offset: torch.Tensor
+    finish: torch.Tensor
+
+
+def folded_gate_first(w: GateFirstWeights) -> FoldedGateFirst:
+    """Fold one layer's weights."""
+    norm, none = (w.norm_scale, w.norm_offset), torch.zeros_like(w.center_offset)
+    both = torch.cat([none, none])
+    factors, factors_bias = _by_turns(
+        _halved(*norm, torch.cat([w.left, w.right], 1), both),
+        _halved(*norm, torch.cat([w.left_gate, w.right_gate], 1), both),
+        torch.float16,
+    )
+    gate, gate_bias = _halved(*norm, w.output_gate, none)
+    return FoldedGateFirst(
+        torch.cat([factors, gate.half()]),
+        torch.cat([factors_bias, gate_bias]),
+        w.center_scale.to(torch.float32, copy=True),
+        w.center_offset.to(torch.float32, copy=True),
+        written_order(w.output.T).half().contiguous(),
+    )
+
+
+def written_order(x: torch.Tensor) -> torch.Tensor:
+    """Channels [C, M] in the order in which products have to have them so that threads write four at once.
+
+    A thread has columns 2t, 2t + 1, 2t + 8 and 2t + 9 of sixteen; these become channels 4t to 4t + 3.
+    """
+    return x.unflatten(0, (-1, 4, 2, 2)).transpose(1, 2).flatten(0, 3)
 
 
 def _halved(
@@ -51,11 +99,11 @@ def _halved(
 
 
 def _by_turns(
-    values: tuple[torch.Tensor, torch.Tensor], gates: tuple[torch.Tensor, torch.Tensor]
+    values: tuple[torch.Tensor, torch.Tensor], gates: tuple[torch.Tensor, torch.Tensor], dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights [2*M, C] and bias [2*M], a chunk of values and one of gates by turns."""
+    """Weights [2*M, C] in a dtype and bias [2*M], a chunk of values and one of gates by turns."""
     weights, bias = (
         torch.stack([x.unflatten(0, (-1, CHUNK)), y.unflatten(0, (-1, CHUNK))], 1).flatten(0, 2)
         for x, y in zip(values, gates, strict=True)
     )
-    return weights.bfloat16(), bias.flatten()
+    return weights.to(dtype), bias.flatten()

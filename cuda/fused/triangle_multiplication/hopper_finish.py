@@ -51,7 +51,7 @@ def _finish_of_group(
     tile = gl.program_id(0) * GROUPS + GROUP
     phase = 0
     if tile < tiles:
-        copy_channels(product, tile, across, product_ready, product_tile)
+        copy_channels(product, 0, tile // across, tile % across * POSITIONS, product_ready, product_tile)
         copy_positions(x, tile, across, x_ready, x_tile)
     mbarrier.wait(barriers.index(2 * GROUPS), 0)
     while tile < tiles:
@@ -63,7 +63,7 @@ def _finish_of_group(
         if tile < tiles:
             # all warps have read theirs
             gl.thread_barrier()
-            copy_channels(product, tile, across, product_ready, product_tile)
+            copy_channels(product, 0, tile // across, tile % across * POSITIONS, product_ready, product_tile)
         centred, scale = centred_rows(raw, EPSILON, CHANNELS, ROWS)
         tma.store_wait(0)
         mbarrier.wait(x_ready, phase)

@@ -44,6 +44,23 @@ def gated(values, gates):
 
 
 @gluon.jit
+def opened(gates):
+    """Sigmoid of twice gates, of float32: (1 + tanh(gates)) / 2."""
+    return gl.inline_asm_elementwise(
+        """{
+            .reg .f32 t;
+            tanh.approx.f32 t, $1;
+            fma.rn.f32 $0, t, 0f3F000000, 0f3F000000;  // 1 / 2
+        }""",
+        "=f,f",
+        [gates],
+        dtype=gl.float32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@gluon.jit
 def halves(both):
     """[R, 2 * CHUNK] as its left and its right half, which a thread has its parts of anyway."""
     return both.reshape([both.shape[0], 2, CHUNK]).permute([0, 2, 1]).split()
@@ -68,7 +85,7 @@ def store_channels(values, out, channel, row, first, buffer):
 
 
 @gluon.jit
-def copy_channels(product, tile, across, ready, buffer):
-    """Start to copy a tile of the product [M, N, N]."""
-    mbarrier.expect(ready, product.block_type.nbytes)
-    tma.async_copy_global_to_shared(product, [0, tile // across, tile % across * POSITIONS], ready, buffer)
+def copy_channels(channels, channel, row, first, ready, buffer):
+    """Start to copy a tile of [M, N, N] from a channel on, and from a row's first position on."""
+    mbarrier.expect(ready, channels.block_type.nbytes)
+    tma.async_copy_global_to_shared(channels, [channel, row, first], ready, buffer)

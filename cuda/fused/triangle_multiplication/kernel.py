@@ -16,7 +16,7 @@ from cuda.fused.blocks import check_tensors, matrix_tiles, normalised, sigmoid
 from cuda.fused.hopper import available
 from cuda.fused.launch_table import choose_launch
 from cuda.fused.layer_norm.reference import EPSILON
-from cuda.fused.packing import by_turns
+from cuda.fused.packing import by_turns, cast
 from cuda.fused.triangle_multiplication.product import multiplied
 from cuda.fused.triangle_multiplication.product import padded as padded_length
 from cuda.fused.triangle_multiplication.reference import (
@@ -225,6 +225,12 @@ def gate_first_triangle_multiplication(
     if width > 256 or x.stride(-1) != 1:
         raise ValueError(f"fused triangle multiplication takes at most 256 inner channels, not {width}")
     like = x.new_empty(0, dtype=operands)
+    if available(like):
+        # needs the Triton that it is for
+        from cuda.fused.triangle_multiplication import hopper_gate_first
+
+        if hopper_gate_first.suits(x, width, operands):
+            return hopper_gate_first.update(x, weights, mask, outgoing)
     options = choose_launch("triangle_multiplication", like, channels, gate_first=1)
     factors = _factors(x, weights, mask, weights.output_gate, operands, options["operands"])
     product, scale = _multiplied(factors, width, outgoing)
@@ -247,7 +253,7 @@ def _factors(
     padded = padded_length(length)
     count = 2 if output_gate is None else 3
     out = torch.empty(count * width, batch, padded, padded, dtype=dtype, device=x.device)
-    gated = by_turns(weights.left, weights.left_gate, weights.right, weights.right_gate).to(dtype)
+    gated = by_turns(weights.left, weights.left_gate, weights.right, weights.right_gate, dtype=dtype)
     gated_bias = None
     if isinstance(weights, TriangleMultiplicationWeights):
         gated_bias = by_turns(
@@ -265,7 +271,7 @@ def _factors(
             weights.norm_offset.contiguous(),
             matrix_tiles(gated, chunk, 2 * inner),
             gated_bias,
-            None if output_gate is None else matrix_tiles(output_gate.to(dtype), chunk, inner),
+            None if output_gate is None else matrix_tiles(cast(output_gate, dtype), chunk, inner),
             out,
             positions,
             positions,
@@ -312,7 +318,7 @@ def _launch_finish(
             EPSILON * scale**2,
             weights.center_scale.contiguous(),
             weights.center_offset.contiguous(),
-            matrix_tiles(weights.output.to(product.dtype), _block(width), options["OUTPUTS"]),
+            matrix_tiles(cast(weights.output, product.dtype), _block(width), options["OUTPUTS"]),
             None if after is None else after.output_bias.contiguous(),
             x,
             x.stride()[:3],

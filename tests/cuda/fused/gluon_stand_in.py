@@ -92,6 +92,9 @@ class Shared:
             )
         )
 
+    def slice(self, start: int, length: int, dim: int = 0) -> "Shared":
+        return Shared(self.data.narrow(dim, start, length))
+
     def reshape(self, shape: Sequence[int]) -> "Shared":
         return Shared(self.data.view(*shape))
 

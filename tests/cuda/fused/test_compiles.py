@@ -38,7 +38,11 @@ from cuda.fused.softmax import kernel as softmax  # noqa: E402
 from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights  # noqa: E402
 from cuda.fused.transition import hopper as hopper_transition  # noqa: E402
 from cuda.fused.transition import kernel as transition  # noqa: E402
-from cuda.fused.triangle_multiplication import GateFirstWeights, TriangleMultiplicationWeights  # noqa: E402
+from cuda.fused.triangle_multiplication import (  # noqa: E402
+    GateFirstWeights,
+    TriangleMultiplicationWeights,
+    hopper_gate_first,
+)
 from cuda.fused.triangle_multiplication import hopper as hopper_triangle_multiplication  # noqa: E402
 from cuda.fused.triangle_multiplication import kernel as triangle_multiplication  # noqa: E402
 
@@ -326,6 +330,26 @@ def test_gate_first_triangle_multiplication(channels: int, compiled: Callable[..
     triangle_multiplication.gate_first_triangle_multiplication(x, weights, x[..., 0])
     for kernel in kernels:
         check(kernel, 1)
+
+
+@pytest.mark.parametrize("channels", [128, 384])
+def test_gate_first_triangle_multiplication_on_hopper(
+    channels: int, compiled: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = [
+        compiled(hopper_gate_first, name)
+        for name in ("gate_first_operands_kernel", "gate_first_finish_kernel")
+    ]
+    monkeypatch.setattr(triangle_multiplication, "check_tensors", lambda *_: None)
+    monkeypatch.setattr(triangle_multiplication, "available", lambda x: True)
+    c, m = channels, 128
+    shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
+    weights = GateFirstWeights(*(torch.empty(shape) for shape in shapes))
+    x = torch.empty(2, 48, 48, c)
+    triangle_multiplication.gate_first_triangle_multiplication(x, weights, x[..., 0])
+    triangle_multiplication.gate_first_triangle_multiplication(x, weights)
+    for kernel in kernels:
+        check(kernel, 2, most_spilled=4)
 
 
 @pytest.mark.parametrize("keys", [48, 1024, 5120])

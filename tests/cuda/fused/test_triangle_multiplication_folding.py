@@ -2,8 +2,8 @@
 
 import torch
 
-from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
-from cuda.fused.triangle_multiplication.folding import CHUNK, folded
+from cuda.fused.triangle_multiplication import GateFirstWeights, TriangleMultiplicationWeights
+from cuda.fused.triangle_multiplication.folding import CHUNK, folded, folded_gate_first
 
 CHANNELS, POSITIONS = 128, 7
 
@@ -46,3 +46,23 @@ def test_folded() -> None:
     gate = torch.sigmoid(normed @ w.gating + w.gating_bias)
     ours = gated(standardised(product), found.finish, found.finish_bias, plain)
     close(ours, (centered @ w.output + w.output_bias) * gate, 3e-2)
+
+
+def test_folded_gate_first() -> None:
+    torch.manual_seed(0)
+    c, m = CHANNELS, CHUNK
+    shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
+    w = GateFirstWeights(*(drawn(*shape) for shape in shapes))
+    x = drawn(POSITIONS, c, 1)[..., 0]
+    found = folded_gate_first(w)
+    normed, plain = standardised(x) * w.norm_scale + w.norm_offset, standardised(x)
+    left = (normed @ w.left) * torch.sigmoid(normed @ w.left_gate)
+    right = (normed @ w.right) * torch.sigmoid(normed @ w.right_gate)
+    ours = gated(plain, found.operands[: 4 * m], found.operands_bias[: 4 * m], plain)
+    close(ours, torch.cat([left, right], 1), 3e-3)
+    gate = plain @ found.operands[4 * m :].double().T + found.operands_bias[4 * m :]
+    close((1 + gate.tanh()) / 2, torch.sigmoid(normed @ w.output_gate), 3e-3)
+    # a thread of four has columns 2t, 2t + 1, 2t + 8 and 2t + 9 of sixteen, and writes channels 4t to 4t + 3
+    for t in range(4):
+        columns = found.finish[[16 + 2 * t, 17 + 2 * t, 24 + 2 * t, 25 + 2 * t]]
+        close(columns.double(), w.output.T[16 + 4 * t : 20 + 4 * t], 1e-3)

@@ -182,6 +182,29 @@ def test_the_contest_s_tolerance(draw: Draw) -> None:
     torch.testing.assert_close(ours.double(), exact, rtol=2e-2, atol=2e-2)
 
 
+# as above: these inputs have kernels of their own on some GPUs
+@pytest.mark.skipif(triton.knobs.runtime.interpret, reason="no other kernels than those of other widths")
+@pytest.mark.parametrize("masked, outgoing", [("none", True), ("some", False)])
+@pytest.mark.parametrize("channels", [128, 384])
+@pytest.mark.parametrize("length", [1, 17, 64, 100, 257])
+def test_lengths_of_the_contest_s_inputs(
+    length: int, channels: int, masked: str, outgoing: bool, draw: Draw, compare: Compare
+) -> None:
+    x = draw(2, length, length, channels, tailed=True).float()
+    weights = gate_first_weights(draw, channels, 128)
+    weights = type(weights)(*(w.float() for w in weights))
+    mask = mask_of(masked, x)
+    operation = reference.gate_first_triangle_multiplication
+    exact = operation(double(x), double(weights), double(mask), outgoing=outgoing)
+    # float16 holds inputs once they are normalised
+    normed = torch.nn.functional.layer_norm(x, (channels,)).half()
+    halves = type(weights)(*(w.half() for w in weights))
+    plain = operation(normed, halves, None if mask is None else mask.half(), outgoing=outgoing).float()
+    # in other strides
+    mask = None if mask is None else mask.repeat_interleave(2, -1)[..., ::2]
+    compare(kernel.gate_first_triangle_multiplication(x, weights, mask, outgoing=outgoing), plain, exact)
+
+
 @pytest.mark.usefixtures("few_programs")
 def test_sums_beyond_the_range_of_float16(draw: Draw) -> None:
     x, weights = draw(1, 20, 20, 16).float(), gate_first_weights(draw, 16, 16)
