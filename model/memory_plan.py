@@ -16,6 +16,7 @@ from model.embedders import EXTRA_MSA_TYPES, MSA_FEATURES, RECYCLED_BINS
 from model.graphs import LONGEST
 from model.heads import PAE_BINS
 from model.kernels import REFERENCE
+from model.structure_module import attention_elements
 from model.templates import PAIR_FEATURES
 
 GIB = 2**30
@@ -161,7 +162,7 @@ def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str
         + squared * stack.pair.attention_heads * b
         + chunk(length, 5 * length * attention),
         "structure module": 4 * squared * (stack.pair.channels + 2 * structure.heads)
-        + chunk(length, 4 * length * stack.pair.channels),
+        + chunk(length, length * attention_elements(structure) * 4 // b),
     }
     for name in ("triangle multiplication", "triangle attention"):
         steps[f"extra {name}"] = steps[name] + extra_msa

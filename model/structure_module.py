@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cuda.fused.chunking import row_slices
+from cuda.fused.chunking import chunk_budget, planned_budget, row_slices
 from model.config import StructureConfig
 from model.evoformer import Mask
 from model.kernels import Kernels
@@ -62,6 +62,11 @@ class Structure:
     sin_cos: torch.Tensor
     unnormalised_sin_cos: torch.Tensor
     frames: Rigid
+
+
+def attention_elements(config: StructureConfig) -> int:
+    """Elements of intermediates, in float32, that point attention has at once for a pair of residues."""
+    return 2 * config.heads * (3 * config.query_points + 4)
 
 
 class InvariantPointAttention(nn.Module):
@@ -122,7 +127,7 @@ class InvariantPointAttention(nn.Module):
         value_points = value_points.permute(1, 0, 2, 3).flatten(2)  # [H, N, P*3]
 
         scalars, points, pairs = [], [], []
-        for rows in row_slices(single, 2 * length * heads * (3 * config.query_points + 4), budget):
+        for rows in row_slices(single, length * attention_elements(config), budget):
             logits = scalar_weight * (query[rows].transpose(0, 1) @ key)  # [H, n, N]
             squared = (query_points[rows, None] - key_points[None]).square().sum(dim=(-1, -2))  # [n, N, H]
             logits -= 0.5 * (point_weight * squared).permute(2, 0, 1)
@@ -242,8 +247,11 @@ class StructureModule(nn.Module):
             normed[rows] = self.pair_layer_norm(pair[rows].float())
         pair_logits = self.fold_iteration.invariant_point_attention.pair_logits(normed)  # [H, N, N]
         backbone = Backbone.identity(single.shape[0], single.device)
-        for _ in range(self.config.iterations):
-            single, backbone = self.fold_iteration(single, normed, pair_logits, backbone, mask)
+        budget = planned_budget()
+        # elements are planned as the trunk has them, and are float32 here
+        with chunk_budget(budget and budget * pair.element_size() // normed.element_size()):
+            for _ in range(self.config.iterations):
+                single, backbone = self.fold_iteration(single, normed, pair_logits, backbone, mask)
         # earlier iterations' side chains are for training alone
         structure = self.fold_iteration.place(single, initial, backbone, aatype)
         positions, atom_mask = atom37_positions(aatype, atom14_positions(aatype, structure.frames))

@@ -1,14 +1,18 @@
 """What the structure module must not depend on."""
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 import torch
 
+from cuda.fused.chunking import chunk_budget
 from model.alphafold import AlphaFold
-from model.config import ModelConfig
+from model.config import ModelConfig, StructureConfig
 from model.kernels import REFERENCE
 from model.parameters import random_parameters
 from model.rigid import Rigid, rotation_from_quaternion
-from model.structure_module import Backbone, InvariantPointAttention, StructureModule
+from model.structure_module import Backbone, InvariantPointAttention, StructureModule, attention_elements
 
 LENGTH = 11
 
@@ -95,3 +99,45 @@ def test_no_update_leaves_residues_at_the_origin(tiny_config: ModelConfig) -> No
 
 def test_parameters_of_tests_are_not_degenerate(tiny_config: ModelConfig) -> None:
     assert all(array.std() > 0 for array in random_parameters(tiny_config).values() if array.size > 1)
+
+
+def test_point_attention_takes_what_plans_count_for_it() -> None:
+    """Bytes of intermediates, as the allocator has them; the pair representation's part is small here."""
+    config, length = StructureConfig(), 128
+    attention = InvariantPointAttention(config, 8)
+    fill(attention)
+    single, pair = torch.randn(length, config.channels), torch.randn(length, length, 8)
+    logits, frames = attention.pair_logits(pair), random_rigid(length)
+    counted = 4 * length**2 * attention_elements(config)
+    taken = peak_bytes(lambda: attention(single, pair, logits, frames, None, budget=2**40))
+    assert 0.75 * counted < taken < counted
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_chunks_are_as_large_as_planned_for_the_trunk(dtype: torch.dtype) -> None:
+    config, length = StructureConfig(), 128
+    module = StructureModule(config, 8, REFERENCE)
+    fill(module)
+    single, pair = torch.randn(length, config.channels), torch.randn(length, length, 8).to(dtype)
+    aatype = torch.zeros(length, dtype=torch.long)
+    chunk = length**2 * attention_elements(config) // 4
+    with chunk_budget(chunk):
+        taken = peak_bytes(lambda: module(single, pair, aatype, None))
+    fixed = 4 * length**2 * (8 + 2 * config.heads)
+    assert 0.75 * pair.element_size() * chunk < taken - fixed < 1.2 * pair.element_size() * chunk
+
+
+def fill(module: torch.nn.Module) -> None:
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """The most that is allocated at a time during a call."""
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        call()
+    assert profile.profiler is not None and profile.profiler.kineto_results is not None
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    return int(np.cumsum([e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]).max())
