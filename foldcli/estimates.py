@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # residues and seconds of one pass of the 48 blocks in bfloat16 with fused kernels over 508 + 5,120 rows:
 # benchmarks/network_gpu.py, docs/performance.md
 SECONDS_A_PASS = {
-    "NVIDIA H200": ((256, 0.127), (512, 0.358), (1024, 1.246), (2048, 5.458), (2560, 9.140), (4096, 29.22)),
+    "NVIDIA H200": ((256, 0.111), (512, 0.294), (1024, 1.044), (2048, 4.518), (2560, 7.620), (4096, 24.94)),
 }
 _BLOCKS, _ROWS, _EXTRA_ROWS = 48, 512, 5120
 

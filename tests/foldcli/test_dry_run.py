@@ -86,9 +86,9 @@ def test_seconds_grow_between_measurements_and_are_not_made_up_beyond_them() -> 
 
 
 @pytest.mark.parametrize(
-    ("residues", "measured"), [(256, 1.4), (512, 2.2), (1024, 3.5), (2048, 8.5), (2560, 12.8)]
+    ("residues", "measured"), [(256, 1.6), (512, 2.4), (1024, 3.0), (2048, 8.5), (2560, 12.8)]
 )
 def test_estimated_memory_is_near_what_was_measured(residues: int, measured: float) -> None:
-    """GiB at the highest on an H200 as docs/performance.md has them."""
+    """GiB on an H200 as docs/performance.md has them, 1,024 residues without other lengths' graphs."""
     estimated = peak_on_gpu(CONFIG, MEASURED, residues, 139 * 2**30) + parameter_bytes(CONFIG, MEASURED)
     assert 0.9 * measured <= estimated / 2**30 <= 1.55 * measured
