@@ -16,20 +16,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from feature_loading import write_alignment
 
 from model.config import model_config
 from model.parameters import random_parameters
-
-LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8)
-
-
-def write_alignment(path: Path, rows: int, columns: int, seed: int) -> None:
-    """An A3M: a random query, and rows in which a third of it is exchanged or gaps."""
-    rng = np.random.default_rng(seed)
-    query = rng.integers(20, size=columns)
-    codes = np.where(rng.random((rows, columns)) < 1 / 3, rng.integers(21, size=(rows, columns)), query)
-    codes[0] = query
-    path.write_bytes(b"".join(b">row%d\n%s\n" % (k, row.tobytes()) for k, row in enumerate(LETTERS[codes])))
 
 
 def run(folder: Path, options: argparse.Namespace, name: str) -> list[dict[str, float]]:
@@ -62,7 +52,7 @@ def main() -> None:
         for made in ("alignments", "params"):
             (folder / made).mkdir()
         for k in range(options.targets):
-            write_alignment(folder / "alignments" / f"t{k:04}.a3m", options.rows, options.residues, k)
+            write_alignment(folder / "alignments" / f"t{k:04}.a3m.gz", options.rows, options.residues, k)
         if not options.demo:
             config = model_config("model_3_ptm")
             np.savez(folder / "params" / "params_model_3_ptm.npz", **random_parameters(config))

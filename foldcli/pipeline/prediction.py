@@ -43,6 +43,7 @@ def predict_target(
     target.facts |= predictor.memory.facts()
     if predictor.untrained:
         target.warnings.append(UNTRAINED)
+    # not `loaded` itself, whose features would be kept in memory until the target is finished
     key, identity, unfinished, by = loaded.key, loaded.identity, loaded.unfinished, predictor.settings.rank
 
     def finish() -> None:
