@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from msa.alignment_filter import AlignmentFilter
 from msa.alphabet import STANDARD, encode
+from msa.search.alignment_filter import AlignmentFilter
 
 GAP = ord("-")
 CHOICES = [

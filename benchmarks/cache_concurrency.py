@@ -20,7 +20,7 @@ from pathlib import Path
 
 from features.cache import CorruptEntryError, FeatureCache, read_entry
 from features.temporaries import remove_abandoned
-from msa.alignments import Alignment, parse_alignment
+from msa.io.alignments import Alignment, parse_alignment
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 

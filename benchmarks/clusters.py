@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from msa.build import BuildSettings, build_database
-from msa.database import TargetDatabase
-from msa.fasta import FastaRecord, read_fasta
-from msa.search import SearchSettings, search_many
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.io.fasta import FastaRecord, read_fasta
+from msa.search.search import SearchSettings, search_many
 
 Found = dict[tuple[str, str], tuple[int, float, str]]
 

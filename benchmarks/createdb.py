@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from msa.alphabet import STANDARD
-from msa.compression import read_bytes
-from msa.matrices import background
+from msa.io.compression import read_bytes
+from msa.profile.matrices import background
 
 
 def synthetic(megabytes: float, seed: int = 0) -> bytes:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from msa.build import build_database
-from msa.database import TargetDatabase
-from msa.fasta import read_fasta
-from msa.search import SearchSettings, search
-from msa.search_settings import default_gap_costs
+from msa.database.build import build_database
+from msa.database.database import TargetDatabase
+from msa.io.fasta import read_fasta
+from msa.search.search import SearchSettings, search
+from msa.search.settings import default_gap_costs
 
 LIMITS = (0.1, 1.0, 3.0)
 

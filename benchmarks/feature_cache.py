@@ -30,8 +30,8 @@ import zstandard
 from features.cache import FeatureCache, cache_key
 from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
-from msa.alignments import read_alignment
-from msa.compression import read_bytes
+from msa.io.alignments import read_alignment
+from msa.io.compression import read_bytes
 
 # rows of an alignment that is called deep
 DEEP = 1000

@@ -30,14 +30,14 @@ import torch
 from features.cache import FeatureCache, cache_key
 from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
-from foldcli.ahead import Ahead
-from foldcli.job_draws import JobDraws
-from foldcli.network_memory import NetworkMemory
-from foldcli.parameters import ParameterSource
-from foldcli.predictor import Predictor, PredictSettings
-from foldcli.runtime import choose_device, choose_kernels, choose_precision
+from foldcli.params.parameters import ParameterSource
+from foldcli.pipeline.job_draws import JobDraws
+from foldcli.pipeline.network_memory import NetworkMemory
+from foldcli.pipeline.predictor import Predictor, PredictSettings
+from foldcli.pipeline.prefetcher import Ahead
+from foldcli.pipeline.runtime import choose_device, choose_kernels, choose_precision
 from model.recycling import Prediction
-from msa.alignments import read_alignment
+from msa.io.alignments import read_alignment
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8)
 

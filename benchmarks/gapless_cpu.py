@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 
 from msa.alphabet import encode
-from msa.build import database_from
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.targets import Targets
-from msa.fasta import FastaRecord, read_fasta
-from msa.profile import query_profile
-from msa.search import best_targets
+from msa.database.build import database_from
+from msa.io.fasta import FastaRecord, read_fasta
+from msa.profile.pssm import query_profile
+from msa.search.search import best_targets
 
 
 def mmseqs(*arguments: object) -> float:

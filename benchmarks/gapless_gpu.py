@@ -26,11 +26,11 @@ from numba import cuda
 from cuda.alignment.gapless import UNBOUNDED, GaplessBounds, GaplessFilter
 from cuda.alignment.gapless.tune import LENGTHS, seconds, tune
 from msa.alphabet import PAD, encode
-from msa.candidates import best_targets
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.targets import Targets
-from msa.fasta import read_fasta
-from msa.profile import query_profile
+from msa.io.fasta import read_fasta
+from msa.profile.pssm import query_profile
+from msa.search.candidates import best_targets
 
 _SMALLEST = 15
 
@@ -148,7 +148,7 @@ class Bench:
             self.rows["top"].add(*self._top(profile, repeats, compare))
 
     def _top(self, profile: np.ndarray, repeats: int, compare: bool) -> tuple[float, int, np.ndarray | None]:
-        from cuda.alignment.best import BestTargets, QueryFilter, read_row, row_numbers
+        from cuda.alignment.top_k import BestTargets, QueryFilter, read_row, row_numbers
 
         targets, most = self._targets, self._options.top
         query = QueryFilter(profile, self._cache)

@@ -21,19 +21,19 @@ from pathlib import Path
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.gotoh import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
-from cuda.alignment.gotoh.rows import Prepared, Rows, device_array
-from cuda.alignment.gotoh.shapes import available_shapes
-from cuda.alignment.gotoh.source import STARTS
+from cuda.alignment.smith_waterman import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
+from cuda.alignment.smith_waterman.rows import Prepared, Rows, device_array
+from cuda.alignment.smith_waterman.shapes import available_shapes
+from cuda.alignment.smith_waterman.source import STARTS
 from msa.alphabet import encode
-from msa.build import database_from
-from msa.candidates import best_targets
 from msa.cpu.gapless import gapless_scores
-from msa.cpu.gotoh import align
+from msa.cpu.smith_waterman import align
 from msa.cpu.targets import Targets
-from msa.fasta import read_fasta
-from msa.local_alignment import LocalAlignment
-from msa.profile import query_profile
+from msa.database.build import database_from
+from msa.io.fasta import read_fasta
+from msa.profile.pssm import query_profile
+from msa.search.candidates import best_targets
+from msa.search.local_alignment import LocalAlignment
 
 
 def event_seconds(work: Callable[[], None], repeats: int = 5) -> float:

@@ -17,12 +17,12 @@ from dataclasses import replace
 import numpy as np
 
 from msa.alphabet import STANDARD
-from msa.cpu.gotoh import align
-from msa.cpu.gotoh_scores import alignment_scores
+from msa.cpu.smith_waterman import align
+from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.cpu.targets import Targets
-from msa.gumbel_tables import TABLES
-from msa.matrices import substitution_matrix
-from msa.statistics import GumbelParameters, evalues
+from msa.profile.gumbel_tables import TABLES
+from msa.profile.matrices import substitution_matrix
+from msa.profile.statistics import GumbelParameters, evalues
 
 ROBINSON = dict(
     zip(

@@ -23,10 +23,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from msa.build import BuildSettings, build_database
-from msa.database import TargetDatabase
-from msa.fasta import FastaRecord, read_fasta
-from msa.search import SearchSettings, search
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.io.fasta import FastaRecord, read_fasta
+from msa.search.search import SearchSettings, search
 
 
 @dataclass(frozen=True)

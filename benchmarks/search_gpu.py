@@ -28,8 +28,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from msa.compression import read_bytes
-from msa.fasta import read_fasta
+from msa.io.compression import read_bytes
+from msa.io.fasta import read_fasta
 
 SEARCHED = ("residues.u8", "offsets.i64", "lengths.i32")
 SETTINGS = ["--max-seqs", "300", "-e", "1e-3"]

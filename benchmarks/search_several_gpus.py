@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foldcli.runtime import search_engine
-from msa.database import TargetDatabase
-from msa.fasta import FastaRecord, read_fasta
-from msa.formats.m8 import write_m8
-from msa.search import search_many
-from msa.search_settings import SearchSettings
+from foldcli.pipeline.runtime import search_engine
+from msa.database.database import TargetDatabase
+from msa.io.fasta import FastaRecord, read_fasta
+from msa.io.m8 import write_m8
+from msa.search.search import search_many
+from msa.search.settings import SearchSettings
 
 STAGES = ("queueing", "filter", "alignment")
 

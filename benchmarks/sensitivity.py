@@ -28,12 +28,12 @@ import numpy as np
 
 from msa.cpu.engine import CpuEngine
 from msa.cpu.targets import Targets
-from msa.database import TargetDatabase
-from msa.families import Families, Family
-from msa.fasta import read_fasta
-from msa.hits import Hit
-from msa.iterations import Searched, iterated
-from msa.search_settings import SearchSettings
+from msa.database.database import TargetDatabase
+from msa.io.fasta import read_fasta
+from msa.search.families import Families, Family
+from msa.search.hits import Hit
+from msa.search.iterations import Searched, iterated
+from msa.search.settings import SearchSettings
 
 EVALUE, TARGETS = "1000", "4000"
 LEVELS = {"family": 4, "superfamily": 3}

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import IO
 
 from foldcli.server.client import RemoteSearcher
-from msa.database import TargetDatabase
-from msa.fasta import FastaRecord
-from msa.search_settings import SearchSettings
+from msa.database.database import TargetDatabase
+from msa.io.fasta import FastaRecord
+from msa.search.settings import SearchSettings
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 

@@ -18,8 +18,8 @@ from features.deterministic import make_features
 from features.entry import FORMAT, CorruptEntryError, encode_entry, entry_metadata, read_entry
 from features.schema import SCHEMA_VERSION
 from features.temporaries import temporary_prefix, tidy_once
-from msa.alignments import Alignment
-from msa.atomic import atomic_write
+from msa.io.alignments import Alignment
+from msa.io.atomic import atomic_write
 
 __all__ = ["CorruptEntryError", "FeatureCache", "cache_key", "entry_metadata", "read_entry"]
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from features.residues import aatypes, atom_maps, msa_codes
 from features.templates import no_templates
-from msa.alignments import Alignment
 from msa.errors import InputError
+from msa.io.alignments import Alignment
 
 NUM_CODES = 22  # twenty residues, X, gap
 # work on blocks of this many letters, so that the peak stays near the result

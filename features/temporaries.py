@@ -23,7 +23,7 @@ _NAME = re.compile(r"[0-9a-f]{64}\.([0-9a-f]{12})-(\d+)-(\d+)\..+\.tmp")
 
 
 def temporary_prefix(root: Path, key: str) -> Path:
-    """What the path of a temporary file of an entry begins with, for `msa.atomic.atomic_write`."""
+    """What the path of a temporary file of an entry begins with, for `msa.io.atomic.atomic_write`."""
     return root / _FOLDER / f"{key}.{_table()}-{os.getpid()}-{_start_of(os.getpid()) or 0}."
 
 

@@ -11,7 +11,7 @@ from foldcli.errors import ReaderGone
 from foldcli.version import VERSION
 
 # name → the one line shown by `foldcli --help`, repeated here so that listing imports nothing heavy;
-# tests/cli/test_help.py compares it with each command's own help.
+# tests/foldcli/commands/test_help.py compares it with each command's own help.
 COMMANDS = {
     "fold": "Take protein sequences to predicted structures: search, cache-features, predict.",
     "createdb": "Build a target database from FASTA files.",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from foldcli import options
+from foldcli.options import common as options
 
 _LENGTHS = 128, 256, 512, 1024, 2048
 
@@ -47,9 +47,9 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
         raise click.UsageError("-o goes with --tune.")
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
-    from msa.atomic import atomic_write
     from msa.errors import MissingError
     from msa.gpu.devices import GpuUnavailable, find_gpu
+    from msa.io.atomic import atomic_write
 
     try:
         found = find_gpu(gpu)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foldcli import options
+from foldcli.options import common as options
 
 if TYPE_CHECKING:
     from features.maintenance import Entry

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from foldcli import options, search_options
-from foldcli.shard import Shard
+from foldcli.inputs.shard import Shard
+from foldcli.options import common as options
+from foldcli.options import search as search_options
 
 
 @click.command("cache-features")
@@ -69,11 +70,11 @@ def command(
     kept in CACHE/alignments.
     """
     from features.temporaries import remove_abandoned
-    from foldcli.cache_plan import plan_cache
-    from foldcli.cache_run import CacheRun
-    from foldcli.cache_run import read_inputs as read
-    from foldcli.failures import Failures
     from foldcli.paths import make_writable_folder
+    from foldcli.pipeline.cache_plan import plan_cache
+    from foldcli.pipeline.cache_run import CacheRun
+    from foldcli.pipeline.cache_run import read_inputs as read
+    from foldcli.pipeline.failures import Failures
 
     chosen = search_options.search_settings(settings, threads)
     rows = search_options.alignment_filter(settings)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foldcli import options
+from foldcli.options import common as options
 
 if TYPE_CHECKING:
-    from msa.build import BuildSettings
-    from msa.manifest import Manifest
+    from msa.database.build import BuildSettings
+    from msa.database.manifest import Manifest
 
 
 @click.command("createdb")
@@ -84,7 +84,7 @@ def command(
     elif output is None:
         raise click.UsageError("no name given for the database: -o DB")
     else:
-        from msa.build import BuildSettings
+        from msa.database.build import BuildSettings
 
         settings = BuildSettings(mask=not no_mask, clusters=clusters, threads=threads, overwrite=overwrite)
         _build(from_mmseqs or fasta, output, settings)
@@ -96,7 +96,7 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
 
     from foldcli.logs import logger
     from foldcli.progress import bar
-    from msa.build import build_database, build_from_mmseqs
+    from msa.database.build import build_database, build_from_mmseqs
 
     start = time.perf_counter()
     with bar("createdb", "B") as progress:
@@ -112,7 +112,7 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
 def _verify(path: Path) -> None:
     from foldcli.logs import logger
     from foldcli.progress import bar
-    from msa.database import TargetDatabase
+    from msa.database.database import TargetDatabase
 
     database = TargetDatabase.open(path)
     with bar("verify", "B") as progress:
@@ -123,7 +123,7 @@ def _verify(path: Path) -> None:
 def _print_info(path: Path, as_json: bool) -> None:
     import json
 
-    from msa.database import TargetDatabase
+    from msa.database.database import TargetDatabase
 
     manifest = TargetDatabase.open(path).manifest
     if as_json:

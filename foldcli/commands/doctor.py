@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from foldcli import options
 from foldcli.errors import ExitCode
+from foldcli.options import common as options
 
 if TYPE_CHECKING:
     from foldcli.doctor.outcome import Outcome
@@ -48,7 +48,7 @@ def command(
     from foldcli.doctor.outcome import Context, Status
     from foldcli.doctor.runner import run_checks
     from foldcli.logs import logger
-    from foldcli.parameters import default_folder
+    from foldcli.params.parameters import default_folder
     from foldcli.version import VERSION
 
     outcomes = []

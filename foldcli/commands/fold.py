@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foldcli import options, predict_options, search_options
-from foldcli.layout import LayoutName
-from foldcli.shard import Shard
+from foldcli.inputs.shard import Shard
+from foldcli.options import common as options
+from foldcli.options import predict as predict_options
+from foldcli.options import search as search_options
+from foldcli.outputs.layout import LayoutName
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -64,24 +66,24 @@ def command(
     Finished targets are skipped; an interrupted run continues where it was. One target's failure does not
     stop the others: exit code 5, and OUT/failures.jsonl names them.
     """
-    from foldcli.alignment_request import AlignmentRequest
-    from foldcli.cached_targets import CachedTarget, named_targets
-    from foldcli.dry_run import database_fact, plan_run
-    from foldcli.failures import Failures
+    from foldcli.inputs.cached_targets import CachedTarget, named_targets
+    from foldcli.inputs.targets import QuerySources, read_targets, unique_names
     from foldcli.logs import logger
-    from foldcli.parameters import check_parameters
+    from foldcli.params.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
+    from foldcli.pipeline.alignment_request import AlignmentRequest
+    from foldcli.pipeline.dry_run import database_fact, plan_run
+    from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.identity import Identities
     from foldcli.pipeline.loading import TargetLoader
+    from foldcli.pipeline.output_location import Place
     from foldcli.pipeline.prediction import predict_target
-    from foldcli.pipeline.search_step import SearchStep
-    from foldcli.place import Place
-    from foldcli.prediction_run import predict_all
+    from foldcli.pipeline.prediction_run import predict_all
+    from foldcli.pipeline.runtime import prepare, search_engine
+    from foldcli.pipeline.search_stage import SearchStep
+    from foldcli.pipeline.searcher import find_database, open_database
     from foldcli.report.make import ReportSettings
-    from foldcli.runtime import prepare, search_engine
-    from foldcli.searcher import find_database, open_database
-    from foldcli.targets import QuerySources, read_targets, unique_names
-    from msa.fasta import FastaRecord
+    from msa.io.fasta import FastaRecord
 
     chosen, rows = (
         search_options.search_settings(settings, threads),

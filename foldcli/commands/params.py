@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 import click
 
-from foldcli import options
-from foldcli.params_store.published import ARCHIVE, LICENCE, NOTICE
-from foldcli.predict_options import models_type
+from foldcli.options import common as options
+from foldcli.options.predict import models_type
+from foldcli.params.published import ARCHIVE, LICENCE, NOTICE
 
 if TYPE_CHECKING:
-    from foldcli.parameters import ParameterSource
+    from foldcli.params.parameters import ParameterSource
 
 _FOLDER = "$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params"
 
@@ -94,9 +94,9 @@ def fetch(
     if scheme == "http" and local is None and sha256 is None:
         raise click.UsageError("--url: what comes over http could be anyone's; give --sha256, or use https")
     from foldcli.logs import logger
-    from foldcli.parameters import default_folder
-    from foldcli.params_store.checksums import expected_sha256
-    from foldcli.params_store.fetch import FetchSettings, Ui, fetch
+    from foldcli.params.checksums import expected_sha256
+    from foldcli.params.fetch import FetchSettings, Ui, fetch
+    from foldcli.params.parameters import default_folder
     from foldcli.progress import bar
 
     for line in NOTICE.splitlines():
@@ -127,7 +127,7 @@ def list_files(folder: Path | None, as_json: bool) -> None:
     """
     import json
 
-    from foldcli.params_store.manifest import read_manifest
+    from foldcli.params.manifest import read_manifest
 
     rows = []
     for source in _found(folder):
@@ -162,7 +162,7 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
     """
     import json
 
-    from foldcli.params_store.verify import verify
+    from foldcli.params.verify import verify
     from foldcli.progress import bar
     from msa.errors import InputError
 
@@ -196,7 +196,7 @@ def _found(folder: Path | None) -> "list[ParameterSource]":
     Raises:
         MissingError: there are none.
     """
-    from foldcli.parameters import default_folder, how_to_get, installed
+    from foldcli.params.parameters import default_folder, how_to_get, installed
     from msa.errors import MissingError
 
     folder = folder or default_folder()

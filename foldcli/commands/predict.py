@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foldcli import options, predict_options
-from foldcli.layout import LayoutName
-from foldcli.shard import Shard
+from foldcli.inputs.shard import Shard
+from foldcli.options import common as options
+from foldcli.options import predict as predict_options
+from foldcli.outputs.layout import LayoutName
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -51,20 +52,20 @@ def command(
     While the network is at one target, the features of the next are loaded, its random ones drawn, and the
     results of the one before written.
     """
-    from foldcli.ahead import Ahead
-    from foldcli.cached_targets import predict_targets
-    from foldcli.dry_run import plan_run
-    from foldcli.failures import Failures
+    from foldcli.inputs.cached_targets import predict_targets
     from foldcli.logs import logger
-    from foldcli.parameters import check_parameters
+    from foldcli.params.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
+    from foldcli.pipeline.dry_run import plan_run
+    from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.identity import Identities
     from foldcli.pipeline.loading import TargetLoader
+    from foldcli.pipeline.output_location import Place
     from foldcli.pipeline.prediction import predict_target
-    from foldcli.place import Place
-    from foldcli.prediction_run import predict_all
+    from foldcli.pipeline.prediction_run import predict_all
+    from foldcli.pipeline.prefetcher import Ahead
+    from foldcli.pipeline.runtime import prepare
     from foldcli.report.make import ReportSettings
-    from foldcli.runtime import prepare
 
     if everything == bool(targets):
         problem = "TARGET... and --all exclude each other." if targets else "Missing argument 'TARGET...'."

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from foldcli import options
+from foldcli.options import common as options
 
 
 @click.command("report")

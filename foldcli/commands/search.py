@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from foldcli import options, search_options
-from foldcli.search_run import Search
-from foldcli.shard import Shard
+from foldcli.inputs.shard import Shard
+from foldcli.options import common as options
+from foldcli.options import search as search_options
+from foldcli.pipeline.search_run import Search
 from foldcli.version import VERSION
 
 if TYPE_CHECKING:
-    from msa.engine import QueryProfile
-    from msa.fasta import FastaRecord
-    from msa.hits import Hit
-    from msa.iterations import Used
+    from msa.io.fasta import FastaRecord
+    from msa.search.engine import QueryProfile
+    from msa.search.hits import Hit
+    from msa.search.iterations import Used
 
 Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
 
@@ -104,7 +105,7 @@ def command(
     OUT/failures.jsonl names them. Alignments have each row once, best hit first; --max-seq-id, --qid, --qsc,
     --cov and --diff thin them out as HH-suite's hhfilter does.
     """
-    from msa.formats.m8 import DEFAULT_COLUMNS, parse_columns
+    from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
 
     inputs, db = list(queries), None
     if server is not None:
@@ -146,7 +147,7 @@ def _check_nothing_is_the_servers(
     Raises:
         click.UsageError: an option, or a database among the queries.
     """
-    from msa.manifest import MANIFEST
+    from msa.database.manifest import MANIFEST
 
     for name in ("device", "threads"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
@@ -162,8 +163,8 @@ def _check_nothing_is_the_servers(
 
 def _search_to_table(run: Search, out: str, columns: tuple[str, ...], overwrite: bool) -> None:
     """All hits of all queries into one table, whole or not at all."""
-    from msa.atomic import atomic_write
-    from msa.formats.m8 import write_m8
+    from msa.io.atomic import atomic_write
+    from msa.io.m8 import write_m8
 
     for path in filter(None, (out, run.save_profile)):
         if path != "-" and not overwrite and Path(path).exists():
@@ -194,8 +195,8 @@ def _saving(path: str | Path | None, matrix: str) -> "Iterator[Used | None]":
     if path is None:
         yield None
         return
-    from msa.atomic import atomic_write
-    from msa.saved_profiles import ProfileWriter
+    from msa.io.atomic import atomic_write
+    from msa.io.saved_profiles import ProfileWriter
 
     with atomic_write(path, "wb") as stream, ProfileWriter(stream, matrix) as writer:
         yield writer.add
@@ -203,13 +204,13 @@ def _saving(path: str | Path | None, matrix: str) -> "Iterator[Used | None]":
 
 def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> None:
     """One alignment a query, and beside it NAME.KIND.json: what it was made from."""
-    from foldcli.alignment_request import AlignmentRequest
-    from foldcli.failures import Failures
-    from foldcli.fingerprint import file_sha256
+    from foldcli.inputs.targets import PROFILE_SUFFIXES, read_targets
     from foldcli.logs import logger
     from foldcli.paths import make_writable_folder
-    from foldcli.targets import PROFILE_SUFFIXES, read_targets
-    from msa.atomic import atomic_write
+    from foldcli.pipeline.alignment_request import AlignmentRequest
+    from foldcli.pipeline.failures import Failures
+    from foldcli.pipeline.fingerprint import file_sha256
+    from msa.io.atomic import atomic_write
 
     make_writable_folder(folder)
     profiles = None if run.save_profile is None else Path(run.save_profile)
@@ -281,7 +282,7 @@ def _outcomes(
     """What became of each query: hits, an error, or None where they are there already."""
     from foldcli.errors import ServerLost
     from msa.errors import InputError
-    from msa.search import check_query
+    from msa.search.search import check_query
 
     left = []
     for name, query in named:

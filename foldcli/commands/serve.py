@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from foldcli import options
+from foldcli.options import common as options
 
 
 @click.command("serve")

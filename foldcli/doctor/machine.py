@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from foldcli.doctor.outcome import Context, Outcome, Status
-from foldcli.options import available_cores
-from foldcli.parameters import DEMO, how_to_get, installed
+from foldcli.options.common import available_cores
+from foldcli.params.parameters import DEMO, how_to_get, installed
 from foldcli.paths import cache_dir
 
 _GIB = 2**30
@@ -61,7 +61,7 @@ def check_temporary(context: Context) -> Outcome:
 
 def check_parameters(context: Context) -> list[Outcome]:
     """The parameter files that predictions would take, by keys and shapes."""
-    from foldcli.params_store.verify import problem_of
+    from foldcli.params.verify import problem_of
 
     name, get = "parameters", f"foldcli params fetch --dest {context.params}"
     if str(context.params) == DEMO:

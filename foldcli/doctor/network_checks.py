@@ -31,7 +31,7 @@ def check_gpu_network(context: Context) -> list[Outcome]:
     number = context.gpus[0]
     if number >= torch.cuda.device_count():
         return []
-    from foldcli.runtime import choose_kernels, choose_precision
+    from foldcli.pipeline.runtime import choose_kernels, choose_precision
     from model.kernels import select_kernels
 
     device = f"cuda:{number}"

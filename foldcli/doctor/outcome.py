@@ -49,7 +49,7 @@ class Context:
     @property
     def gpus(self) -> list[int]:
         """Numbers of the GPUs that would be used: those named, or the first; none under "cpu"."""
-        from msa.engine_choice import gpu_numbers
+        from msa.search.engine_selection import gpu_numbers
 
         return [] if self.device == "cpu" else gpu_numbers(self.device)
 

@@ -8,7 +8,7 @@ from foldcli.doctor.gpus import gpu_wanted
 from foldcli.doctor.outcome import Context, Outcome, Status
 
 if TYPE_CHECKING:
-    from msa.engine import Engine
+    from msa.search.engine import Engine
 
 # UniProt P0CG48 (one repeat), Q15843 and P00698, mature
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -38,7 +38,7 @@ def check_gpu_search(context: Context) -> list[Outcome]:
     """The engine on the GPUs finds what the CPU's does, bit for bit."""
     if not gpu_wanted(context):
         return []
-    from foldcli.runtime import search_engine
+    from foldcli.pipeline.runtime import search_engine
     from msa.cpu.engine import CpuEngine
     from msa.gpu.devices import GpuUnavailable
 
@@ -54,10 +54,10 @@ def check_gpu_search(context: Context) -> list[Outcome]:
 
 def _search(engine: "Engine") -> list[tuple[str, int, str, float, int, int]]:
     """Hits of ubiquitin in a database of three: target, score, CIGAR, E-value, where they start."""
-    from msa.build import BuildSettings, build_database
-    from msa.database import TargetDatabase
-    from msa.fasta import FastaRecord
-    from msa.search import SearchSettings, search
+    from msa.database.build import BuildSettings, build_database
+    from msa.database.database import TargetDatabase
+    from msa.io.fasta import FastaRecord
+    from msa.search.search import SearchSettings, search
 
     with tempfile.TemporaryDirectory(prefix="foldcli-doctor-") as made:
         fasta, database = Path(made, "targets.fasta"), Path(made, "db")

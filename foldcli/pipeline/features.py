@@ -4,14 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.feature_step import load_or_make
 from foldcli.logs import logger
+from foldcli.pipeline.feature_stage import load_or_make
 from foldcli.pipeline.target_run import TargetRun
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from msa.alignments import Alignment
+    from msa.io.alignments import Alignment
 
 
 def cached_features(

@@ -4,12 +4,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foldcli.alignment_inputs import ENTRY_SUFFIX, AlignmentTarget
-from foldcli.alignment_request import AlignmentRequest
-from foldcli.cached_targets import CachedTarget
-from foldcli.fingerprint import file_sha256, fingerprint
-from foldcli.predictor import PredictSettings
-from msa.fasta import FastaRecord
+from foldcli.inputs.alignments import ENTRY_SUFFIX, AlignmentTarget
+from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.pipeline.alignment_request import AlignmentRequest
+from foldcli.pipeline.fingerprint import file_sha256, fingerprint
+from foldcli.pipeline.predictor import PredictSettings
+from msa.io.fasta import FastaRecord
 
 # what a target is given as: a query to search with, or what is past the search
 Given = FastaRecord | AlignmentTarget | CachedTarget
@@ -52,7 +52,7 @@ class Identities:
             OSError: a file cannot be read.
         """
         if isinstance(given, FastaRecord):
-            from msa.search import check_query
+            from msa.search.search import check_query
 
             check_query(given)
             return len(given.sequence), None if self.request is None else fingerprint(self.of(given))

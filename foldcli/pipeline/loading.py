@@ -4,18 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foldcli import colabfold_layout, done
-from foldcli.alignment_inputs import ENTRY_SUFFIX
-from foldcli.cached_targets import CachedTarget
-from foldcli.fingerprint import fingerprint
-from foldcli.job_draws import JobDraws
+from foldcli.inputs.alignments import ENTRY_SUFFIX
+from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.outputs import colabfold_layout, done
 from foldcli.pipeline.features import cached_features, entry_features
+from foldcli.pipeline.fingerprint import fingerprint
 from foldcli.pipeline.identity import Given, Identities, is_read_once, read_entry
-from foldcli.pipeline.search_step import SearchStep
+from foldcli.pipeline.job_draws import JobDraws
+from foldcli.pipeline.output_location import Place
+from foldcli.pipeline.predictor import Predictor
+from foldcli.pipeline.search_stage import SearchStep
 from foldcli.pipeline.target_run import TargetRun
-from foldcli.place import Place
-from foldcli.predictor import Predictor
-from msa.fasta import FastaRecord
+from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +111,7 @@ class TargetLoader:
         return features
 
     def _searched(self, target: TargetRun, query: FastaRecord) -> "dict[str, np.ndarray]":
-        from msa.alignments import read_alignment
+        from msa.io.alignments import read_alignment
 
         assert self.step is not None
         a3m = self.step.run(target, query)

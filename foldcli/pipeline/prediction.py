@@ -4,13 +4,13 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from foldcli import colabfold_layout, done
 from foldcli.logs import logger
-from foldcli.model_files import ModelResult, publish, rank
-from foldcli.parameters import UNTRAINED
+from foldcli.outputs import colabfold_layout, done
+from foldcli.outputs.model_files import ModelResult, publish, rank
+from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.loading import Loaded
+from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.target_run import TargetRun
-from foldcli.predictor import Predictor
 from foldcli.progress import bar
 from foldcli.report.make import ReportSettings, try_report
 

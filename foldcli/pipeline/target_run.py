@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foldcli.layout import TargetFiles
 from foldcli.logs import logger
-from foldcli.measure import Stopwatch
+from foldcli.outputs.layout import TargetFiles
+from foldcli.pipeline.timing import Stopwatch
 
 
 @dataclass

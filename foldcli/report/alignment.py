@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msa import stockholm
 from msa.errors import InputError
+from msa.io import stockholm_reader as stockholm
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from msa.alignments import Alignment
+    from msa.io.alignments import Alignment
 
 MOST_HITS = 50
 # of the picture: rows and columns of the alignment are put together to so many
@@ -123,8 +123,8 @@ def _read(path: Path) -> "tuple[np.ndarray, list[tuple[str, str]]]":
         from features.cache import read_entry
 
         return np.frombuffer(_CACHED_LETTERS, np.uint8)[read_entry(path)["msa"]], []
-    from msa.alignments import parse_alignment
-    from msa.compression import read_bytes
+    from msa.io.alignments import parse_alignment
+    from msa.io.compression import read_bytes
 
     data = read_bytes(path)
     alignment = parse_alignment(data, str(path))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from foldcli.layout import TargetFiles, targets_in
+from foldcli.outputs.layout import TargetFiles, targets_in
 
 
 def finished_targets(out: Path) -> list[TargetFiles]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from foldcli.layout import FileKind, TargetFiles, records_in, unfinished_in
+from foldcli.outputs.layout import FileKind, TargetFiles, records_in, unfinished_in
 from foldcli.report.elements import Markup, asset, document, element, joined
 from foldcli.report.words import seconds
-from msa.atomic import atomic_write
+from msa.io.atomic import atomic_write
 
 INDEX = "index.html"
 _UNTRAINED = "untrained"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.errors import describe, is_bug
-from foldcli.layout import TargetFiles
 from foldcli.logs import logger
+from foldcli.outputs.layout import TargetFiles
 from msa.errors import InputError
 
 
@@ -25,7 +25,7 @@ class ReportSettings:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> "ReportSettings":
-        """From the values of `foldcli.options.report_options`."""
+        """From the values of `foldcli.options.common.report_options`."""
         return cls(not options["no_report"], not options["no_plots"])
 
 
@@ -48,7 +48,7 @@ def make_report(files: TargetFiles, done: dict[str, Any], chosen: ReportSettings
     from foldcli.report.plots import write_plots
     from foldcli.report.result import read_result
     from foldcli.report.viewer import load_viewer
-    from msa.atomic import atomic_write
+    from msa.io.atomic import atomic_write
 
     if not (chosen.page or chosen.plots):
         return []

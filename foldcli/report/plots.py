@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.layout import FileKind
+from foldcli.outputs.layout import FileKind
 from foldcli.report import palettes
 from foldcli.report.payload import lay_out
 from foldcli.report.result import PAE_STEP, Result
-from msa.atomic import atomic_write
+from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.colors import LinearSegmentedColormap

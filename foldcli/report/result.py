@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foldcli.layout import STRUCTURE_KINDS, TargetFiles
+from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles
 from msa.errors import InputError
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from foldcli.server.protocol import (
     query_message,
 )
 from msa.errors import InputError, MissingError
-from msa.fasta import FastaRecord
-from msa.hits import Hit
-from msa.search_settings import SearchSettings
+from msa.io.fasta import FastaRecord
+from msa.search.hits import Hit
+from msa.search.settings import SearchSettings
 
 if TYPE_CHECKING:
-    from msa.iterations import Used
+    from msa.search.iterations import Used
 
 _READ_BYTES = 1 << 18
 _SETTINGS_BYTES = 1024
@@ -38,7 +38,7 @@ _GREETING_BYTES = 1 << 16
 
 
 class RemoteSearcher:
-    """A server's database; see foldcli.searcher.Searcher.
+    """A server's database; see foldcli.pipeline.searcher.Searcher.
 
     Args:
         path: socket of the server.

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from foldcli.errors import describe, exit_code_of
 from foldcli.version import VERSION
 from msa.errors import InputError
-from msa.fasta import FastaRecord
-from msa.hits import Hit
-from msa.local_alignment import OPERATIONS, LocalAlignment
-from msa.matrices import COLUMNS
-from msa.profile_query import ProfileQuery
-from msa.search import check_query
-from msa.search_settings import SearchSettings
+from msa.io.fasta import FastaRecord
+from msa.profile.matrices import COLUMNS
+from msa.profile.profile_query import ProfileQuery
+from msa.search.hits import Hit
+from msa.search.local_alignment import OPERATIONS, LocalAlignment
+from msa.search.search import check_query
+from msa.search.settings import SearchSettings
 
 if TYPE_CHECKING:
     import numpy as np

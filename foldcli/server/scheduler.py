@@ -18,9 +18,9 @@ from foldcli.logs import logger
 from foldcli.server.protocol import SearchRequest, end_message, error_message, frame, hits_messages
 
 if TYPE_CHECKING:
-    from msa.fasta import FastaRecord
-    from msa.hits import Hit
-    from msa.search_settings import SearchSettings
+    from msa.io.fasta import FastaRecord
+    from msa.search.hits import Hit
+    from msa.search.settings import SearchSettings
 
 MOST_QUERIES = 64
 """Of a piece."""

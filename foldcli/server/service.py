@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
-from foldcli.searcher import LocalSearcher, open_here
+from foldcli.pipeline.searcher import LocalSearcher, open_here
 from foldcli.server.address import claimed, listen
 from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import Found, Scheduler
 from foldcli.server.server import Server, ServerSettings
-from msa.fasta import FastaRecord
-from msa.search_settings import SearchSettings
+from msa.io.fasta import FastaRecord
+from msa.search.settings import SearchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from msa.candidates import Candidates, Wanted, best_targets, wanted_of
 from msa.cpu.gapless import gapless_scores
-from msa.cpu.gotoh import align
-from msa.cpu.gotoh_scores import alignment_scores
+from msa.cpu.smith_waterman import align
+from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.cpu.targets import Targets
-from msa.engine import QueryProfile
+from msa.search.candidates import Candidates, Wanted, best_targets, wanted_of
+from msa.search.engine import QueryProfile
 
 if TYPE_CHECKING:
-    from msa.search_settings import SearchSettings
+    from msa.search.settings import SearchSettings
 
 
 class CpuEngine:
-    """Filter and alignment on `settings.threads` threads; see msa.engine.Engine."""
+    """Filter and alignment on `settings.threads` threads; see msa.search.engine.Engine."""
 
     seconds: Final[dict[str, float]] = {}
 

@@ -7,16 +7,16 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.gotoh import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
-from cuda.alignment.gotoh.plan import MANY
+from cuda.alignment.smith_waterman import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
+from cuda.alignment.smith_waterman.plan import MANY
 from msa.cpu.targets import Targets
-from msa.engine import QueryProfile
 from msa.gpu.compiling import Compiling
+from msa.gpu.database_stream import Chunk
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.gather import gathered
-from msa.gpu.member import Paths
+from msa.gpu.gpu_worker import Paths
 from msa.gpu.memory import Allocate, OutOfGpuMemory, free_bytes, is_out_of_memory, release_unused
-from msa.gpu.residency import Chunk
+from msa.search.engine import QueryProfile
 
 _ALIGNMENT_BYTES = 2**30
 """GPU memory for intermediate results."""

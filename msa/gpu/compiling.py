@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msa.atomic import atomic_write
+from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
     from msa.gpu.kernels import Load

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msa.candidates import Candidates, Wanted
 from msa.cpu.targets import Targets
-from msa.engine import QueryProfile
+from msa.gpu.gpu_worker import Member
 from msa.gpu.group import Group, HowToAlign, Request, aligned
 from msa.gpu.limits import Limits
-from msa.gpu.member import Member
 from msa.gpu.settings import TURN_SECONDS
+from msa.search.candidates import Candidates, Wanted
+from msa.search.engine import QueryProfile
 
 if TYPE_CHECKING:
-    from msa.search_settings import SearchSettings
+    from msa.search.settings import SearchSettings
 
 _UNDER_WAY, _STREAMED_UNDER_WAY = 6, 3
 """Batches of a group at a time: one that is aligned, one that the GPU filters, the others wait for it: a
@@ -50,7 +50,7 @@ another: of a small part of a database the last targets of each query are a larg
 
 
 class GpuEngine:
-    """Filter and alignment on GPUs; see msa.engine.Engine.
+    """Filter and alignment on GPUs; see msa.search.engine.Engine.
 
     Args:
         members: the GPUs, one or several; they are the engine's from now on.

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.best.query import QueryFilter
-from cuda.alignment.best.targets import BestTargets, read_row, row_numbers
-from msa.engine import QueryProfile
+from cuda.alignment.top_k.query import QueryFilter
+from cuda.alignment.top_k.targets import BestTargets, read_row, row_numbers
+from msa.gpu.database_stream import Chunk
 from msa.gpu.limits import Limits
 from msa.gpu.memory import SIMULATED, Allocate, is_out_of_memory, new_stream
-from msa.gpu.residency import Chunk
+from msa.search.engine import QueryProfile
 
 LANES = 4
 """Streams of the filter. After the bounds of a query's scores, which fill the GPU, come small steps that wait

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from msa.candidates import Candidates, Wanted, merge_best, wanted_of
 from msa.cpu.targets import Targets
-from msa.engine import QueryProfile
+from msa.gpu.gpu_worker import Aligning, Batch, Member, Paths
 from msa.gpu.limits import Limits
-from msa.gpu.member import Aligning, Batch, Member, Paths
-from msa.local_alignment import LocalAlignment
+from msa.search.candidates import Candidates, Wanted, merge_best, wanted_of
+from msa.search.engine import QueryProfile
+from msa.search.local_alignment import LocalAlignment
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class HowToAlign:
     Args:
         first: place of the batch's first query among all queries.
         gaps: costs of a gap's first residue and each further one.
-        wanted, reverse: see msa.engine.Engine: whether reversed profiles are asked for as well.
+        wanted, reverse: see msa.search.engine.Engine: whether reversed profiles are asked for as well.
     """
 
     first: int

@@ -7,17 +7,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from cuda.alignment.best.kernel import SIGNATURES as BEST
-from cuda.alignment.best.kernel import THREADS as BEST_THREADS
 from cuda.alignment.compiled import compiled_kernel
 from cuda.alignment.gapless.device import Device, ready
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.launch_table import choose_launch, list_launch, widest
 from cuda.alignment.gapless.layout import BYTE, HALF
-from cuda.alignment.gotoh.kernel import pack_runs_kernel, row_kernel, walk_kernel
-from cuda.alignment.gotoh.shapes import available_shapes, narrowest
-from cuda.alignment.gotoh.sorting import SIGNATURES as SORTING
-from cuda.alignment.gotoh.sorting import sorting_kernel
+from cuda.alignment.smith_waterman.kernel import pack_runs_kernel, row_kernel, walk_kernel
+from cuda.alignment.smith_waterman.shapes import available_shapes, narrowest
+from cuda.alignment.smith_waterman.sorting import SIGNATURES as SORTING
+from cuda.alignment.smith_waterman.sorting import sorting_kernel
+from cuda.alignment.top_k.kernel import SIGNATURES as BEST
+from cuda.alignment.top_k.kernel import THREADS as BEST_THREADS
 
 Load = Callable[[], object]
 """Loads a kernel, or compiles it."""

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msa.engine import QueryProfile
 from msa.gpu.compiling import Compiling
 from msa.gpu.limits import Limits
 from msa.gpu.opening import open_gpu, without_collection
 from msa.gpu.settings import TURN_SECONDS, GpuSettings
 from msa.gpu.wire import Database, Failure, Status
+from msa.search.engine import QueryProfile
 
 if TYPE_CHECKING:
     from msa.gpu.worker import LocalAligning, Worker

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from msa.cpu.targets import Targets
-from msa.engine import QueryProfile
 from msa.gpu.compiling import Progress
 from msa.gpu.devices import Gpu, GpuUnavailable
+from msa.gpu.gpu_worker import Best, Paths
 from msa.gpu.limits import Limits
-from msa.gpu.member import Best, Paths
 from msa.gpu.settings import GpuSettings
 from msa.gpu.wire import Database, Failure, Status
+from msa.search.engine import QueryProfile
 
 _COMMAND = (
     sys.executable,
@@ -65,7 +65,7 @@ def remote_workers(
 
 
 class RemoteWorker:
-    """A GPU with a process of its own; see msa.gpu.member.Member.
+    """A GPU with a process of its own; see msa.gpu.gpu_worker.Member.
 
     Args:
         process: the process, just started.
@@ -139,7 +139,7 @@ class RemoteWorker:
 
 
 class RemoteAligning:
-    """A batch on a GPU of another process; see msa.gpu.member.Aligning.
+    """A batch on a GPU of another process; see msa.gpu.gpu_worker.Aligning.
 
     Args:
         process: the process.
@@ -162,7 +162,7 @@ class RemoteAligning:
 
 
 class RemoteBatch(RemoteAligning):
-    """A batch that is filtered first; see msa.gpu.member.Batch."""
+    """A batch that is filtered first; see msa.gpu.gpu_worker.Batch."""
 
     def best(self) -> "Future[Best]":
         """What the filter found."""

@@ -15,7 +15,7 @@ class GpuSettings:
         kernels: folder that keeps compiled kernels between runs.
         share: of a GPU's free memory that the database may take.
         most_bytes: that it may take on each GPU.
-        most_chunk_bytes: of residues scored at a time; what msa/gpu/residency.py finds enough if None.
+        most_chunk_bytes: of residues scored at a time; what msa/gpu/database_stream.py finds enough if None.
     """
 
     kernels: Path

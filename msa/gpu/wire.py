@@ -16,7 +16,7 @@ from msa.gpu.devices import GpuUnavailable
 
 @dataclass(frozen=True)
 class Status:
-    """What a GPU's process says of itself with every answer; see msa.gpu.member.Member."""
+    """What a GPU's process says of itself with every answer; see msa.gpu.gpu_worker.Member."""
 
     stays: bool
     seconds: dict[str, float]

@@ -18,17 +18,17 @@ import numpy as np
 from numba import cuda
 
 from msa.cpu.targets import Targets
-from msa.engine import QueryProfile
 from msa.gpu.compiling import Compiling
+from msa.gpu.database_stream import MOST_CHUNK_BYTES, Chunk, Residency, whole_bytes
 from msa.gpu.devices import Gpu
+from msa.gpu.gpu_worker import Best, Paths
 from msa.gpu.limits import Limits
-from msa.gpu.member import Best, Paths
 from msa.gpu.memory import SIMULATED, Allocate, allocate_on_gpu, is_out_of_memory, new_stream, release_unused
-from msa.gpu.residency import MOST_CHUNK_BYTES, Chunk, Residency, whole_bytes
 from msa.gpu.settings import GpuSettings
+from msa.search.engine import QueryProfile
 
 if TYPE_CHECKING:
-    from cuda.alignment.best import QueryFilter
+    from cuda.alignment.top_k import QueryFilter
     from msa.gpu.alignment import Alignment
     from msa.gpu.filtering import Filter, Found
 
@@ -42,7 +42,7 @@ _turn: Any = threading.RLock() if SIMULATED else contextlib.nullcontext()
 
 
 class Worker:
-    """One GPU; see msa.gpu.member.Member.
+    """One GPU; see msa.gpu.gpu_worker.Member.
 
     Args:
         gpu: from `find_gpu`.
@@ -216,7 +216,7 @@ class Elsewhere:
 
 
 class LocalAligning:
-    """A batch on a GPU of this process; see msa.gpu.member.Aligning.
+    """A batch on a GPU of this process; see msa.gpu.gpu_worker.Aligning.
 
     Args:
         worker: whose thread for alignments is used.
@@ -255,7 +255,7 @@ class LocalAligning:
 
 
 class LocalBatch(LocalAligning):
-    """A batch that is filtered first; see msa.gpu.member.Batch."""
+    """A batch that is filtered first; see msa.gpu.gpu_worker.Batch."""
 
     def __init__(self, worker: Worker, queries: Sequence[QueryProfile], best: "Future[Best]") -> None:
         super().__init__(worker, worker, queries)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from msa.fasta import FastaRecord, read_fasta
+from msa.io.fasta import FastaRecord, read_fasta
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

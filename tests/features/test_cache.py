@@ -11,8 +11,8 @@ from features import cache as cache_module
 from features.cache import CorruptEntryError, FeatureCache, cache_key, entry_metadata, read_entry
 from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
-from foldcli.feature_step import load_or_make
-from msa.alignments import Alignment, parse_alignment, read_alignment, single_sequence
+from foldcli.pipeline.feature_stage import load_or_make
+from msa.io.alignments import Alignment, parse_alignment, read_alignment, single_sequence
 
 A3M = b">q\nMKVLGA\n>a\nMK-aaLGA\n>b\nM--L-A\n"
 

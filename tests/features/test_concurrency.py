@@ -12,7 +12,7 @@ import pytest
 
 from features.cache import FeatureCache, cache_key, read_entry
 from features.temporaries import remove_abandoned
-from msa.alignments import Alignment, parse_alignment
+from msa.io.alignments import Alignment, parse_alignment
 
 PROCESSES, TARGETS, KILLS = 16, 24, 4
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from features.deterministic import make_features
 from features.residues import ATOM37, RESTYPES, atom_maps
 from features.schema import CACHED
-from msa.alignments import Alignment, parse_alignment, single_sequence
 from msa.errors import InputError
+from msa.io.alignments import Alignment, parse_alignment, single_sequence
 
 ROWS = st.lists(st.text("ARNDX-", min_size=4, max_size=4), max_size=12)
 

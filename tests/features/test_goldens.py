@@ -10,7 +10,7 @@ from features.deterministic import make_features
 from features.residues import RESTYPES
 from features.sampling import SamplingSettings, sample_iteration
 from features.templates import HHBLITS_TO_AATYPE, process_templates
-from msa.alignments import Alignment, read_alignment
+from msa.io.alignments import Alignment, read_alignment
 
 SYNTHETIC = {
     "a3m": ["family.a3m"],

@@ -5,7 +5,7 @@ import pytest
 from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
 from features.schema import CACHED, DRAWN, PASSED, PASSED_TEMPLATES
-from msa.alignments import parse_alignment
+from msa.io.alignments import parse_alignment
 
 
 @pytest.mark.parametrize("slots", [0, 4])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from foldcli.layout import TargetFiles
+from foldcli.outputs.layout import TargetFiles
 
 SEQUENCE = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQ"
 LETTERS = {

@@ -8,8 +8,8 @@ import pytest
 from features.cache import FeatureCache, cache_key
 from features.deterministic import make_features
 from foldcli.report.alignment import MOST_HITS, PICTURE_ROWS, cover, pair_with_query, view_alignment
-from msa.alignments import parse_alignment
 from msa.errors import InputError
+from msa.io.alignments import parse_alignment
 
 QUERY = "MKVLAAGIIV"
 HIT = "hit1\t90\t0.889\t2.0E-09\t0\t9\t10\t3\t12\t40"

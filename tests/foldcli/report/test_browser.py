@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foldcli.layout import TargetFiles
+from foldcli.outputs.layout import TargetFiles
 from foldcli.report.index import write_index
 from foldcli.report.make import ReportSettings, make_report
 from tests.foldcli.report.results import SEQUENCE, beside, write_result

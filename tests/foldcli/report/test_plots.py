@@ -54,7 +54,7 @@ def test_pyplot_is_not_used(tmp_path: Path) -> None:
     folder = write_result(tmp_path)
     code = (
         "import sys; from pathlib import Path; from foldcli.report.make import ReportSettings, make_report\n"
-        "from foldcli.layout import TargetFiles\n"
+        "from foldcli.outputs.layout import TargetFiles\n"
         f"files = TargetFiles('target', Path({str(folder)!r}), 'beside')\n"
         "made = make_report(files, {}, ReportSettings())\n"
         "print(len(made), *[name in sys.modules for name in ('matplotlib.pyplot', 'IPython', 'torch')])"

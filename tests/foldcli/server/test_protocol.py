@@ -23,11 +23,11 @@ from foldcli.server.protocol import (
     hits_of,
 )
 from msa.errors import InputError, MissingError
-from msa.fasta import FastaRecord
-from msa.hits import Hit
-from msa.local_alignment import LocalAlignment
-from msa.profile_query import ProfileQuery
-from msa.search_settings import SearchSettings
+from msa.io.fasta import FastaRecord
+from msa.profile.profile_query import ProfileQuery
+from msa.search.hits import Hit
+from msa.search.local_alignment import LocalAlignment
+from msa.search.settings import SearchSettings
 
 QUERY = FastaRecord("q1 a query", "MQIFVKTLTGK")
 HELLO = Hello("db", 3, 208, {"residues.u8": "ab"}, "cpu", 1 << 20, 100)

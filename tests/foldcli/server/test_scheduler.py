@@ -9,8 +9,8 @@ import pytest
 from foldcli.server.protocol import SearchRequest
 from foldcli.server.scheduler import MOST_CANDIDATES, MOST_QUERIES, Found, Job, Scheduler
 from msa.errors import MissingError
-from msa.fasta import FastaRecord
-from msa.search_settings import SearchSettings
+from msa.io.fasta import FastaRecord
+from msa.search.settings import SearchSettings
 
 
 class Receiver:

@@ -12,9 +12,9 @@ import cpu_kernels
 import numpy as np
 
 from msa.gpu import alignment, worker
+from msa.gpu.database_stream import Residency
 from msa.gpu.memory import OutOfGpuMemory
 from msa.gpu.process import main
-from msa.gpu.residency import Residency
 from msa.gpu.worker import Worker
 
 

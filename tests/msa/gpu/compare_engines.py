@@ -13,7 +13,6 @@ from typing import Any
 import cpu_kernels
 import numpy as np
 
-from msa.engine_choice import EngineChoice, choose_engine
 from msa.gpu import alignment, engine
 from msa.gpu.compiling import Compiling
 from msa.gpu.devices import GpuUnavailable, find_gpu
@@ -22,7 +21,8 @@ from msa.gpu.memory import Allocate, OutOfGpuMemory, allocate_on_gpu
 from msa.gpu.remote import RemoteWorker
 from msa.gpu.settings import GpuSettings
 from msa.gpu.worker import Worker
-from msa.search_settings import SearchSettings
+from msa.search.engine_selection import EngineChoice, choose_engine
+from msa.search.settings import SearchSettings
 from tests.msa.gpu.tiny import BATCH, CLUSTERS, Tiny
 
 folder = Path(sys.argv[1])

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from cuda.alignment.best import read_row, row_numbers
-from cuda.alignment.best.kernel import FOUND, PLACES
-from cuda.alignment.gotoh import Alignments
-from msa.candidates import best_targets
+from cuda.alignment.smith_waterman import Alignments
+from cuda.alignment.top_k import read_row, row_numbers
+from cuda.alignment.top_k.kernel import FOUND, PLACES
 from msa.cpu.gapless import gapless_scores
-from msa.cpu.gotoh import align
+from msa.cpu.smith_waterman import align
 from msa.cpu.targets import Targets
+from msa.search.candidates import best_targets
 
 
 def _host(*arrays: Any) -> Targets:

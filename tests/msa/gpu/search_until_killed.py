@@ -6,7 +6,7 @@ from pathlib import Path
 from msa.gpu import engine
 from msa.gpu.remote import remote_workers
 from msa.gpu.settings import GpuSettings
-from msa.search import search_many
+from msa.search.search import search_many
 from tests.msa.gpu.tiny import BATCH, Tiny
 
 tiny = Tiny(Path(sys.argv[1]))

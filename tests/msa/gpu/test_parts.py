@@ -8,10 +8,10 @@ import pytest
 
 from cuda.alignment.compiled import NotKept, _mode
 from msa.cpu.targets import Targets
-from msa.engine import QueryProfile
 from msa.gpu.compiling import Compiling
 from msa.gpu.engine import _batches
 from msa.gpu.gather import gathered
+from msa.search.engine import QueryProfile
 
 
 class Group:

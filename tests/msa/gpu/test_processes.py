@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msa.build import BuildSettings, build_database
-from msa.database import TargetDatabase
-from msa.fasta import FastaRecord
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
 from msa.gpu import engine
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
 from msa.gpu.remote import RemoteWorker, remote_workers
 from msa.gpu.settings import GpuSettings
 from msa.gpu.wire import Failure, Mapped
-from msa.search import SearchSettings, search_many
+from msa.io.fasta import FastaRecord
+from msa.search.search import SearchSettings, search_many
 from tests.msa.gpu.tiny import BATCH, CLUSTERS, Tiny, plain
 
 HERE = Path(__file__).parent
@@ -218,7 +218,7 @@ def test_processes_end_with_the_search(root: Path, tmp_path: Path, number: signa
 
 def test_a_search_on_several_gpus_does_not_import_numba(root: Path) -> None:
     code = (
-        "import sys, msa.gpu.remote, msa.gpu.engine, msa.search, msa.database, msa.cpu.targets; "
+        "import sys, msa.gpu.remote, msa.gpu.engine, msa.search.search, msa.database.database, msa.cpu.targets; "
         "print('numba' in sys.modules)"
     )
     run = subprocess.run(

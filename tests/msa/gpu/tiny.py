@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from msa.alignments import parse_alignment
-from msa.build import BuildSettings, build_database
-from msa.database import TargetDatabase
-from msa.engine import Engine
-from msa.fasta import FastaRecord
-from msa.profile_query import ProfileQuery
-from msa.queries import alignment_query
-from msa.search import SearchSettings, search_many
-from msa.statistics import bit_score, gumbel_parameters
+from foldcli.inputs.queries import alignment_query
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.io.alignments import parse_alignment
+from msa.io.fasta import FastaRecord
+from msa.profile.profile_query import ProfileQuery
+from msa.profile.statistics import bit_score, gumbel_parameters
+from msa.search.engine import Engine
+from msa.search.search import SearchSettings, search_many
 
 _LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
 BATCH = 2

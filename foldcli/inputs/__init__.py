@@ -1,0 +1,1 @@
+"""Everything users hand over as targets: sequences, alignments, job files and cached names."""

@@ -1,0 +1,203 @@
+"""Options that several subcommands share, so that they are named and behave alike everywhere."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from foldcli.inputs.shard import Shard
+from foldcli.logs import configure
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class ShardType(click.ParamType):
+    """click type of `--shard I/N`."""
+
+    name = "I/N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
+        if isinstance(value, Shard):
+            return value
+        try:
+            return Shard.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class DeviceType(click.ParamType):
+    """click type of `--device auto|cpu|cuda|cuda:N|cuda:N,N,…`."""
+
+    name = "auto|cpu|cuda[:N,…]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in ("auto", "cpu", "cuda"):
+            return str(value)
+        kind, _, listed = value.partition(":")
+        numbers = listed.split(",")
+        if kind != "cuda" or not all(number.isascii() and number.isdecimal() for number in numbers):
+            self.fail(f"expected auto, cpu, cuda, cuda:N or cuda:N,N,…, got {value!r}", param, ctx)
+        plain = [int(number) for number in numbers]
+        for number in plain:
+            if plain.count(number) > 1:
+                self.fail(f"GPU {number} is named twice in {value!r}", param, ctx)
+        return f"cuda:{','.join(map(str, plain))}"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(kind) for kind in ("auto", "cpu", "cuda") if kind.startswith(incomplete)]
+
+
+class PathType(click.ParamType):
+    """click type of a path that a command looks into itself; shells complete it with files."""
+
+    name = "PATH"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+class NumbersType(click.ParamType):
+    """click type of whole numbers such as 128,256, each once, in the order given.
+
+    Args:
+        expected: what they are, for whoever gives others.
+        fits: whether a text between commas is one.
+    """
+
+    name = "N,N,…"
+
+    def __init__(self, expected: str, fits: Callable[[str], bool]) -> None:
+        self._expected, self._fits = expected, fits
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        numbers = value.split(",")
+        if not all(map(self._fits, numbers)):
+            self.fail(f"expected {self._expected}, got {value!r}", param, ctx)
+        return tuple(dict.fromkeys(map(int, numbers)))
+
+
+class SizeType(click.ParamType):
+    """click type of a number of bytes such as 8G."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        size = parse_size(value)
+        if size is None:
+            self.fail(f"expected bytes such as 500000000, 500M or 2G, got {value!r}", param, ctx)
+        return size
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes of text such as 500M, K, M and G being powers of 1,024; None where it is no size."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    return int(number) * unit if number.isascii() and number.isdecimal() and int(number) else None
+
+
+def available_cores() -> int:
+    """Cores this process may use: the scheduler's affinity mask, not the machine's count."""
+    return len(os.sched_getaffinity(0))
+
+
+def together(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several click options as one decorator, listed in the help in the order given."""
+    return lambda function: functools.reduce(lambda f, d: d(f), reversed(decorators), function)
+
+
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=available_cores,
+    show_default="the cores this process may use",
+    help="CPU threads.",
+)
+shard_option = click.option(
+    "--shard",
+    type=ShardType(),
+    default="1/1",
+    show_default=True,
+    help="Do every N-th target of the sorted names, from the I-th (1-based).",
+)
+overwrite_option = click.option("--overwrite", is_flag=True, help="Redo what is already there.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Tell what would be done and what not, and why; do nothing."
+)
+out_option = click.option(
+    "-o",
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the results; made when absent.",
+)
+cache_option = click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    show_default="$FOLDCLI_CACHE/features",
+    help="Folder of the feature cache.",
+)
+no_verify_option = click.option(
+    "--no-verify",
+    "verify",
+    flag_value=False,
+    default=True,
+    help="Do not compare what is in the feature cache with its checksums.",
+)
+database_option = click.option(
+    "--db",
+    required=True,
+    type=PathType(),
+    help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into "
+    "$FOLDCLI_CACHE.",
+)
+report_options = together(
+    click.option("--no-report", is_flag=True, help="Make no HTML pages (NAME.html, index.html)."),
+    click.option("--no-plots", is_flag=True, help="Make no PNG plots (NAME_coverage, _plddt, _pae)."),
+)
+
+params_option = click.option(
+    "--params",
+    type=PathType(),
+    show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params",
+    help="Folder with DeepMind's params_model_*.npz, or `demo`: an untrained network to try the path with.",
+)
+
+
+def device_option(what: str) -> Callable[[Command], Command]:
+    """`--device` for a command of which `what` runs there."""
+    return click.option(
+        "--device",
+        type=DeviceType(),
+        default="auto",
+        show_default=True,
+        help=f"Where {what}; auto is the first GPU that works, else the CPU.",
+    )
+
+
+def logging_options(function: Command) -> Command:
+    """Add -q, -v and --log-json, and set up logging from them before the command runs."""
+
+    @click.option("-q", "--quiet", is_flag=True, help="Only warnings and errors on stderr.")
+    @click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
+    @click.option("--log-json", is_flag=True, help="Messages as JSON lines.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, quiet: bool, verbose: bool, log_json: bool, **kwargs: Any) -> Any:
+        configure(quiet, verbose, log_json)
+        return function(*args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]

@@ -1,0 +1,88 @@
+"""Options of a prediction."""
+
+import click
+
+from foldcli.options.common import NumbersType, SizeType, together
+from foldcli.outputs.layout import LAYOUTS
+
+models_type = NumbersType("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
+"""Of `--models 1,2,3`, in the order given."""
+
+layout_option = click.option(
+    "--layout",
+    type=click.Choice(LAYOUTS),
+    default="default",
+    show_default=True,
+    help="A folder a target, or flat files with ColabFold's names; see docs/outputs.md.",
+)
+
+predict_options = together(
+    click.option(
+        "--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to run, in order."
+    ),
+    click.option(
+        "--model-type",
+        type=click.Choice(["auto", "alphafold2_ptm", "alphafold2"]),
+        default="auto",
+        show_default=True,
+        help="Parameters with or without a PAE head; auto takes those with, where they are there.",
+    ),
+    click.option(
+        "--num-recycle",
+        type=click.IntRange(0),
+        default=3,
+        show_default=True,
+        help="Recycles after the first pass.",
+    ),
+    click.option(
+        "--recycle-early-stop-tolerance",
+        type=click.FloatRange(0),
+        default=0.0,
+        show_default="never",
+        help="Stop recycling once Cα distances change by less than this (Å, root mean square).",
+    ),
+    click.option("--num-seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds to run."),
+    click.option(
+        "--random-seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
+    ),
+    click.option(
+        "--max-seq",
+        type=click.IntRange(5),
+        default=512,
+        show_default=True,
+        help="Rows of the clustered alignment, four template rows included.",
+    ),
+    click.option(
+        "--max-extra-seq",
+        type=click.IntRange(1),
+        default=5120,
+        show_default=True,
+        help="Rows of the extra alignment.",
+    ),
+    click.option(
+        "--rank",
+        type=click.Choice(["auto", "plddt", "ptm"]),
+        default="auto",
+        show_default=True,
+        help="Rank models by this; auto is plddt.",
+    ),
+    click.option(
+        "--precision",
+        type=click.Choice(["bf16", "fp32"]),
+        show_default="bf16 on a GPU that has it, else fp32",
+        help="Numbers of the trunk; sums, softmax, structure module and confidence are fp32 always.",
+    ),
+    click.option(
+        "--kernels",
+        type=click.Choice(["auto", "fused", "reference"]),
+        default="auto",
+        show_default=True,
+        help="Triton kernels (fused) or plain PyTorch (reference); auto is fused on a GPU.",
+    ),
+    click.option(
+        "--max-memory",
+        type=SizeType(),
+        show_default="what is free",
+        help="Most GPU memory that the network may take, such as 20G.",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Files of a finished target: layouts, scores, done.json and the summary."""

@@ -1,0 +1,1 @@
+"""The target database: format, build, sorting, masking and clusters."""

@@ -1,0 +1,177 @@
+"""The target database: a folder of flat files, memory-mapped; docs/databases.md describes them."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from msa import alphabet
+from msa.database.manifest import (
+    CLUSTER_PARTS,
+    CLUSTERS,
+    HEADER_INDEX,
+    HEADERS,
+    LENGTHS,
+    MEMBERS,
+    OFFSETS,
+    PARTS,
+    RESIDUES,
+    Manifest,
+    read_manifest,
+)
+from msa.errors import InputError
+from msa.io.fasta import first_word
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    RESIDUES: np.dtype(np.uint8),
+    OFFSETS: np.dtype("<i8"),
+    LENGTHS: np.dtype("<i4"),
+    HEADERS: np.dtype(np.uint8),
+    HEADER_INDEX: np.dtype("<i8"),
+    CLUSTERS: np.dtype("<i8"),
+    MEMBERS: np.dtype("<i8"),
+}
+_HASH_PIECE = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class TargetDatabase:
+    """An open target database. Sequences are in order of length, shortest first.
+
+    In a database with clusters the representatives come first, in this order, then all other members.
+
+    Attributes:
+        path: its folder.
+        manifest: what it says of itself.
+        residues: uint8, all sequences; low five bits the letter, bit 5 the soft mask. Between sequences
+        stands
+            `alphabet.PAD` up to the next multiple of four bytes.
+        offsets: int64 [sequences], first byte of each sequence in `residues`.
+        lengths: int32 [sequences], its residues.
+    """
+
+    path: Path
+    manifest: Manifest
+    residues: np.ndarray = field(repr=False)
+    offsets: np.ndarray = field(repr=False)
+    lengths: np.ndarray = field(repr=False)
+    _headers: np.ndarray = field(repr=False)
+    _header_index: np.ndarray = field(repr=False)
+    _clusters: np.ndarray | None = field(repr=False, default=None)
+    _members: np.ndarray | None = field(repr=False, default=None)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "TargetDatabase":
+        """Map a database into memory, reading nothing but its manifest and its ends.
+
+        Raises:
+            InputError: no database, from a newer version, or a part is missing, of the wrong size, or at odds
+                with another; names the file. Damage inside a part is found by `verify`.
+        """
+        folder = Path(path)
+        if not folder.exists():
+            raise InputError("no such database", folder)
+        if not folder.is_dir():
+            raise InputError("not a target database (those are folders)", folder)
+        manifest = read_manifest(folder)
+        residues, offsets, lengths, headers, header_index = (_map(folder, name, manifest) for name in PARTS)
+        end = int(offsets[-1]) + (int(lengths[-1]) + 3) // 4 * 4
+        if offsets[0] != 0 or end != len(residues):
+            raise InputError(
+                f"the last sequence ends at byte {end} of {len(residues)} of {RESIDUES}", folder / OFFSETS
+            )
+        if header_index[0] != 0 or header_index[-1] != len(headers):
+            raise InputError(
+                f"the last header ends at byte {header_index[-1]} of {len(headers)} of {HEADERS}",
+                folder / HEADER_INDEX,
+            )
+        parts = [residues, offsets, lengths, headers, header_index]
+        if manifest.clusters is not None:
+            clusters, members = (_map(folder, name, manifest) for name in CLUSTER_PARTS)
+            if clusters[0] != 0 or clusters[-1] != len(members):
+                raise InputError(
+                    f"the last cluster ends at {clusters[-1]} of {len(members)} members", folder / CLUSTERS
+                )
+            parts += [clusters, members]
+        return cls(folder, manifest, *parts)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def total_residues(self) -> int:
+        """Residues of all sequences, padding not counted."""
+        return self.manifest.residues
+
+    @property
+    def representatives(self) -> int:
+        """Sequences that a search goes through, the first ones: all, unless there are clusters."""
+        clusters = self.manifest.clusters
+        return len(self) if clusters is None else clusters.representatives
+
+    def members(self, representatives: np.ndarray) -> np.ndarray:
+        """What the clusters of some representatives have beside these: int64, cluster after cluster."""
+        if self._clusters is None or self._members is None:
+            return np.empty(0, np.int64)
+        starts, ends = self._clusters[representatives], self._clusters[representatives + 1]
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        return np.concatenate([np.empty(0, np.int64), *(self._members[a:b] for a, b in spans)])
+
+    def codes(self, index: int) -> np.ndarray:
+        """uint8 [length] view of a sequence, mask bits included; 0 ≤ index < len(self)."""
+        start = int(self.offsets[index])
+        return self.residues[start : start + int(self.lengths[index])]
+
+    def sequence(self, index: int) -> str:
+        """A sequence in upper-case letters, masked or not."""
+        return alphabet.decode(self.codes(index))
+
+    def header(self, index: int) -> str:
+        """The header line of a sequence, without `>`."""
+        start, end = self._header_index[index], self._header_index[index + 1]
+        return self._headers[start:end].tobytes().decode("utf-8", "replace")
+
+    def id(self, index: int) -> str:
+        """The first word of a sequence's header."""
+        return first_word(self.header(index))
+
+    def verify(self, progress: Callable[[int, int | None], None] | None = None) -> None:
+        """Read every byte and compare checksums.
+
+        Args:
+            progress: called with (bytes read, bytes in all).
+
+        Raises:
+            InputError: a part is not what was written; names it.
+        """
+        done, total = 0, sum(part.bytes for part in self.manifest.parts.values())
+        for name in self.manifest.parts:
+            digest = hashlib.sha256()
+            with (self.path / name).open("rb") as stream:
+                while piece := stream.read(_HASH_PIECE):
+                    digest.update(piece)
+                    done += len(piece)
+                    if progress is not None:
+                        progress(done, total)
+            if digest.hexdigest() != self.manifest.parts[name].sha256:
+                raise InputError("damaged: its SHA-256 is not the one in the manifest", self.path / name)
+
+
+def _map(folder: Path, name: str, manifest: Manifest) -> np.ndarray:
+    path, expected, dtype = folder / name, manifest.parts[name].bytes, _DTYPES[name]
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise InputError("damaged database: this part is missing", path) from None
+    if size != expected:
+        what = "truncated" if size < expected else "too long"
+        raise InputError(f"damaged database: {what}, {size} bytes of {expected}", path)
+    if size == 0:  # every header may be empty, and an empty file cannot be mapped
+        return np.empty(0, dtype)
+    # as a plain array: slices of np.memmap are ten times slower to make, and the mapping stays open through
+    # its base
+    return np.memmap(path, dtype, mode="r").view(np.ndarray)

@@ -1,0 +1,1 @@
+"""Readers and writers of sequence, alignment and hit files."""

@@ -1,0 +1,80 @@
+"""Tables of hits, tab-separated, with MMseqs2's column names and number formats."""
+
+from collections.abc import Callable, Sequence
+from typing import IO
+
+from msa.io.fasta import FastaRecord
+from msa.search.hits import Hit
+
+Column = Callable[[FastaRecord, Hit], str]
+
+
+def _mismatches(hit: Hit) -> int:
+    # a run is its length times four and its operation, 0 for pairs
+    return sum([run >> 2 for run in hit.alignment.runs.tolist() if not run & 3]) - hit.alignment.identities
+
+
+def _gaps(hit: Hit) -> int:
+    return sum([run & 3 > 0 for run in hit.alignment.runs.tolist()])
+
+
+COLUMNS: dict[str, Column] = {
+    "query": lambda query, hit: query.id,
+    "target": lambda query, hit: hit.id,
+    "fident": lambda query, hit: f"{hit.identity:.3f}",
+    "pident": lambda query, hit: f"{100 * hit.identity:.3f}",
+    "alnlen": lambda query, hit: str(hit.alignment.columns),
+    "mismatch": lambda query, hit: str(_mismatches(hit)),
+    "gapopen": lambda query, hit: str(_gaps(hit)),
+    "qstart": lambda query, hit: str(hit.qstart),
+    "qend": lambda query, hit: str(hit.qend),
+    "tstart": lambda query, hit: str(hit.tstart),
+    "tend": lambda query, hit: str(hit.tend),
+    "evalue": lambda query, hit: f"{hit.evalue:.3E}",
+    "bits": lambda query, hit: str(int(hit.bits + 0.5)),
+    "qlen": lambda query, hit: str(hit.query_length),
+    "tlen": lambda query, hit: str(hit.target_length),
+    "qcov": lambda query, hit: f"{hit.query_coverage:.3f}",
+    "tcov": lambda query, hit: f"{hit.target_coverage:.3f}",
+    "cigar": lambda query, hit: hit.cigar,
+    "qseq": lambda query, hit: query.sequence,
+    "tseq": lambda query, hit: hit.sequence,
+    "qaln": lambda query, hit: hit.aligned(query.sequence)[0],
+    "taln": lambda query, hit: hit.aligned(query.sequence)[1],
+    # a tab in a header would shift the columns after it
+    "theader": lambda query, hit: hit.header.replace("\t", " "),
+}
+"""Column name → its text for a hit."""
+
+DEFAULT_COLUMNS = (
+    "query", "target", "fident", "alnlen", "mismatch", "gapopen",
+    "qstart", "qend", "tstart", "tend", "evalue", "bits",
+)  # fmt: skip
+
+
+def parse_columns(text: str) -> tuple[str, ...]:
+    """Read a comma-separated list of column names.
+
+    Raises:
+        ValueError: a name that is no column; its text lists those there are.
+    """
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in COLUMNS:
+            raise ValueError(f"no column {name!r}; there are {', '.join(COLUMNS)}")
+    return names
+
+
+def write_m8(
+    stream: IO[str], query: FastaRecord, hits: Sequence[Hit], columns: Sequence[str] = DEFAULT_COLUMNS
+) -> None:
+    """Write one line per hit, without a header line.
+
+    Args:
+        stream: text.
+        query: what was searched with.
+        hits: in the order of the lines.
+        columns: keys of COLUMNS.
+    """
+    chosen = [COLUMNS[name] for name in columns]
+    stream.write("".join(["\t".join([column(query, hit) for column in chosen]) + "\n" for hit in hits]))

@@ -1,0 +1,1 @@
+"""Substitution matrices, profiles (PSSMs) and score statistics."""

@@ -1,0 +1,1 @@
+"""Searches and iterated searches, hits, and filters of their alignments."""

@@ -1,0 +1,94 @@
+"""Search of a database with clusters: the filter goes through representatives, hits bring their members.
+
+A representative that is a hit stands for its cluster, and every member is aligned to the query by the engine
+that searches, so it has its own score, E-value and path. A member is found through its representative only.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from msa.cpu.targets import Targets
+from msa.database.database import TargetDatabase
+from msa.search.candidates import Candidates, Wanted
+from msa.search.engine import Engine, QueryProfile
+
+if TYPE_CHECKING:
+    from msa.search.settings import SearchSettings
+
+
+class ExpandingEngine:
+    """An engine for a database with clusters; see msa.search.engine.Engine.
+
+    Args:
+        engine: what does the work.
+        database: whose targets, all of them, `run` is given.
+    """
+
+    def __init__(self, engine: Engine, database: TargetDatabase) -> None:
+        self._engine, self._database = engine, database
+        count = database.representatives
+        targets = Targets(database.residues, database.offsets, database.lengths)
+        _, end = targets.byte_range(0, count)
+        self._searched = Targets(targets.residues[:end], targets.offsets[:count], targets.lengths[:count])
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The engine's own."""
+        return self._engine.seconds
+
+    def run(
+        self,
+        queries: Iterable[QueryProfile],
+        targets: Targets,
+        settings: "SearchSettings",
+        scored: Callable[[int], None] | None = None,
+        wanted: Wanted | None = None,
+    ) -> Iterator[Candidates]:
+        """Filter representatives, align those that pass, then the other members of those that are wanted.
+
+        `scored` is told pairs as if members went through the filter with their representatives.
+        """
+        taken: deque[QueryProfile] = deque()
+        found: deque[Candidates] = deque()
+
+        def noted() -> Iterator[QueryProfile]:
+            for query in queries:
+                taken.append(query)
+                yield query
+
+        def progress(pairs: int) -> None:
+            if scored is not None:
+                scored(pairs * len(targets) // len(self._searched))
+
+        def members() -> Iterator[tuple[QueryProfile, np.ndarray]]:
+            for candidates in self._engine.run(noted(), self._searched, settings, progress, wanted):
+                found.append(candidates)
+                hits = candidates.targets[candidates.wanted]
+                yield taken.popleft(), self._database.members(hits)
+
+        for others in self._engine.align(members(), targets, settings, wanted):
+            yield _together(found.popleft(), others)
+
+    def align(
+        self,
+        pairs: Iterable[tuple[QueryProfile, np.ndarray]],
+        targets: Targets,
+        settings: "SearchSettings",
+        wanted: Wanted | None = None,
+    ) -> Iterator[Candidates]:
+        """The engine's own."""
+        return self._engine.align(pairs, targets, settings, wanted)
+
+
+def _together(first: Candidates, others: Candidates) -> Candidates:
+    """Candidates of a query, then others of it."""
+    return Candidates(
+        np.concatenate([first.targets, others.targets]),
+        np.concatenate([first.scores, others.scores]),
+        np.concatenate([first.wanted, others.wanted + len(first.targets)]),
+        np.concatenate([first.reversed_scores, others.reversed_scores]),
+        [*first.alignments, *others.alignments],
+    )

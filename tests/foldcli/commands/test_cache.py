@@ -1,0 +1,233 @@
+"""`foldcli cache` as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from features.cache import FeatureCache, cache_key
+from features.maintenance import list_entries
+from msa.io.alignments import parse_alignment, read_alignment
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "foldcli", "cache", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Three entries: of two files, a.a3m and b.a3m, a thousand seconds apart, and a later one of no file."""
+    root = tmp_path / "cache"
+    for number, name in enumerate("ab"):
+        file = tmp_path / f"{name}.a3m"
+        file.write_text(f">{name} described\n{'MKVLGA' * (number + 1)}\n>hit\n{'MK-LGA' * (number + 1)}\n")
+        FeatureCache(root).load_or_make([read_alignment(file)])
+    FeatureCache(root).load_or_make([parse_alignment(b">c\nWWWW\n")])
+    for age, name in ((3000, "a"), (2000, "b"), (1000, "c")):
+        path = entry_of(root, name)
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - age))
+    return root
+
+
+def entry_of(cache: Path, name: str) -> Path:
+    """The path of the entry of a, b or c."""
+    file = cache.parent / f"{name}.a3m"
+    alignment = read_alignment(file) if file.exists() else parse_alignment(b">c\nWWWW\n")
+    return FeatureCache(cache).path(cache_key([alignment]))
+
+
+def names(cache: Path) -> set[str]:
+    """The queries whose entries are there."""
+    return {entry.said["name"] for entry in list_entries(cache)}
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+def test_ls_lists_every_entry(cache: Path) -> None:
+    result = run("ls", cache)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = {line.split("Z  ")[1]: line.split() for line in result.stdout.splitlines()}
+    assert lines.keys() == {
+        f"a described {cache.parent / 'a.a3m'}",
+        f"b described {cache.parent / 'b.a3m'}",
+        "c ?",
+    }
+    path = entry_of(cache, "b")
+    b = lines[f"b described {cache.parent / 'b.a3m'}"]
+    assert b[:4] == [path.stem[:12], "12", "2", str(path.stat().st_size)]
+
+
+def test_ls_as_json_has_all_that_is_known(cache: Path) -> None:
+    found = json.loads(run("ls", cache, "--json").stdout)
+    path = entry_of(cache, "a")
+    (a,) = (entry for entry in found if entry["key"] == path.stem)
+    assert a.pop("written").endswith("Z")
+    assert a == {
+        "key": path.stem,
+        "path": str(path),
+        "name": "a described",
+        "residues": 6,
+        "rows": 2,
+        "bytes": path.stat().st_size,
+        "sources": [str(cache.parent / "a.a3m")],
+        "problem": None,
+    }
+    assert [entry["key"] for entry in found] == sorted(entry["key"] for entry in found)
+
+
+def test_ls_shows_what_cannot_be_read_in_its_place(cache: Path) -> None:
+    entry_of(cache, "a").write_bytes(b"")
+    result = run("ls", cache)
+    assert result.returncode == 0
+    assert "damaged cache entry (truncated)" in result.stdout
+    assert len(result.stdout.splitlines()) == 3
+
+
+def test_stats_counts(cache: Path) -> None:
+    (cache.parent / "a.a3m").unlink()
+    size = sum(path.stat().st_size for path in cache.glob("??/*"))
+    found = json.loads(run("stats", cache, "--json").stdout)
+    assert found.pop("oldest") < found.pop("newest")
+    assert found == {
+        "entries": 3,
+        "bytes": size,
+        "residues": 22,
+        "rows": 5,
+        "unreadable": 0,
+        "without_source": 1,
+        "abandoned_temporary_files": 0,
+    }
+    assert "without source             1" in run("stats", cache).stdout.splitlines()
+
+
+def test_verify_is_content_with_whole_entries(cache: Path) -> None:
+    result = run("verify", cache)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "entries: 3, all whole" in result.stderr
+
+
+def test_verify_names_broken_entries_and_prune_removes_them(cache: Path) -> None:
+    flip(entry_of(cache, "a"))
+    entry_of(cache, "c").write_bytes(entry_of(cache, "b").read_bytes())
+    result = run("verify", cache, "--json")
+    assert result.returncode == 5
+    problems = {entry["path"]: entry["problem"] for entry in json.loads(result.stdout)["broken"]}
+    other = f"cache entry holds another key, {entry_of(cache, 'b').stem}"
+    assert problems == {
+        str(entry_of(cache, "a")): "damaged cache entry (checksum does not match)",
+        str(entry_of(cache, "c")): other,
+    }
+    for path, problem in problems.items():
+        assert f"{path}: {problem}" in result.stderr
+    assert "2 of 3 entries are broken" in result.stderr
+    assert "Traceback" not in result.stderr
+
+    assert run("prune", cache, "--broken", "-q").returncode == 0
+    assert run("verify", cache, "-q").returncode == 0
+    assert names(cache) == {"b described"}
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ((), {"a described", "b described", "c"}),
+        (("--older-than", "2500s"), {"b described", "c"}),
+        (("--older-than", "0.5h"), {"c"}),
+        (("--absent-source",), {"a described", "c"}),
+        (("--max-size", 1), set()),
+        (("--max-size", "1G"), {"a described", "b described", "c"}),
+        (("--absent-source", "--older-than", "2500s"), {"c"}),
+    ],
+)
+def test_prune_removes_what_is_asked_for(cache: Path, options: tuple[object, ...], left: set[str]) -> None:
+    (cache.parent / "b.a3m").unlink()
+    result = run("prune", cache, *options, "--dry-run", "--json")
+    told = json.loads(result.stdout)
+    assert (result.returncode, told["dry_run"], told["kept"]) == (0, True, len(left))
+    assert names(cache) == {"a described", "b described", "c"}
+
+    result = run("prune", cache, *options, "--json")
+    assert result.returncode == 0
+    assert json.loads(result.stdout) == told | {"dry_run": False}
+    assert names(cache) == left
+    assert told["removed_bytes"] == sum(entry["bytes"] for entry in told["removed"])
+
+
+def test_prune_by_size_removes_the_oldest_first(cache: Path) -> None:
+    room = entry_of(cache, "b").stat().st_size + entry_of(cache, "c").stat().st_size
+    assert run("prune", cache, "--max-size", room).returncode == 0
+    assert names(cache) == {"b described", "c"}
+    assert run("prune", cache, "--max-size", room - 1).returncode == 0
+    assert names(cache) == {"c"}
+
+
+def test_prune_removes_what_killed_writers_left_and_nothing_else(cache: Path) -> None:
+    stale = cache / "tmp" / f"{'0' * 64}.0123456789ab-1-2.xyz.tmp"
+    fresh = cache / "tmp" / f"{'1' * 64}.0123456789ab-1-2.xyz.tmp"
+    for path in (stale, fresh, cache / "notes.txt", cache / "ab.safetensors"):
+        path.write_text("")
+    os.utime(stale, (0, 0))
+    result = run("prune", cache, "--dry-run")
+    assert f"{stale}: would be removed: its writer was killed" in result.stderr
+    assert stale.exists()
+    result = run("prune", cache)
+    assert result.returncode == 0
+    assert "0 entries (0 bytes) and 1 temporary files removed, 3 entries kept" in result.stderr
+    assert not stale.exists()
+    assert fresh.exists() and (cache / "notes.txt").exists() and (cache / "ab.safetensors").exists()
+
+
+@pytest.mark.parametrize("command", [("cache-features", "a.a3m", "-c", "cache"), ("cache", "prune", "cache")])
+def test_the_next_run_removes_what_a_killed_writer_left(cache: Path, command: tuple[str, ...]) -> None:
+    write = (
+        "import os, pathlib, signal; from features.temporaries import temporary_prefix;"
+        "path = pathlib.Path(f'{temporary_prefix(pathlib.Path(), chr(48) * 64)}x.tmp');"
+        "path.write_text('half of an ent'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", write], cwd=cache, env=environment, timeout=120, check=False)
+    assert len(list((cache / "tmp").iterdir())) == 1
+    result = subprocess.run(
+        [sys.executable, "-m", "foldcli", *command],
+        cwd=cache.parent, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert list((cache / "tmp").iterdir()) == []
+    assert names(cache) == {"a described", "b described", "c"}
+
+
+@pytest.mark.parametrize("name", ["ls", "stats", "verify", "prune"])
+def test_a_cache_that_is_not_there_is_bad_input_and_an_empty_one_is_none(name: str, tmp_path: Path) -> None:
+    for path, words in ((tmp_path / "none", "no such folder"), (Path(__file__), "not a folder")):
+        result = run(name, path)
+        assert result.returncode == 3
+        assert result.stderr == f"foldcli: error: {path}: {words}\n"
+    assert run(name, tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("prune", ".", "--older-than", "3"), "expected an age such as"),
+        (("prune", ".", "--older-than", "-3d"), "expected an age such as"),
+        (("prune", ".", "--max-size", "lots"), "expected bytes such as"),
+        (("ls",), "Missing argument 'CACHE'"),
+        (("tidy", "."), "No such command"),
+    ],
+)
+def test_wrong_arguments_are_usage(arguments: tuple[str, ...], words: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert words in result.stderr

@@ -1,0 +1,144 @@
+"""`foldcli params` as a user runs it, against a server on this machine."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.foldcli.conftest import Npz, npz
+from tests.foldcli.params.conftest import damaged, keys, mirror, small
+from tests.foldcli.params.mirror import Mirror
+
+# fixtures, which pytest finds by their names here
+__all__ = ["keys", "mirror", "npz", "small"]
+
+FOLDCLI = [sys.executable, "-m", "foldcli", "params"]
+FILE = "params_model_3_ptm.npz"
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `foldcli params` to its end."""
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("FOLDCLI_PARAMS", raising=False)
+
+    def run(*arguments: str | Path, **more: str) -> "subprocess.CompletedProcess[str]":
+        command = [*FOLDCLI, *map(str, arguments)]
+        return subprocess.run(command, env=os.environ | more, capture_output=True, text=True)
+
+    return run
+
+
+def error_of(result: "subprocess.CompletedProcess[str]", code: int) -> str:
+    """The one error line of a run that had to fail so."""
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("foldcli: error: "))
+    return line
+
+
+def test_fetch_list_verify_path(params: Run, mirror: Mirror, small: bytes, npz: Npz, tmp_path: Path) -> None:
+    mirror.content, to = small, tmp_path / "shared"
+    sha256 = hashlib.sha256(small).hexdigest()
+    result = params("fetch", "--models", "3", "--dest", to, "--url", mirror.url, "--sha256", sha256)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    assert "CC BY 4.0" in result.stderr and "DeepMind" in result.stderr
+    assert f"FOLDCLI_PARAMS={to}" in result.stderr
+    assert {path.name for path in to.iterdir()} == {FILE, "LICENSE", "parameters.json"}
+    manifest = json.loads((to / "parameters.json").read_text())
+    assert [archive["compared"] for archive in manifest["archives"].values()] == ["sha256 given"]
+
+    shared = {"FOLDCLI_PARAMS": str(to)}
+    assert params("path", **shared).stdout == f"{to}\n"
+    content = npz("model_3_ptm")
+    (row,) = json.loads(params("list", "--json", **shared).stdout)
+    assert row == {
+        "model": 3,
+        "network": "model_3_ptm",
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "file": str(to / FILE),
+    }
+    assert f"{len(content):,}" in params("list", "--params", to).stdout
+    verified = params("verify", "--params", to)
+    assert verified.returncode == 0 and verified.stdout.split() == ["ok", "sha256", str(to / FILE)]
+
+    (to / FILE).write_bytes(damaged(content, len(content) // 2))
+    result = params("verify", "--json", **shared)
+    line = error_of(result, 3)
+    assert FILE in line and "its SHA-256 is" in line and "--overwrite" in line
+    (row,) = json.loads(result.stdout)
+    assert row["file"] == str(to / FILE) and "SHA-256" in row["problem"]
+
+
+def test_interrupted_it_leaves_what_can_be_gone_on_with(
+    params: Run, mirror: Mirror, small: bytes, npz: Npz, tmp_path: Path
+) -> None:
+    mirror.content, mirror.drops, mirror.hold_after = small, [60_000], 30_000
+    to = tmp_path / "cache" / "params"
+    arguments = ["fetch", "--models", "3", "--url", mirror.url]
+    with subprocess.Popen([*FOLDCLI, *arguments], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        # the second answer never ends
+        for line in process.stderr:
+            if "trying again" in line:
+                process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+    left = {str(path.relative_to(to)) for path in to.rglob("*") if path.is_file()}
+    assert left == {".fetch/archive.tar.part", ".fetch/archive.tar.part.json"}
+    have = (to / ".fetch" / "archive.tar.part").stat().st_size
+    assert have in range(60_000, 90_001)
+    mirror.hold_after = None
+    result = params(*arguments)
+    assert result.returncode == 0, result.stderr
+    assert mirror.requests[-1]["Range"] == f"bytes={have}-"
+    assert (to / FILE).read_bytes() == npz("model_3_ptm")
+
+
+def test_errors_are_one_line(params: Run, mirror: Mirror, tmp_path: Path) -> None:
+    mirror.status = 404
+    fetch = ["fetch", "--models", "3", "--url", mirror.url]
+    assert "the server says 404 Not Found" in error_of(params(*fetch), 4)
+    (tmp_path / "none.pem").touch()
+    result = params(*fetch, SSL_CERT_FILE=str(tmp_path / "none.pem"))
+    assert "the certificate of localhost is not trusted" in error_of(result, 4)
+    # a file in the place of the folder
+    (tmp_path / "file").touch()
+    assert "file" in error_of(params(*fetch, "--dest", tmp_path / "file" / "to"), 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--url", "http://example.org/a.tar"], "give --sha256, or use https"),
+        (["--url", "ftp://example.org/a.tar"], "expected an https address"),
+        (["--url", "/tmp/a.tar"], "a file goes with --from"),
+        (["--from", "/no/such.tar"], "does not exist"),
+        (["--models", "6"], "expected numbers from 1 to 5"),
+    ],
+)
+def test_wrong_arguments(params: Run, arguments: list[str], said: str) -> None:
+    result = params("fetch", *arguments)
+    assert result.returncode == 2 and said in " ".join(result.stderr.split())
+
+
+def test_a_manifest_that_is_none(params: Run, tmp_path: Path) -> None:
+    (tmp_path / FILE).touch()
+    (tmp_path / "parameters.json").write_text("[]")
+    line = error_of(params("list", "--params", tmp_path), 3)
+    assert "parameters.json: no manifest of parameters, or a damaged one" in line
+
+
+@pytest.mark.parametrize("command", ["list", "verify", "path"])
+def test_nothing_there(params: Run, tmp_path: Path, command: str) -> None:
+    result = params(command)
+    error_of(result, 4)
+    assert f"foldcli params fetch --dest {tmp_path / 'cache' / 'params'}" in result.stderr

@@ -1,0 +1,266 @@
+"""`foldcli search` as a user runs it: real subprocesses, files, exit codes."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDCLI = [sys.executable, "-m", "foldcli"]
+UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVLALRGG"
+GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
+DATABASE = f">ubq human\n{UBIQUITIN}\n>nedd8 human\n{NEDD8}\n>gb1\n{GB1}\n"
+QUERIES = f">q1 first\n{UBIQUITIN}\n>q2\n{GB1}\n"
+M8 = (
+    "q1\tubq\t1.000\t76\t0\t0\t1\t76\t1\t76\t",
+    "q1\tnedd8\t0.579\t76\t32\t0\t1\t76\t1\t76\t",
+    "q2\tgb1\t1.000\t56\t0\t0\t1\t56\t1\t56\t",
+)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of its own for the module, so that nothing of the user's is read or written."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with db.fasta and queries.fasta in it."""
+    (tmp_path / "db.fasta").write_text(DATABASE)
+    (tmp_path / "queries.fasta").write_text(QUERIES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOLDCLI_CACHE", str(cache))
+    return tmp_path
+
+
+def search(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*FOLDCLI, "search", *arguments], input=stdin, capture_output=True, text=True)
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_table(folder: Path) -> None:
+    result = search("queries.fasta", "db.fasta", "-o", "hits.m8")
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    lines = (folder / "hits.m8").read_text().splitlines()
+    assert len(lines) == 3
+    for line, start in zip(lines, M8, strict=True):
+        assert line.startswith(start) and len(line.split("\t")) == 12
+    assert "q1: 2 hits" in result.stderr and "q2: 1 hits" in result.stderr
+    assert files_in(folder) == {"db.fasta", "queries.fasta", "hits.m8"}
+
+
+def test_built_database_standard_streams_columns_and_quiet(folder: Path) -> None:
+    built = subprocess.run(
+        [*FOLDCLI, "createdb", "db.fasta", "-o", "db", "-q"], capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stderr
+    columns = "theader,qaln,cigar"
+    result = search("-", "db", "-o", "-", "--format-output", columns, "-q", stdin=QUERIES)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        f"ubq human\t{UBIQUITIN}\t76M", f"nedd8 human\t{UBIQUITIN}\t76M", f"gb1\t{GB1}\t56M",
+    ]  # fmt: skip
+
+
+def test_members_of_clusters(folder: Path) -> None:
+    (folder / "clusters.tsv").write_text("nedd8\tubq\nnedd8\tnedd8\ngb1\tgb1\n")
+    made = subprocess.run(
+        [*FOLDCLI, "createdb", "db.fasta", "--clusters", "clusters.tsv", "-o", "clustered", "-q"],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    expected = search("queries.fasta", "db.fasta", "-o", "-", "-q").stdout
+    for iterations in ("1", "3"):
+        command = ("queries.fasta", "clustered", "-o", "-", "-q", "--num-iterations", iterations)
+        result = search(*command, "--max-seqs", "1")
+        assert result.returncode == 0, result.stderr
+        found = [line.split("\t")[:2] for line in result.stdout.splitlines()]
+        assert found == [["q1", "ubq"], ["q1", "nedd8"], ["q2", "gb1"]]
+        assert iterations == "3" or result.stdout == expected
+    search("queries.fasta", "clustered", "-o", "out", "--format", "a3m")
+    search("queries.fasta", "db.fasta", "-o", "plain", "--format", "a3m")
+    assert (folder / "out/q1.a3m").read_bytes() == (folder / "plain/q1.a3m").read_bytes()
+
+
+def test_several_inputs_and_a_folder_keep_their_order(folder: Path) -> None:
+    (folder / "more").mkdir()
+    (folder / "more/b.fasta").write_text(f">b\n{GB1}\n")
+    (folder / "more/a.fa").write_text(f">a\n{GB1}\n")
+    result = search("queries.fasta", "more", "db.fasta", "-o", "-", "--format-output", "query,target", "-q")
+    assert result.stdout.splitlines() == ["q1\tubq", "q1\tnedd8", "q2\tgb1", "a\tgb1", "b\tgb1"]
+
+
+def test_shards_partition_the_queries_and_change_no_number(folder: Path) -> None:
+    whole = search("queries.fasta", "db.fasta", "-o", "-", "-q").stdout.splitlines()
+    parts = [search("queries.fasta", "db.fasta", "-o", "-", "-q", "--shard", f"{i}/2").stdout for i in (1, 2)]
+    assert [line for part in parts for line in part.splitlines()] == whole
+    assert all(parts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"), [("a3m", ">q1 first\n" + UBIQUITIN), ("sto", "# STOCKHOLM 1.0\n")]
+)
+def test_alignments_one_file_a_query(folder: Path, kind: str, start: str) -> None:
+    result = search("queries.fasta", "db.fasta", "-o", "out", "--format", kind)
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    assert files_in(folder / "out") == {f"q1.{kind}", f"q1.{kind}.json", f"q2.{kind}", f"q2.{kind}.json"}
+    assert (folder / f"out/q1.{kind}").read_text().startswith(start)
+    record = json.loads((folder / f"out/q1.{kind}.json").read_text())
+    assert record["hits"] == 2 and record["evalue"] == 1e-3
+
+
+def test_alignments_are_thinned_out(folder: Path) -> None:
+    def record(*options: str) -> dict[str, object]:
+        result = search("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", *options)
+        assert result.returncode == 0, result.stderr
+        return json.loads((folder / "out/q1.a3m.json").read_text())  # type: ignore[no-any-return]
+
+    # the target that is the query itself makes no row of its own
+    assert (record()["hits"], record()["rows"]) == (2, 1)
+    thin = record("--qid", "0.7")
+    assert (thin["hits"], thin["rows"]) == (2, 0)
+    assert thin["alignment"] == {"max_seq_id": 1.0, "qid": 0.7, "qsc": None, "cov": 0.0, "diff": 0}
+    assert (folder / "out/q1.a3m").read_text() == f">q1 first\n{UBIQUITIN}\n"
+    refused = search("queries.fasta", "db.fasta", "-o", "x.m8", "--diff", "5")
+    assert refused.returncode == 2 and "tables keep all hits" in refused.stderr
+    refused = search("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", "--qsc", "nan")
+    assert refused.returncode == 2 and "--qsc is nan" in refused.stderr
+
+
+def test_alignments_are_what_the_readers_read(folder: Path) -> None:
+    from msa.io.alignments import read_alignment
+
+    for kind in ("a3m", "sto"):
+        assert search("queries.fasta", "db.fasta", "-o", "out", "--format", kind).returncode == 0
+        alignment = read_alignment(folder / f"out/q1.{kind}")
+        rows = [row.tobytes().decode() for row in alignment.letters]
+        assert rows == [UBIQUITIN, NEDD8]
+
+
+def test_finished_alignments_are_kept_until_something_changes(folder: Path) -> None:
+    command = ("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m")
+    assert search(*command).returncode == 0
+    first = (folder / "out/q1.a3m").stat().st_ino
+    again = search(*command)
+    assert "q1: already done" in again.stderr and (folder / "out/q1.a3m").stat().st_ino == first
+    (folder / "out/q2.a3m").unlink()
+    assert "q2: 1 hits" in search(*command).stderr
+    stricter = search(*command, "-e", "1e-40")
+    assert "q1: 1 hits" in stricter.stderr
+    assert "q1: 1 hits" in search(*command, "-e", "1e-40", "--overwrite").stderr
+
+
+def test_one_alignment_to_standard_output(folder: Path) -> None:
+    (folder / "one.fasta").write_text(f">q\n{NEDD8}\n")
+    result = search("one.fasta", "db.fasta", "-o", "-", "--format", "a3m", "-q")
+    assert result.stdout.startswith(f">q\n{NEDD8}\n>ubq\t") and result.returncode == 0
+    several = search("queries.fasta", "db.fasta", "-o", "-", "--format", "a3m")
+    assert several.returncode == 2 and "takes one query, and there are 2" in several.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["queries.fasta", "-o", "x"], "Missing argument 'DB'"),
+        (["queries.fasta", "db.fasta"], "Missing option '-o'"),
+        (["queries.fasta", "db.fasta", "-o", "x", "--format-output", "query,colour"], "no column 'colour'"),
+        (["queries.fasta", "db.fasta", "-o", "x", "--format", "a3m", "--format-output", "query"], "m8 only"),
+        (
+            ["queries.fasta", "db.fasta", "-o", "x", "--gap-open", "5"],
+            "no E-value statistics for BLOSUM62 with gap costs 5/1",
+        ),
+        (
+            ["queries.fasta", "db.fasta", "-o", "x", "--matrix", "PAM250"],
+            "there is no matrix 'PAM250'; there are BLOSUM62, BLOSUM45, BLOSUM50, ",
+        ),
+        (
+            ["queries.fasta", "db.fasta", "-o", "x", "--matrix", "pam30", "--gap-open", "11"],
+            "no E-value statistics for PAM30 with gap costs 11/1; there are 5/2, ",
+        ),
+        (["queries.fasta", "db.fasta", "-o", "x", "--cov-mode", "3"], "cov-mode"),
+        (["queries.fasta", "db.fasta", "-o", "x", "--shard", "3/2"], "shard"),
+        (["queries.fasta", "db.fasta", "-o", "db.fasta"], "db.fasta exists; --overwrite replaces it"),
+    ],
+)
+def test_usage_errors(folder: Path, arguments: list[str], said: str) -> None:
+    result = search(*arguments)
+    assert result.returncode == 2
+    assert said in result.stderr and "Traceback" not in result.stderr
+    assert files_in(folder) == {"db.fasta", "queries.fasta"}
+    assert (folder / "db.fasta").read_text() == DATABASE
+
+
+@pytest.mark.parametrize(
+    ("queries", "said"),
+    [
+        (">q\nMKV1L\n", "q.fasta:2:4: '1' is no residue letter"),
+        (">q\n", "q.fasta:1: no sequence"),
+        (">q\nM\n", "query 'q' has 1 residue: a search needs at least 2"),
+        ("MKVL\n", "q.fasta:1: not a FASTA file"),
+        ("", "q.fasta: empty file"),
+        ("\x00\x01\x02\x03", "q.fasta:1: not a FASTA file: binary data"),
+    ],
+)
+def test_bad_queries(folder: Path, queries: str, said: str) -> None:
+    (folder / "q.fasta").write_text(queries)
+    result = search("q.fasta", "db.fasta", "-o", "x.m8")
+    assert result.returncode == 3
+    assert result.stderr.strip().endswith(said) or said in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (folder / "x.m8").exists()
+
+
+def test_missing_files_are_named(folder: Path) -> None:
+    for arguments, name in ((("no.fasta", "db.fasta"), "no.fasta"), (("queries.fasta", "no_db"), "no_db")):
+        result = search(*arguments, "-o", "x.m8")
+        assert result.returncode == 3 and name in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_one_bad_query_does_not_stop_the_others(folder: Path) -> None:
+    (folder / "mixed.fasta").write_text(f">short\nM\n{QUERIES}")
+    result = search("mixed.fasta", "db.fasta", "-o", "out", "--format", "a3m")
+    assert result.returncode == 5
+    assert {"q1.a3m", "q2.a3m", "failures.jsonl"} <= files_in(folder / "out")
+    (line,) = (folder / "out/failures.jsonl").read_text().splitlines()
+    assert json.loads(line)["target"] == "short"
+
+
+def test_an_output_that_cannot_be_written_is_said_before_the_search(folder: Path) -> None:
+    (folder / "file").write_text("")
+    for arguments in (("-o", "file/x.m8"), ("-o", "file/x", "--format", "a3m")):
+        result = search("queries.fasta", "db.fasta", *arguments)
+        assert result.returncode != 0 and "file" in result.stderr and "hits" not in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["m8", "a3m"])
+def test_interrupt_leaves_nothing_half_done(folder: Path, kind: str) -> None:
+    # far more than can be searched with before the signal arrives
+    (folder / "many.fasta").write_text("".join(f">q{i}\n{UBIQUITIN}\n" for i in range(20_000)))
+    command = [*FOLDCLI, "search", "many.fasta", "db.fasta", "-o", "out", "--format", kind]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "q1: 2 hits" in line:  # the second: the first is written
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+        assert process.wait() == 130
+    assert "interrupted" in rest and "Traceback" not in rest
+    assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
+    if kind == "m8":
+        assert not (folder / "out").exists()
+    else:
+        assert 1 <= len(list((folder / "out").glob("*.a3m"))) < 20_000
+        # what was finished is whole
+        for path in (folder / "out").glob("*.a3m"):
+            assert path.read_text().count(">") == 2

@@ -1,0 +1,271 @@
+"""ColabFold's tables, AlphaFold 3's JSON and Boltz's YAML as queries: read, refused by name, or wrong."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foldcli.inputs.queries import read_queries
+from msa.errors import InputError
+from msa.io.fasta import FastaRecord, UnsupportedRecord
+from msa.profile.profile_query import ProfileQuery
+from msa.search.search import check_query
+
+GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
+UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+FAMILY = f">first\n{GB1}\n>second\n{GB1[:30].replace('K', 'R')}{'-' * 26}\n>third\n{GB1.replace('T', 'S')}\n"
+
+
+def read(path: Path, content: str | bytes | dict | list) -> list[FastaRecord]:
+    if isinstance(content, dict | list):
+        content = json.dumps(content, indent=1)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_queries(path)
+
+
+def pairs(records: list[FastaRecord]) -> list[tuple[str, str]]:
+    return [(record.header, record.sequence) for record in records]
+
+
+def refusal(record: FastaRecord) -> str:
+    assert isinstance(record, UnsupportedRecord)
+    with pytest.raises(InputError) as caught:
+        check_query(record)
+    assert "supported is one protein chain, without ligands, nucleic acids or modifications" in str(
+        caught.value
+    )
+    return str(caught.value)
+
+
+def local(*entities: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "name": "job 1",
+        "modelSeeds": [1],
+        "sequences": list(entities),
+        "dialect": "alphafold3",
+        "version": 3,
+    } | more
+
+
+def protein(**more: Any) -> dict[str, Any]:
+    return {"protein": {"id": "A", "sequence": GB1} | more}
+
+
+def chain(**more: Any) -> dict[str, Any]:
+    return {"proteinChain": {"sequence": GB1, "count": 1} | more}
+
+
+# --- tables
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"id,sequence\na b,{GB1}\nu,{UBIQUITIN.lower()}*\n",
+        f'sequence,note,id\r\n{GB1},"x, \ny",a b\r\n\r\n{UBIQUITIN},,u\r\n',
+        f"\ufeffID\tSequence\na b\t{GB1}\nu\t{UBIQUITIN}",
+        f'"id","sequence"\n"a b","{GB1[:20]}\n{GB1[20:]}"\n"u","{UBIQUITIN}"\n',
+    ],
+)
+def test_a_table_has_a_query_a_row(tmp_path: Path, text: str) -> None:
+    for name in ("q.csv", "q.txt"):
+        assert pairs(read(tmp_path / name, text)) == [("a_b", GB1), ("u", UBIQUITIN)]
+    assert pairs(read(tmp_path / "q.csv.gz", gzip.compress(text.encode()))) == [
+        ("a_b", GB1),
+        ("u", UBIQUITIN),
+    ]
+
+
+def test_a_complex_in_a_table_or_in_fasta_is_refused_and_the_others_are_read(tmp_path: Path) -> None:
+    for name, text in (
+        ("q.csv", f"id,sequence\none,{GB1}\ntwo,{GB1}:{UBIQUITIN}\nthree,{UBIQUITIN}\n"),
+        ("q.fasta", f">one\n{GB1}\n>two\n{GB1}:\n{UBIQUITIN}\n>three\n{UBIQUITIN}\n"),
+    ):
+        one, two, three = read(tmp_path / name, text)
+        assert pairs([one, three]) == [("one", GB1), ("three", UBIQUITIN)]
+        check_query(one)
+        assert refusal(two).startswith(f"{tmp_path / name}:3: 'two' has 2 chains (':')")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("", "", "empty file"),
+        ("id,sequence\n", "", "no row"),
+        (f"name,sequence\na,{GB1}\n", ":1", "no column 'id'"),
+        (f"id,sequence\na,{GB1}\nb,\n", ":3", "no sequence"),
+        (f"id,sequence\n,{GB1}\n", ":2", "no id"),
+        (f"id,sequence\na,{GB1}\n\nb,{GB1}7\n", ":4", "'7' is no residue"),
+        (f"id,sequence\na,{GB1}\nb,MK-V\n", ":3", "is a gap"),
+        (f"id,sequence\na,{GB1}\nb\n", ":3", "1 fields where the first line has 2"),
+        (f'id,sequence\na,{GB1}\n"b,{GB1}\n', ":3", "not a table"),
+        (f"id,sequence,a3mpath\na,{GB1},x.a3m\n", ":2", "a3mpath names an alignment"),
+        (b"id,sequence\na,MK\xff\n", ":2", "0xff is no UTF-8"),
+    ],
+)
+def test_what_is_wrong_in_a_table_has_its_line(
+    tmp_path: Path, text: str | bytes, place: str, reason: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path / "q.csv", text)
+    assert str(caught.value).startswith(f"{tmp_path / 'q.csv'}{place}: ")
+    assert reason in str(caught.value)
+
+
+# --- AlphaFold 3
+
+
+def test_both_dialects_are_read(tmp_path: Path) -> None:
+    nothing = {"modifications": [], "templates": [], "unpairedMsa": None, "pairedMsa": None}
+    assert pairs(read(tmp_path / "q.json", local(protein(**nothing)))) == [("job_1", GB1)]
+    assert pairs(read(tmp_path / "q.json", local(protein(id=["A"])))) == [("job_1", GB1)]
+    server = [
+        {"name": name, "modelSeeds": [], "sequences": [chain(glycans=[], useStructureTemplate=True)]}
+        for name in ("a", "b")
+    ]
+    assert pairs(read(tmp_path / "q.json", server)) == [("a", GB1), ("b", GB1)]
+    # without a name that says so
+    assert pairs(read(tmp_path / "job", local(protein()))) == [("job_1", GB1)]
+
+
+def test_an_alignment_that_the_job_brings_is_searched_with(tmp_path: Path) -> None:
+    (query,) = read(tmp_path / "q.json", local(protein(unpairedMsa=FAMILY, templates=[])))
+    assert isinstance(query, ProfileQuery) and query.header == "job_1"
+    (tmp_path / "family.a3m").write_text(FAMILY)
+    (named,) = read(tmp_path / "q.json", local(protein(unpairedMsaPath="family.a3m")))
+    assert isinstance(named, ProfileQuery) and (named.profile == query.profile).all()
+    (boltz,) = read(
+        tmp_path / "b.yaml", f"sequences:\n- protein: {{id: A, sequence: {GB1}, msa: family.a3m}}\n"
+    )
+    assert isinstance(boltz, ProfileQuery) and (boltz.profile == query.profile).all()
+    with pytest.raises(InputError, match="another sequence"):
+        read(tmp_path / "q.json", local(protein(sequence=UBIQUITIN, unpairedMsa=FAMILY)))
+
+
+@pytest.mark.parametrize(
+    ("job", "held"),
+    [
+        (local(protein(), protein(id="B")), "2 protein chains"),
+        (local(protein(id=["A", "B", "C"])), "3 protein chains"),
+        ([{"name": "j", "sequences": [chain(count=4)]}], "4 protein chains"),
+        (local(protein(), {"ligand": {"id": "L", "ccdCodes": ["ATP"]}}), "a ligand"),
+        (local(protein(), {"rna": {"id": "R", "sequence": "ACGU"}}), "RNA"),
+        (local({"dna": {"id": "R", "sequence": "ACGT"}}), "no protein chain, DNA"),
+        ([{"name": "j", "sequences": [chain(), {"ion": {"ion": "MG", "count": 2}}]}], "an ion"),
+        (local(protein(modifications=[{"ptmType": "SEP", "ptmPosition": 5}])), "modified residues"),
+        ([{"name": "j", "sequences": [chain(glycans=[{"residues": "NAG", "position": 3}])]}], "glycans"),
+        (local(protein(), bondedAtomPairs=[[["A", 1, "SG"], ["A", 9, "SG"]]]), "bonds (bondedAtomPairs)"),
+        (local(protein(templates=[{"mmcif": "data_x"}])), "templates of its own"),
+        (local(protein(unpairedMsa="")), "an empty unpairedMsa, which asks for no alignment"),
+    ],
+)
+def test_what_is_no_single_chain_is_refused_by_name(tmp_path: Path, job: Any, held: str) -> None:
+    (record,) = read(tmp_path / "q.json", job)
+    assert f" has {held}" in refusal(record)
+
+
+START = '{"name": "a", "sequences": ['
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("", "", "empty file"),
+        ('{"name": "a",\n "sequences": [}', ":2:16", "not valid JSON"),
+        ('{"name": "a",\n "name": "b"}', ":2", "'name' stands twice"),
+        ("[]", ":1", "no job"),
+        ("[3]", ":1", "a job is not a mapping"),
+        ("[" * 100_000, "", "nested too deeply"),
+        ('{"sequences": []}', ":1", "no 'name'"),
+        ('{"name": "a",\n "sequences": {}}', ":2", "no list of chains"),
+        ('{"name": "a"}', ":1", "no list 'sequences'"),
+        ('{"name": "a", "sequences": [\n{"protein": {}, "dna": {}}]}', ":2", "must have one key"),
+        ('{"name": "a", "sequences": [\n{"peptide": {}}]}', ":2", "unknown kind of chain 'peptide'"),
+        ('{"name": "a", "sequences": [\n{"protein":\n {"id": "A"}}]}', ":3", "no 'sequence'"),
+        (START + '\n{"protein":\n {"id": "A",\n"sequence": "MK1"}}]}', ":4", "'1' is no residue"),
+        (START + '\n{"protein":\n {"sequence": "MKV",\n"ptms": []}}]}', ":4", "unknown key 'ptms'"),
+        (START + '{"proteinChain":\n {"sequence": "MKV", "count": "2"}}]}', ":2", "count is '2'"),
+        ('{"name": "a", "dialect": "af4"}', ":1", "dialect 'af4' is not known"),
+        (START + '{"protein":\n {"sequence": "MKV", "unpairedMsa": "MKV"}}]}', ":2", "unpairedMsa: not an"),
+        (START + '{"protein":\n {"sequence": "MKV", "unpairedMsaPath": "x.a3m"}}]}', ":2", "no alignment x"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_json_has_its_line(tmp_path: Path, text: str, place: str, reason: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path / "q.json", text)
+    assert str(caught.value).startswith(f"{tmp_path / 'q.json'}{place}: ")
+    assert reason in str(caught.value)
+
+
+def test_quotation_marks_and_braces_in_strings_do_not_shift_lines(tmp_path: Path) -> None:
+    text = (
+        '{"name": "a \\" } {\\\\",\n"sequences": [{"protein": {"description": "[{:",\n"sequence": "MK1"}}]}'
+    )
+    with pytest.raises(InputError, match=r"q\.json:3: '1' is no residue"):
+        read(tmp_path / "q.json", text)
+
+
+# --- Boltz
+
+HEAD = "# a comment\nversion: 1\nsequences:\n"
+
+
+def test_a_yaml_job_is_named_by_its_file(tmp_path: Path) -> None:
+    lines = ["id: N", "sequence: >", f"  {GB1[:30]}", f"  {GB1[30:]}", "cyclic: false", ""]
+    text = f"{HEAD}  - protein:\n      " + "\n      ".join(lines)
+    assert pairs(read(tmp_path / "my job.yaml", text)) == [("my_job", GB1)]
+    assert pairs(read(tmp_path / "noted", text)) == [("noted", GB1)]
+    assert pairs(read(tmp_path / "q.yml.gz", gzip.compress(text.encode()))) == [("q", GB1)]
+    # a sequence that YAML would take for a truth value is a sequence
+    assert pairs(read(tmp_path / "q.yml", f"{HEAD}  - protein: {{id: [A], sequence: NO}}\n")) == [("q", "NO")]
+
+
+@pytest.mark.parametrize(
+    ("rest", "held"),
+    [
+        (f"  - protein: {{id: [A, B], sequence: {GB1}}}\n", "2 protein chains"),
+        (f"  - protein: {{id: A, sequence: {GB1}}}\n  - ligand: {{id: B, smiles: C}}\n", "a ligand"),
+        (f"  - protein: {{id: A, sequence: {GB1}}}\n  - rna: {{id: B, sequence: ACGU}}\n", "RNA"),
+        (f"  - protein: {{id: A, sequence: {GB1}, cyclic: true}}\n", "a cyclic chain"),
+        (f"  - protein: {{id: A, sequence: {GB1}, msa: empty}}\n", "msa: empty"),
+        (f"  - protein: {{id: A, sequence: {GB1}, msa: x.csv}}\n", "an alignment in a table"),
+        (f"  - protein:\n      sequence: {GB1}\n      modifications: [{{ccd: SEP}}]\n", "modified residues"),
+        (f"  - protein: {{id: A, sequence: {GB1}}}\nproperties:\n  - affinity: {{}}\n", "properties"),
+    ],
+)  # fmt: skip
+def test_what_is_no_single_chain_in_yaml_is_refused_by_name(tmp_path: Path, rest: str, held: str) -> None:
+    (record,) = read(tmp_path / "q.yaml", HEAD + rest)
+    assert f" has {held}" in refusal(record)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("", "", "empty file"),
+        ("just text\n", ":1", "the file is not a mapping"),
+        (f"{HEAD}  - protein: {{id: A\n", ":5", "not valid YAML"),
+        (f"{HEAD}  - protein:\n      sequence: MK\n      sequence: MV\n", ":6", "'sequence' stands twice"),
+        (f"{HEAD}  - protein:\n      sequence: MK1\n", ":5", "'1' is no residue"),
+        (f"{HEAD}  - protein:\n      sequenze: MK\n", ":5", "unknown key 'sequenze'"),
+        (f"{HEAD}  - protein:\n      id: A\n", ":5", "no 'sequence'"),
+        (f"{HEAD}  - protein: &a\n      x: *a\n", ":4", "not valid YAML"),
+        (f"{HEAD}  - protein: {{sequence: MKV, msa: no.a3m}}\n", ":4", "there is no alignment no.a3m"),
+        (f"{HEAD}---\nversion: 1\n", ":4", "not valid YAML"),
+        ("sequences: " + "[" * 5000, "", "nested too deeply"),
+    ],
+)
+def test_what_is_wrong_in_yaml_has_its_line(tmp_path: Path, text: str, place: str, reason: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path / "q.yaml", text)
+    assert str(caught.value).startswith(f"{tmp_path / 'q.yaml'}{place}")
+    assert reason in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_tag_makes_no_object(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    text = f"{HEAD}  - protein:\n      sequence: !!python/object/apply:os.mkdir ['{made}']\n"
+    with pytest.raises(InputError, match="'sequence' is not text"):
+        read(tmp_path / "q.yaml", text)
+    assert not made.exists()

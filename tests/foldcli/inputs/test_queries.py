@@ -1,0 +1,150 @@
+"""Query files told apart by content, and the profile that an alignment becomes."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foldcli.inputs.queries import read_queries
+from msa.alphabet import encode
+from msa.errors import InputError
+from msa.io.fasta import FastaRecord
+from msa.profile.family import GAP, distinct_rows
+from msa.profile.family_profile import family_profile
+from msa.profile.profile_query import ProfileQuery
+
+QUERY = "MKVLAAGGHT"
+NEAR = "MKVLSSGGHT"
+ROWS = np.stack([encode(QUERY), encode(NEAR)])
+FAR = np.concatenate([ROWS, [encode("MRV--AGGHT".replace("-", "A"))]])
+FAR[2, 3:5] = GAP
+
+A3M = f">q first\n{QUERY}\n>near\n{NEAR}\n>far\nMRV--AGppGHT\n"
+STOCKHOLM = (
+    f"# STOCKHOLM 1.0\nq  {QUERY[:7]}--{QUERY[7:]}\nnear {NEAR[:7]}..{NEAR[7:]}\nfar MRV--AGPPGHT\n//\n"
+)
+ALIGNED = f">q first\n{QUERY[:7]}--{QUERY[7:]}\n>near\n{NEAR[:7]}--{NEAR[7:]}\n>far\nMRV--AGPPGHT\n"
+
+
+def read(folder: Path, content: str | bytes, comp_bias_corr: bool = True) -> list[FastaRecord]:
+    (folder / "query").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_queries(folder / "query", comp_bias_corr)
+
+
+def kinds(folder: Path, content: str | bytes) -> list[str]:
+    return [type(query).__name__ for query in read(folder, content)]
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    [
+        A3M,
+        STOCKHOLM,
+        ALIGNED,
+        gzip.compress(A3M.encode(), mtime=0),
+        "\ufeff" + A3M,
+        "\n\n" + A3M,
+        "#A3M#\n" + A3M,
+        f"#{len(QUERY)}\t1\n" + A3M,
+        A3M.replace("\n", "\r\n"),
+        A3M + "\0",
+    ],
+)
+def test_an_alignment_is_one_query_with_the_profile_of_its_rows(
+    tmp_path: Path, content: str | bytes, corrected: bool
+) -> None:
+    (query,) = read(tmp_path, content, corrected)
+    assert isinstance(query, ProfileQuery)
+    assert query.sequence == QUERY and query.id == "q"
+    np.testing.assert_array_equal(query.profile, family_profile(distinct_rows(FAR, 0.95), corrected))
+    assert query.made_from == "an alignment of 3 rows, 3 of them different"
+
+
+def test_insertions_alone_make_an_alignment(tmp_path: Path) -> None:
+    (query,) = read(tmp_path, f">q\n{QUERY}\n>near\n{NEAR[:4]}gggg{NEAR[4:]}\n")
+    assert isinstance(query, ProfileQuery)
+    np.testing.assert_array_equal(query.profile, family_profile(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("content", "sequences"),
+    [
+        (f">a\n{QUERY}\n>b\n{NEAR}\n", [QUERY, NEAR]),
+        (f">a\n{QUERY}\n>b\n{NEAR}K\n>c\nMK\n", [QUERY, NEAR + "K", "MK"]),
+        (f">a - with.a dash\n{QUERY}\n>b-b\n{NEAR}\n", [QUERY, NEAR]),
+        # soft-masked
+        (">a\nMKVlaaGG\n>b\nMKVggGG\n", ["MKVLAAGG", "MKVGGGG"]),
+        (">a\nmkvl\n>b\nmkvi\n", ["MKVL", "MKVI"]),
+        (">a\nMKVL\n>b\nMKVilRR\n", ["MKVL", "MKVILRR"]),
+        (f">a\n{QUERY}\n", [QUERY]),
+        # alignments of nothing else
+        (f"#10\t1\n>a\n{QUERY}\n", [QUERY]),
+        (f">a\n{QUERY}\n>b\n{QUERY[:8]}--\n", [QUERY]),
+    ],
+)
+def test_sequences_are_queries_of_their_own(tmp_path: Path, content: str, sequences: list[str]) -> None:
+    queries = read(tmp_path, content)
+    assert [query.sequence for query in queries] == sequences
+    assert not any(isinstance(query, ProfileQuery) for query in queries)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "empty file"),
+        ("MKV\n", "1: not a FASTA file: text before the first header line"),
+        (">a\nMK-V\n", "2:3: '-' is a gap: a query must not be aligned"),
+        (">a\nMKV1\n", "2:4: '1' is no residue letter"),
+        (
+            ">a\nMKV\n>b\nM-VK\n",
+            "3: gaps or insertions make this an alignment, but row 2 (b) has 4 columns, the query has 3",
+        ),
+        (
+            ">a\nMKV\n>b\nM-1\n",
+            "4:3: gaps or insertions make this an alignment, but '1' is no residue letter",
+        ),
+        ("# STOCKHOLM 1.0\na MKV\nb MK\n//\n", "3: row 2 (b) has 2 columns, the query has 3"),
+        ("# STOCKHOLM 1.0\na MK1\n//\n", "2: '1' in a is no residue letter"),
+        (STOCKHOLM + STOCKHOLM, "6: a second alignment begins here: give each in a file of its own"),
+        ("\n# STOCKHOLM 1.0\na MKV\n//\n\n# STOCKHOLM 1.0\n", "6: a second alignment begins here"),
+        ("#3,3\t1,1\n>a\nMKVMKV\n", "1: alignment of a complex (2 chains"),
+        (b"PK\3\4 and no archive", " damaged or truncated profiles"),
+    ],
+)
+def test_bad_input_is_named(tmp_path: Path, content: str | bytes, reason: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read(tmp_path, content)
+    place = f"{tmp_path}/query:"
+    assert str(raised.value).startswith(f"{place} {reason}" if reason[0].isalpha() else place + reason)
+
+
+@given(
+    content=st.lists(st.sampled_from([b">", b"\n", b"-", b"MK", b"mk", b"#", b".", b"*", b">a\nMKV\n", b"1"]))
+)
+def test_any_content_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: list[bytes]
+) -> None:
+    try:
+        queries = read(tmp_path_factory.getbasetemp(), b"".join(content))
+    except InputError:
+        return
+    assert queries
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        (np.zeros((4, 32), np.int16), r"a profile of int16 \[4, 32\], expected int16 \[3, 32\]"),
+        (np.zeros((3, 32), np.int32), "a profile of int32"),
+        (np.full((3, 32), 1001, np.int16), "scores beyond 1000 half-bits"),
+        (np.full((3, 32), -32768, np.int16), "scores beyond 1000 half-bits"),
+    ],
+)
+def test_a_profile_must_fit_its_query(profile: np.ndarray, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        ProfileQuery("q", "MKV", profile, "a test")
+    ProfileQuery("q", "MKV", np.full((3, 32), -1000, np.int16), "a test")

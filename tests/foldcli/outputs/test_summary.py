@@ -1,0 +1,115 @@
+"""The summary of a run: a line a target, bounded however many there are, from what done.json says."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foldcli.inputs.shard import Shard
+from foldcli.logs import logger
+from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.summary import MOST, RunSummary
+from foldcli.params.parameters import UNTRAINED
+from foldcli.pipeline.failures import Failures
+
+
+def finish(out: Path, name: str, plddt: float = 80.0, **more: Any) -> None:
+    content = {
+        "facts": {"residues": 76, "alignment_rows": 24, "search": {"hits": 26}},
+        "warnings": [],
+        "ranking": [{"plddt": plddt, "ptm": 0.5}, {"plddt": 1.0, "ptm": 0.1}],
+        "stages": [{"seconds": 1.5}, {"seconds": 2.0}],
+    } | more
+    path = TargetFiles(name, out).path("done")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+class Kept(logging.Handler):
+    """Keeps the records that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    handler, level = Kept(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def told(summary: RunSummary, failures: Failures, kept: Kept) -> list[str]:
+    kept.records.clear()
+    summary.tell(failures)
+    return [line for record in kept.records for line in record.getMessage().splitlines()]
+
+
+def test_what_was_done_now_and_before_and_what_failed(tmp_path: Path, kept: Kept) -> None:
+    finish(tmp_path, "old")
+    summary = RunSummary(tmp_path, "default", ["bad", "new", "old"])
+    finish(tmp_path, "new", 91.25, facts={"residues": 9, "alignment_rows": 1})
+    failures = Failures(tmp_path, Shard())
+    failures.add("bad", ValueError("no"))
+    heading, names, new, old, bad = told(summary, failures, kept)
+    assert heading.startswith("1 finished, 1 finished before, 1 failed, in ")
+    assert names.split() == ["target", "residues", "hits", "rows", "pLDDT", "pTM", "seconds", "files"]
+    assert new.split() == ["new", "9", "–", "1", "91.2", "0.50", "3.5", f"{tmp_path}/new/"]
+    assert old.split() == ["old", "76", "26", "24", "80.0", "0.50", "before", f"{tmp_path}/old/"]
+    assert bad == "failed: bad"
+    assert len({len(line.partition(str(tmp_path))[0]) for line in (new, old)}) == 1
+    assert (
+        vars(kept.records[-1])["fields"]["summary"].items()
+        >= {"finished": 1, "finished_before": 1, "failed": 1}.items()
+    )
+
+
+def test_thousands_fit_on_a_screen(tmp_path: Path, kept: Kept) -> None:
+    names = [f"t{i:04d}" for i in range(1000)]
+    summary = RunSummary(tmp_path, "default", names)
+    failures = Failures(tmp_path, Shard())
+    for i, name in enumerate(names[:990]):
+        finish(tmp_path, name, plddt=i / 10)
+    for name in names[990:]:
+        failures.add(name, ValueError("no"))
+    lines = told(summary, failures, kept)
+    assert len(lines) <= 24
+    assert lines[0].startswith("990 finished, 10 failed, in ")
+    assert [line.split()[0] for line in lines[2:10]] == [f"t{i:04d}" for i in range(989, 981, -1)]
+    assert lines[10] == "… 977 others, pLDDT 0.5 to 98.1, median 49.3"
+    assert [line.split()[0] for line in lines[11:16]] == [f"t{i:04d}" for i in range(4, -1, -1)]
+    assert lines[-1] == f"failed: 5 others, see {tmp_path / 'failures.jsonl'}"
+
+
+def test_all_are_listed_in_order_as_long_as_they_fit(tmp_path: Path, kept: Kept) -> None:
+    names = [f"t{i}" for i in range(MOST)]
+    summary = RunSummary(tmp_path, "default", names)
+    for i, name in enumerate(names):
+        finish(tmp_path, name, plddt=float(i))
+    lines = told(summary, Failures(tmp_path, Shard()), kept)
+    assert [line.split()[0] for line in lines[2:]] == names
+
+
+def test_numbers_without_meaning_are_not_shown(tmp_path: Path, kept: Kept) -> None:
+    summary = RunSummary(tmp_path, "default", ["demo", "x" * 60])
+    finish(tmp_path, "demo", warnings=[UNTRAINED])
+    finish(tmp_path, "x" * 60, ranking=[{"plddt": 70.0, "ptm": None}])
+    _, _, demo, long, note = told(summary, Failures(tmp_path, Shard()), kept)
+    assert demo.split()[4:6] == ["–", "–"] and note == UNTRAINED
+    assert long.split()[0] == "x" * 31 + "…" and long.split()[4:6] == ["70.0", "–"]
+
+
+def test_one_failed_target_needs_no_summary(tmp_path: Path, kept: Kept) -> None:
+    failures = Failures(tmp_path, Shard())
+    failures.add("bad", ValueError("no"))
+    assert told(RunSummary(tmp_path, "default", ["bad"]), failures, kept) == []

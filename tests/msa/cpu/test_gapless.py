@@ -1,0 +1,238 @@
+"""The gapless filter against its definition, cell by cell."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msa.alphabet import LETTERS, MASK_BIT, PAD, X, encode
+from msa.cpu import gapless
+from msa.cpu.gapless import gapless_scores
+from msa.cpu.simd import vector_bytes
+from msa.cpu.targets import Targets
+from msa.profile.matrices import blosum62
+from msa.profile.pssm import query_profile
+
+W = LETTERS.index("W")
+
+
+def database(sequences: Sequence[np.ndarray], padding: int = PAD) -> Targets:
+    """Targets laid out as in a database, each padded to four bytes."""
+    lengths = np.array([len(sequence) for sequence in sequences], np.int32)
+    padded = (lengths.astype(np.int64) + 3) // 4 * 4
+    offsets = np.cumsum(padded) - padded
+    residues = np.full(int(padded.sum()), padding, np.uint8)
+    for offset, sequence in zip(offsets, sequences, strict=True):
+        residues[offset : offset + len(sequence)] = sequence
+    return Targets(residues, offsets, lengths)
+
+
+def by_definition(profile: np.ndarray, codes: np.ndarray) -> int:
+    """The double loop, in Python's own integers."""
+    best = 0
+    previous = [0] * (len(profile) + 1)
+    for code in codes.tolist():
+        letter = X if code & MASK_BIT else code
+        current = [0]
+        for i in range(len(profile)):
+            current.append(max(0, previous[i] + int(profile[i, letter])))
+        best = max(best, *current)
+        previous = current
+    return best
+
+
+def by_rows(profile: np.ndarray, codes: np.ndarray) -> int:
+    """The same, a row of the query at once; for inputs too large for the double loop."""
+    best, row = 0, np.zeros(len(profile) + 1, np.int64)
+    for code in codes.tolist():
+        row[1:] = np.maximum(0, row[:-1] + profile[:, X if code & MASK_BIT else code])
+        best = max(best, int(row.max()))
+    return best
+
+
+def random_codes(rng: np.random.Generator, length: int, masked: float = 0.1) -> np.ndarray:
+    letters = rng.integers(0, len(LETTERS), length).astype(np.uint8)
+    return letters | np.where(rng.random(length) < masked, MASK_BIT, 0).astype(np.uint8)
+
+
+def mutated(rng: np.random.Generator, codes: np.ndarray, rate: float) -> np.ndarray:
+    other = rng.integers(0, 20, len(codes)).astype(np.uint8)
+    return np.where(rng.random(len(codes)) < rate, other, codes).astype(np.uint8)
+
+
+def assert_equal_to(reference, profile: np.ndarray, sequences: Sequence[np.ndarray]) -> None:  # type: ignore[no-untyped-def]
+    expected = [reference(profile, sequence) for sequence in sequences]
+    assert gapless_scores(profile, database(sequences)).tolist() == expected
+
+
+codes = st.lists(st.integers(0, 25), min_size=1, max_size=80).map(lambda x: np.array(x, np.uint8))
+masked_codes = st.lists(st.integers(0, 25) | st.integers(0, 25).map(lambda x: x | MASK_BIT), max_size=60).map(
+    lambda x: np.array(x, np.uint8)
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(codes, st.lists(masked_codes, min_size=1, max_size=4), st.booleans())
+def test_equals_the_double_loop(query: np.ndarray, sequences: list[np.ndarray], bias: bool) -> None:
+    assert_equal_to(by_definition, query_profile(query, bias), sequences)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 70), st.integers(1, 300), masked_codes)
+def test_equals_the_double_loop_on_any_profile(seed: int, rows: int, size: int, sequence: np.ndarray) -> None:
+    """Scores up to 300 half-bits a position: bytes cannot hold all of these."""
+    profile = np.random.default_rng(seed).integers(-size, size + 1, (rows, 32)).astype(np.int16)
+    assert_equal_to(by_definition, profile, [sequence])
+
+
+@pytest.mark.parametrize(
+    "length",
+    [1, 2, 3, 1500, 2100, *(32 * k + d for k in (1, 2, 3, 4, 8, 16, 32) for d in (-3, -2, -1, 0, 1))],
+)
+def test_every_width_of_block(length: int) -> None:
+    """Query lengths on both sides of each multiple of the lanes, less the reset rows, and of the blocks."""
+    rng = np.random.default_rng(length)
+    query = rng.integers(0, 20, length).astype(np.uint8)
+    sequences = [random_codes(rng, int(n)) for n in rng.integers(1, 150, 6)]
+    # relatives of the whole query, of its last residues and of its first: paths through every lane's wrap
+    sequences += [mutated(rng, query, 0.5), mutated(rng, query[-40:], 0.3), mutated(rng, query[:40], 0.3)]
+    sequences += [np.concatenate([query[-9:], query[:9], query[-9:], query[:9]])]
+    assert_equal_to(by_rows, query_profile(query), sequences)
+
+
+def test_thousands_of_pairs() -> None:
+    rng = np.random.default_rng(1)
+    count = 0
+    for _ in range(40):
+        query = rng.integers(0, 20, int(rng.integers(2, 300))).astype(np.uint8)
+        sequences = [random_codes(rng, int(n)) for n in rng.integers(1, 40, 40)]
+        sequences += [mutated(rng, query[: int(rng.integers(1, 60))], 0.4) for _ in range(20)]
+        assert_equal_to(by_rows, query_profile(query), sequences)
+        count += len(sequences)
+    assert count == 2400
+
+
+@pytest.mark.parametrize(
+    "score", [126, 127, 128, 129, 253, 254, 255, 256, 257, 32767, 32768, 65534, 65535, 65536, 70000]
+)
+def test_scores_around_the_limits_of_each_width(score: int) -> None:
+    # residues that score `step` on the diagonal, and one that makes up the rest
+    step = 100
+    length = score // step + 1
+    profile = np.full((length, 32), -100, np.int16)
+    profile[:, 0] = step
+    profile[-1, 0] = score - (length - 1) * step
+    target = np.zeros(length, np.uint8)
+    assert gapless_scores(profile, database([target, target[:1]])).tolist() == [score, min(score, step)]
+
+
+@pytest.mark.parametrize("length", [29, 30, 31, 32, 61, 62, 63, 64])
+@pytest.mark.parametrize("gap", [1, 2, 3])
+def test_a_high_score_does_not_leak_into_the_next_turn_of_its_lane(length: int, gap: int) -> None:
+    # 140 at the query's end, and after `gap` residues, on the same lane, 140 more from its beginning: what is
+    # left over of the first would show in the sum
+    profile = np.full((length, 32), -1, np.int16)
+    profile[-2:, 0] = 70
+    profile[:20, 1] = 7
+    target = np.array([0, 0, *[2] * gap, *[1] * 20], np.uint8)
+    assert_equal_to(by_rows, profile, [target, np.concatenate([target[2:], target])])
+
+
+@pytest.mark.parametrize("extreme", [-128, -129, -32768, 127, 128, 32767])
+def test_extreme_scores_in_the_profile(extreme: int) -> None:
+    profile = query_profile(encode("ACDEFGHIKL"), False).copy()
+    profile[4, W] = extreme
+    sequences = [encode(s) for s in ("ACDEWGHIKL", "WWWWWWWW", "ACDEFGHIKL", "GHIKLACDEW")]
+    assert_equal_to(by_definition, profile, sequences)
+
+
+def test_masked_residues_score_as_x() -> None:
+    profile = query_profile(encode("WWWWWWWWWW"), False)
+    plain, masked = encode("WWWWWWWWWW"), encode("WWWWWWWWWW") | MASK_BIT
+    half = np.concatenate([plain[:5], masked[5:]])
+    scores = gapless_scores(profile, database([plain, masked, half, np.full(10, X, np.uint8)]))
+    x = int(blosum62()[W, X])
+    assert x < 0
+    assert scores.tolist() == [110, 0, 55, 0]
+
+
+def test_what_lies_between_sequences_counts_for_nothing() -> None:
+    rng = np.random.default_rng(3)
+    sequences = [random_codes(rng, n) for n in (1, 2, 3, 5, 6, 7, 0, 9)]
+    profile = query_profile(encode("WWWWWWWWWWWWWWWW"), False)
+    scores = gapless_scores(profile, database(sequences, padding=W))
+    np.testing.assert_array_equal(scores, gapless_scores(profile, database(sequences)))
+    assert scores[6] == 0
+
+
+def test_threads_change_nothing_and_progress_reaches_the_end() -> None:
+    rng = np.random.default_rng(4)
+    targets = database([random_codes(rng, int(n)) for n in rng.integers(1, 100, 500)])
+    profile = query_profile(rng.integers(0, 20, 90).astype(np.uint8))
+    seen: list[tuple[int, int | None]] = []
+    pieces, gapless._PIECE = gapless._PIECE, 2**14
+    try:
+        many = gapless_scores(profile, targets, 3, lambda done, total: seen.append((done, total)))
+    finally:
+        gapless._PIECE = pieces
+    np.testing.assert_array_equal(many, gapless_scores(profile, targets, 1))
+    assert len(seen) > 5 and seen[-1] == (500, 500) and seen == sorted(seen)
+
+
+def test_real_proteins(shared_dir: Path) -> None:
+    from msa.io.fasta import read_fasta
+
+    records = [encode(r.sequence) for r in read_fasta(shared_dir / "data/sensitivity_dev/queries.fasta")]
+    for query in records[:25]:
+        assert_equal_to(by_rows, query_profile(query), [*records[100:120], query])
+
+
+def test_the_inner_loop_is_vector_code() -> None:
+    width = vector_bytes()
+    if width < 32:
+        pytest.skip("needs AVX2")
+    # compiled anew: assembly is not kept with cached code
+    fresh = numba.njit(nogil=True)(gapless._score_targets.py_func)
+    profile = query_profile(encode("A" * 300))
+    unrolled = gapless._Unrolled.make(profile, 8)
+    targets = database([encode("ACDEF")])
+    fresh(
+        unrolled.scores, unrolled.rows, targets.residues, targets.offsets, targets.lengths,
+        np.arange(1), unrolled.period, gapless._UNITS[8], np.zeros(1, np.int32),
+    )  # fmt: skip
+    (assembly,) = fresh.inspect_asm().values()
+    register = {32: "%ymm", 64: "%zmm"}[width]
+    lines = [line.split("#")[0] for line in assembly.splitlines()]
+    adds = [line for line in lines if "vpaddsb" in line and register in line]
+    maxima = [line for line in lines if "vpmaxsb" in line and register in line]
+    # the addition reads the profile from memory itself, and there is one maximum for each
+    from_memory = [line for line in adds if "(" in line]
+    blocks = gapless._UNITS[8] * gapless.UNIT // width
+    assert len(from_memory) >= blocks * (blocks + 1) // 2
+    assert len(from_memory) > 0.9 * len(adds)
+    assert len(adds) <= len(maxima) < 2 * len(adds) + 4 * blocks
+
+
+@pytest.mark.parametrize("features", ["+sse2", "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2"])
+def test_smaller_vector_units_give_the_same(features: str, tmp_path: Path) -> None:
+    """The engine compiled for older CPUs, in a process of its own, on this file's checks."""
+    if "avx2" in features and vector_bytes() < 32:
+        pytest.skip("needs AVX2")
+    environment = os.environ | {
+        "NUMBA_CPU_NAME": "generic",
+        "NUMBA_CPU_FEATURES": features,
+        "NUMBA_CACHE_DIR": str(tmp_path),
+    }
+    checks = "thousands_of_pairs or around_the_limits or masked_residues"
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", checks],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout

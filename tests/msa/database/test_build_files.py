@@ -1,0 +1,85 @@
+"""A folder appears whole or not at all, and what a killed process left behind is swept up by the next."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from msa.database.build_files import publish, staged_folder
+
+
+def make(final: Path, replace: bool = False) -> None:
+    with staged_folder(final) as folder:
+        (folder / "file").write_text("content")
+        publish(folder, final, replace)
+
+
+def test_it_appears_with_all_it_holds_and_nothing_else(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        make(tmp_path / "new" / "final")
+    finally:
+        os.umask(old)
+    assert os.listdir(tmp_path / "new") == ["final"]
+    assert os.listdir(tmp_path / "new" / "final") == ["file"]
+    assert (tmp_path / "new" / "final").stat().st_mode & 0o777 == 0o750
+
+
+def test_without_publishing_nothing_stays(tmp_path: Path) -> None:
+    with staged_folder(tmp_path / "final") as folder:
+        (folder / "file").write_text("content")
+        assert not (tmp_path / "final").exists()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_taken_name_is_kept(tmp_path: Path) -> None:
+    make(tmp_path / "final")
+    (tmp_path / "final" / "file").write_text("first")
+    with pytest.raises(FileExistsError):
+        make(tmp_path / "final")
+    assert (tmp_path / "final" / "file").read_text() == "first"
+    make(tmp_path / "final", replace=True)
+    assert (tmp_path / "final" / "file").read_text() == "content"
+    assert os.listdir(tmp_path) == ["final"]
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError) as caught:
+        make(tmp_path / "file" / "final")
+    assert caught.value.filename == str(tmp_path / "file")
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from msa.database.build_files import staged_folder\n"
+        "with staged_folder(pathlib.Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'big').write_text('content')\n"
+        "    print('ready', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    final = tmp_path / "a[b]*"  # a name that is a pattern must not match others
+    other = tmp_path / "ab"
+    owners = []
+    for name in (final, other):
+        owner = subprocess.Popen(
+            [sys.executable, "-c", code, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "ready\n"
+        owners.append(owner)
+    assert len(os.listdir(tmp_path)) == 2
+    make(final)
+    assert len(os.listdir(tmp_path)) == 3, "both are at work"
+    for owner in owners:
+        owner.send_signal(signal.SIGKILL)
+        owner.communicate()
+    make(final, replace=True)
+    assert sorted(os.listdir(tmp_path))[1:] == ["a[b]*"]
+    assert sorted(os.listdir(tmp_path))[0].startswith(".ab.")
+    make(other)
+    assert sorted(os.listdir(tmp_path)) == ["a[b]*", "ab"]

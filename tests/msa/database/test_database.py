@@ -1,0 +1,154 @@
+"""Every kind of damage to a database is found, by opening it or by verifying it, and named."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msa import alphabet
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.database.manifest import MANIFEST, PARTS
+from msa.database.masking import MaskSettings, matrix_lambda
+from msa.errors import InputError
+from msa.io.fasta_blocks import LONGEST_RECORD
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("database")
+    sequences = ["MKV" * 5, "ACDEFGHIKLMNPQ", "M", "WWYV"]
+    (folder / "in.fasta").write_text("".join(f">s{n} text\n{s}\n" for n, s in enumerate(sequences)))
+    build_database([folder / "in.fasta"], folder / "db", BuildSettings(threads=1))
+    return folder / "db"
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    shutil.copytree(whole, tmp_path / "db")
+    return tmp_path / "db"
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads((folder / "manifest.json").read_text())
+    change(content)
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+
+def test_what_an_open_database_offers(whole: Path) -> None:
+    database = TargetDatabase.open(str(whole))
+    assert (len(database), database.total_residues, database.path) == (4, 34, whole)
+    assert (database.residues.dtype, database.offsets.dtype, database.lengths.dtype) == ("u1", "<i8", "<i4")
+    assert database.lengths.tolist() == [1, 4, 14, 15]
+    assert database.offsets.tolist() == [0, 4, 8, 24]
+    assert [database.id(i) for i in range(4)] == ["s2", "s3", "s1", "s0"]
+    assert database.header(3) == "s0 text"
+    assert database.sequence(3) == "MKV" * 5
+    assert database.codes(3).base is not None, "a view, no copy"
+    with pytest.raises(ValueError, match="read-only"):
+        database.residues[0] = 0
+    calls: list[tuple[int, int | None]] = []
+    database.verify(lambda *call: calls.append(call))
+    size = sum((whole / name).stat().st_size for name in PARTS)
+    assert calls[-1] == (size, size)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_missing_part(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    with pytest.raises(InputError, match=f"{name}: damaged database: this part is missing"):
+        TargetDatabase.open(copy)
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize(("change", "said"), [(-1, "truncated"), (-4, "truncated"), (4, "too long")])
+def test_a_part_of_the_wrong_size(copy: Path, name: str, change: int, said: str) -> None:
+    os.truncate(copy / name, (copy / name).stat().st_size + change)
+    with pytest.raises(InputError, match=f"{name}: damaged database: {said}"):
+        TargetDatabase.open(copy)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_any_flipped_bit_is_found_by_verify(copy: Path, name: str) -> None:
+    data = bytearray((copy / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (copy / name).write_bytes(data)
+    database = TargetDatabase.open(copy)
+    with pytest.raises(InputError, match=f"{name}: damaged: its SHA-256"):
+        database.verify()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda m: m.update(format_version=3), "format version 3 is newer than this foldcli reads"),
+        (lambda m: m.update(format_version=0), "format version 0"),
+        (lambda m: m.update(format_version="1"), "format version '1'"),
+        (lambda m: m.pop("format_version"), "format version None"),
+        (lambda m: m.pop("format"), "not the manifest of a target database"),
+        (lambda m: m.update(alphabet="ACDEFGHIKLMNPQRSTVWY"), "unknown residue alphabet"),
+        (lambda m: m.pop("sequences"), "'sequences' is missing"),
+        (lambda m: m["parts"].pop("lengths.i32"), "'lengths.i32' is missing"),
+        (lambda m: m["parts"]["lengths.i32"].pop("sha256"), "malformed"),
+        (lambda m: m.update(parts=7), "malformed"),
+        (lambda m: m.update(sequences=5), "5 sequences need 40"),
+        (lambda m: m.update(sequences="4"), "malformed|need"),
+        (lambda m: m.update(residues=1000), "1000 residues"),
+        (lambda m: m.update(residues=2), "2 residues"),
+        (lambda m: m["parts"]["residues.u8"].update(bytes=41), "41 bytes"),
+    ],
+)
+def test_a_wrong_manifest(copy: Path, change: Callable[[dict[str, Any]], object], said: str) -> None:
+    edit(copy, change)
+    with pytest.raises(InputError, match=said) as caught:
+        TargetDatabase.open(copy)
+    assert caught.value.path == copy / "manifest.json"
+
+
+def test_a_consistent_manifest_that_lies(copy: Path) -> None:
+    """Sizes that agree with each other but not with the index of sequences."""
+    os.truncate(copy / "residues.u8", 44)
+    edit(copy, lambda m: m["parts"]["residues.u8"].update(bytes=44))
+    with pytest.raises(InputError, match=r"offsets\.i64: the last sequence ends at byte 40 of 44"):
+        TargetDatabase.open(copy)
+
+
+def test_an_index_of_headers_that_does_not_fit(copy: Path) -> None:
+    index = np.fromfile(copy / "headers.idx", "<i8")
+    index[-1] += 1
+    index.tofile(copy / "headers.idx")
+    with pytest.raises(InputError, match=r"headers\.idx: the last header ends at byte"):
+        TargetDatabase.open(copy)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
+def test_a_manifest_that_is_none(copy: Path, content: bytes) -> None:
+    (copy / "manifest.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"manifest.json: (damaged manifest|not the manifest)"):
+        TargetDatabase.open(copy)
+
+
+def test_no_database_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="absent: no such database"):
+        TargetDatabase.open(tmp_path / "absent")
+    with pytest.raises(InputError, match=r"not a target database: no manifest\.json"):
+        TargetDatabase.open(tmp_path)
+    (tmp_path / "file").write_text(">a\nMKV\n")
+    with pytest.raises(InputError, match="file: not a target database"):
+        TargetDatabase.open(tmp_path / "file")
+
+
+def test_the_documentation_says_what_the_code_does(root: Path) -> None:
+    text = (root / "docs" / "databases.md").read_text()
+    for name in [*PARTS, MANIFEST, f"`{alphabet.LETTERS}`", f"The pad byte is {alphabet.PAD}:"]:
+        assert name in text
+    model = MaskSettings()
+    for value in (model.start, model.end, model.periods, model.decay, model.threshold):
+        assert f"| {value} |" in text
+    assert f"λ = {matrix_lambda():.4f}" in text
+    assert f"{LONGEST_RECORD >> 20} MiB a record" in text

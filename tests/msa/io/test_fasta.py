@@ -1,0 +1,107 @@
+"""Queries are read strictly: every odd input has one outcome, and errors name line and column."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msa.errors import InputError
+from msa.io.fasta import FastaRecord, read_fasta
+
+
+def parsed(tmp_path: Path, content: bytes) -> list[tuple[str, str]]:
+    path = tmp_path / "query.fasta"
+    path.write_bytes(content)
+    return [(record.header, record.sequence) for record in read_fasta(path)]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b">a\nMKV\n", [("a", "MKV")]),
+        (b">a\nMKV", [("a", "MKV")]),
+        (b">a first\nMK\nV\n>b\nAC\n", [("a first", "MKV"), ("b", "AC")]),
+        (b">a \r\nMK\r\nV\r\n", [("a", "MKV")]),
+        (b"\n\n>a\n\nMK\n\nV\n\n", [("a", "MKV")]),
+        (b"\xef\xbb\xbf>a\nMKV\n", [("a", "MKV")]),
+        (b">a\nmkvXbzUoJ\n", [("a", "MKVXBZUOJ")]),
+        (b">a\nMKV LLA\tG\n", [("a", "MKVLLAG")]),
+        (b">a\nMKV*\n>b\nMK\n*\n\n", [("a", "MKV"), ("b", "MK")]),
+        (b">\nMKV\n", [("", "MKV")]),
+        (">å\nMKV\n".encode(), [("å", "MKV")]),
+        (b">\xe5\nMKV\n", [("�", "MKV")]),
+        (b">a >b\nMKV\n", [("a >b", "MKV")]),
+        (b">titin\n" + b"M" * 40_000, [("titin", "M" * 40_000)]),
+        (gzip.compress(b">a\nMKV\n", mtime=0), [("a", "MKV")]),
+    ],
+)
+def test_what_is_accepted(tmp_path: Path, content: bytes, expected: list[tuple[str, str]]) -> None:
+    assert parsed(tmp_path, content) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "reason"),
+    [
+        (b"", "", "empty file"),
+        (b"\n \r\n\n", "", "empty file"),
+        (b"MKV\n", ":1", "text before the first header"),
+        (b"\n\nMKV\n>a\nMKV\n", ":3", "text before the first header"),
+        (b"; comment\n>a\nMKV\n", ":1", "text before the first header"),
+        (bytes(range(256)), ":1", "binary data"),
+        (b"\x7fELF\x02\x01\x01\0\0", ":1", "binary data"),
+        (b">a\0b\nMKV\n", ":1:3", "binary data"),
+        (b">a\n>b\nMKV\n", ":1", "no sequence after the header '>a'"),
+        (b">a\nMKV\n>b\n", ":3", "no sequence after the header '>b'"),
+        (b">a\n*\n", ":1", "no sequence"),
+        (b">a\nMKV\nMK7\n", ":3:3", "'7' is no residue letter"),
+        (b">a\r\n\r\nMKV\r\nM K!V\r\n", ":4:4", "'!' is no residue letter"),
+        (b">a\nMK-V\n", ":2:3", "'-' is a gap"),
+        (b">a\nMK.V\n", ":2:3", "'.' is a gap"),
+        (b">a\nMK*V\n", ":2:3", "'*' inside a sequence"),
+        (b">a\nMK*\n\nV\n", ":2:3", "'*' inside a sequence"),
+        (b">a\nMKV**\n", ":2:4", "'*' inside a sequence"),
+        (b">a\nMK>V\n", ":2:3", "'>' is no residue letter"),
+        (b">a\nMK\0V\n", ":2:3", "byte 0x00 is no residue letter"),
+        (">a\nMKå\n".encode(), ":2:3", "byte 0xc3 is no residue letter"),
+        (gzip.compress(b">a\nMKV\n", mtime=0)[:-3], "", "truncated gzip file"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, content: bytes, place: str, reason: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parsed(tmp_path, content)
+    assert str(caught.value).startswith(f"{tmp_path}/query.fasta{place}: ")
+    assert reason in str(caught.value)
+
+
+def test_records_before_an_error_are_delivered(tmp_path: Path) -> None:
+    (tmp_path / "a.fasta").write_bytes(b">a\nMKV\n>b\nM1\n")
+    records = read_fasta(tmp_path / "a.fasta")
+    assert next(records) == FastaRecord("a", "MKV")
+    with pytest.raises(InputError):
+        next(records)
+
+
+@pytest.mark.parametrize(
+    ("header", "name"), [("a", "a"), ("sp|P1|X Some protein", "sp|P1|X"), ("a\tb", "a"), ("", "")]
+)
+def test_the_id_is_the_first_word(header: str, name: str) -> None:
+    assert FastaRecord(header, "M").id == name
+
+
+HEADERS = st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), max_size=20).map(str.strip)
+SEQUENCES = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ", min_size=1, max_size=50)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(HEADERS, SEQUENCES), min_size=1, max_size=5), st.integers(1, 60), st.booleans())
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, records: list[tuple[str, str]], width: int, windows: bool
+) -> None:
+    end = "\r\n" if windows else "\n"
+    lines = []
+    for header, sequence in records:
+        lines += [">" + header, *(sequence[i : i + width] for i in range(0, len(sequence), width))]
+    content = "".join(line + end for line in lines).encode()
+    assert parsed(tmp_path_factory.mktemp("fasta"), content) == records

@@ -1,0 +1,152 @@
+"""Saved profiles come back as they were, or not at all."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msa.alphabet import encode
+from msa.errors import InputError
+from msa.io.atomic import atomic_write
+from msa.io.fasta import FastaRecord
+from msa.io.saved_profiles import ProfileWriter, parse_profiles, read_profiles
+from msa.search.engine import QueryProfile
+
+rng = np.random.default_rng(3)
+QUERIES = [
+    FastaRecord("one α, a header", "MKVLAAGG"),
+    FastaRecord("", "MXUOBZJK"),
+    FastaRecord("three", "MK" * 500),
+]
+USED = [
+    QueryProfile(encode(q.sequence), rng.integers(-20, 20, (len(q.sequence), 32)).astype(np.int16))
+    for q in QUERIES
+]
+
+
+def saved(count: int = len(QUERIES)) -> bytes:
+    stream = io.BytesIO()
+    with ProfileWriter(stream) as writer:
+        for query, used in list(zip(QUERIES, USED, strict=True))[:count]:
+            writer.add(query, used)
+    return stream.getvalue()
+
+
+def changed(**arrays: np.ndarray | bytes | None) -> bytes:
+    """A file of one profile with other arrays, or contents, in place of its own; None leaves one out."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(saved(1))) as old, zipfile.ZipFile(stream, "w") as new:
+        contents = {name: old.read(name) for name in old.namelist()}
+        for name, array in arrays.items():
+            buffer = io.BytesIO()
+            if isinstance(array, np.ndarray):
+                np.lib.format.write_array(buffer, array, allow_pickle=True)
+            contents[f"{name}.npy"] = array if isinstance(array, bytes) else buffer.getvalue()
+        for name, content in contents.items():
+            if arrays.get(name.removesuffix(".npy"), b"") is not None:
+                new.writestr(name, content)
+    return stream.getvalue()
+
+
+def about(**values: object) -> np.ndarray:
+    text = bytes(np.load(io.BytesIO(saved(1)))["about"])
+    return np.frombuffer(json.dumps(json.loads(text) | values).encode(), np.uint8)
+
+
+def test_profiles_come_back(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "p.npz", "wb") as stream:
+        stream.write(saved())
+    found = read_profiles(tmp_path / "p.npz")
+    assert [(query.header, query.sequence) for query in found] == [(q.header, q.sequence) for q in QUERIES]
+    for query, used in zip(found, USED, strict=True):
+        assert query.profile.dtype == np.int16
+        np.testing.assert_array_equal(query.profile, used.profile)
+    assert found[0].made_from == f"an earlier search, saved in {tmp_path}/p.npz"
+
+
+def test_numpy_reads_it_and_the_same_profiles_are_the_same_bytes() -> None:
+    with np.load(io.BytesIO(saved()), allow_pickle=False) as archive:
+        np.testing.assert_array_equal(archive["profile_2"], USED[2].profile)
+        np.testing.assert_array_equal(archive["residues_0"], USED[0].codes)
+    assert saved() == saved()
+
+
+def test_an_error_leaves_no_file(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ZeroDivisionError),
+        atomic_write(tmp_path / "p.npz", "wb") as stream,
+        ProfileWriter(stream) as writer,
+    ):
+        writer.add(QUERIES[0], USED[0])
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_truncation_is_told() -> None:
+    whole = saved(2)
+    for end in range(len(whole)):
+        with pytest.raises(InputError, match=r"^p\.npz: "):
+            list(parse_profiles(whole[:end], "p.npz"))
+
+
+@given(st.data())
+def test_a_changed_byte_is_told_or_changes_nothing(data: st.DataObject) -> None:
+    whole = bytearray(saved(2))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    whole[place] ^= data.draw(st.integers(1, 255))
+    try:
+        found = list(parse_profiles(bytes(whole), "p.npz"))
+    except InputError as error:
+        assert str(error).startswith("p.npz: ")
+        return
+    assert [query.header for query in found] == [query.header for query in QUERIES[:2]]
+    for query, used in zip(found, USED, strict=False):
+        np.testing.assert_array_equal(query.profile, used.profile)
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("raise SystemExit('unpickled')",)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (changed(about=None), "no profiles saved by --save-profile"),
+        (changed(about=about(format="x")), "no profiles saved by --save-profile"),
+        (
+            changed(about=about(version=2)),
+            r"version 2 is newer than this foldcli reads \(1\): update foldcli",
+        ),
+        (changed(about=about(version=0)), "damaged profiles: what they say of themselves makes no sense"),
+        (changed(about=about(alphabet="ACGT")), "damaged profiles: what they say"),
+        (changed(about=about(profiles=[])), "damaged profiles: what they say"),
+        (changed(about=about(profiles=[{}])), "damaged profiles: 'length'"),
+        (changed(about=about(profiles=7)), "damaged profiles: "),
+        (changed(about=np.frombuffer(b"{", np.uint8)), "damaged profiles: "),
+        (changed(profile_0=None), "damaged profiles: "),
+        (
+            changed(profile_0=USED[0].profile + np.int16(1)),
+            "damaged profiles: the SHA-256 of the profile of 'one",
+        ),
+        (changed(profile_0=USED[0].profile[:3]), r"damaged profiles: profile_0 is int16 \[3, 32\]"),
+        (changed(profile_0=USED[1].codes), r"damaged profiles: profile_0 is uint8 \[8\]"),
+        (changed(profile_0=USED[2].profile), "damaged profiles: profile_0 has [0-9]+ bytes"),
+        (changed(profile_0=np.array([Evil()], object)), "damaged profiles: "),
+        (changed(profile_0=b""), "damaged profiles: |damaged or truncated profiles"),
+    ],
+)
+def test_what_no_one_wrote_is_refused(content: bytes, reason: str) -> None:
+    with pytest.raises(InputError, match=rf"^p\.npz: {reason}"):
+        list(parse_profiles(content, "p.npz"))
+
+
+def test_something_else_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "q.fasta").write_text(">a\nMKV\n")
+    with pytest.raises(InputError, match=r"q\.fasta: no profiles saved by --save-profile"):
+        read_profiles(tmp_path / "q.fasta")

@@ -1,0 +1,162 @@
+"""Bit scores and E-values against blastp's own, and the laws they obey."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msa.alphabet import STANDARD
+from msa.profile.gumbel_tables import TABLES
+from msa.profile.matrices import decay, substitution_matrix
+from msa.profile.statistics import (
+    bit_score,
+    corrected_scores,
+    evalue,
+    evalues,
+    gumbel_parameters,
+)
+from msa.search.settings import default_gap_costs
+
+DEFAULT = gumbel_parameters(11, 1)
+
+# raw score, query length, target length, bits, E-value: blastp 2.12 without composition-based statistics and
+# filtering, database of 28,508,078 residues
+BLASTP = [
+    (1007, 192, 554, 392, 4.16e-136),
+    (233, 120, 239, 94.4, 1.36e-24),
+    (187, 120, 226, 76.6, 6.45e-18),
+    (162, 120, 246, 67.0, 3.58e-14),
+    (148, 120, 228, 61.6, 2.96e-12),
+    (138, 120, 1349, 57.8, 1.66e-10),
+    (127, 120, 1186, 53.5, 5.00e-09),
+    (127, 274, 317, 53.5, 7.20e-08),
+    (99, 85, 180, 42.7, 5.97e-06),
+    (99, 120, 1181, 42.7, 2.92e-05),
+    (94, 120, 1550, 40.8, 1.38e-04),
+    (96, 250, 2681, 41.6, 7.85e-04),
+]
+
+
+@pytest.mark.parametrize(("score", "query", "target", "bits", "expected"), BLASTP)
+def test_equals_blastp(score: int, query: int, target: int, bits: float, expected: float) -> None:
+    # blastp rounds small E-values to two digits or three, and truncates bits from 100 on
+    assert evalue(score, query, target, 28_508_078, DEFAULT) == pytest.approx(expected, rel=0.06)
+    own = bit_score(score, DEFAULT)
+    assert own == pytest.approx(bits, abs=0.051) if bits < 99.95 else math.floor(own) == bits
+
+
+# matrix, gap costs, raw score, query length, target length, bits, E-value: as above, 2,821,807 residues
+BLASTP_WITH = [
+    ("BLOSUM45", 14, 2, 1030, 498, 570, 294.0, 4.33e-97),
+    ("BLOSUM45", 14, 2, 130, 274, 290, 41.5, 2.95e-05),
+    ("BLOSUM45", 14, 2, 66, 75, 402, 23.5, 2.5),
+    ("BLOSUM50", 13, 2, 991, 150, 150, 280.0, 4.42e-100),
+    ("BLOSUM50", 13, 2, 113, 120, 123, 36.3, 0.000124),
+    ("BLOSUM50", 13, 2, 71, 121, 123, 24.6, 2.6),
+    ("BLOSUM80", 10, 1, 663, 123, 123, 289.0, 3.22e-99),
+    ("BLOSUM80", 10, 1, 80, 120, 116, 38.3, 0.000188),
+    ("BLOSUM80", 10, 1, 50, 79, 188, 25.4, 2.0),
+    ("BLOSUM90", 10, 1, 798, 498, 570, 337.0, 2.02e-100),
+    ("BLOSUM90", 10, 1, 72, 116, 105, 33.9, 0.005),
+    ("BLOSUM90", 10, 1, 50, 73, 258, 24.7, 3.3),
+    ("PAM30", 9, 1, 695, 92, 92, 297.0, 1.93e-99),
+    ("PAM30", 9, 1, 64, 250, 493, 30.3, 0.45),
+    ("PAM30", 9, 1, 54, 138, 337, 26.1, 4.4),
+    ("PAM70", 10, 1, 690, 107, 107, 293.0, 2.22e-98),
+    ("PAM70", 10, 1, 62, 116, 57, 29.5, 0.13),
+    ("PAM70", 10, 1, 53, 116, 346, 25.7, 4.1),
+]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "gap_open", "gap_extend", "score", "query", "target", "bits", "expected"), BLASTP_WITH
+)
+def test_equals_blastp_with_other_matrices(
+    matrix: str,
+    gap_open: int,
+    gap_extend: int,
+    score: int,
+    query: int,
+    target: int,
+    bits: float,
+    expected: float,
+) -> None:
+    parameters = gumbel_parameters(gap_open, gap_extend, matrix)
+    assert evalue(score, query, target, 2_821_807, parameters) == pytest.approx(expected, rel=0.05)
+    own = bit_score(score, parameters)
+    assert own == pytest.approx(bits, abs=0.051) if bits < 99.95 else math.floor(own) == bits
+
+
+@pytest.mark.parametrize("matrix", TABLES)
+def test_lambda_solves_karlin_and_altschuls_equation(matrix: str) -> None:
+    # residues as frequent as Robinson & Robinson found them, per 1000
+    found = dict(
+        zip(
+            "ARNDCQEGHILKMFPSTWYV",
+            (78.05, 51.29, 44.87, 53.64, 19.25, 42.64, 62.95, 73.77, 21.99, 51.42,
+             90.19, 57.44, 22.43, 38.56, 52.03, 71.20, 58.41, 13.30, 32.16, 64.41),
+            strict=True,
+        )
+    )  # fmt: skip
+    frequencies = np.array([found[letter] for letter in STANDARD]) / 1000
+    scores = substitution_matrix(matrix)[:20, :20]
+    assert frequencies @ np.exp(decay(matrix) * scores) @ frequencies == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("matrix", TABLES)
+def test_default_gap_costs_have_statistics(matrix: str) -> None:
+    gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
+    gapless = decay(matrix)
+    for first in (gap_open, profile_gap_open):
+        assert 0 < gumbel_parameters(first, gap_extend, matrix).lambda_ < gapless
+
+
+@given(st.integers(1, 2000), st.integers(2, 3000), st.integers(1, 40_000))
+def test_falls_with_the_score_and_grows_with_the_database(score: int, query: int, target: int) -> None:
+    one = evalue(score, query, target, 10**6, DEFAULT)
+    assert 0 <= evalue(score + 1, query, target, 10**6, DEFAULT) <= one
+    assert evalue(score, query, target, 2 * 10**6, DEFAULT) == pytest.approx(2 * one)
+
+
+@given(st.integers(1, 500), st.integers(2, 3000), st.integers(1, 5000))
+def test_longer_queries_have_more_room(score: int, query: int, target: int) -> None:
+    one = evalue(score, query, target, 10**6, DEFAULT)
+    assert evalue(score, query + 1, target, 10**6, DEFAULT) >= one
+
+
+def test_without_edges_it_is_karlin_and_altschuls() -> None:
+    m, n, score = 10**7, 10**7, 60
+    plain = DEFAULT.k * m * n * math.exp(-DEFAULT.lambda_ * score)
+    assert evalue(score, m, n, n, DEFAULT) == pytest.approx(plain, rel=1e-4)
+
+
+def test_what_there_are_no_parameters_for_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no matrix 'PAM250'; there are BLOSUM62, BLOSUM45, "):
+        gumbel_parameters(11, 1, "PAM250")
+    with pytest.raises(ValueError, match="for PAM30 with gap costs 11/1; there are 5/2"):
+        gumbel_parameters(11, 1, "PAM30")
+    with pytest.raises(ValueError, match="11/3; there are 6/2"):
+        gumbel_parameters(11, 3)
+
+
+def test_each_of_many_as_alone() -> None:
+    scores, lengths = np.array([1, 40, 90, 3000]), np.array([30, 11, 4000, 700])
+    together = evalues(scores, 76, lengths, 10**8, DEFAULT)
+    alone = [evalue(s, 76, n, 10**8, DEFAULT) for s, n in zip(scores.tolist(), lengths.tolist(), strict=True)]
+    assert together.tolist() == alone and evalues(scores[:0], 76, lengths[:0], 10**8, DEFAULT).shape == (0,)
+
+
+@given(st.integers(1, 500), st.integers(0, 9000), st.integers(2, 3000), st.integers(1, 5000))
+def test_the_reversed_profile_takes_off_what_chance_seldom_reaches(
+    score: int, reverse: int, query: int, target: int
+) -> None:
+    one = np.array([score]), np.array([reverse]), query, np.array([target]), DEFAULT
+    (corrected,) = corrected_scores(*one).tolist()
+    # by one half-bit for each above the first that fewer than one in five pairs are expected to reach
+    pairs = max(math.log(DEFAULT.k * query * target / 0.2), 9)
+    first = next(y for y in range(600) if DEFAULT.lambda_ * y >= pairs)
+    assert corrected == max(score - max(0, reverse - first), 0)
+    assert corrected_scores(*one, times=2).tolist() == [max(score - 2 * max(0, reverse - first), 0)]
+    assert math.isfinite(evalue(corrected, query, target, 10**9, DEFAULT))

@@ -1,0 +1,141 @@
+"""The search pipeline: which targets pass, in which order, with which numbers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msa.alphabet import encode
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.errors import InputError
+from msa.io.fasta import FastaRecord
+from msa.profile.matrices import blosum62
+from msa.profile.pssm import query_profile
+from msa.profile.statistics import bit_score, evalue, gumbel_parameters
+from msa.search.search import SearchSettings, best_targets, search
+
+UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVLALRGG"
+LYSOZYME = (
+    "KVFGRCELAAAMKRHGLDNYRGYSLGNWVCAAKFESNFNTQATNRNTDGSTDYGILQINSRWWCNDGRTPGSRNLCNIPCSALLSSDITASVNCAKKIVSDG"
+    "NGMNAWVAWRNRCKGTDVQAWIRGCRL"
+)
+QUERY = FastaRecord("ubiquitin human", UBIQUITIN)
+
+
+def build(folder: Path, records: list[tuple[str, str]], mask: bool = False) -> TargetDatabase:
+    fasta = folder / "targets.fasta"
+    fasta.write_text("".join(f">{header}\n{sequence}\n" for header, sequence in records))
+    build_database([fasta], folder / "db", BuildSettings(mask=mask, threads=1))
+    return TargetDatabase.open(folder / "db")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> TargetDatabase:
+    rng = np.random.default_rng(0)
+    noise = ["".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), 120)) for _ in range(30)]
+    records = [(f"noise{i}", sequence) for i, sequence in enumerate(noise)]
+    records += [("nedd8 NEDD8_HUMAN", NEDD8), ("lysozyme", LYSOZYME), ("ubq again", UBIQUITIN)]
+    records += [("polyubiquitin", "MKKA" + UBIQUITIN * 3), ("half", UBIQUITIN[:40] + noise[0][:60])]
+    return build(tmp_path, records)
+
+
+def test_finds_the_family_in_order(database: TargetDatabase) -> None:
+    hits = search(QUERY, database)
+    assert [hit.id for hit in hits] == ["ubq", "polyubiquitin", "nedd8", "half"]
+    assert [hit.header for hit in hits][2] == "nedd8 NEDD8_HUMAN"
+    own = hits[0]
+    assert (own.qstart, own.qend, own.tstart, own.tend, own.cigar) == (1, 76, 1, 76, "76M")
+    assert own.identity == own.query_coverage == own.target_coverage == 1
+    # of three equal copies the first is reported
+    assert (hits[1].tstart, hits[1].tend) == (5, 80)
+
+
+def test_numbers_are_those_of_the_whole_database(database: TargetDatabase) -> None:
+    parameters = gumbel_parameters(11, 1)
+    for hit in search(QUERY, database):
+        assert hit.bits == bit_score(hit.score, parameters)
+        assert hit.evalue == evalue(hit.score, 76, hit.target_length, int(database.lengths.sum()), parameters)
+
+
+def test_order_is_by_evalue_then_score_then_place(tmp_path: Path) -> None:
+    # equal targets; another as good but longer, which has more room for chance
+    records = [("b", UBIQUITIN), ("long", UBIQUITIN + "P" * 200), ("a", UBIQUITIN), ("c", UBIQUITIN)]
+    hits = search(QUERY, build(tmp_path, records))
+    assert [hit.id for hit in hits] == ["b", "a", "c", "long"]
+    assert len({hit.score for hit in hits}) == 1
+
+
+def test_threads_change_nothing(database: TargetDatabase) -> None:
+    one, three = (search(QUERY, database, SearchSettings(threads=n, evalue=1000)) for n in (1, 3))
+    assert [(h.target, h.score, h.cigar, h.evalue) for h in one] == [
+        (h.target, h.score, h.cigar, h.evalue) for h in three
+    ]
+    assert len(one) > 10
+
+
+def test_thresholds(database: TargetDatabase) -> None:
+    def ids(**settings: float) -> set[str]:
+        return {hit.id for hit in search(QUERY, database, SearchSettings(**settings))}  # type: ignore[arg-type]
+
+    family = {"ubq", "polyubiquitin", "half", "nedd8"}
+    assert ids() == family
+    assert ids(min_seq_id=0.6) == family - {"nedd8"}
+    assert ids(coverage=0.9) == {"ubq", "nedd8"}
+    assert ids(coverage=0.9, cov_mode=1) == {"ubq", "nedd8"}
+    assert ids(coverage=0.9, cov_mode=2) == {"ubq", "polyubiquitin", "nedd8"}
+    assert ids(coverage=0.35, cov_mode=1) == family - {"polyubiquitin"}
+    assert ids(max_seqs=2) == {"ubq", "polyubiquitin"}
+    assert ids(min_ungapped_score=210) == family - {"half"}
+    assert ids(evalue=0) == set()
+
+
+def test_the_composition_correction_can_be_left_out(database: TargetDatabase) -> None:
+    corrected, plain = (
+        search(QUERY, database, SearchSettings(comp_bias_corr=on))[0].score for on in (True, False)
+    )
+    codes = encode(UBIQUITIN)
+    assert plain == sum(int(blosum62()[code, code]) for code in codes)
+    assert corrected == query_profile(codes)[np.arange(76), codes].sum() != plain
+
+
+def test_masked_targets_are_found_by_what_is_not_masked(tmp_path: Path) -> None:
+    # a repeat is masked whole; the same repeat inside a real domain is aligned, once the rest has found it
+    repeat = "PQ" * 40
+    records = [("repeat", repeat), ("domain", UBIQUITIN[:38] + repeat + UBIQUITIN[38:])]
+    query = FastaRecord("q", UBIQUITIN[:38] + repeat + UBIQUITIN[38:])
+    settings = SearchSettings(comp_bias_corr=False)
+    masked = search(query, build(tmp_path, records, mask=True), settings)
+    assert [hit.id for hit in masked] == ["domain"]
+    assert masked[0].identity == 1 and masked[0].alignment.columns == len(query.sequence)
+
+
+@pytest.mark.parametrize(("sequence", "said"), [("", "no residues"), ("M", "1 residue")])
+def test_queries_too_short_are_refused(database: TargetDatabase, sequence: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        search(FastaRecord("short", sequence), database)
+
+
+def test_the_shortest_query_works(database: TargetDatabase) -> None:
+    assert search(FastaRecord("two", "WC"), database) == []
+
+
+def test_gap_costs_without_statistics_are_refused() -> None:
+    with pytest.raises(InputError, match="no E-value statistics for BLOSUM62 with gap costs 5/5"):
+        SearchSettings(gap_open=5, gap_extend=5)
+
+
+def test_progress_counts_targets(database: TargetDatabase) -> None:
+    seen: list[tuple[int, int | None]] = []
+    search(QUERY, database, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (len(database), len(database))
+
+
+@given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 20), st.integers(0, 12))
+def test_best_targets_by_definition(scores: list[int], most: int, smallest: int) -> None:
+    order = sorted((-score, place) for place, score in enumerate(scores) if score >= smallest)
+    expected = [place for _, place in order][:most]
+    assert best_targets(np.array(scores, np.int32), most, smallest).tolist() == expected
