@@ -22,8 +22,8 @@ import numpy as np
 
 from msa.alphabet import encode
 from msa.cpu.gapless import gapless_scores
-from msa.cpu.targets import Targets
 from msa.database.build import database_from
+from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.profile.pssm import query_profile
 from msa.search.search import best_targets
@@ -58,7 +58,7 @@ class Prefilter:
         )  # fmt: skip
 
 
-def our_seconds(targets: Targets, queries: list[FastaRecord], threads: int) -> float:
+def our_seconds(targets: SequenceArrays, queries: list[FastaRecord], threads: int) -> float:
     start = time.perf_counter()
     for query in queries:
         scores = gapless_scores(query_profile(encode(query.sequence)), targets, threads)
@@ -80,7 +80,7 @@ def main() -> None:
     records = list(read_fasta(options.database))
     with tempfile.TemporaryDirectory() as name:
         database = database_from(Path(options.database), Path(name) / "cache", None)
-        targets = Targets(database.residues, database.offsets, database.lengths)
+        targets = SequenceArrays(database.residues, database.offsets, database.lengths)
         residues = sum(len(q.sequence) for q in queries)
         cells = residues * database.total_residues / 1e9
         print(

@@ -27,7 +27,7 @@ from cuda.alignment.gapless import UNBOUNDED, GaplessBounds, GaplessFilter
 from cuda.alignment.gapless.tune import LENGTHS, seconds, tune
 from msa.alphabet import PAD, encode
 from msa.cpu.gapless import gapless_scores
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
 from msa.search.candidates import best_targets
@@ -39,7 +39,7 @@ class Resident:
     """Targets on the CPU and on the GPU, with room for what is found."""
 
     def __init__(self, residues: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, listed: int) -> None:
-        self.host = Targets(residues, offsets, lengths)
+        self.host = SequenceArrays(residues, offsets, lengths)
         self.arrays = [cuda.to_device(np.ascontiguousarray(a)) for a in (residues, offsets, lengths)]
         count = len(lengths)
         self.bounds = cuda.device_array(count, np.int16)
@@ -54,7 +54,9 @@ class Resident:
 
     def expected(self, profile: np.ndarray, threads: int) -> np.ndarray:
         """Scores of the sample by the CPU engine."""
-        part = Targets(self.host.residues, self.host.offsets[self.sample], self.host.lengths[self.sample])
+        part = SequenceArrays(
+            self.host.residues, self.host.offsets[self.sample], self.host.lengths[self.sample]
+        )
         return gapless_scores(profile, part, threads)
 
 

@@ -28,8 +28,8 @@ from cuda.alignment.smith_waterman.source import STARTS
 from msa.alphabet import encode
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
-from msa.cpu.targets import Targets
 from msa.database.build import database_from
+from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
 from msa.search.candidates import best_targets
@@ -59,7 +59,7 @@ def wall_seconds(work: Callable[[], object], repeats: int = 1) -> float:
     return statistics.median(times)
 
 
-def pairs_of(chosen: list[np.ndarray], targets: Targets, most: int) -> Pairs:
+def pairs_of(chosen: list[np.ndarray], targets: SequenceArrays, most: int) -> Pairs:
     kept = [indices[:most] for indices in chosen]
     query = np.repeat(np.arange(len(kept), dtype=np.int32), [len(indices) for indices in kept])
     target = np.concatenate(kept)
@@ -114,7 +114,7 @@ def main() -> None:
     results = []
     with tempfile.TemporaryDirectory() as name:
         database = database_from(Path(options.database), Path(name), None)
-        targets = Targets(database.residues, database.offsets, database.lengths)
+        targets = SequenceArrays(database.residues, database.offsets, database.lengths)
         device = DeviceTargets(
             cuda.to_device(np.array(targets.residues)),
             cuda.to_device(np.array(targets.offsets)),

@@ -19,7 +19,7 @@ import numpy as np
 from msa.alphabet import STANDARD
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.gumbel_tables import TABLES
 from msa.profile.matrices import substitution_matrix
 from msa.profile.statistics import GumbelParameters, evalues
@@ -48,9 +48,11 @@ def ungapped(matrix: np.ndarray, frequencies: np.ndarray) -> tuple[float, float,
     return low, 1 / mean, (tilted * matrix**2).sum() / mean**3 - 1 / mean
 
 
-def random_targets(rng: np.random.Generator, frequencies: np.ndarray, length: int, count: int) -> Targets:
+def random_targets(
+    rng: np.random.Generator, frequencies: np.ndarray, length: int, count: int
+) -> SequenceArrays:
     residues = rng.choice(20, length * count, p=frequencies).astype(np.uint8)
-    return Targets(residues, np.arange(count) * length, np.full(count, length))
+    return SequenceArrays(residues, np.arange(count) * length, np.full(count, length))
 
 
 def main() -> None:

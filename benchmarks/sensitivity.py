@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from msa.cpu.engine import CpuEngine
-from msa.cpu.targets import Targets
 from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.search.families import Families, Family
 from msa.search.hits import Hit
@@ -257,7 +257,7 @@ def count_members(benchmark: Benchmark, iterations: int) -> None:
     """Print how many decoys enter profiles in the iterations but the first."""
     counts.clear()
     database = TargetDatabase.open(foldcli_database(benchmark))
-    targets = Targets(database.residues, database.offsets, database.lengths)
+    targets = SequenceArrays(database.residues, database.offsets, database.lengths)
     settings = SearchSettings(max_seqs=int(TARGETS), num_iterations=iterations, threads=benchmark.threads)
     searched = Watched(database, targets, settings, CpuEngine())
     for _ in iterated(searched, list(read_fasta(benchmark.queries)), lambda pairs: None):

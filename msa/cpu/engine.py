@@ -8,7 +8,7 @@ import numpy as np
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.search.candidates import Candidates, Wanted, best_targets, wanted_of
 from msa.search.engine import QueryProfile
 
@@ -24,7 +24,7 @@ class CpuEngine:
     def run(
         self,
         queries: Iterable[QueryProfile],
-        targets: Targets,
+        targets: SequenceArrays,
         settings: "SearchSettings",
         scored: Callable[[int], None] | None = None,
         wanted: Wanted | None = None,
@@ -45,7 +45,7 @@ class CpuEngine:
     def align(
         self,
         pairs: Iterable[tuple[QueryProfile, np.ndarray]],
-        targets: Targets,
+        targets: SequenceArrays,
         settings: "SearchSettings",
         wanted: Wanted | None = None,
     ) -> Iterator[Candidates]:
@@ -58,7 +58,7 @@ def _aligned(
     index: int,
     query: QueryProfile,
     chosen: np.ndarray,
-    targets: Targets,
+    targets: SequenceArrays,
     settings: "SearchSettings",
     wanted: Wanted | None,
 ) -> Candidates:

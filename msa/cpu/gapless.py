@@ -30,8 +30,8 @@ from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, X
 from msa.cpu.simd import I64, Vectors, array_address, vector_bytes, vector_registers
-from msa.cpu.targets import Targets
 from msa.cpu.workers import Progress, pieces_of_equal_work, run_pieces
+from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 
 UNIT = 32
@@ -204,7 +204,7 @@ class _Unrolled:
 
 def gapless_scores(
     profile: np.ndarray,
-    targets: Targets,
+    targets: SequenceArrays,
     threads: int = 1,
     progress: Progress | None = None,
 ) -> np.ndarray:
@@ -235,7 +235,7 @@ def gapless_scores(
 def _score_at_width(
     bits: int,
     profile: np.ndarray,
-    targets: Targets,
+    targets: SequenceArrays,
     chosen: np.ndarray,
     scores: np.ndarray,
     threads: int,

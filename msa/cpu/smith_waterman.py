@@ -35,8 +35,8 @@ from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS, X
 from msa.cpu.simd import I64, Vectors, array_address, vector_bytes
-from msa.cpu.targets import Targets
 from msa.cpu.workers import Progress, pieces_of_equal_work, run_pieces
+from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 from msa.search.local_alignment import NO_ALIGNMENT, LocalAlignment
 
@@ -290,7 +290,7 @@ def _striped(profile: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
 def align(
     profile: np.ndarray,
     query: np.ndarray,
-    targets: Targets,
+    targets: SequenceArrays,
     chosen: np.ndarray,
     gap_open: int = 11,
     gap_extend: int = 1,

@@ -1,9 +1,9 @@
 """Stage 2's scores without paths: many targets at once, one in each lane of a vector.
 
-The recurrences are those of msa/cpu/smith_waterman.py. Lanes never exchange anything: for a query position, each looks
-its own residue's score up in the profile's row, which is one shuffle of 32 bytes. A score is kept as the
-signed byte score − 128, so that one saturating addition is both the sum and the max with 0. Scores of 255 and
-more, and what does not fit the bytes or the lanes, are left to the striped kernel.
+The recurrences are those of msa/cpu/smith_waterman.py. Lanes never exchange anything: for a query position,
+each looks its own residue's score up in the profile's row, which is one shuffle of 32 bytes. A score is
+kept as the signed byte score − 128, so that one saturating addition is both the sum and the max with 0.
+Scores of 255 and more, and what does not fit the bytes or the lanes, are left to the striped kernel.
 """
 
 from typing import Any
@@ -19,8 +19,8 @@ from numba.extending import intrinsic
 from msa.alphabet import LETTER_BITS, LETTERS
 from msa.cpu.simd import I64, Vectors, array_address, can_look_up, vector_bytes
 from msa.cpu.smith_waterman import align
-from msa.cpu.targets import Targets
 from msa.cpu.workers import run_pieces
+from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 
 _PAST_THE_END = 31
@@ -105,7 +105,7 @@ def _score_groups(profile, residues, offsets, lengths, groups, gap_open, gap_ext
 
 def alignment_scores(
     profile: np.ndarray,
-    targets: Targets,
+    targets: SequenceArrays,
     chosen: np.ndarray,
     gap_open: int = 11,
     gap_extend: int = 1,

@@ -9,7 +9,7 @@ from numba import cuda
 
 from cuda.alignment.smith_waterman import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
 from cuda.alignment.smith_waterman.plan import MANY
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.compiling import Compiling
 from msa.gpu.database_stream import Chunk
 from msa.gpu.devices import GpuUnavailable
@@ -51,7 +51,7 @@ class Gpu(Protocol):
         ...
 
     @property
-    def targets(self) -> Targets:
+    def targets(self) -> SequenceArrays:
         """The database."""
         ...
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.memory import Allocate, allocate_on_gpu, free_bytes, new_stream
 
@@ -79,7 +79,7 @@ class _Room:
     used: Any
 
 
-def whole_bytes(targets: Targets, part: tuple[int, int], per_target: int) -> int:
+def whole_bytes(targets: SequenceArrays, part: tuple[int, int], per_target: int) -> int:
     """GPU memory that targets take together, with what the filter needs for each of them."""
     start, stop = targets.byte_range(*part)
     return stop - start + (_NUMBERS + per_target) * (part[1] - part[0])
@@ -100,7 +100,7 @@ class Residency:
 
     def __init__(
         self,
-        targets: Targets,
+        targets: SequenceArrays,
         part: tuple[int, int],
         gpu: int,
         budget: int,

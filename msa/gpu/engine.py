@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.gpu_worker import Member
 from msa.gpu.group import Group, HowToAlign, Request, aligned
 from msa.gpu.limits import Limits
@@ -61,11 +61,11 @@ class GpuEngine:
     def __init__(
         self,
         members: Sequence[Member],
-        instead: Callable[[Targets], Sequence[Member] | None] = lambda targets: None,
+        instead: Callable[[SequenceArrays], Sequence[Member] | None] = lambda targets: None,
     ) -> None:
         self.members, self._instead = members, instead
         self._groups: list[Group] = []
-        self._targets: Targets | None = None
+        self._targets: SequenceArrays | None = None
         self._choosing = threading.Lock()
 
     @property
@@ -80,7 +80,7 @@ class GpuEngine:
     def run(
         self,
         queries: Iterable[QueryProfile],
-        targets: Targets,
+        targets: SequenceArrays,
         settings: "SearchSettings",
         scored: Callable[[int], None] | None = None,
         wanted: Wanted | None = None,
@@ -132,7 +132,7 @@ class GpuEngine:
     def align(
         self,
         pairs: Iterable[tuple[QueryProfile, np.ndarray]],
-        targets: Targets,
+        targets: SequenceArrays,
         settings: "SearchSettings",
         wanted: Wanted | None = None,
     ) -> Iterator[Candidates]:
@@ -157,7 +157,7 @@ class GpuEngine:
         for member in self.members:
             member.close()
 
-    def _groups_for(self, targets: Targets) -> list[Group]:
+    def _groups_for(self, targets: SequenceArrays) -> list[Group]:
         """The GPUs, with these targets on them or on the way there."""
         with self._choosing:
             held = self._targets

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 
 _WORD = 4
 
 
-def gathered(targets: Targets, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def gathered(targets: SequenceArrays, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The residues of some targets, each from a multiple of four bytes on, as in the database.
 
     Args:

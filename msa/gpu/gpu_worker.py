@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu
 from msa.gpu.limits import Limits
 from msa.search.engine import QueryProfile
@@ -109,7 +109,7 @@ class Member(Protocol):
         """What each stage has taken so far: "queueing" and "alignment" on the host, "filter" on the GPU."""
         ...
 
-    def hold(self, targets: Targets, part: tuple[int, int]) -> "Future[None]":
+    def hold(self, targets: SequenceArrays, part: tuple[int, int]) -> "Future[None]":
         """Have these targets from now on; their copy begins at once.
 
         Args:
@@ -131,7 +131,7 @@ class Member(Protocol):
         """
         ...
 
-    def aligning(self, batch: Sequence[QueryProfile], targets: Targets) -> Aligning:
+    def aligning(self, batch: Sequence[QueryProfile], targets: SequenceArrays) -> Aligning:
         """A batch that is to be aligned to other targets than those held, which go to the GPU as needed."""
         ...
 

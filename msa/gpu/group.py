@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.gpu_worker import Aligning, Batch, Member, Paths
 from msa.gpu.limits import Limits
 from msa.search.candidates import Candidates, Wanted, merge_best, wanted_of
@@ -59,7 +59,7 @@ class Group:
         targets: the database; its copy to the GPUs begins at once.
     """
 
-    def __init__(self, members: Sequence[Member], targets: Targets) -> None:
+    def __init__(self, members: Sequence[Member], targets: SequenceArrays) -> None:
         self._members = members
         self._thread = ThreadPoolExecutor(1, "candidates")
         total, count = len(targets.residues), len(members)

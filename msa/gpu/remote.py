@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.compiling import Progress
 from msa.gpu.devices import Gpu, GpuUnavailable
 from msa.gpu.gpu_worker import Best, Paths
@@ -106,7 +106,7 @@ class RemoteWorker:
         """What each stage has taken so far."""
         return self._process.status.seconds
 
-    def hold(self, targets: Targets, part: tuple[int, int]) -> "Future[None]":
+    def hold(self, targets: SequenceArrays, part: tuple[int, int]) -> "Future[None]":
         """Have these targets from now on."""
         return self._process.ask("hold", Database.of(targets), part)
 
@@ -118,7 +118,7 @@ class RemoteWorker:
         best = self._process.ask("filter", number, list(batch), limits, again)
         return RemoteBatch(self._process, number, best)
 
-    def aligning(self, batch: Sequence[QueryProfile], targets: Targets) -> "RemoteAligning":
+    def aligning(self, batch: Sequence[QueryProfile], targets: SequenceArrays) -> "RemoteAligning":
         """A batch for other targets than those held."""
         number = next(self._numbers)
         begun = self._process.ask("aligning", number, list(batch), Database.of(targets))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import GpuUnavailable
 
 
@@ -61,22 +61,22 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Database:
-    """The arrays of Targets, where they are."""
+    """The arrays of SequenceArrays, where they are."""
 
     residues: Mapped | np.ndarray
     offsets: Mapped | np.ndarray
     lengths: Mapped | np.ndarray
 
     @classmethod
-    def of(cls, targets: Targets) -> "Database":
+    def of(cls, targets: SequenceArrays) -> "Database":
         """How to find some targets in another process of this machine."""
         arrays = targets.residues, targets.offsets, targets.lengths
         return cls(*(Mapped.of(array) or array for array in arrays))
 
-    def open(self) -> Targets:
+    def open(self) -> SequenceArrays:
         """The targets; see Mapped.open."""
         arrays = self.residues, self.offsets, self.lengths
-        return Targets(*(array.open() if isinstance(array, Mapped) else array for array in arrays))
+        return SequenceArrays(*(array.open() if isinstance(array, Mapped) else array for array in arrays))
 
 
 @dataclass(frozen=True)

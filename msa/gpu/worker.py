@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numba import cuda
 
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.compiling import Compiling
 from msa.gpu.database_stream import MOST_CHUNK_BYTES, Chunk, Residency, whole_bytes
 from msa.gpu.devices import Gpu
@@ -84,15 +84,15 @@ class Worker:
         """Bytes of GPU memory that targets may take."""
         return self.settings.budget(self.gpu.free_bytes)
 
-    def has_room_for(self, targets: Targets) -> bool:
+    def has_room_for(self, targets: SequenceArrays) -> bool:
         """Whether a whole database can stay on the GPU."""
         return whole_bytes(targets, (0, len(targets)), FILTER_BYTES_PER_TARGET) <= self.budget
 
-    def hold(self, targets: Targets, part: tuple[int, int]) -> "Future[None]":
+    def hold(self, targets: SequenceArrays, part: tuple[int, int]) -> "Future[None]":
         """Have these targets from now on."""
         return self._filtering.submit(self._hold, targets, part)
 
-    def _hold(self, targets: Targets, part: tuple[int, int]) -> None:
+    def _hold(self, targets: SequenceArrays, part: tuple[int, int]) -> None:
         if self._residency is not None:
             self._residency.close()
         self.targets, self._part = targets, part
@@ -122,7 +122,7 @@ class Worker:
         found = self._filtering.submit(self._queue, tables, limits, again, stopped)
         return LocalBatch(self, batch, self._waiting.submit(_best, found))
 
-    def aligning(self, batch: Sequence[QueryProfile], targets: Targets) -> "LocalAligning":
+    def aligning(self, batch: Sequence[QueryProfile], targets: SequenceArrays) -> "LocalAligning":
         """A batch for other targets than those held."""
         return LocalAligning(self, Elsewhere(self, targets), batch)
 
@@ -204,7 +204,7 @@ class Elsewhere:
 
     whole: Final = None
 
-    def __init__(self, worker: Worker, targets: Targets) -> None:
+    def __init__(self, worker: Worker, targets: SequenceArrays) -> None:
         self._worker, self.targets = worker, targets
         self.name, self.kernels = worker.name, worker.kernels
         self.compiling, self.allocate = worker.compiling, worker.allocate

@@ -1,7 +1,7 @@
 """FASTA in big blocks of whole records, parsed by a compiled kernel: the way into a target database.
 
-More forgiving than msa/io/fasta.py, because databases hold what their makers put there, but nothing is changed
-or dropped without being counted; docs/databases.md lists what happens to each oddity.
+More forgiving than msa/io/fasta.py, because databases hold what their makers put there, but nothing is
+changed or dropped without being counted; docs/databases.md lists what happens to each oddity.
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from msa.alphabet import LETTER_BITS
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 from msa.search.local_alignment import OPERATIONS, LocalAlignment
 
@@ -19,7 +19,7 @@ _PAIRS, _INSERTION = OPERATIONS.index("M"), OPERATIONS.index("I")
 
 
 def family_rows(
-    query: np.ndarray, targets: Targets, members: Sequence[tuple[int, LocalAlignment]]
+    query: np.ndarray, targets: SequenceArrays, members: Sequence[tuple[int, LocalAlignment]]
 ) -> np.ndarray:
     """The query, then each member where it is aligned to the query; what it has in between is left out.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from msa.alphabet import LETTER_BITS
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.statistics import GumbelParameters, corrected_scores, evalues
 from msa.search.settings import SearchSettings
 
@@ -28,7 +28,7 @@ _SHORTEST, _LONGEST = 0.02, 0.98
 
 def corrected_alignment_scores(
     profile: np.ndarray,
-    targets: Targets,
+    targets: SequenceArrays,
     chosen: np.ndarray,
     settings: SearchSettings,
     parameters: GumbelParameters,
@@ -59,12 +59,14 @@ class ShuffledTargets:
         count: how many of them, from the first on, are in order of length; all without clusters.
     """
 
-    def __init__(self, targets: Targets, count: int | None = None) -> None:
+    def __init__(self, targets: SequenceArrays, count: int | None = None) -> None:
         rng = np.random.default_rng(0)
         places = np.linspace(_SHORTEST, _LONGEST, SHUFFLED) * ((count or len(targets)) - 1)
         codes = [rng.permutation(targets.codes(int(place)) & LETTER_BITS) for place in places]
         lengths = np.array([len(each) for each in codes], np.int32)
-        self._targets = Targets(np.concatenate(codes), np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+        self._targets = SequenceArrays(
+            np.concatenate(codes), np.cumsum(lengths, dtype=np.int64) - lengths, lengths
+        )
 
     def excess(self, profile: np.ndarray, settings: SearchSettings, parameters: GumbelParameters) -> float:
         """How many times more often than the parameters say a profile finds something by chance.

@@ -1,9 +1,9 @@
 """E-values and bit scores of gapped local alignments.
 
 Scores of unrelated sequences follow a Gumbel distribution whose parameters are known for a number of matrices
-and gap costs (msa/profile/gumbel_tables.py). An alignment cannot begin near the end of a sequence and still score
-high: the search space is corrected for that by the finite-size correction of Park, Sheetlin, Ma, Madden &
-Spouge (BMC Research Notes 5:286, 2012), with the parameters that blastp uses.
+and gap costs (msa/profile/gumbel_tables.py). An alignment cannot begin near the end of a sequence and
+still score high: the search space is corrected for that by the finite-size correction of Park, Sheetlin, Ma,
+Madden & Spouge (BMC Research Notes 5:286, 2012), with the parameters that blastp uses.
 """
 
 import math

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msa.cpu.targets import Targets
 from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
 from msa.search.candidates import Candidates, Wanted
 from msa.search.engine import Engine, QueryProfile
 
@@ -30,9 +30,11 @@ class ExpandingEngine:
     def __init__(self, engine: Engine, database: TargetDatabase) -> None:
         self._engine, self._database = engine, database
         count = database.representatives
-        targets = Targets(database.residues, database.offsets, database.lengths)
+        targets = SequenceArrays(database.residues, database.offsets, database.lengths)
         _, end = targets.byte_range(0, count)
-        self._searched = Targets(targets.residues[:end], targets.offsets[:count], targets.lengths[:count])
+        self._searched = SequenceArrays(
+            targets.residues[:end], targets.offsets[:count], targets.lengths[:count]
+        )
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -42,7 +44,7 @@ class ExpandingEngine:
     def run(
         self,
         queries: Iterable[QueryProfile],
-        targets: Targets,
+        targets: SequenceArrays,
         settings: "SearchSettings",
         scored: Callable[[int], None] | None = None,
         wanted: Wanted | None = None,
@@ -75,7 +77,7 @@ class ExpandingEngine:
     def align(
         self,
         pairs: Iterable[tuple[QueryProfile, np.ndarray]],
-        targets: Targets,
+        targets: SequenceArrays,
         settings: "SearchSettings",
         wanted: Wanted | None = None,
     ) -> Iterator[Candidates]:

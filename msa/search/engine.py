@@ -9,7 +9,7 @@ import numpy as np
 from msa.search.candidates import Candidates, Wanted
 
 if TYPE_CHECKING:
-    from msa.cpu.targets import Targets
+    from msa.database.sequence_arrays import SequenceArrays
     from msa.search.settings import SearchSettings
 
 
@@ -37,7 +37,7 @@ class Engine(Protocol):
     def run(
         self,
         queries: Iterable[QueryProfile],
-        targets: "Targets",
+        targets: "SequenceArrays",
         settings: "SearchSettings",
         scored: Callable[[int], None] | None = None,
         wanted: Wanted | None = None,
@@ -61,7 +61,7 @@ class Engine(Protocol):
     def align(
         self,
         pairs: Iterable[tuple[QueryProfile, np.ndarray]],
-        targets: "Targets",
+        targets: "SequenceArrays",
         settings: "SearchSettings",
         wanted: Wanted | None = None,
     ) -> Iterator[Candidates]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msa.search.engine import Engine
 
 if TYPE_CHECKING:
-    from msa.cpu.targets import Targets
+    from msa.database.sequence_arrays import SequenceArrays
     from msa.gpu.gpu_worker import Member
     from msa.gpu.settings import GpuSettings
 
@@ -87,7 +87,7 @@ def _one_gpu(choice: EngineChoice, notice: Callable[[str], None], compiling: Pro
     settings = _settings(choice)
     worker = Worker(gpu, settings, Compiling(settings.kernels, compiling))
 
-    def instead(targets: "Targets") -> "Sequence[Member] | None":
+    def instead(targets: "SequenceArrays") -> "Sequence[Member] | None":
         # what passes through takes many times the launches, and each would wait for the interpreter while
         # other threads merge and write; for what stays, a process of its own starts too late
         if worker.has_room_for(targets):

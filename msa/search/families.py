@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from msa.alphabet import encode
-from msa.cpu.targets import Targets
 from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.family import distinct_rows, family_rows
@@ -59,7 +59,7 @@ class Families:
     """
 
     database: TargetDatabase
-    targets: Targets
+    targets: SequenceArrays
     settings: SearchSettings
 
     @cached_property

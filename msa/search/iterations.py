@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from msa.cpu.targets import Targets
 from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.profile.profile_query import ProfileQuery
 from msa.profile.statistics import bit_scores, corrected_scores, evalues, gumbel_parameters
@@ -51,7 +51,7 @@ class Searched:
     """
 
     database: TargetDatabase
-    targets: Targets
+    targets: SequenceArrays
     settings: SearchSettings
     engine: Engine
     at_once: int = 1

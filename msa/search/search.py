@@ -89,7 +89,7 @@ def _search_each(
     progress: Progress | None,
     used: "Used | None",
 ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
-    from msa.cpu.targets import Targets
+    from msa.database.sequence_arrays import SequenceArrays
     from msa.search.iterations import Searched, iterated
 
     if engine is None:
@@ -102,7 +102,7 @@ def _search_each(
 
         engine = ExpandingEngine(engine, database)
 
-    targets = Targets(database.residues, database.offsets, database.lengths)
+    targets = SequenceArrays(database.residues, database.offsets, database.lengths)
     at_once = len(queries)
     if settings.num_iterations > 1:
         at_once = min(at_once, _HITS_AT_ONCE // settings.max_seqs)

@@ -1,7 +1,7 @@
 """Which kernel aligns which pairs: the tables that the kernels read, from a few numbers per query.
 
-The pairs themselves are sorted on the GPU (cuda.alignment.smith_waterman.sorting), by query and then by rows. Here it
-is only known where a query's pairs begin and end, and how many are long.
+The pairs themselves are sorted on the GPU (cuda.alignment.smith_waterman.sorting), by query and then by rows.
+Here it is only known where a query's pairs begin and end, and how many are long.
 """
 
 from collections.abc import Sequence

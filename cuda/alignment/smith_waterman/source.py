@@ -116,8 +116,8 @@ def packed_source(shape: Shape) -> str:
 
     Returns:
         Python source that defines `kernel(residues, offsets, lengths, target, order, profiles, table, blocks,
-        opening, extending, found)`: see `cuda.alignment.smith_waterman.plan`. A score of −1 is one too large for 16
-        bits, its own or its neighbour's; the flag in found[0] tells that there is one.
+        opening, extending, found)`: see `cuda.alignment.smith_waterman.plan`. A score of −1 is one too large
+        for 16 bits, its own or its neighbour's; the flag in found[0] tells that there is one.
     """
     lanes, columns = shape.lanes, shape.columns
     words, bits = words_per_lane(columns, 4), tie_bits(columns)
@@ -272,9 +272,9 @@ def wide_source(shape: Shape, traced: bool) -> str:
 
     Returns:
         Python source that defines `kernel(residues, offsets, lengths, target, order, profiles, table, blocks,
-        opening, extending, starts, border, directions, found)`: see `cuda.alignment.smith_waterman.plan`. Score and
-        end are written to `found`; traced, they are read from there and `directions` is written, for the
-        tiles and residues up to the end.
+        opening, extending, starts, border, directions, found)`: see `cuda.alignment.smith_waterman.plan`.
+        Score and end are written to `found`; traced, they are read from there and `directions` is written,
+        for the tiles and residues up to the end.
     """
     lanes, columns = shape.lanes, shape.columns
     words, kept = words_per_lane(columns, 2), columns // 8

@@ -28,7 +28,7 @@ from cuda.alignment.smith_waterman.rows import Rows, device_array
 from cuda.alignment.smith_waterman.source import STARTS
 from msa.alphabet import MASK_BIT
 from msa.cpu.smith_waterman import align
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.pssm import query_profile
 from msa.search.local_alignment import LocalAlignment
 
@@ -50,13 +50,13 @@ if WORKS and not config.ENABLE_CUDASIM and tuple(cuda.get_current_device().compu
     SHAPES["packed"] = SHAPES["wide"]
 
 
-def database(sequences: list[np.ndarray]) -> Targets:
+def database(sequences: list[np.ndarray]) -> SequenceArrays:
     lengths = np.array([len(sequence) for sequence in sequences], np.int32)
     ends = np.cumsum(lengths, dtype=np.int64)
-    return Targets(np.concatenate(sequences).astype(np.uint8), ends - lengths, lengths)
+    return SequenceArrays(np.concatenate(sequences).astype(np.uint8), ends - lengths, lengths)
 
 
-def on_device(targets: Targets) -> DeviceTargets:
+def on_device(targets: SequenceArrays) -> DeviceTargets:
     return DeviceTargets(
         cuda.to_device(targets.residues.copy()),
         cuda.to_device(targets.offsets.copy()),
@@ -77,7 +77,7 @@ def runs_of(alignments: Alignments, k: int) -> list[int]:
     return alignments.runs[alignments.starts[k] : alignments.starts[k + 1]].tolist()
 
 
-def aligned(query: Query, targets: Targets, costs: tuple[int, int], **options: object) -> Alignments:
+def aligned(query: Query, targets: SequenceArrays, costs: tuple[int, int], **options: object) -> Alignments:
     """One query aligned to all targets."""
     every = np.arange(len(targets), dtype=np.int64)
     pairs = Pairs(np.zeros(len(targets), np.int32), every, targets.lengths)

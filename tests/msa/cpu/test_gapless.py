@@ -16,14 +16,14 @@ from msa.alphabet import LETTERS, MASK_BIT, PAD, X, encode
 from msa.cpu import gapless
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.simd import vector_bytes
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.matrices import blosum62
 from msa.profile.pssm import query_profile
 
 W = LETTERS.index("W")
 
 
-def database(sequences: Sequence[np.ndarray], padding: int = PAD) -> Targets:
+def database(sequences: Sequence[np.ndarray], padding: int = PAD) -> SequenceArrays:
     """Targets laid out as in a database, each padded to four bytes."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int32)
     padded = (lengths.astype(np.int64) + 3) // 4 * 4
@@ -31,7 +31,7 @@ def database(sequences: Sequence[np.ndarray], padding: int = PAD) -> Targets:
     residues = np.full(int(padded.sum()), padding, np.uint8)
     for offset, sequence in zip(offsets, sequences, strict=True):
         residues[offset : offset + len(sequence)] = sequence
-    return Targets(residues, offsets, lengths)
+    return SequenceArrays(residues, offsets, lengths)
 
 
 def by_definition(profile: np.ndarray, codes: np.ndarray) -> int:

@@ -14,17 +14,17 @@ from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, STANDARD, X, decode, en
 from msa.cpu import smith_waterman as gotoh
 from msa.cpu.simd import vector_bytes
 from msa.cpu.smith_waterman import align
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.matrices import blosum62
 from msa.profile.pssm import query_profile
 from msa.search.local_alignment import LocalAlignment
 
 
-def database(sequences: Sequence[np.ndarray]) -> Targets:
+def database(sequences: Sequence[np.ndarray]) -> SequenceArrays:
     """Targets one after the other."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int32)
     ends = np.cumsum(lengths, dtype=np.int64)
-    return Targets(np.concatenate(sequences).astype(np.uint8), ends - lengths, lengths)
+    return SequenceArrays(np.concatenate(sequences).astype(np.uint8), ends - lengths, lengths)
 
 
 def align_all(
@@ -64,7 +64,7 @@ def score_of_path(
 def by_definition(
     profile: np.ndarray, codes: np.ndarray, gap_open: int, gap_extend: int
 ) -> tuple[int, int, int, str]:
-    """Score, end and path by the recurrence and the three rules of msa/cpu/smith_waterman.py, cell by cell."""
+    """Score, end and path by the rules of msa/cpu/smith_waterman.py, cell by cell."""
     m, n = len(profile), len(codes)
     letters = (codes & LETTER_BITS).tolist()
     h = [[0] * (n + 1) for _ in range(m + 1)]

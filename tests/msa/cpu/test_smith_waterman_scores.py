@@ -16,18 +16,20 @@ from msa.cpu import smith_waterman_scores as gotoh_scores
 from msa.cpu.simd import can_look_up, vector_bytes
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.pssm import query_profile
 
 
-def database(sequences: list[np.ndarray]) -> Targets:
+def database(sequences: list[np.ndarray]) -> SequenceArrays:
     """Targets one after the other."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int32)
     ends = np.cumsum(lengths, dtype=np.int64)
-    return Targets(np.concatenate(sequences).astype(np.uint8), ends - lengths, lengths)
+    return SequenceArrays(np.concatenate(sequences).astype(np.uint8), ends - lengths, lengths)
 
 
-def check(profile: np.ndarray, targets: Targets, gaps: tuple[int, int] = (11, 1), threads: int = 1) -> None:
+def check(
+    profile: np.ndarray, targets: SequenceArrays, gaps: tuple[int, int] = (11, 1), threads: int = 1
+) -> None:
     """Scores of all targets, in some other order than the database's, are those of `align`."""
     chosen = np.random.default_rng(len(targets)).permutation(len(targets))
     expected = align(profile, np.zeros(len(profile), np.uint8), targets, chosen, *gaps)
@@ -40,7 +42,7 @@ def mutated(rng: np.random.Generator, codes: np.ndarray, share: float) -> np.nda
     return np.where(rng.random(len(codes)) < share, rng.integers(0, 20, len(codes)), codes)
 
 
-def some_targets(rng: np.random.Generator, query: np.ndarray, count: int) -> Targets:
+def some_targets(rng: np.random.Generator, query: np.ndarray, count: int) -> SequenceArrays:
     """Unrelated ones, relatives, relatives with a piece in between, and of every letter, masked or not."""
     sequences = [rng.integers(0, 26, int(n)) for n in rng.integers(0, 150, count)]
     sequences += [mutated(rng, query, share) for share in np.linspace(0, 0.8, 20)]

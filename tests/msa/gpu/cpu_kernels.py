@@ -10,12 +10,12 @@ from cuda.alignment.top_k import read_row, row_numbers
 from cuda.alignment.top_k.kernel import FOUND, PLACES
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.search.candidates import best_targets
 
 
-def _host(*arrays: Any) -> Targets:
-    return Targets(*(array.copy_to_host() for array in arrays))
+def _host(*arrays: Any) -> SequenceArrays:
+    return SequenceArrays(*(array.copy_to_host() for array in arrays))
 
 
 class QueryFilter:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 simulated = pytest.mark.skipif(not SIMULATED, reason="runs in the process that the first test starts")
@@ -24,15 +24,15 @@ def test_under_the_simulator(root: Path) -> None:
     assert result.returncode == 0 and " passed" in result.stdout, result.stdout + result.stderr
 
 
-def database(lengths: list[int]) -> Targets:
+def database(lengths: list[int]) -> SequenceArrays:
     """Targets of these lengths; no two bytes of a target are equal."""
     room = [-(-length // 4) * 4 for length in lengths]
     offsets = np.cumsum([0, *room])[:-1].astype(np.int64)
     residues = np.arange(sum(room), dtype=np.int64).astype(np.uint8)
-    return Targets(residues, offsets, np.array(lengths, np.int32))
+    return SequenceArrays(residues, offsets, np.array(lengths, np.int32))
 
 
-def seen(chunk: Any, targets: Targets) -> tuple[int, int]:
+def seen(chunk: Any, targets: SequenceArrays) -> tuple[int, int]:
     """A chunk's targets, once what is on the GPU has been found equal to the database's."""
     first, end = chunk.first, chunk.end
     residues, offsets, lengths = (

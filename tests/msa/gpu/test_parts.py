@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cuda.alignment.compiled import NotKept, _mode
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.compiling import Compiling
 from msa.gpu.engine import _batches
 from msa.gpu.gather import gathered
@@ -49,7 +49,9 @@ def test_gathered_sequences() -> None:
     rng = np.random.default_rng(2)
     lengths = np.array([1, 3, 4, 5, 9, 16, 0, 2], np.int32)
     padded = -(-lengths.astype(np.int64) // 4) * 4
-    targets = Targets(rng.integers(0, 21, padded.sum()).astype(np.uint8), np.cumsum(padded) - padded, lengths)
+    targets = SequenceArrays(
+        rng.integers(0, 21, padded.sum()).astype(np.uint8), np.cumsum(padded) - padded, lengths
+    )
     for chosen in ([], [4], [0, 1, 2, 3, 4, 5, 6, 7], [7, 6, 2, 2]):
         residues, offsets, found = gathered(targets, np.array(chosen, np.int64))
         assert len(residues) % 4 == 0 and found.tolist() == lengths[chosen].tolist()

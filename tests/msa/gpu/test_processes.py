@@ -218,7 +218,8 @@ def test_processes_end_with_the_search(root: Path, tmp_path: Path, number: signa
 
 def test_a_search_on_several_gpus_does_not_import_numba(root: Path) -> None:
     code = (
-        "import sys, msa.gpu.remote, msa.gpu.engine, msa.search.search, msa.database.database, msa.cpu.targets; "
+        "import sys, msa.gpu.remote, msa.gpu.engine, msa.search.search, msa.database.database, "
+        "msa.database.sequence_arrays; "
         "print('numba' in sys.modules)"
     )
     run = subprocess.run(

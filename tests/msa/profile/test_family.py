@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import LETTERS, MASK_BIT, decode, encode
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.family import GAP, distinct_rows, family_rows
 from msa.search.local_alignment import LocalAlignment
 
@@ -26,7 +26,7 @@ def test_rows_follow_the_path() -> None:
     alignment = LocalAlignment(20, 2, 8, 3, 8, 0, 8, runs)
     whole = LocalAlignment(9, 1, 3, 1, 3, 3, 3, np.array([3 << 2], np.int32))
     residues = np.concatenate([encode("WWWW"), encode("GGACDEFH") | MASK_BIT])
-    targets = Targets(residues, np.array([0, 4]), np.array([4, 8], np.int32))
+    targets = SequenceArrays(residues, np.array([0, 4]), np.array([4, 8], np.int32))
     rows = family_rows(encode("MMMMMMMMM"), targets, [(1, alignment), (0, whole)])
     assert decode(rows[0]) == "MMMMMMMMM"
     assert [text(row) for row in rows[1:]] == ["-ACE--FH-", "WWW------"]

@@ -7,7 +7,7 @@ import pytest
 
 from msa.alphabet import MASK_BIT, STANDARD, encode
 from msa.cpu.smith_waterman import align
-from msa.cpu.targets import Targets
+from msa.database.sequence_arrays import SequenceArrays
 from msa.profile import null_scores as chance
 from msa.profile.family_profile import family_profile
 from msa.profile.matrices import background
@@ -20,12 +20,12 @@ SETTINGS = SearchSettings(gap_open=10)
 PARAMETERS = gumbel_parameters(10, 1)
 
 
-def targets_of(frequencies: np.ndarray, count: int = 600) -> Targets:
+def targets_of(frequencies: np.ndarray, count: int = 600) -> SequenceArrays:
     """Random targets, sorted by length."""
     rng = np.random.default_rng(1)
     lengths = np.sort(rng.integers(60, 500, count)).astype(np.int32)
     residues = rng.choice(20, int(lengths.sum()), p=frequencies).astype(np.uint8)
-    return Targets(residues, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+    return SequenceArrays(residues, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
 
 
 def usual() -> np.ndarray:
@@ -70,7 +70,7 @@ def test_it_is_the_share_of_pairs_that_chance_should_reach_in_one_of_ten() -> No
 def test_targets_keep_their_residues_but_not_their_order() -> None:
     targets = targets_of(usual(), 40)
     shuffled = ShuffledTargets(
-        Targets(targets.residues | MASK_BIT, targets.offsets, targets.lengths)
+        SequenceArrays(targets.residues | MASK_BIT, targets.offsets, targets.lengths)
     )._targets
     places = np.round(np.linspace(0.02, 0.98, chance.SHUFFLED) * 39 - 0.5).astype(int)
     for k in (0, 77, 499):
@@ -89,5 +89,5 @@ def test_it_is_the_same_every_time_and_on_any_number_of_threads() -> None:
 
 def test_a_database_of_one_target_will_do() -> None:
     only = encode(STANDARD * 5)
-    targets = Targets(only, np.zeros(1, np.int64), np.array([len(only)], np.int32))
+    targets = SequenceArrays(only, np.zeros(1, np.int64), np.array([len(only)], np.int32))
     assert ShuffledTargets(targets).excess(query_profile(only), SETTINGS, PARAMETERS) > 0

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from msa.cpu.engine import CpuEngine
-from msa.cpu.targets import Targets
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.search import families
 from msa.search.families import SURE, Families, Family
@@ -49,7 +49,7 @@ def searched(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory) -> Se
     (folder / "targets.fasta").write_text("".join(f">{name}\n{text}\n" for name, text in records))
     build_database([folder / "targets.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
     database = TargetDatabase.open(folder / "db")
-    targets = Targets(database.residues, database.offsets, database.lengths)
+    targets = SequenceArrays(database.residues, database.offsets, database.lengths)
     return Searched(database, targets, SearchSettings(num_iterations=3), CpuEngine())
 
 

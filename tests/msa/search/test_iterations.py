@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from msa.cpu.engine import CpuEngine
-from msa.cpu.targets import Targets
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.profile_query import ProfileQuery
@@ -54,7 +54,7 @@ class Counting(CpuEngine):
     def run(
         self,
         queries: Iterable[QueryProfile],
-        targets: Targets,
+        targets: SequenceArrays,
         settings: SearchSettings,
         scored: Callable[[int], None] | None = None,
         wanted: Wanted | None = None,
