@@ -1,4 +1,4 @@
-"""`foldcli` and `python -m foldcli`."""
+"""The entry point of `foldcli` and `python -m foldcli`."""
 
 import contextlib
 import logging
@@ -6,22 +6,43 @@ import os
 import sys
 import threading
 
+import click
+
 from foldcli.cli import cli
-from foldcli.errors import run_with_exit_codes
+from foldcli.errors import ExitCode, run_with_exit_codes
+from foldcli.paths import hiding_file
+
+_OWN_PACKAGES = ("cuda", "features", "model", "msa")
 
 
 def main() -> None:
-    """Run the command line; every failure becomes one line on stderr and an exit code."""
+    """Run the command line and exit; every failure becomes one line on stderr and an exit code."""
+    if (problem := _hidden_package()) is not None:
+        click.echo(f"foldcli: error: {problem}", err=True)
+        sys.exit(ExitCode.MISSING)
     code = run_with_exit_codes(cli)
-    # a thread that is still opening a GPU, as after an early error, would be cut off within CUDA's libraries,
-    # which then abort the process
+    # At a normal exit Python would cut off a thread that is still opening a GPU inside CUDA's libraries,
+    # which then abort the process.
     if "numba.cuda" in sys.modules or any(thread.daemon for thread in threading.enumerate()):
-        _leave(code)
+        _exit_at_once(code)
     sys.exit(code)
 
 
-def _leave(code: int) -> None:
-    """End the process at once: Python and numba take a quarter of a second to put away what goes anyway."""
+def _hidden_package() -> str | None:
+    """Return an error message if a file on the import path hides one of foldcli's own packages."""
+    # `foldcli doctor` starts without `cuda`, and reports a file that hides it among its other findings
+    needed = [name for name in _OWN_PACKAGES if name != "cuda" or sys.argv[1:2] != ["doctor"]]
+    for name in needed:
+        if (file := hiding_file(name)) is not None:
+            return (
+                f"{file} hides foldcli's own package {name!r}: rename it, or run foldcli without its folder "
+                "on the import path (PYTHONPATH, or the working directory under `python -m foldcli`)"
+            )
+    return None
+
+
+def _exit_at_once(code: int) -> None:
+    """End the process without the quarter of a second that Python and numba take to clean up."""
     logging.shutdown()
     for stream in sys.stdout, sys.stderr:
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,8 @@
-"""The command group. Subcommands are imported when named, so `--help` needs neither torch nor numba."""
+"""The `foldcli` command group.
+
+A subcommand's module is imported when the subcommand is named, so `foldcli --help` loads neither torch nor
+numba.
+"""
 
 import importlib
 import select
@@ -7,34 +11,36 @@ from typing import Any
 
 import click
 
-from foldcli.errors import ReaderGone
+from foldcli.errors import StdoutClosed
 from foldcli.version import VERSION
 
-# name → the one line shown by `foldcli --help`, repeated here so that listing imports nothing heavy;
-# tests/foldcli/commands/test_help.py compares it with each command's own help.
+# The line that `foldcli --help` shows for each command, repeated here so that listing them imports nothing
+# heavy. tests/foldcli/commands/test_help.py compares it with the command's own help.
 COMMANDS = {
-    "fold": "Take protein sequences to predicted structures: search, cache-features, predict.",
+    "fold": "Predict structures from protein sequences: search, cache-features, predict.",
     "createdb": "Build a target database from FASTA files.",
     "search": "Search a target database with protein queries.",
-    "serve": "Keep a target database ready for searches by other processes.",
+    "serve": "Keep a target database loaded for searches by other processes.",
     "cache-features": "Turn alignments into cached model features.",
     "cache": "List, check and prune a feature cache.",
     "predict": "Predict structures from alignments or cached features.",
-    "report": "Make the reports of finished targets again.",
+    "report": "Remake the reports of finished targets.",
     "params": "Fetch, list and verify DeepMind's parameter files.",
-    "doctor": "Say what works on this machine, what does not, and what to do.",
+    "doctor": "Check what works on this machine and suggest how to fix the rest.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
     "help": "Read a page of the documentation.",
 }
 
 
 class LazyGroup(click.Group):
-    """A click group whose subcommands live in `foldcli.commands.<name>` and load on first use."""
+    """A click group that imports the subcommand NAME from `foldcli.commands.NAME` when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; return None if there is no command of that name."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"foldcli.commands.{cmd_name.replace('-', '_')}")
@@ -42,21 +48,27 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises:
+            StdoutClosed: the reader of standard output has closed it.
+        """
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            # click would make exit code 1 of it; a server's socket may be what broke, too
-            if _reader_is_gone():
-                raise ReaderGone from error
+            # click would exit with 1; the broken pipe may also be the socket of a search server
+            if _stdout_is_closed():
+                raise StdoutClosed from error
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _reader_is_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads any more."""
+def _stdout_is_closed() -> bool:
+    """Return True if standard output is a pipe whose reader has closed it."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
@@ -65,7 +77,7 @@ def _reader_is_gone() -> bool:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, "--version", message="%(version)s")
 def cli() -> None:
-    """From a protein sequence to a predicted structure, on your own machine.
+    """Predict protein structures from sequences, on your own machine.
 
     \b
     foldcli search → foldcli cache-features → foldcli predict, chained by foldcli fold.

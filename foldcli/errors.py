@@ -1,4 +1,4 @@
-"""Exit codes, and the one place where exceptions become them.
+"""Exit codes, and the translation of exceptions into them.
 
 0 all done; 1 unexpected error; 2 usage; 3 bad input; 4 something needed is missing; 5 some targets failed;
 130 interrupted.
@@ -16,7 +16,7 @@ from foldcli.logs import logger
 
 
 class ExitCode(IntEnum):
-    """What a shell script reads in `$?`."""
+    """The exit code of the process, `$?` in a shell script."""
 
     DONE = 0
     UNEXPECTED = 1
@@ -27,23 +27,23 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-# what the system says of a path that the user gave and that cannot be used
-_WRONG_PATH = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+# system errors about a path that the user gave
+_PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
-class ReaderGone(Exception):
-    """Raised when whoever read standard output has closed it, as `foldcli … | head` does."""
+class StdoutClosed(Exception):
+    """The reader of standard output has closed it, as in `foldcli … | head`."""
 
 
 class SomeTargetsFailed(Exception):
-    """Raised at the end of a run in which some targets failed and the others were finished."""
+    """Some targets of a run failed, and the others were finished; raised at the end of the run."""
 
 
 class TargetFailed(Exception):
-    """Raised at the end of a run whose one target failed, which has been said already.
+    """The only target of a run failed, which has already been logged; raised at the end of the run.
 
     Args:
-        code: the exit code of the target's own error.
+        code: exit code of the target's own error.
     """
 
     def __init__(self, code: ExitCode) -> None:
@@ -52,11 +52,11 @@ class TargetFailed(Exception):
 
 
 class ServerError(Exception):
-    """What a search server answered instead of hits.
+    """An error that a search server sent instead of hits.
 
     Args:
-        reason: in the server's words.
-        code: the exit code that the server's own error has.
+        reason: the server's message.
+        code: exit code of the error in the server.
     """
 
     def __init__(self, reason: str, code: ExitCode) -> None:
@@ -65,16 +65,16 @@ class ServerError(Exception):
 
 
 class ServerLost(ServerError):
-    """A search server that is gone, or has said that it answers no more: nothing is left to try."""
+    """A search server that has gone away or is closing the connection, so that a retry would not help."""
 
 
 def _is_named(error: BaseException, *names: str) -> bool:
-    """Whether the error's class is one of `names`: by name, so that nothing heavy is imported to ask."""
+    """Return True if the error's class or a base class has one of the names; imports nothing heavy."""
     return any(f"{c.__module__}.{c.__qualname__}" in names for c in type(error).__mro__)
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code an exception stands for."""
+    """Return the exit code for an exception."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return ExitCode.INTERRUPTED
     if isinstance(error, SomeTargetsFailed):
@@ -87,42 +87,42 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.MISSING
     if _is_named(error, "msa.errors.InputError", "model.errors.ParametersError"):
         return ExitCode.BAD_INPUT
-    if isinstance(error, _WRONG_PATH):
+    if isinstance(error, _PATH_ERRORS):
         return ExitCode.BAD_INPUT
     return ExitCode.UNEXPECTED
 
 
 def is_bug(error: BaseException) -> bool:
-    """Whether the error is none of the user's or the machine's, so that its traceback is worth showing."""
+    """Return True if neither the user nor the machine caused the error, so that its traceback is useful."""
     known = OSError | MemoryError | ServerError
     return exit_code_of(error) is ExitCode.UNEXPECTED and not isinstance(error, known)
 
 
 def describe(error: BaseException) -> str:
-    """One line for the user; never a traceback for a mistake of theirs."""
+    """Return one line about an error for the user, without a traceback."""
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return "interrupted; run the same command again to continue"
     if isinstance(error, MemoryError):
         return f"not enough memory{f': {error}' if str(error) else ''}"
     if isinstance(error, OSError):
         if error.errno == errno.ENOSPC:
-            where = error.filename or "the output"
-            return f"no space left on the disk while writing {where}; nothing half-written was kept"
+            file = error.filename or "the output"
+            return f"no space left on the disk while writing {file}; nothing half-written was kept"
         if error.filename is not None:
             return f"{os.fspath(error.filename)}: {(error.strerror or str(error)).lower()}"
     return str(error) or type(error).__name__
 
 
 def run_with_exit_codes(command: click.Command) -> int:
-    """Run a click command to its exit code, writing one line to stderr when it fails."""
+    """Run a click command, write one line to stderr if it fails, and return the exit code."""
     try:
         result = command.main(standalone_mode=False)
         return int(result) if isinstance(result, int) else ExitCode.DONE
     except click.UsageError as error:
         error.show()
         return ExitCode.USAGE
-    except ReaderGone:
-        # the reader's wish, not a failure; what is still to be flushed goes nowhere
+    except StdoutClosed:
+        # a reader may stop early; discard the rest of the output, which Python flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except click.exceptions.Exit as error:
@@ -136,6 +136,6 @@ def run_with_exit_codes(command: click.Command) -> int:
         if logger.handlers:
             logger.error("%s", describe(error), extra={"fields": {"exit_code": int(code)}})
         else:
-            # the options that say how to log have not been read
+            # the error came before the logging options were read
             click.echo(f"foldcli: error: {describe(error)}", err=True)
         return code

@@ -1,4 +1,4 @@
-"""Logging to stderr: plain lines for people, one JSON object a line for machines."""
+"""Logging to stderr: plain lines for people, or one JSON object per line for programs."""
 
 import json
 import logging
@@ -11,9 +11,13 @@ logger = logging.getLogger("foldcli")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a record: time (UTC, ISO 8601), level, message, and what `extra={"fields": …}` held."""
+    """A formatter that makes one JSON object per record.
+
+    Its keys are time (UTC, ISO 8601), level and message, and those of `extra={"fields": …}`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line of JSON."""
         entry = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
             "level": record.levelname.lower(),
@@ -23,27 +27,29 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """The message; warnings and errors say that they are."""
+    """A formatter that shows the message, with the level in front of warnings and errors."""
 
     def format(self, record: logging.LogRecord) -> str:
-        mark = f"foldcli: {record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return mark + record.getMessage()
+        """Return the record as text."""
+        prefix = f"foldcli: {record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return prefix + record.getMessage()
 
 
 class StderrHandler(logging.Handler):
-    """Writes to stderr without tearing a progress bar that is being drawn there."""
+    """A handler that writes to stderr without tearing a progress bar that is drawn there."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
         tqdm.write(self.format(record), file=sys.stderr)
 
 
 def configure(quiet: bool = False, verbose: bool = False, log_json: bool = False) -> None:
-    """Send the logger of foldcli to stderr.
+    """Send the messages of foldcli's logger to stderr.
 
     Args:
-        quiet: warnings and errors only.
-        verbose: debug lines too.
-        log_json: JSON lines instead of text.
+        quiet: show warnings and errors only.
+        verbose: also show debug messages.
+        log_json: write JSON lines instead of text.
     """
     handler = StderrHandler()
     handler.setFormatter(JsonFormatter() if log_json else TextFormatter())
@@ -52,6 +58,6 @@ def configure(quiet: bool = False, verbose: bool = False, log_json: bool = False
     logger.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
 
 
-def as_json() -> bool:
-    """Whether messages are JSON lines, between which nothing else belongs."""
+def logs_json() -> bool:
+    """Return True if stderr is a stream of JSON lines, into which nothing else may be written."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers)

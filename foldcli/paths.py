@@ -1,28 +1,26 @@
-"""Where files go."""
+"""Folders that foldcli reads and writes, and the location of its own packages."""
 
+import importlib.util
 import os
 import tempfile
 from pathlib import Path
 
+_PACKAGES_FOLDER = Path(__file__).resolve().parents[1]
+
 
 def cache_dir() -> Path:
-    """`$FOLDCLI_CACHE`, else `$XDG_CACHE_HOME/foldcli`, else `~/.cache/foldcli`."""
+    """Return `$FOLDCLI_CACHE`, else `$XDG_CACHE_HOME/foldcli`, else `~/.cache/foldcli`."""
     if own := os.environ.get("FOLDCLI_CACHE"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "foldcli"
 
 
-def keep_triton_kernels() -> None:
-    """Have compiled kernels kept in the cache; to be called before Triton is imported, which reads it."""
-    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton"))
-
-
 def make_writable_folder(folder: Path) -> None:
-    """Make a folder for results, and find out now whether it can be written.
+    """Create a folder for results and check that files can be written to it.
 
     Raises:
-        OSError: it cannot be made or written; the error names it.
+        OSError: the folder cannot be created or written to; the error names it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -31,3 +29,19 @@ def make_writable_folder(folder: Path) -> None:
     except OSError as error:
         error.filename = str(folder)
         raise
+
+
+def hiding_file(package: str) -> str | None:
+    """Return the file that Python would import instead of one of foldcli's own packages, if there is one.
+
+    Nothing is imported.
+
+    Args:
+        package: "cuda", "features", "model" or "msa".
+    """
+    spec = importlib.util.find_spec(package)
+    # ours is the folder next to foldcli/; `cuda` is a namespace package, which has no file of its own
+    if spec is None or spec.origin is None:
+        return None
+    is_ours = package != "cuda" and Path(spec.origin).resolve().parent == _PACKAGES_FOLDER / package
+    return None if is_ours else spec.origin

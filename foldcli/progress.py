@@ -1,4 +1,4 @@
-"""Progress bars on a terminal, silence elsewhere."""
+"""Progress bars, drawn on a terminal only."""
 
 import contextlib
 import logging
@@ -8,59 +8,64 @@ from typing import Any
 
 from tqdm import tqdm
 
-from foldcli.logs import as_json, logger
+from foldcli.logs import logger, logs_json
 
 Progress = Callable[[int, int | None], None]
+"""A callback (done, total); the total is None while it is unknown."""
 
 
-def drawn_here() -> bool:
-    """Whether someone looks: stderr is a terminal, and neither -q nor --log-json was given."""
-    return sys.stderr.isatty() and logger.isEnabledFor(logging.INFO) and not as_json()
+def shows_progress() -> bool:
+    """Return True if stderr is a terminal and neither --quiet nor --log-json was given."""
+    return sys.stderr.isatty() and logger.isEnabledFor(logging.INFO) and not logs_json()
 
 
 @contextlib.contextmanager
-def bar(description: str, unit: str) -> Iterator[Progress]:
-    """Yield a callback `(done, total)` that draws a bar with rate and remaining time where `drawn_here`."""
+def progress_bar(description: str, unit: str) -> Iterator[Progress]:
+    """Yield a callback that draws a progress bar with rate and remaining time, if `shows_progress()`."""
     with tqdm(
         desc=description,
         unit=unit,
-        # large numbers, which are read as 1.23M
-        unit_scale=unit in ("B", "targets"),
+        unit_scale=unit in ("B", "targets"),  # show large numbers as 1.23M
         file=sys.stderr,
-        disable=not drawn_here(),
+        disable=not shows_progress(),
         leave=False,
-    ) as drawn:
+    ) as bar:
 
         def update(done: int, total: int | None) -> None:
-            if total is not None and drawn.total != total:
-                drawn.reset(total)
-                # what was done before, as of a download that is taken up again, is none of the rate's
-                drawn.n = drawn.last_print_n = drawn.initial = done
-            drawn.update(done - drawn.n)
+            if total is not None and bar.total != total:
+                bar.reset(total)
+                # exclude earlier work, such as the first part of a resumed download, from the rate
+                bar.n = bar.last_print_n = bar.initial = done
+            bar.update(done - bar.n)
 
         yield update
 
 
-class CompilingBar:
-    """A line that says that kernels are compiled, and a bar of them on a terminal, while there are such."""
+class CompilationProgress:
+    """A log message and a progress bar that appear once GPU kernels need to be compiled."""
 
     def __init__(self) -> None:
-        self._drawn: Any = None
-        self._said = False
+        self._bar: Any = None
+        self._announced = False
 
-    def __call__(self, done: int, needed: int) -> None:
-        """Draw kernels compiled and to be compiled, as far as is known; both only grow."""
-        if not self._said:
-            self._said = True
+    def __call__(self, done: int, total: int) -> None:
+        """Update the bar.
+
+        Args:
+            done: number of kernels compiled so far.
+            total: number of kernels known to need compilation; it may grow between calls.
+        """
+        if not self._announced:
+            self._announced = True
             logger.info("compiling GPU kernels, which are kept for the next time")
-        if self._drawn is None and done < needed:
-            self._drawn = tqdm(
-                desc="compiling GPU kernels", unit="kernel", total=needed, initial=done, file=sys.stderr,
-                disable=not drawn_here(), leave=False,
+        if self._bar is None and done < total:
+            self._bar = tqdm(
+                desc="compiling GPU kernels", unit="kernel", total=total, initial=done, file=sys.stderr,
+                disable=not shows_progress(), leave=False,
             )  # fmt: skip
-        if self._drawn is not None:
-            self._drawn.total = needed
-            self._drawn.update(done - self._drawn.n)
-            if done == needed:
-                self._drawn.close()
-                self._drawn = None
+        if self._bar is not None:
+            self._bar.total = total
+            self._bar.update(done - self._bar.n)
+            if done == total:
+                self._bar.close()
+                self._bar = None

@@ -1,3 +1,3 @@
-"""The one place that names the version."""
+"""The version of foldcli; pyproject.toml and every other user read it here."""
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""The house has stairs in one direction: imports run downwards only, and `cuda` stays a namespace."""
+"""Imports between the packages: downwards only, and nothing heavy where `foldcli --help` would load it."""
 
 import ast
 from pathlib import Path
@@ -12,13 +12,16 @@ ALLOWED = {
     "model": {"model", "cuda"},
     "cuda": {"cuda"},
 }
-# NVIDIA's own wheels provide these inside the shared namespace
+# packages that NVIDIA's own wheels provide inside the shared namespace `cuda`
 NVIDIA = {"bindings", "core", "pathfinder", "compute", "coop", "cccl", "tile", "stf"}
-HEAVY = {"torch", "numba", "numpy", "Bio", "gemmi", "safetensors", "triton"}
+HEAVY = {"torch", "numba", "numpy", "Bio", "gemmi", "safetensors", "triton", "matplotlib"}
+# Commands load everything else in their bodies; tests/foldcli/commands/test_help.py checks that `--help`
+# loads nothing heavy through other modules either.
+LIGHT = ("foldcli/*.py", "foldcli/commands/*.py", "foldcli/options/*.py")
 
 
-def imported(path: Path, top_level_only: bool = False) -> set[str]:
-    """Dotted names of the modules a file imports, anywhere in it or at its top level only."""
+def imported_modules(path: Path, top_level_only: bool = False) -> set[str]:
+    """Return the dotted names of the modules that a file imports, anywhere or at its top level only."""
     tree = ast.parse(path.read_text())
     nodes = tree.body if top_level_only else ast.walk(tree)
     names: set[str] = set()
@@ -36,26 +39,28 @@ def test_imports_run_downwards_only(root: Path, package: str) -> None:
     files = sorted((root / package).rglob("*.py"))
     assert files
     for path in files:
-        for name in imported(path):
+        for name in imported_modules(path):
             top, _, rest = name.partition(".")
             if top in ALLOWED and not (top == "cuda" and rest.split(".")[0] in NVIDIA):
                 assert top in ALLOWED[package], f"{path.relative_to(root)} imports {name}"
 
 
-def test_features_uses_only_the_readers_of_msa(root: Path) -> None:
+def test_features_imports_only_readers_and_errors_from_msa(root: Path) -> None:
     engine = {"msa.search", "msa.cpu", "msa.gpu", "msa.profile", "msa.database"}
     for path in (root / "features").rglob("*.py"):
-        for name in imported(path):
+        for name in imported_modules(path):
             assert not any(name == part or name.startswith(part + ".") for part in engine), f"{path}: {name}"
 
 
-def test_commands_import_nothing_heavy_at_their_top(root: Path) -> None:
-    for path in (root / "foldcli").rglob("*.py"):
-        tops = {name.split(".")[0] for name in imported(path, top_level_only=True)}
-        assert not tops & HEAVY, f"{path.relative_to(root)} imports {tops & HEAVY}"
+def test_the_command_line_imports_nothing_heavy_at_top_level(root: Path) -> None:
+    files = [path for pattern in LIGHT for path in root.glob(pattern)]
+    assert len(files) > 20
+    for path in files:
+        packages = {name.split(".")[0] for name in imported_modules(path, top_level_only=True)}
+        assert not packages & HEAVY, f"{path.relative_to(root)} imports {packages & HEAVY}"
 
 
-def test_cuda_stays_a_namespace_and_leaves_nvidias_names_alone(root: Path) -> None:
+def test_cuda_is_a_namespace_package_without_nvidias_names(root: Path) -> None:
     assert not (root / "cuda" / "__init__.py").exists()
     names = {path.stem for path in (root / "cuda").iterdir()}
     assert not names & NVIDIA

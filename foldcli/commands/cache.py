@@ -98,11 +98,11 @@ def verify(cache: Path, as_json: bool) -> None:
     from features.maintenance import problem_of
     from foldcli.errors import SomeTargetsFailed
     from foldcli.logs import logger
-    from foldcli.progress import bar
+    from foldcli.progress import progress_bar
 
     entries = _entries(cache)
     broken = []
-    with bar("verifying", "entries") as progress:
+    with progress_bar("verifying", "entries") as progress:
         for done, entry in enumerate(entries, start=1):
             problem = entry.problem or problem_of(entry)
             if problem is not None:

@@ -95,11 +95,11 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
     import time
 
     from foldcli.logs import logger
-    from foldcli.progress import bar
+    from foldcli.progress import progress_bar
     from msa.database.build import build_database, build_from_mmseqs
 
     start = time.perf_counter()
-    with bar("createdb", "B") as progress:
+    with progress_bar("createdb", "B") as progress:
         if isinstance(source, str):
             manifest = build_from_mmseqs(source, output, settings, progress)
         else:
@@ -111,11 +111,11 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
 
 def _verify(path: Path) -> None:
     from foldcli.logs import logger
-    from foldcli.progress import bar
+    from foldcli.progress import progress_bar
     from msa.database.database import TargetDatabase
 
     database = TargetDatabase.open(path)
-    with bar("verify", "B") as progress:
+    with progress_bar("verify", "B") as progress:
         database.verify(progress)
     logger.info("%s: all checksums match; %s", path, _summary(database.manifest))
 

@@ -36,7 +36,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 def command(
     context: click.Context, device: str, params: Path | None, as_json: bool, time_limit: float
 ) -> None:
-    """Say what works on this machine, what does not, and what to do.
+    """Check what works on this machine and suggest how to fix the rest.
 
     A line a check: ok, warning (predictions run, but not all or not as fast) or broken (they do not run),
     what was found, and what to do. Exit code 4 if anything is broken. Missing parameters are a warning, as

@@ -46,7 +46,7 @@ def command(
     layout: LayoutName,
     **settings: Any,
 ) -> None:
-    """Take protein sequences to predicted structures: search, cache-features, predict.
+    """Predict structures from protein sequences: search, cache-features, predict.
 
     QUERY is a FASTA file (each record is a target), ColabFold's table, AlphaFold 3's JSON, Boltz's YAML, an
     alignment, profiles or an MMseqs2 database (as for `search`), a folder of files, or - for standard input;

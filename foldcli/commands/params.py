@@ -97,14 +97,16 @@ def fetch(
     from foldcli.params.checksums import expected_sha256
     from foldcli.params.fetch import FetchSettings, Ui, fetch
     from foldcli.params.parameters import default_folder
-    from foldcli.progress import bar
+    from foldcli.progress import progress_bar
 
     for line in NOTICE.splitlines():
         logger.info("%s", line)
     folder = dest or default_folder()
     expected = expected_sha256(sha256, str(local or url)) if sha256 is not None else None
     settings = FetchSettings(folder, which, models, url, local, expected, retries, overwrite)
-    made = fetch(settings, Ui(lambda line: logger.warning("%s", line), lambda title: bar(title, "B")))
+    made = fetch(
+        settings, Ui(lambda line: logger.warning("%s", line), lambda title: progress_bar(title, "B"))
+    )
     if not made:
         logger.info("%s: all files are there; --overwrite makes them anew", folder)
         return
@@ -163,10 +165,10 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
     import json
 
     from foldcli.params.verify import verify
-    from foldcli.progress import bar
+    from foldcli.progress import progress_bar
     from msa.errors import InputError
 
-    with bar("verifying", "B") as progress:
+    with progress_bar("verifying", "B") as progress:
         results = verify(_found(folder), progress)
     if as_json:
         rows = [{"file": str(r.file), "checked": r.checked, "problem": r.problem or None} for r in results]

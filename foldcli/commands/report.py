@@ -19,7 +19,7 @@ from foldcli.options import common as options
 @options.report_options
 @options.logging_options
 def command(folders: tuple[Path, ...], **settings: Any) -> None:
-    """Make the reports of finished targets again.
+    """Remake the reports of finished targets.
 
     OUT is a folder of results of `fold` or `predict`, the folder of one target, or a folder of ColabFold's
     results. Each target gets NAME.html and its plots beside its structures, a folder of several index.html.

@@ -37,7 +37,7 @@ from foldcli.options import common as options
 )
 @options.logging_options
 def command(db: str, path: Path, device: str, threads: int, drain: float, max_request: float) -> None:
-    """Keep a target database ready for searches by other processes.
+    """Keep a target database loaded for searches by other processes.
 
     DB is a database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into
     $FOLDCLI_CACHE. Database, compiled kernels and GPU stay in this process, and a search is a message to it:

@@ -7,7 +7,7 @@ from typing import Any
 
 from foldcli.doctor.checks import remedy_for, run_check
 from foldcli.doctor.outcome import Context, Outcome, Status, first_line
-from foldcli.paths import keep_triton_kernels
+from foldcli.process_state import set_triton_cache_folder
 
 
 def work(told: int, device: str, params: str, names: list[str]) -> None:
@@ -19,7 +19,7 @@ def work(told: int, device: str, params: str, names: list[str]) -> None:
         names: of the checks.
     """
     context = Context(device, Path(params))
-    keep_triton_kernels()
+    set_triton_cache_folder()
     with os.fdopen(told, "w", buffering=1, encoding="utf-8") as stream:
 
         def tell(line: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from foldcli.pipeline.alignment_request import AlignmentRequest
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.feature_stage import Cached, CacheTask, cache_target
 from foldcli.pipeline.worker_pool import Outcome, in_processes
-from foldcli.progress import bar
+from foldcli.progress import progress_bar
 from msa.errors import InputError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class CacheRun:
         waiting: dict[int, Outcome[CacheTask, Cached]] = {}
         said = 0
         try:
-            with bar("caching features", "target") as progress:
+            with progress_bar("caching features", "target") as progress:
                 for done, outcome in enumerate(self._outcomes(targets, len(selected)), start=1):
                     progress(done, len(selected))
                     # told in the order of the targets, in whatever order they were finished

@@ -11,7 +11,7 @@ from typing import TypeVar
 from foldcli.errors import SomeTargetsFailed, TargetFailed, describe, exit_code_of, is_bug
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
-from foldcli.progress import bar
+from foldcli.progress import progress_bar
 from msa.io.atomic import atomic_write
 
 T = TypeVar("T")
@@ -52,7 +52,11 @@ class Failures:
         """
         total = len(items) if isinstance(items, Sized) else 0
         rest: list[tuple[str, Future[None]]] = []
-        with bar("targets", "target") if total > 1 else contextlib.nullcontext(_tell_nobody) as progress:
+        with (
+            progress_bar("targets", "target")
+            if total > 1
+            else contextlib.nullcontext(_tell_nobody) as progress
+        ):
             progress(0, total)
             for done, (name, item) in enumerate(items, start=1):
                 self._tried += 1

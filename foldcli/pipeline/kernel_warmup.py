@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from foldcli.options.common import available_cores
 from foldcli.pipeline.background import side_by_side
 from foldcli.pipeline.fingerprint import fingerprint
-from foldcli.progress import CompilingBar
+from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def compile_kernels(network: "AlphaFold", size: "PassSize") -> None:
     # compiled by one thread, since all use it
     _ = driver.active.utils
     calls = operations(network, size)
-    told = CompilingBar()
+    told = CompilationProgress()
     told(0, len(calls))
     futures = side_by_side(calls, min(available_cores(), MOST_THREADS))
     for done, _ in enumerate(as_completed(futures), 1):

@@ -11,7 +11,7 @@ from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.loading import Loaded
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.target_run import TargetRun
-from foldcli.progress import bar
+from foldcli.progress import progress_bar
 from foldcli.report.make import ReportSettings, try_report
 
 
@@ -36,7 +36,7 @@ def predict_target(
     target, draws = loaded.target, loaded.draws
     predictor.memory.reset_peak()
     target.unfinish()
-    with target.stage("predict"), bar(f"{target.name}: predict", "passes") as progress:
+    with target.stage("predict"), progress_bar(f"{target.name}: predict", "passes") as progress:
         results = predictor.run(target.name, draws, loaded.unfinished, progress, last_job)
     waited = target.facts.get("waited_for_features_seconds", 0.0) + draws.waited
     target.facts["waited_for_features_seconds"] = round(waited, 3)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from foldcli.logs import logger
 from foldcli.options.common import parse_size
 from foldcli.params.parameters import UNTRAINED, find_parameters
-from foldcli.paths import cache_dir, keep_triton_kernels
+from foldcli.paths import cache_dir
 from foldcli.pipeline.background import in_background
 from foldcli.pipeline.network_memory import NetworkMemory
 from foldcli.pipeline.predictor import Predictor, PredictSettings
 from foldcli.pipeline.preload import begin, keep_byte_code
-from foldcli.progress import CompilingBar
+from foldcli.process_state import set_triton_cache_folder
+from foldcli.progress import CompilationProgress
 from msa.gpu.opening import without_collection
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def prepare(settings: dict[str, Any], threads: int, soon: bool = True) -> Predic
     """
     # parameters are looked for before torch is imported, so that the common mistake is answered at once
     sources = find_parameters(settings["params"], settings["models"], settings["model_type"])
-    keep_triton_kernels()
+    set_triton_cache_folder()
     keep_byte_code()
     arrays = begin(settings["device"], sources[0].file) if soon else None
     with without_collection():
@@ -157,7 +158,7 @@ def search_engine(device: str, share: float = 0.9) -> "Engine":
     # a short query's alignment is a small launch, which numba warns of at every shape
     warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
     choice = EngineChoice(device, cache_dir() / "kernels", share, most_gpu_bytes())
-    return choose_engine(choice, lambda line: logger.info("%s", line), CompilingBar())
+    return choose_engine(choice, lambda line: logger.info("%s", line), CompilationProgress())
 
 
 def most_gpu_bytes() -> int | None:

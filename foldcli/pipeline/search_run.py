@@ -95,10 +95,10 @@ class Search:
             used: told what the last iteration searched with, before the query's hits are returned.
         """
         from foldcli.logs import logger
-        from foldcli.progress import bar
+        from foldcli.progress import progress_bar
 
         what = f"{queries[0][0]}: search" if len(queries) == 1 else "search"
-        with bar(what, "targets") as progress:
+        with progress_bar(what, "targets") as progress:
             found = searcher.search_many([query for _, query in queries], self.settings, progress, used)
             for (name, _), (query, hits) in zip(queries, found, strict=True):
                 logger.info("%s: %d hits", name, len(hits))

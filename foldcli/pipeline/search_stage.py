@@ -9,7 +9,7 @@ from foldcli.outputs import colabfold_layout
 from foldcli.pipeline.alignment_request import AlignmentRequest
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.timing import StageCost
-from foldcli.progress import bar
+from foldcli.progress import progress_bar
 from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SearchStep:
             target.facts["search"] = found
             self._remember(target)
             return a3m
-        with target.stage("search"), bar(f"{target.name}: search", "targets") as progress:
+        with target.stage("search"), progress_bar(f"{target.name}: search", "targets") as progress:
             hits = search(query, self.database, settings, progress, self.engine)
             with atomic_write(target.files.path("hits")) as stream:
                 write_m8(stream, query, hits, DEFAULT_COLUMNS)

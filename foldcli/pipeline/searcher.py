@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from foldcli.progress import Progress, bar
+from foldcli.progress import Progress, progress_bar
 
 if TYPE_CHECKING:
     from msa.database.database import TargetDatabase
@@ -94,7 +94,7 @@ def open_database(db: str) -> "TargetDatabase":
     from foldcli.paths import cache_dir
     from msa.database.build import database_from
 
-    with bar("building the database", "B") as progress:
+    with progress_bar("building the database", "B") as progress:
         return database_from(Path(db), cache_dir(), progress, lambda line: logger.info("%s", line))
 
 

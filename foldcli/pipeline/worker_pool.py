@@ -6,7 +6,6 @@ that lines are never torn and one process alone writes to the terminal.
 
 import logging
 import multiprocessing
-import os
 import pickle
 import signal
 import traceback
@@ -17,12 +16,11 @@ from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from foldcli.logs import logger
+from foldcli.process_state import set_up_worker_process
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-# one process is one core's work
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 # seconds that processes told to end have for what they are in the middle of
 _GRACE = 10.0
 
@@ -156,11 +154,7 @@ def _end(code: int | None) -> str:
 
 def _serve(pipe: Connection, work: Callable[[Any], Any], level: int) -> None:
     """The life of one process: items in, outcomes out, until there is nobody to talk to."""
-    for name in _THREADS:
-        os.environ[name] = "1"
-    # a terminal's Ctrl-C reaches all processes; the first of them ends the others in its own way
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
+    set_up_worker_process(on_terminate=_leave)
     lines = _Lines()
     logger.handlers, logger.propagate = [lines], False
     logger.setLevel(level)

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from foldcli.process_state import private_new_files
 from msa.errors import InputError
 
 MOST_PATH_BYTES = 107
@@ -103,16 +104,13 @@ def listen(path: Path) -> socket.socket:
         OSError: it cannot be made.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # the file has its mode from the start, and not a moment later
-    umask = os.umask(0o177)
     try:
-        listener.bind(os.fspath(path))
+        with private_new_files():
+            listener.bind(os.fspath(path))
     except OSError as error:
         listener.close()
         error.filename = os.fspath(path)
         raise
-    finally:
-        os.umask(umask)
     listener.listen(_BACKLOG)
     listener.setblocking(False)
     return listener

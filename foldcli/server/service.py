@@ -1,19 +1,17 @@
 """A server from its start to its end: database and engine made ready, clients served, everything tidied."""
 
 import os
-import signal
 import sys
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
 from foldcli.pipeline.searcher import LocalSearcher, open_here
+from foldcli.process_state import on_stop_signals
 from foldcli.server.address import claimed, listen
 from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import Found, Scheduler
@@ -60,7 +58,7 @@ class Service:
         search: _SearchThread | None = None
         # until there is something to drain, they just end the start
         start = _Start()
-        _on_stop_signals(start.end)
+        on_stop_signals(start.end)
         try:
             with claimed(self.path):
                 logger.info("loading %s", self.db)
@@ -94,7 +92,7 @@ class Service:
         )
         server = Server(hello, search.scheduler, self.settings)
         search.broken.add_done_callback(lambda _: server.give_up())
-        _on_stop_signals(lambda *_: server.stop())
+        on_stop_signals(lambda *_: server.stop())
         listener = listen(self.path)
 
         def close_listener() -> None:
@@ -182,11 +180,6 @@ class _Start:
         """Raise what `end` raised, should something have swallowed it."""
         if self.ended:
             raise _StartEnded
-
-
-def _on_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
 
 
 def _device(searcher: LocalSearcher, asked: str) -> str:

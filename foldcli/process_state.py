@@ -1,0 +1,59 @@
+"""Changes to state that a whole process shares: environment variables, signal handlers, the file mode mask.
+
+foldcli passes values as arguments everywhere else. The settings here are read by the operating system or by
+libraries while they are imported, so they cannot be passed as arguments.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from foldcli.paths import cache_dir
+
+SignalHandler = Callable[[int, FrameType | None], None]
+
+_THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def set_triton_cache_folder() -> None:
+    """Keep Triton's compiled kernels in foldcli's cache, unless the user has chosen another folder.
+
+    Triton reads the variable when it is imported, so call this first.
+    """
+    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton"))
+
+
+def set_up_worker_process(on_terminate: SignalHandler) -> None:
+    """Prepare a worker process: one thread for its libraries, and signal handlers of its own.
+
+    Call it before numpy is imported, which reads the thread counts.
+
+    Args:
+        on_terminate: handles SIGTERM. SIGINT is ignored: Ctrl-C reaches every process of a terminal, and the
+            parent process ends its workers itself.
+    """
+    for name in _THREAD_COUNT_VARIABLES:
+        os.environ[name] = "1"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, on_terminate)
+
+
+def on_stop_signals(handler: SignalHandler) -> None:
+    """Call a handler on SIGTERM and SIGINT, instead of the handler before."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def private_new_files() -> Iterator[None]:
+    """Create files that only this user can read and write (mode 0600) while the context is open.
+
+    Setting the mode after the file was created would leave it open to others for a moment.
+    """
+    previous = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(previous)
