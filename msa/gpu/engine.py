@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,11 +19,8 @@ from msa.gpu.gpu_worker import Member
 from msa.gpu.group import Group, HowToAlign, Request, aligned
 from msa.gpu.limits import Limits
 from msa.gpu.settings import TURN_SECONDS
-from msa.search.candidates import Candidates, Wanted
-from msa.search.engine import QueryProfile
-
-if TYPE_CHECKING:
-    from msa.search.settings import SearchSettings
+from msa.search.candidates import Candidates
+from msa.search.engine import EngineRequest, QueryProfile
 
 _UNDER_WAY, _STREAMED_UNDER_WAY = 6, 3
 """Batches of a group at a time: one that is aligned, one that the GPU filters, the others wait for it: a
@@ -77,15 +73,9 @@ class GpuEngine:
             for stage in ("queueing", "filter", "alignment")
         }
 
-    def run(
-        self,
-        queries: Iterable[QueryProfile],
-        targets: SequenceArrays,
-        settings: "SearchSettings",
-        scored: Callable[[int], None] | None = None,
-        wanted: Wanted | None = None,
-    ) -> Iterator[Candidates]:
-        """Candidates of each query, in order; queries are taken in batches."""
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+        """Yield the candidates of each query, in order; takes queries in batches."""
+        targets, settings = request.targets, request.settings
         groups = self._groups_for(targets)
         limits = Limits(max(1, min(settings.max_seqs, len(targets))), settings.min_ungapped_score)
         gaps = settings.gap_open, settings.gap_extend
@@ -98,8 +88,8 @@ class GpuEngine:
             count, candidates = under_way.popleft()
             found = candidates.result()
             done += count * len(targets)
-            if scored is not None:
-                scored(done)
+            if request.progress is not None:
+                request.progress(done)
             return found
 
         # a thread gives the interpreter away at each launch and has it back at its next turn: with Python's
@@ -112,9 +102,9 @@ class GpuEngine:
                 most = _UNDER_WAY if all(group.stays for group in groups) else _STREAMED_UNDER_WAY
                 if len(under_way) >= most * len(groups):
                     yield from oldest()
-                how = HowToAlign(begun, gaps, wanted, settings.comp_bias_corr)
-                request = Request(batch, limits, again, stopped, how)
-                under_way.append((len(batch), groups[number % len(groups)].search(request)))
+                how = HowToAlign(begun, gaps, request.selector, settings.comp_bias_corr)
+                part = Request(batch, limits, again, stopped, how)
+                under_way.append((len(batch), groups[number % len(groups)].search(part)))
                 begun += len(batch)
             while under_way:
                 yield from oldest()
@@ -130,13 +120,10 @@ class GpuEngine:
             sys.setswitchinterval(turn)
 
     def align(
-        self,
-        pairs: Iterable[tuple[QueryProfile, np.ndarray]],
-        targets: SequenceArrays,
-        settings: "SearchSettings",
-        wanted: Wanted | None = None,
+        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
-        """The targets of each query, aligned; queries are taken in batches, whose pairs are shared out."""
+        """Yield each query's given targets, aligned; takes queries in batches, split over the GPUs."""
+        targets, settings = request.targets, request.settings
         gaps = settings.gap_open, settings.gap_extend
         first = 0
         for batch in _alignment_batches(pairs):
@@ -146,7 +133,7 @@ class GpuEngine:
             cells = np.cumsum(residues * targets.lengths[np.concatenate(chosen)])
             # the same work for each, in one piece
             holders = len(batches) * cells // (cells[-1:] + 1)
-            how = HowToAlign(first, gaps, wanted, settings.comp_bias_corr)
+            how = HowToAlign(first, gaps, request.selector, settings.comp_bias_corr)
             yield from aligned(batches, chosen, holders, how)
             first += len(batch)
 

@@ -11,7 +11,7 @@ import numpy as np
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.gpu_worker import Aligning, Batch, Member, Paths
 from msa.gpu.limits import Limits
-from msa.search.candidates import Candidates, Wanted, merge_best, wanted_of
+from msa.search.candidates import AlignmentSelector, Candidates, merge_best, select_alignments
 from msa.search.engine import QueryProfile
 from msa.search.local_alignment import LocalAlignment
 
@@ -23,12 +23,12 @@ class HowToAlign:
     Args:
         first: place of the batch's first query among all queries.
         gaps: costs of a gap's first residue and each further one.
-        wanted, reverse: see msa.search.engine.Engine: whether reversed profiles are asked for as well.
+        selector, reverse: see msa.search.engine.Engine: whether reversed profiles are asked for as well.
     """
 
     first: int
     gaps: tuple[int, int]
-    wanted: Wanted | None
+    selector: AlignmentSelector | None
     reverse: bool
 
 
@@ -122,9 +122,9 @@ def aligned(
     spans = [slice(end - len(each), end) for each, end in zip(chosen, ends, strict=True)]
     wanted = np.zeros(len(places), bool)
     for k, span in enumerate(spans):
-        wanted[span.start + wanted_of(how.wanted, how.first + k, chosen[k], scores[span])] = True
+        wanted[span.start + select_alignments(how.selector, how.first + k, chosen[k], scores[span])] = True
     reversed_scores = np.zeros(len(places), np.int32)
-    if how.wanted is not None and how.reverse:
+    if how.selector is not None and how.reverse:
         near = [(batch, share[wanted[share]]) for batch, share in zip(batches, shares, strict=True)]
         backwards = [
             (which, batch.scores(owners[which], places[which], how.gaps, reverse=True))
@@ -135,7 +135,7 @@ def aligned(
             reversed_scores[which] = scored.result()
         for k, span in enumerate(spans):
             which = span.start + np.flatnonzero(wanted[span])
-            wanted[which] = how.wanted(how.first + k, places[which], scores[which], reversed_scores[which])
+            wanted[which] = how.selector(how.first + k, places[which], scores[which], reversed_scores[which])
     kept = [np.flatnonzero(wanted[share]) for share in shares]
     paths = [batch.paths(which) for batch, which in zip(batches, kept, strict=True)]
     alignments: dict[int, LocalAlignment] = {}

@@ -9,8 +9,8 @@ import numpy as np
 from msa.search.local_alignment import LocalAlignment
 
 
-class Wanted(Protocol):
-    """Says from their scores whose alignments are asked for; it may be called from several threads."""
+class AlignmentSelector(Protocol):
+    """A callback that selects by score which candidates are aligned; called from several threads."""
 
     def __call__(
         self,
@@ -20,42 +20,44 @@ class Wanted(Protocol):
         reversed_scores: np.ndarray | None = None,
         /,
     ) -> np.ndarray:
-        """bool [n].
+        """Return a mask of the targets to align, bool [n].
 
         Args:
-            query: index of a query.
-            targets: int64 [n].
+            query: index of the query.
+            targets: int64 [n], target indices.
             scores: int32 [n], half-bits.
-            reversed_scores: int32 [n], what the same targets score against the reversed profile; without
-                them, whether they are worth finding out.
+            reversed_scores: int32 [n], scores of the same targets against the reversed profile. If None,
+                the returned mask selects the targets for which these are computed.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The targets of one query that passed the gapless filter, those wanted of them aligned.
+    """The targets of one query that passed the gapless filter, and the alignments of the selected ones.
 
     Args:
-        targets: int64 [n], places in the database, by gapless score from high to low, then by place; in a
-            database with clusters members of those wanted follow.
-        scores: int32 [n], scores of the alignments, half-bits; 0 where there is none.
-        wanted: int64 [m], which of them are aligned: those that score above 0 and were asked for.
-        reversed_scores: int32 [m], what those score against the reversed profile; 0 where that was not asked.
+        targets: int64 [n], target indices by descending gapless score, then by index. In a clustered
+            database, the cluster members of the aligned representatives follow.
+        scores: int32 [n], alignment scores in half-bits; 0 where there is no alignment.
+        aligned: int64 [m], indices into `targets` of the aligned ones: selected, with a score above 0.
+        reversed_scores: int32 [m], their scores against the reversed profile; 0 where not computed.
         alignments: [m], their alignments.
     """
 
     targets: np.ndarray
     scores: np.ndarray
-    wanted: np.ndarray
+    aligned: np.ndarray
     reversed_scores: np.ndarray
     alignments: Sequence[LocalAlignment]
 
 
-def wanted_of(wanted: Wanted | None, query: int, targets: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """int64 [m], which candidates of a query may be worth an alignment; without `wanted`, all above 0."""
-    aligned = scores > 0
-    return np.flatnonzero(aligned if wanted is None else aligned & wanted(query, targets, scores))
+def select_alignments(
+    selector: AlignmentSelector | None, query: int, targets: np.ndarray, scores: np.ndarray
+) -> np.ndarray:
+    """Return the indices of the candidates to align, int64 [m]; by default all that score above 0."""
+    positive = scores > 0
+    return np.flatnonzero(positive if selector is None else positive & selector(query, targets, scores))
 
 
 def best_targets(scores: np.ndarray, most: int, smallest: int) -> np.ndarray:

@@ -5,18 +5,15 @@ that searches, so it has its own score, E-value and path. A member is found thro
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.search.candidates import Candidates, Wanted
-from msa.search.engine import Engine, QueryProfile
-
-if TYPE_CHECKING:
-    from msa.search.settings import SearchSettings
+from msa.search.candidates import Candidates
+from msa.search.engine import Engine, EngineRequest, QueryProfile
 
 
 class ExpandingEngine:
@@ -41,17 +38,10 @@ class ExpandingEngine:
         """The engine's own."""
         return self._engine.seconds
 
-    def run(
-        self,
-        queries: Iterable[QueryProfile],
-        targets: SequenceArrays,
-        settings: "SearchSettings",
-        scored: Callable[[int], None] | None = None,
-        wanted: Wanted | None = None,
-    ) -> Iterator[Candidates]:
-        """Filter representatives, align those that pass, then the other members of those that are wanted.
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+        """Filter and align the representatives, then align the other members of the aligned ones' clusters.
 
-        `scored` is told pairs as if members went through the filter with their representatives.
+        Progress counts cluster members as if they were filtered together with their representatives.
         """
         taken: deque[QueryProfile] = deque()
         found: deque[Candidates] = deque()
@@ -62,27 +52,25 @@ class ExpandingEngine:
                 yield query
 
         def progress(pairs: int) -> None:
-            if scored is not None:
-                scored(pairs * len(targets) // len(self._searched))
+            if request.progress is not None:
+                request.progress(pairs * len(request.targets) // len(self._searched))
+
+        representatives = replace(request, targets=self._searched, progress=progress)
 
         def members() -> Iterator[tuple[QueryProfile, np.ndarray]]:
-            for candidates in self._engine.run(noted(), self._searched, settings, progress, wanted):
+            for candidates in self._engine.run(noted(), representatives):
                 found.append(candidates)
-                hits = candidates.targets[candidates.wanted]
+                hits = candidates.targets[candidates.aligned]
                 yield taken.popleft(), self._database.members(hits)
 
-        for others in self._engine.align(members(), targets, settings, wanted):
+        for others in self._engine.align(members(), request):
             yield _together(found.popleft(), others)
 
     def align(
-        self,
-        pairs: Iterable[tuple[QueryProfile, np.ndarray]],
-        targets: SequenceArrays,
-        settings: "SearchSettings",
-        wanted: Wanted | None = None,
+        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
         """The engine's own."""
-        return self._engine.align(pairs, targets, settings, wanted)
+        return self._engine.align(pairs, request)
 
 
 def _together(first: Candidates, others: Candidates) -> Candidates:
@@ -90,7 +78,7 @@ def _together(first: Candidates, others: Candidates) -> Candidates:
     return Candidates(
         np.concatenate([first.targets, others.targets]),
         np.concatenate([first.scores, others.scores]),
-        np.concatenate([first.wanted, others.wanted + len(first.targets)]),
+        np.concatenate([first.aligned, others.aligned + len(first.targets)]),
         np.concatenate([first.reversed_scores, others.reversed_scores]),
         [*first.alignments, *others.alignments],
     )

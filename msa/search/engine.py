@@ -1,79 +1,81 @@
-"""What does the heavy part of a search: the CPU or a GPU, chosen once. Both give the same, bit for bit."""
+"""The interface of the search engines. The CPU and GPU engines return bitwise identical results."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from msa.search.candidates import Candidates, Wanted
-
-if TYPE_CHECKING:
-    from msa.database.sequence_arrays import SequenceArrays
-    from msa.search.settings import SearchSettings
+from msa.database.sequence_arrays import SequenceArrays
+from msa.search.candidates import AlignmentSelector, Candidates
+from msa.search.settings import SearchSettings
 
 
 @dataclass(frozen=True)
 class QueryProfile:
-    """A query as the engines take it.
+    """A query and its profile (PSSM).
 
     Args:
         codes: uint8 [length ≥ 1], letter codes.
-        profile: int16 [length, 32], half-bits.
+        profile: int16 [length, 32], scores in half-bits; column = letter code.
     """
 
     codes: np.ndarray
     profile: np.ndarray
 
 
+@dataclass(frozen=True)
+class EngineRequest:
+    """Everything that the queries of one engine call have in common.
+
+    Args:
+        targets: the sequences to search.
+        settings: filter limits, gap costs and, for the CPU engine, the number of threads.
+        progress: called with the number of query–target pairs that have passed through the filter so far.
+        selector: decides from the scores which candidates are aligned; all of them if None. With
+            `settings.comp_bias_corr` it is called a second time for the candidates that it selected, with
+            their scores against the reversed profile.
+    """
+
+    targets: SequenceArrays
+    settings: SearchSettings
+    progress: Callable[[int], None] | None = None
+    selector: AlignmentSelector | None = None
+
+
 class Engine(Protocol):
-    """Gapless filter and alignment of queries against a database."""
+    """Gapless filter and gapped alignment of queries against a database."""
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What its stages have taken so far, by name; empty where that is not measured."""
+        """Seconds spent so far by stage name; empty if the engine does not measure them."""
         ...
 
-    def run(
-        self,
-        queries: Iterable[QueryProfile],
-        targets: "SequenceArrays",
-        settings: "SearchSettings",
-        scored: Callable[[int], None] | None = None,
-        wanted: Wanted | None = None,
-    ) -> Iterator[Candidates]:
-        """Filter and align.
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+        """Filter all targets, then align the best ones.
 
         Args:
-            queries: taken as the engine has room for them.
-            targets: the database.
-            settings: of which the filter's limits and the gap costs are used, and the threads by the CPU;
-                with the composition correction, `wanted` is asked again about those that it wants, with
-                what they score against the reversed profile.
-            scored: called with how many pairs of query and target have been through the filter so far.
-            wanted: says from the scores which alignments are asked for; all if there is none.
+            queries: consumed lazily, as the engine has capacity.
+            request: targets, settings and callbacks.
 
         Returns:
-            The candidates of each query, in order.
+            The candidates of each query, in the order of the queries.
         """
         ...
 
     def align(
-        self,
-        pairs: Iterable[tuple[QueryProfile, np.ndarray]],
-        targets: "SequenceArrays",
-        settings: "SearchSettings",
-        wanted: Wanted | None = None,
+        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
-        """Align without a filter; also between two results of a `run`, whose targets stay where they are.
+        """Align each query to given targets, without filtering.
+
+        May be called while an iterator returned by `run` is not exhausted; the targets of that run stay
+        loaded.
 
         Args:
-            pairs: queries, each with int64 [n] places in `targets`; taken as the engine has room for them.
-            targets: of the pairs.
-            settings: of which the gap costs are used, and the threads by the CPU.
-            wanted: see `run`.
+            pairs: queries, each with its targets as int64 [n] indices; consumed lazily.
+            request: targets, settings and selector; `progress` is not called.
 
         Returns:
-            Of each query its targets in the order given, in the order of the queries.
+            For each query, in order, its targets in the given order.
         """
         ...

@@ -13,7 +13,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.profile.profile_query import ProfileQuery
 from msa.profile.statistics import bit_scores, corrected_scores, evalues, gumbel_parameters
-from msa.search.engine import Engine, QueryProfile
+from msa.search.engine import Engine, EngineRequest, QueryProfile
 from msa.search.families import EXCESS_OF_MEMBERS, Families
 from msa.search.hits import DatabaseHit, Hit
 from msa.search.settings import SearchSettings
@@ -90,16 +90,17 @@ class Searched:
             of_targets = database.lengths[chosen]
             return corrected_scores(scores, reversed_scores, lengths[query], of_targets, parameters, times)
 
-        def wanted(
+        def select(
             query: int, chosen: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
         ) -> np.ndarray:
             if reversed_scores is not None:
                 scores = corrected(query, chosen, scores, reversed_scores)
             return expected(query, chosen, scores) <= evalue
 
-        found = self.engine.run(queries, self.targets, settings, scored, wanted)
+        request = EngineRequest(self.targets, settings, scored, select)
+        found = self.engine.run(queries, request)
         for index, candidates in enumerate(found):
-            chosen, raw = candidates.targets[candidates.wanted], candidates.scores[candidates.wanted]
+            chosen, raw = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
             scores = strict = raw
             if settings.comp_bias_corr:
                 backwards = candidates.reversed_scores

@@ -1,6 +1,6 @@
 """Iterated searches: what they find that one search does not, and when they end."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +9,11 @@ import pytest
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.profile_query import ProfileQuery
-from msa.search.candidates import Candidates, Wanted
-from msa.search.engine import QueryProfile
+from msa.search.candidates import Candidates
+from msa.search.engine import EngineRequest, QueryProfile
 from msa.search.search import SearchSettings, search, search_many
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
@@ -51,17 +50,10 @@ class Counting(CpuEngine):
     def __init__(self) -> None:
         self.runs: list[int] = []
 
-    def run(
-        self,
-        queries: Iterable[QueryProfile],
-        targets: SequenceArrays,
-        settings: SearchSettings,
-        scored: Callable[[int], None] | None = None,
-        wanted: Wanted | None = None,
-    ) -> Iterator[Candidates]:
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
         given = list(queries)
         self.runs.append(len(given))
-        return super().run(given, targets, settings, scored, wanted)
+        return super().run(given, request)
 
 
 def evalues(hits: list, name: str) -> list[float]:  # type: ignore[type-arg]
