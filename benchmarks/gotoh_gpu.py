@@ -33,7 +33,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
 from msa.search.candidates import best_targets
-from msa.search.local_alignment import LocalAlignment
+from msa.search.hits import LocalAlignment
 
 
 def event_seconds(work: Callable[[], None], repeats: int = 5) -> float:

@@ -20,9 +20,9 @@ from msa.alphabet import STANDARD
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.sequence_arrays import SequenceArrays
-from msa.profile.gumbel_tables import TABLES
+from msa.profile.gumbel import TABLES, GumbelParameters
 from msa.profile.matrices import substitution_matrix
-from msa.profile.statistics import GumbelParameters, evalues
+from msa.profile.statistics import evalues
 
 ROBINSON = dict(
     zip(

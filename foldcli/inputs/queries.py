@@ -26,8 +26,8 @@ from msa.io.fasta import UTF8_MARK, FastaRecord, read_records
 from msa.io.mmseqs_files import is_mmseqs
 from msa.io.query_columns import GAP as GAP_LETTER
 from msa.io.saved_profiles import is_saved, parse_profiles
-from msa.profile.matrices import DEFAULT
-from msa.profile.profile_query import ProfileQuery
+from msa.profile.matrices import DEFAULT_MATRIX
+from msa.profile.pssm import ProfileQuery
 
 _GAP_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[-.]", re.MULTILINE)
 _LOWER_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[a-z]", re.MULTILINE)
@@ -40,7 +40,7 @@ _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
 
 
 def read_queries(
-    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT
+    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
 ) -> list[FastaRecord]:
     """The queries in a file; compression is recognised by content.
 
@@ -85,7 +85,9 @@ def read_queries(
     return list(read_records(BytesIO(data), name))
 
 
-def alignment_query(alignment: Alignment, comp_bias_corr: bool = True, matrix: str = DEFAULT) -> FastaRecord:
+def alignment_query(
+    alignment: Alignment, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
+) -> FastaRecord:
     """The first row of an alignment with the profile of all, made as iterations make one of their hits.
 
     Args:
@@ -96,8 +98,7 @@ def alignment_query(alignment: Alignment, comp_bias_corr: bool = True, matrix: s
         a ProfileQuery, or the first row alone where no other says anything new.
     """
     # sequences, which most queries are, need no numba
-    from msa.profile.family import GAP, distinct_rows
-    from msa.profile.family_profile import family_profile
+    from msa.profile.family_profile import GAP, distinct_rows, family_profile
     from msa.search.families import MOST_IDENTICAL
 
     header, sequence = alignment.names[0], alignment.query

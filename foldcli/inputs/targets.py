@@ -140,7 +140,7 @@ def read_targets(sources: QuerySources, failures: Failures) -> "list[tuple[str, 
 
 def tell_of_profiles(queries: "Iterable[FastaRecord]") -> None:
     """Say under -v which queries are searched with a profile, and of what."""
-    from msa.profile.profile_query import ProfileQuery
+    from msa.profile.pssm import ProfileQuery
 
     for query in queries:
         if isinstance(query, ProfileQuery):

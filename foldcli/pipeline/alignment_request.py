@@ -40,7 +40,7 @@ class AlignmentRequest:
         Args:
             query: header, residues, and the profile if it has one.
         """
-        from msa.profile.profile_query import ProfileQuery
+        from msa.profile.pssm import ProfileQuery
 
         own: dict[str, Any] = {}
         if isinstance(query, ProfileQuery):

@@ -18,10 +18,9 @@ from foldcli.errors import describe, exit_code_of
 from foldcli.version import VERSION
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.matrices import COLUMNS
-from msa.profile.profile_query import ProfileQuery
-from msa.search.hits import Hit
-from msa.search.local_alignment import OPERATIONS, LocalAlignment
+from msa.profile.matrices import PROFILE_COLUMNS
+from msa.profile.pssm import ProfileQuery
+from msa.search.hits import OPERATIONS, Hit, LocalAlignment
 from msa.search.search import check_query
 from msa.search.settings import SearchSettings
 
@@ -244,11 +243,11 @@ def _profile(text: str, query: FastaRecord) -> "np.ndarray":
         content = base64.b64decode(text, validate=True)
     except ValueError as error:
         raise InputError(f"query {query.id!r}: the profile is no base64 ({error})") from None
-    if len(content) != 2 * COLUMNS * len(query.sequence):
+    if len(content) != 2 * PROFILE_COLUMNS * len(query.sequence):
         raise InputError(
-            f"query {query.id!r}: a profile of {len(content)} bytes, {2 * COLUMNS} are due for each residue"
+            f"query {query.id!r}: profile of {len(content)} bytes, expected {2 * PROFILE_COLUMNS} per residue"
         )
-    return np.frombuffer(content, "<i2").reshape(-1, COLUMNS).astype(np.int16)
+    return np.frombuffer(content, "<i2").reshape(-1, PROFILE_COLUMNS).astype(np.int16)
 
 
 def _settings(value: Any, threads: int) -> SearchSettings:

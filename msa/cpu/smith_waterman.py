@@ -38,7 +38,7 @@ from msa.cpu.simd import I64, Vectors, array_address, vector_bytes
 from msa.cpu.workers import Progress, pieces_of_equal_work, run_pieces
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
-from msa.search.local_alignment import NO_ALIGNMENT, LocalAlignment
+from msa.search.hits import NO_ALIGNMENT, LocalAlignment
 
 # H is kept for as many rows as fit in this, and for no fewer than the square root of twice their number
 _BLOCK_BYTES = 2**20

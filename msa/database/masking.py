@@ -19,7 +19,7 @@ import numpy as np
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, STANDARD
 from msa.database.vector_lanes import COUNT, load, splat, total, transpose
 from msa.jit import kernel
-from msa.profile.matrices import blosum62
+from msa.profile.matrices import substitution_matrix
 
 # likelihoods are laid out for so many residues at a time: with all letters' rows these just fit the L2 cache
 _CHUNK = 512
@@ -62,7 +62,7 @@ def matrix_lambda() -> float:
     frequencies (Yu, Wootton & Altschul, PNAS 100:15688, 2003): where the elements of the inverse of exp(λ S)
     add up to 1.
     """
-    scores = blosum62()[: len(STANDARD), : len(STANDARD)].astype(np.float64)
+    scores = substitution_matrix()[: len(STANDARD), : len(STANDARD)].astype(np.float64)
     low, high = 0.2, 0.5
     for _ in range(60):
         middle = (low + high) / 2
@@ -82,7 +82,7 @@ def likelihood_ratios() -> np.ndarray:
         B, Z, U, O and J included); 0 for codes that are no letters.
     """
     ratios = np.zeros((_CODES, _CODES), np.float32)
-    scores = blosum62()[:, : len(LETTERS)]
+    scores = substitution_matrix()[:, : len(LETTERS)]
     # math.exp of a few integers, as numpy's own varies with the machine in the last bit
     of_letters = [[math.exp(matrix_lambda() * score) for score in row] for row in scores.tolist()]
     ratios[: len(LETTERS), : len(LETTERS)] = of_letters

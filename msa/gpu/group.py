@@ -13,7 +13,7 @@ from msa.gpu.gpu_worker import Aligning, Batch, Member, Paths
 from msa.gpu.limits import Limits
 from msa.search.candidates import AlignmentSelector, Candidates, merge_best, select_alignments
 from msa.search.engine import QueryProfile
-from msa.search.local_alignment import LocalAlignment
+from msa.search.hits import LocalAlignment
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from msa.io.fasta import FastaRecord, read_records
 from msa.io.mmseqs_database import Entries, MmseqsFiles, open_mmseqs
 from msa.io.mmseqs_files import PADDED_LETTERS, PROFILES, kind_of
 from msa.io.mmseqs_records import HEADER_TABLE, Lookup, MmseqsSource
-from msa.profile.family_profile import profile_of_frequencies
-from msa.profile.matrices import DEFAULT, background
-from msa.profile.profile_query import ProfileQuery
+from msa.profile.matrices import DEFAULT_MATRIX, background
+from msa.profile.pssm import ProfileQuery, profile_from_frequencies
 
 _POSITION, _SCORES, _QUERY = 25, 20, 20
 _EIGHTHS_OF_BITS = 8
@@ -28,13 +27,13 @@ _AS_IS = np.arange(256, dtype=np.int16)
 
 
 def mmseqs_queries(
-    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT
+    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
 ) -> Iterator[FastaRecord]:
     """The entries of a database, in the order of their keys.
 
     Args:
         path: the database's name.
-        comp_bias_corr, matrix: of profiles; see `profile_of_frequencies`.
+        comp_bias_corr, matrix: of profiles; see `profile_from_frequencies`.
 
     Returns:
         FastaRecord of sequences, ProfileQuery of profiles.
@@ -75,7 +74,7 @@ def _profiles(name: str, comp_bias_corr: bool, matrix: str) -> Iterator[FastaRec
                 )
             sequence = "".join(PADDED_LETTERS[number] for number in positions[:, _QUERY].tolist())
             frequencies = _frequencies(positions[:, :_SCORES])
-            profile = profile_of_frequencies(frequencies, comp_bias_corr, matrix)
+            profile = profile_from_frequencies(frequencies, comp_bias_corr, matrix)
             yield ProfileQuery(header.strip(), sequence, profile, f"an entry of {name}")
 
 

@@ -22,8 +22,8 @@ from msa.alphabet import LETTERS, decode
 from msa.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
-from msa.profile.matrices import COLUMNS, DEFAULT
-from msa.profile.profile_query import ProfileQuery
+from msa.profile.matrices import DEFAULT_MATRIX, PROFILE_COLUMNS
+from msa.profile.pssm import ProfileQuery
 from msa.search.engine import QueryProfile
 
 FORMAT, VERSION = "foldcli profiles", 1
@@ -45,7 +45,7 @@ class ProfileWriter:
         matrix: the substitution matrix in whose unit the scores are.
     """
 
-    def __init__(self, stream: IO[bytes], matrix: str = DEFAULT) -> None:
+    def __init__(self, stream: IO[bytes], matrix: str = DEFAULT_MATRIX) -> None:
         self._matrix = matrix
         self._archive = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED)
         self._about: list[dict[str, Any]] = []
@@ -87,7 +87,7 @@ class ProfileWriter:
         self._archive.writestr(entry, content.getvalue(), zipfile.ZIP_DEFLATED)
 
 
-def read_profiles(path: str | os.PathLike[str], matrix: str = DEFAULT) -> list[ProfileQuery]:
+def read_profiles(path: str | os.PathLike[str], matrix: str = DEFAULT_MATRIX) -> list[ProfileQuery]:
     """The profiles of a file; `-` is standard input.
 
     Args:
@@ -104,7 +104,7 @@ def read_profiles(path: str | os.PathLike[str], matrix: str = DEFAULT) -> list[P
     return list(parse_profiles(data, os.fspath(path), matrix))
 
 
-def parse_profiles(data: bytes, name: str, matrix: str = DEFAULT) -> Iterator[ProfileQuery]:
+def parse_profiles(data: bytes, name: str, matrix: str = DEFAULT_MATRIX) -> Iterator[ProfileQuery]:
     """Like `read_profiles`, from the file's content; errors call it `name`."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -142,7 +142,7 @@ def _about(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
 def _profile(archive: zipfile.ZipFile, number: int, entry: dict[str, Any], name: str) -> ProfileQuery:
     length = int(entry["length"])
     codes = _array(archive, f"residues_{number}", np.uint8, (length,))
-    profile = _array(archive, f"profile_{number}", np.dtype("<i2"), (length, COLUMNS))
+    profile = _array(archive, f"profile_{number}", np.dtype("<i2"), (length, PROFILE_COLUMNS))
     header = str(entry["header"])
     of_family = entry["of_family"] is True
     about = {"header": header, "length": length, "of_family": of_family}

@@ -1,123 +1,195 @@
-"""A profile of a query's family: what its members have at each position decides what a residue scores there.
+"""Family profiles: the PSSM of a query aligned to its homologs.
 
-Weights: position-based (Henikoff & Henikoff, J. Mol. Biol. 243:574, 1994), so that many alike rows count no
-more than few. Pseudocounts: the residues that the matrix expects beside those seen, the more of them the
-fewer kinds are seen around the position, as in HH-suite (Steinegger et al., BMC Bioinformatics 20:473, 2019).
-Scale: log odds in the unit in which the scores of chance pairs of residues decay as the matrix's do, as in
-PSI-BLAST (Altschul et al., Nucleic Acids Res. 25:3389, 1997), so that the same E-values hold.
+Sequence weights are position-based (Henikoff & Henikoff, J. Mol. Biol. 243:574, 1994), so that many similar
+rows count no more than a few. Pseudocounts are the residues that the substitution matrix predicts from those
+observed; their share falls with the number of different residues seen around the position, as in HH-suite
+(Steinegger et al., BMC Bioinformatics 20:473, 2019).
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from msa.alphabet import LETTERS, STANDARD
-from msa.profile.matrices import COLUMNS, DEFAULT, background, decay, substitution_matrix
-from msa.profile.pssm import WINDOW
+from msa.alphabet import LETTER_BITS, STANDARD
+from msa.database.sequence_arrays import SequenceArrays
+from msa.jit import kernel
+from msa.profile.gumbel import TABLES
+from msa.profile.matrices import DEFAULT_MATRIX, background, substitution_matrix
+from msa.profile.pssm import profile_from_frequencies
+from msa.search.hits import OPERATIONS, LocalAlignment
 
-PSEUDOCOUNTS, DECAY = 1.4, 6.0
-"""The pseudocounts' share of a position with n effective residues is PSEUDOCOUNTS / (1 + (n − 1) / DECAY), at
-most 1; see docs/sensitivity.md for what was tried."""
+GAP = 31
+"""Code of a column in which a row has no residue; no letter has it."""
 
-_NEIGHBOURS = 10
+PSEUDOCOUNTS, PSEUDOCOUNT_DECAY = 1.4, 6.0
+"""With n effective residues at a position, pseudocounts have the share PSEUDOCOUNTS / (1 + (n − 1) /
+PSEUDOCOUNT_DECAY), at most 1. docs/sensitivity.md compares other values."""
+
+_AVERAGED_NEIGHBOURS = 10
 """Positions on either side over which the number of effective residues is averaged."""
-_MEMBERS = {"B": "ND", "Z": "QE", "J": "IL", "U": "C", "O": "K"}
-_KINDS = len(STANDARD)
+_BLOCK = 64
+"""Columns compared before checking whether two rows already differ enough."""
+_RESIDUE_COUNT = len(STANDARD)
+_MATCH, _INSERTION = OPERATIONS.index("M"), OPERATIONS.index("I")
 
 
-def family_profile(rows: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT) -> np.ndarray:
-    """The profile of a family.
+def family_rows(
+    query: np.ndarray, targets: SequenceArrays, members: Sequence[tuple[int, LocalAlignment]]
+) -> np.ndarray:
+    """Build the rows of a family's alignment; target residues opposite a gap in the query are left out.
+
+    Args:
+        query: uint8 [length], letter codes.
+        targets: sequences of the database.
+        members: target index and alignment of each member.
+
+    Returns:
+        uint8 [1 + members, length], letter codes or GAP; the query comes first.
+    """
+    rows = np.full((1 + len(members), len(query)), GAP, np.uint8)
+    rows[0] = query
+    if members:
+        starts = [(each.query_start, each.target_start, len(each.runs)) for _, each in members]
+        runs = np.concatenate([each.runs for _, each in members])
+        offsets = targets.offsets[[target for target, _ in members]]
+        _fill_rows(rows, targets.residues, offsets, np.array(starts, np.int64), runs)
+    return rows
+
+
+@kernel
+def _fill_rows(rows, residues, offsets, starts, runs):  # type: ignore[no-untyped-def]
+    """Write the rows of all members.
+
+    Args:
+        rows: uint8 [1 + members, length].
+        residues: uint8, residue bytes of the database.
+        offsets: int64 [members], offset of each target in `residues`.
+        starts: int64 [members, 3], first query position and first target position, from 1, and number of
+            runs.
+        runs: int32, runs of all members; see LocalAlignment.
+    """
+    run = 0
+    for k in range(len(offsets)):
+        i, j = starts[k, 0] - 1, offsets[k] + starts[k, 1] - 1
+        for _ in range(starts[k, 2]):
+            count, operation = runs[run] >> 2, runs[run] & 3
+            run += 1
+            if operation == _MATCH:
+                for step in range(count):
+                    rows[k + 1, i + step] = residues[j + step] & LETTER_BITS
+            if operation in (_MATCH, _INSERTION):
+                i += count
+            if operation != _INSERTION:
+                j += count
+
+
+def distinct_rows(rows: np.ndarray, max_identity: float) -> np.ndarray:
+    """Remove rows that are nearly contained in an earlier row that is kept.
+
+    Args:
+        rows: uint8 [n ≥ 1, columns], letter codes or GAP.
+        max_identity: a row is removed if at least this fraction of its residues equals those of one kept row
+            in the same columns.
+
+    Returns:
+        uint8 [≤ n, columns], in order. The first row is always kept; others without residues are removed.
+    """
+    return rows[_is_distinct(rows, max_identity)]
+
+
+@kernel
+def _is_distinct(rows, max_identity):  # type: ignore[no-untyped-def]
+    count, columns = rows.shape
+    kept = np.zeros(count, np.bool_)
+    kept_indices = np.empty(count, np.int64)
+    kept_count = 0
+    for i in range(count):
+        residues = 0
+        for c in range(columns):
+            residues += rows[i, c] != GAP
+        allowed = residues - max_identity * residues
+        new = residues > 0
+        for k in range(kept_count):
+            if _count_differences(rows[i], rows[kept_indices[k]], allowed) <= allowed:
+                new = False
+                break
+        if new or i == 0:
+            kept[i] = True
+            kept_indices[kept_count] = i
+            kept_count += 1
+    return kept
+
+
+@kernel
+def _count_differences(row, other, limit):  # type: ignore[no-untyped-def]
+    """Count the residues of `row` that differ from `other`; stop early once there are more than `limit`."""
+    differences = 0
+    blocks_end = len(row) // _BLOCK * _BLOCK
+    # blocks of fixed length compile to a loop without branches; most pairs differ enough in the first block
+    for start in range(0, blocks_end, _BLOCK):
+        block, other_block = row[start : start + _BLOCK], other[start : start + _BLOCK]
+        in_block = 0
+        for c in range(_BLOCK):
+            in_block += (block[c] != GAP) & (block[c] != other_block[c])
+        differences += in_block
+        if differences > limit:
+            return differences
+    for c in range(blocks_end, len(row)):
+        differences += (row[c] != GAP) & (row[c] != other[c])
+    return differences
+
+
+def family_profile(rows: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX) -> np.ndarray:
+    """Compute the profile of a family.
 
     Args:
         rows: uint8 [n ≥ 1, length], letter codes or GAP; the query first.
-        comp_bias_corr: shift each position's scores by what its residues score against the positions around
-            it, as `msa.profile.pssm.composition_bias` does for a single sequence.
-        matrix: its name; scores are in its unit, and pseudocounts what it expects.
+        comp_bias_corr: see `profile_from_frequencies`.
+        matrix: name of the substitution matrix that defines pseudocounts and the unit of the scores.
 
     Returns:
         int16 [length, 32], C-contiguous.
     """
-    seen = _weighted_frequencies(rows)
-    share = _pseudocount_share(seen)[:, None]
-    expected = seen @ _conditional(matrix).T
-    return profile_of_frequencies((1 - share) * seen + share * expected, comp_bias_corr, matrix)
+    observed = _weighted_frequencies(rows)
+    share = _pseudocount_share(observed)[:, None]
+    predicted = observed @ _conditional_probabilities(matrix).T
+    return profile_from_frequencies((1 - share) * observed + share * predicted, comp_bias_corr, matrix)
 
 
-def profile_of_frequencies(
-    frequencies: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT
-) -> np.ndarray:
-    """The profile of what stands at each position.
-
-    Args:
-        frequencies: float64 [length, 20], > 0, of the standard residues; rows need not sum to 1.
-        comp_bias_corr, matrix: see `family_profile`.
-
-    Returns:
-        int16 [length, 32], C-contiguous.
-    """
-    frequencies = frequencies / frequencies.sum(axis=1, keepdims=True)
-    scores = np.log(frequencies / _background()) / decay(matrix)
-    if comp_bias_corr:
-        scores += _composition_bias(scores, frequencies)[:, None]
-    return _with_all_letters(scores)
-
-
-def _background() -> np.ndarray:
-    return background()[:_KINDS]
-
-
-def _conditional(matrix: str) -> np.ndarray:
-    """How often residue a stands where residue b might: float64 [20, 20], columns sum to 1."""
-    scores = substitution_matrix(matrix)[:_KINDS, :_KINDS]
-    joint = np.outer(_background(), _background()) * np.exp(decay(matrix) * scores)
+def _conditional_probabilities(matrix: str) -> np.ndarray:
+    """Compute the probability of residue a in place of residue b: float64 [20, 20], columns sum to 1."""
+    frequencies = background()[:_RESIDUE_COUNT]
+    scores = substitution_matrix(matrix)[:_RESIDUE_COUNT, :_RESIDUE_COUNT]
+    joint = np.outer(frequencies, frequencies) * np.exp(TABLES[matrix].ungapped_lambda * scores)
     return np.asarray(joint / joint.sum(axis=0))
 
 
 def _weighted_frequencies(rows: np.ndarray) -> np.ndarray:
-    """float64 [length, 20], each row summing to 1: the background where no row has a standard residue."""
+    """Compute weighted residue frequencies, float64 [length, 20], rows summing to 1.
+
+    A position where no row has a standard residue gets the background frequencies.
+    """
     count, length = rows.shape
-    standard = rows < _KINDS
+    standard = rows < _RESIDUE_COUNT
     columns = np.broadcast_to(np.arange(length), rows.shape)[standard]
-    cells = columns * _KINDS + rows[standard]
+    cells = columns * _RESIDUE_COUNT + rows[standard]
     owners = np.broadcast_to(np.arange(count)[:, None], rows.shape)[standard]
-    counts = np.bincount(cells, minlength=length * _KINDS)
-    kinds = np.count_nonzero(counts.reshape(length, _KINDS), axis=1)
-    # a residue's weight is shared by its kind in the column, the column's by the kinds; a row has the mean
-    shares = np.bincount(owners, 1.0 / (kinds[columns] * counts[cells]), count)
+    counts = np.bincount(cells, minlength=length * _RESIDUE_COUNT)
+    distinct = np.count_nonzero(counts.reshape(length, _RESIDUE_COUNT), axis=1)
+    # each column shares a weight of 1 equally among its distinct residues, each residue its share among the
+    # rows that have it; a row's weight is the mean over its columns
+    shares = np.bincount(owners, 1.0 / (distinct[columns] * counts[cells]), count)
     weights = shares / np.maximum(np.bincount(owners, minlength=count), 1)
-    # bincount adds one after the other: the same sums on every machine
-    seen = np.bincount(cells, weights[owners], length * _KINDS).reshape(length, _KINDS)
-    total = seen.sum(axis=1, keepdims=True)
-    return np.where(total > 0, seen / np.where(total > 0, total, 1), _background())
+    # bincount adds in order: the same sums on every machine
+    sums = np.bincount(cells, weights[owners], length * _RESIDUE_COUNT).reshape(length, _RESIDUE_COUNT)
+    total = sums.sum(axis=1, keepdims=True)
+    return np.where(total > 0, sums / np.where(total > 0, total, 1), background()[:_RESIDUE_COUNT])
 
 
-def _pseudocount_share(seen: np.ndarray) -> np.ndarray:
-    """float64 [length], 0 to 1."""
-    entropy = -(seen * np.log(np.where(seen > 0, seen, 1))).sum(axis=1)
-    padded = np.pad(np.exp(entropy), _NEIGHBOURS, mode="edge")
-    window = 2 * _NEIGHBOURS + 1
+def _pseudocount_share(observed: np.ndarray) -> np.ndarray:
+    """Compute the share of pseudocounts at each position, float64 [length], 0 to 1."""
+    entropy = -(observed * np.log(np.where(observed > 0, observed, 1))).sum(axis=1)
+    padded = np.pad(np.exp(entropy), _AVERAGED_NEIGHBOURS, mode="edge")
+    window = 2 * _AVERAGED_NEIGHBOURS + 1
     effective = np.lib.stride_tricks.sliding_window_view(padded, window).mean(axis=1)
-    return np.minimum(1.0, PSEUDOCOUNTS / (1 + (effective - 1) / DECAY))
-
-
-def _composition_bias(scores: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
-    """float64 [length]: the mean score against the background less that against the neighbours."""
-    length = len(scores)
-    positions = np.arange(length)
-    first, end = np.maximum(0, positions - WINDOW), np.minimum(length, positions + WINDOW)
-    sums = np.zeros((length + 1, _KINDS))
-    np.cumsum(frequencies, axis=0, out=sums[1:])
-    neighbours = ((sums[end] - sums[first] - frequencies) * scores).sum(axis=1)
-    return np.asarray(scores @ _background() - neighbours / (end - first))
-
-
-def _with_all_letters(scores: np.ndarray) -> np.ndarray:
-    """The 20 columns rounded, and those of the other letters."""
-    # a machine's exp and log may differ in the last bit, which must not decide a rounding
-    rounded = np.floor(np.round(scores, 6) + 0.5)
-    profile = np.empty((len(scores), COLUMNS), np.int16)
-    profile[:, :_KINDS] = rounded
-    unknown = np.minimum(np.floor(np.round(scores @ _background(), 6) + 0.5), -1)
-    profile[:, _KINDS:] = unknown[:, None]
-    for letter, members in _MEMBERS.items():
-        codes = [STANDARD.index(member) for member in members]
-        profile[:, LETTERS.index(letter)] = np.floor(rounded[:, codes].mean(axis=1) + 0.5)
-    return profile
+    return np.minimum(1.0, PSEUDOCOUNTS / (1 + (effective - 1) / PSEUDOCOUNT_DECAY))

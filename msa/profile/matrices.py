@@ -1,11 +1,11 @@
-"""Substitution scores over the residue alphabet, and the residue frequencies that go with them.
+"""Substitution matrices over the residue alphabet, and background residue frequencies.
 
-Scores are the published integers; their unit is the matrix's own, half-bits of all but BLOSUM45 and BLOSUM50,
-which are in third-bits. What is not published of a letter follows these rules:
+Scores are the published integers in the matrix's own unit: third-bits for BLOSUM45 and BLOSUM50, half-bits
+for all others. Letters that a matrix lacks are scored as follows:
 
-- U (selenocysteine) scores as C, O (pyrrolysine) as K: the residues they replace.
-- J (I or L) scores as the mean of I and L, halves rounded up; J against J as the mean of I–J and L–J. Where B
-  (N or D) and Z (Q or E) are not published, neither is X: they score in the same way, and X scores −1.
+- U (selenocysteine) as C, and O (pyrrolysine) as K: the residues that they replace.
+- J (I or L) as the mean of I and L, halves rounded up; J against J as the mean of I–J and L–J.
+- B (N or D) and Z (Q or E) likewise, and X as −1, if the matrix has only the twenty standard residues.
 """
 
 import functools
@@ -14,12 +14,12 @@ import math
 import numpy as np
 
 from msa.alphabet import LETTERS, STANDARD
-from msa.profile.gumbel_tables import TABLES
+from msa.profile.matrix_scores import GONNET1992, SCORES
 
-COLUMNS = 32
-"""Width of a score row: one column per value of the five letter bits."""
+PROFILE_COLUMNS = 32
+"""Width of a matrix or profile row: one column for each value of the five letter bits."""
 
-DEFAULT = "BLOSUM62"
+DEFAULT_MATRIX = "BLOSUM62"
 
 _SAME_AS = {"U": "C", "O": "K"}
 _EITHER_OF = {"J": ("I", "L"), "B": ("N", "D"), "Z": ("Q", "E")}
@@ -32,66 +32,59 @@ _BLOSUM62_FREQUENCIES = (
 
 
 @functools.cache
-def substitution_matrix(name: str = DEFAULT) -> np.ndarray:
-    """A matrix over our alphabet.
+def substitution_matrix(name: str = DEFAULT_MATRIX) -> np.ndarray:
+    """Return a substitution matrix over the residue alphabet.
 
     Args:
-        name: of `TABLES`.
+        name: a key of `SCORES`.
 
     Returns:
-        int16 [26, 32], in the matrix's unit, read-only: row and column are letter codes; the six columns that
-        stand for no letter score as X.
+        int16 [26, 32], read-only, in the matrix's unit. Rows and columns are letter codes; the six columns
+        without a letter score as X.
 
     Raises:
-        ValueError: there is no such matrix.
+        ValueError: the matrix is unknown.
     """
-    published = _published(name)
+    if name not in SCORES:
+        raise ValueError(f"unknown matrix {name!r}: choose from {', '.join(SCORES)}")
+    published = _parse_triangle(SCORES[name])
 
     def score(a: str, b: str) -> int:
         a, b = _SAME_AS.get(a, a), _SAME_AS.get(b, b)
         if a in published and b in published[a]:
-            return published[a][b]
+            return int(published[a][b])
         for first, second in ((a, b), (b, a)):
             if first in _EITHER_OF and first not in published:
                 one, other = _EITHER_OF[first]
                 return math.floor((score(one, second) + score(other, second) + 1) / 2)
         return -1
 
-    columns = LETTERS + "X" * (COLUMNS - len(LETTERS))
+    columns = LETTERS + "X" * (PROFILE_COLUMNS - len(LETTERS))
     scores = np.array([[score(a, b) for b in columns] for a in LETTERS], np.int16)
     scores.flags.writeable = False
     return scores
 
 
-def blosum62() -> np.ndarray:
-    """BLOSUM62, as `substitution_matrix`."""
-    return substitution_matrix()
-
-
-def decay(name: str = DEFAULT) -> float:
-    """λ of a matrix: how the scores of chance pairs of residues decay, nats per unit of score."""
-    return TABLES[name].decay
+@functools.cache
+def gonnet_matrix() -> np.ndarray:
+    """Return the matrix of Gonnet, Cohen & Benner in bits, float64 [20, 20], in the order of STANDARD."""
+    published = _parse_triangle(GONNET1992)
+    return np.array([[published[a][b] for b in STANDARD] for a in STANDARD]) / 10 * math.log2(10)
 
 
 @functools.cache
 def background() -> np.ndarray:
-    """Residue frequencies of BLOSUM62, float64 [26]: of the twenty standard residues; 0 for other letters."""
+    """Return the residue frequencies of BLOSUM62, float64 [26]; 0 for letters beyond the standard twenty."""
     frequencies = np.zeros(len(LETTERS))
     frequencies[: len(STANDARD)] = _BLOSUM62_FREQUENCIES
     return frequencies / frequencies.sum()
 
 
-def _published(name: str) -> dict[str, dict[str, int]]:
-    """Scores by both letters, as they are published."""
-    from msa.profile import matrix_scores
-
-    if name not in TABLES:
-        raise ValueError(f"there is no matrix {name!r}; there are {', '.join(TABLES)}")
-    if hasattr(matrix_scores, name):
-        return matrix_scores.parsed(getattr(matrix_scores, name))
-    # imported here: Bio.Align takes a quarter of a second to load
-    from Bio.Align import substitution_matrices
-
-    published = substitution_matrices.load(name)
-    letters = published.alphabet.rstrip("*")
-    return {a: {b: int(published[a][b]) for b in letters} for a in letters}
+def _parse_triangle(text: str) -> dict[str, dict[str, float]]:
+    """Parse a lower triangular matrix into scores by row and column letter."""
+    letters, *rows = [line.split() for line in text.strip().splitlines()]
+    scores: dict[str, dict[str, float]] = {letter: {} for letter in letters}
+    for letter, row in zip(letters, rows, strict=True):
+        for other, score in zip(letters, map(float, row), strict=False):
+            scores[letter][other] = scores[other][letter] = score
+    return scores

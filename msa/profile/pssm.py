@@ -1,40 +1,103 @@
-"""The query as a profile (PSSM): what each residue scores at each position of the query.
+"""Query profiles (PSSMs): the score of each residue at each position of the query.
 
-A profile is int16 [length, 32], in the matrix's unit (half-bits of BLOSUM62): row = position of the query,
-column = letter code of the target's residue. Its scores are integers, corrections included, so that every
-engine computes the same sums.
+A profile is int16 [length, 32] in the unit of its substitution matrix (half-bits for BLOSUM62): rows are
+query positions, columns are letter codes of the target. Scores are integers, corrections included, so that
+all engines compute the same sums.
 """
+
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from msa.profile.matrices import DEFAULT, background, substitution_matrix
+from msa.alphabet import LETTERS, STANDARD
+from msa.errors import InputError
+from msa.io.fasta import FastaRecord
+from msa.profile.gumbel import TABLES
+from msa.profile.matrices import DEFAULT_MATRIX, PROFILE_COLUMNS, background, substitution_matrix
 
-WINDOW = 20
-"""Residues on either side that count as a position's neighbourhood."""
+MAX_PROFILE_SCORE = 1000
+"""Largest absolute score that is accepted in a profile; real profiles stay below a hundred."""
+
+_BIAS_WINDOW = 20
+"""Residues on either side of a position that count as its neighbourhood."""
+_RESIDUE_COUNT = len(STANDARD)
+_STANDS_FOR = {"B": "ND", "Z": "QE", "J": "IL", "U": "C", "O": "K"}
+"""The residues that each further letter stands for."""
 
 
-def composition_bias(codes: np.ndarray, matrix: str = DEFAULT) -> np.ndarray:
-    """What to add to each position's scores so that locally common residues weigh less.
+@dataclass(frozen=True, eq=False)
+class ProfileQuery(FastaRecord):
+    """A query with a profile of its own, which replaces the profile made from its sequence.
+
+    Attributes:
+        profile: int16 [length, 32].
+        made_from: short description of the profile's source, for messages.
+        of_family: the profile describes a family; it is searched with the gap costs and statistics of family
+            profiles.
+
+    Raises:
+        InputError: the profile's shape, dtype or scores are invalid.
+    """
+
+    profile: np.ndarray = field(repr=False)
+    made_from: str
+    of_family: bool = True
+
+    def __post_init__(self) -> None:
+        expected = (len(self.sequence), PROFILE_COLUMNS)
+        if self.profile.dtype != np.int16 or self.profile.shape != expected:
+            raise InputError(
+                f"query {self.id!r}: its profile is {self.profile.dtype} {list(self.profile.shape)}, "
+                f"expected int16 {list(expected)}"
+            )
+        if self.profile.size and max(self.profile.max(), -int(self.profile.min())) > MAX_PROFILE_SCORE:
+            raise InputError(
+                f"query {self.id!r}: its profile has scores beyond {MAX_PROFILE_SCORE} half-bits"
+            )
+
+
+def query_profile(codes: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX) -> np.ndarray:
+    """Compute the profile of a single sequence: the matrix's rows, shifted by the composition correction.
+
+    The correction is rounded to the nearest integer, halves away from zero, and applies to all columns of a
+    row, X included.
+
+    Args:
+        codes: uint8 [length], the query's letter codes without mask bits.
+        comp_bias_corr: apply `composition_bias`.
+        matrix: name of the substitution matrix.
+
+    Returns:
+        int16 [length, 32], C-contiguous.
+    """
+    profile = substitution_matrix(matrix)[codes]
+    if comp_bias_corr:
+        bias = composition_bias(codes, matrix)
+        profile = profile + (np.sign(bias) * np.floor(np.abs(bias) + 0.5)).astype(np.int16)[:, None]
+    return np.ascontiguousarray(profile, np.int16)
+
+
+def composition_bias(codes: np.ndarray, matrix: str = DEFAULT_MATRIX) -> np.ndarray:
+    """Compute the shift of each position's scores that reduces the weight of locally common residues.
 
     A residue that resembles its neighbours (in a charged stretch, a coiled coil, a repeat) matches unrelated
-    proteins with the same local composition. At position i the correction is the mean score that residue x_i
-    has against the background minus its mean score against positions i−20 … i+19, itself left out of the sum:
-    Hauser, Mayer & Söding 2013 (kClust), in the form MMseqs2 uses (2017).
+    proteins with the same local composition. The shift at position i is the mean score of residue x_i against
+    the background minus its mean score against positions i−20 … i+19, itself left out of the sum: Hauser,
+    Mayer & Söding 2013 (kClust), in the form of MMseqs2 (2017).
 
     Args:
         codes: uint8 [length], the query's letter codes.
-        matrix: its name.
+        matrix: name of the substitution matrix.
 
     Returns:
         float64 [length], in the matrix's unit.
     """
     length = len(codes)
-    scores = substitution_matrix(matrix).astype(np.int64)[
-        codes
-    ]  # [length, 32]: row i = scores of residue x_i
+    # [length, 32]: row i holds the scores of residue x_i
+    scores = substitution_matrix(matrix).astype(np.int64)[codes]
     positions = np.arange(length)
-    first, end = np.maximum(0, positions - WINDOW), np.minimum(length, positions + WINDOW)
-    # counts[i] = how often each letter occurs before position i; a window is the difference of two rows
+    first, end = _neighbourhoods(length)
+    # counts[i] holds each letter's count before position i; a window is the difference of two rows
     counts = np.zeros((length + 1, scores.shape[1]), np.int64)
     counts[positions + 1, codes] = 1
     counts = counts.cumsum(axis=0)
@@ -43,22 +106,59 @@ def composition_bias(codes: np.ndarray, matrix: str = DEFAULT) -> np.ndarray:
     return expected - neighbours / (end - first)
 
 
-def query_profile(codes: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT) -> np.ndarray:
-    """The profile of a single sequence: the matrix's rows, each shifted by its composition correction.
+def profile_from_frequencies(
+    frequencies: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
+) -> np.ndarray:
+    """Compute a profile from residue frequencies: log odds against the background, in the matrix's unit.
 
-    The correction is rounded to the nearest integer, halves away from zero, and applies to all columns of a
-    row, X included.
+    The unit is chosen as in PSI-BLAST (Altschul et al., Nucleic Acids Res. 25:3389, 1997): scores of chance
+    residue pairs decay with the matrix's λ, so that its E-value statistics hold.
 
     Args:
-        codes: uint8 [length], the query's letter codes; a mask bit is not allowed here.
-        comp_bias_corr: apply `composition_bias`.
-        matrix: its name.
+        frequencies: float64 [length, 20], > 0, of the standard residues; rows need not sum to 1.
+        comp_bias_corr: shift each position's scores by the mean score of its neighbourhood, as
+            `composition_bias` does for a single sequence.
+        matrix: name of the substitution matrix.
 
     Returns:
-        int16 [length, 32], in the matrix's unit, C-contiguous.
+        int16 [length, 32], C-contiguous.
     """
-    profile = substitution_matrix(matrix)[codes]
+    frequencies = frequencies / frequencies.sum(axis=1, keepdims=True)
+    scores = np.log(frequencies / _standard_background()) / TABLES[matrix].ungapped_lambda
     if comp_bias_corr:
-        bias = composition_bias(codes, matrix)
-        profile = profile + (np.sign(bias) * np.floor(np.abs(bias) + 0.5)).astype(np.int16)[:, None]
-    return np.ascontiguousarray(profile, np.int16)
+        scores += _frequency_bias(scores, frequencies)[:, None]
+    return _add_further_letters(scores)
+
+
+def _standard_background() -> np.ndarray:
+    return background()[:_RESIDUE_COUNT]
+
+
+def _neighbourhoods(length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first position and the end of each position's neighbourhood."""
+    positions = np.arange(length)
+    return np.maximum(0, positions - _BIAS_WINDOW), np.minimum(length, positions + _BIAS_WINDOW)
+
+
+def _frequency_bias(scores: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+    """Compute each position's mean score against the background minus that against its neighbours."""
+    length = len(scores)
+    first, end = _neighbourhoods(length)
+    sums = np.zeros((length + 1, _RESIDUE_COUNT))
+    np.cumsum(frequencies, axis=0, out=sums[1:])
+    neighbours = ((sums[end] - sums[first] - frequencies) * scores).sum(axis=1)
+    return np.asarray(scores @ _standard_background() - neighbours / (end - first))
+
+
+def _add_further_letters(scores: np.ndarray) -> np.ndarray:
+    """Round the scores of the 20 standard residues and derive those of the other letters."""
+    # exp and log may differ in the last bit between machines: that must not change the rounded score
+    rounded = np.floor(np.round(scores, 6) + 0.5)
+    profile = np.empty((len(scores), PROFILE_COLUMNS), np.int16)
+    profile[:, :_RESIDUE_COUNT] = rounded
+    unknown = np.minimum(np.floor(np.round(scores @ _standard_background(), 6) + 0.5), -1)
+    profile[:, _RESIDUE_COUNT:] = unknown[:, None]
+    for letter, residues in _STANDS_FOR.items():
+        codes = [STANDARD.index(residue) for residue in residues]
+        profile[:, LETTERS.index(letter)] = np.floor(rounded[:, codes].mean(axis=1) + 0.5)
+    return profile

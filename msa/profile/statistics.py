@@ -1,92 +1,30 @@
 """E-values and bit scores of gapped local alignments.
 
-Scores of unrelated sequences follow a Gumbel distribution whose parameters are known for a number of matrices
-and gap costs (msa/profile/gumbel_tables.py). An alignment cannot begin near the end of a sequence and
-still score high: the search space is corrected for that by the finite-size correction of Park, Sheetlin, Ma,
-Madden & Spouge (BMC Research Notes 5:286, 2012), with the parameters that blastp uses.
+Scores of unrelated sequences follow a Gumbel distribution with the parameters of msa/profile/gumbel.py. An
+alignment cannot start near the end of a sequence and still reach a high score, so the search space is
+corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, BMC Research Notes 5:286,
+2012).
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from msa.profile.gumbel_tables import TABLES
-from msa.profile.matrices import DEFAULT
+from msa.jit import kernel
+from msa.profile.gumbel import GumbelParameters
 
 _LN2 = math.log(2.0)
+_ROOT_OF_2, _ROOT_OF_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
-
-@dataclass(frozen=True)
-class GumbelParameters:
-    """What the score distribution of one matrix and gap cost depends on.
-
-    Args:
-        lambda_: decay of the tail, nats per unit of score.
-        k: Karlin and Altschul's K.
-        a, alpha, sigma: growth with the score of the mean length of an alignment, its variance, and the
-            covariance of its lengths in query and target.
-        gap: cost of a gap's first residue in the convention of the published table, existence + extension.
-        ungapped_a, ungapped_alpha: a and α (σ is the same) without gaps.
-    """
-
-    lambda_: float
-    k: float
-    a: float
-    alpha: float
-    sigma: float
-    gap: int
-    ungapped_a: float
-    ungapped_alpha: float
-
-    @property
-    def b(self) -> float:
-        """Intercept that belongs to `a`."""
-        return 2.0 * self.gap * (self.ungapped_a - self.a)
-
-    @property
-    def beta(self) -> float:
-        """Intercept that belongs to `alpha`."""
-        return 2.0 * self.gap * (self.ungapped_alpha - self.alpha)
-
-    @property
-    def tau(self) -> float:
-        """Intercept that belongs to `sigma`."""
-        return 2.0 * self.gap * (self.ungapped_alpha - self.sigma)
-
-
-_CHANCE_OF_EXCESS = 0.2
-"""Share of chance pairs whose scores against the reversed profile are held against them."""
-_LEAST_PAIRS = math.exp(9.0)
-"""However short the two are, λ S has to exceed the logarithm of this: 33.7 half-bits with gap costs 11/1."""
-
-
-def gumbel_parameters(gap_open: int, gap_extend: int, matrix: str = DEFAULT) -> GumbelParameters:
-    """The parameters of a matrix with these gap costs.
-
-    Raises:
-        ValueError: there is no such matrix, or there are none for these gap costs.
-    """
-    if matrix not in TABLES:
-        raise ValueError(f"there is no matrix {matrix!r}; there are {', '.join(TABLES)}")
-    table = TABLES[matrix]
-    if (gap_open, gap_extend) not in table.gapped:
-        known = ", ".join(f"{o}/{e}" for o, e in sorted(table.gapped))
-        raise ValueError(
-            f"no E-value statistics for {matrix} with gap costs {gap_open}/{gap_extend}; there are {known}"
-        )
-    return GumbelParameters(*table.gapped[gap_open, gap_extend], gap_open + gap_extend, table.a, table.alpha)
+_EXCEEDED_BY_CHANCE = 0.2
+"""Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction."""
+_MIN_PAIR_COUNT = math.exp(9.0)
+"""Lower limit of the pair count behind that threshold, which is thus ≥ 33.7 half-bits with gap costs 11/1."""
 
 
 def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
-    """Raw scores (half-bits) to bits: (λ S − ln K) / ln 2, float64."""
+    """Convert raw scores to bits, float64: (λ S − ln K) / ln 2."""
     return (parameters.lambda_ * scores - math.log(parameters.k)) / _LN2
-
-
-def bit_score(score: int, parameters: GumbelParameters) -> float:
-    """Raw score (half-bits) to bits, as `bit_scores`."""
-    return float(bit_scores(np.array([score]), parameters)[0])
 
 
 def evalues(
@@ -96,24 +34,21 @@ def evalues(
     database_residues: int,
     parameters: GumbelParameters,
 ) -> np.ndarray:
-    """Number of alignments with each score or better that chance alone would find in the whole database.
+    """Compute the expected number of chance alignments with at least each score in the whole database.
 
     Args:
-        scores: int [n], raw scores, half-bits.
+        scores: int [n], raw scores.
         query_length: residues.
         target_lengths: int [n], residues.
-        database_residues: residues of the whole database, whatever part of it is searched.
+        database_residues: residues of the whole database, even if only a part of it is searched.
         parameters: see GumbelParameters.
 
     Returns:
-        float64 [n], expected numbers, ≥ 0.
+        float64 [n], ≥ 0.
     """
-    # numba takes a third of a second to import
-    from msa.profile.search_space import expected_numbers
-
     p = parameters
     expected = np.empty(len(scores))
-    expected_numbers(
+    _fill_evalues(
         scores.astype(np.int64), query_length, target_lengths.astype(np.int64), database_residues,
         (p.lambda_, p.k, p.a, p.b, p.alpha, p.beta, p.sigma, p.tau), expected,
     )  # fmt: skip
@@ -126,37 +61,65 @@ def corrected_scores(
     query_length: int,
     target_lengths: np.ndarray,
     parameters: GumbelParameters,
-    times: int = 1,
+    weight: int = 1,
 ) -> np.ndarray:
-    """Scores less what composition, periods and symmetry of the two sequences explain.
+    """Subtract the part of each score that composition, periodicity and symmetry explain.
 
-    Read backwards, a query has the same composition and the same repeats, and no relatives: what a target
-    scores against it beyond what one in five chance pairs of these lengths reach is taken off (the reverse
-    null model of Karplus, Karchin, Shackelford & Hughey, Bioinformatics 21:4107, 2005, above a threshold).
+    The reversed query has the same composition and the same repeats but no homologs. A target's score against
+    it, above the score that one in five chance pairs of these lengths exceed, is subtracted: the reverse null
+    model of Karplus, Karchin, Shackelford & Hughey (Bioinformatics 21:4107, 2005) with a threshold.
 
     Args:
-        scores: int [n], raw scores, half-bits.
-        reversed_scores: int [n], of the same targets against the reversed profile.
-        query_length, target_lengths: residues; int [n].
+        scores: int [n], raw scores.
+        reversed_scores: int [n], raw scores of the same targets against the reversed profile.
+        query_length: residues.
+        target_lengths: int [n], residues.
         parameters: see GumbelParameters.
-        times: how often that is taken off.
+        weight: factor of the subtracted part.
 
     Returns:
-        int [n], half-bits, 0 to `scores`.
+        int [n], from 0 to `scores`.
     """
-    pairs = np.maximum(parameters.k * query_length * target_lengths / _CHANCE_OF_EXCESS, _LEAST_PAIRS)
-    usual = np.ceil(_each(math.log, pairs) / parameters.lambda_).astype(np.int64)
-    return np.maximum(scores - times * np.maximum(reversed_scores - usual, 0), 0)
+    pairs = np.maximum(parameters.k * query_length * target_lengths / _EXCEEDED_BY_CHANCE, _MIN_PAIR_COUNT)
+    # math.log instead of np.log, whose last bit may differ between machines
+    logarithms = np.fromiter(map(math.log, pairs.tolist()), np.float64, len(pairs))
+    threshold = np.ceil(logarithms / parameters.lambda_).astype(np.int64)
+    return np.maximum(scores - weight * np.maximum(reversed_scores - threshold, 0), 0)
 
 
-def evalue(
-    score: int, query_length: int, target_length: int, database_residues: int, parameters: GumbelParameters
-) -> float:
-    """The E-value of one alignment, as `evalues`."""
-    one = np.array([score]), query_length, np.array([target_length])
-    return float(evalues(*one, database_residues, parameters)[0])
+@kernel
+def _fill_evalues(scores, query_length, target_lengths, residues, parameters, expected):  # type: ignore[no-untyped-def]
+    """Write E-values to `expected`; see `evalues`.
+
+    In either sequence, an alignment with score y covers a normally distributed number of residues with mean
+    a y + b and variance α y + β; the covariance of the two numbers is σ y + τ. The residues not covered are
+    the possible start positions.
+
+    Args:
+        scores: int64 [n], raw scores.
+        query_length: residues.
+        target_lengths: int64 [n], residues.
+        residues: residues of the database.
+        parameters: λ, K, a, b, α, β, σ, τ.
+        expected: float64 [n], written.
+    """
+    lambda_, k, a, b, alpha, beta, sigma, tau = parameters
+    for i in range(len(scores)):
+        score = scores[i]
+        mean_length = a * score + b
+        deviation = math.sqrt(max(2.0 * alpha / lambda_, alpha * score + beta))
+        covariance = max(2.0 * sigma / lambda_, sigma * score + tau)
+        query_starts, query_fits = _start_positions(query_length, mean_length, deviation)
+        target_starts, target_fits = _start_positions(target_lengths[i], mean_length, deviation)
+        area = query_starts * target_starts + covariance * query_fits * target_fits
+        expected[i] = area * k * math.exp(-lambda_ * score) * residues / target_lengths[i]
 
 
-def _each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
-    """A function of math for every number: numpy's may differ in the last bit."""
-    return np.fromiter(map(function, values.tolist()), np.float64, len(values))
+@kernel
+def _start_positions(length, mean_length, deviation):  # type: ignore[no-untyped-def]
+    """Return the expected number of start positions, and the probability that the alignment fits."""
+    free = length - mean_length
+    z = free / deviation
+    fits = 0.5 * math.erfc(-z / _ROOT_OF_2)
+    density = math.exp(-0.5 * z * z) / _ROOT_OF_2_PI
+    return free * fits + deviation * density, fits

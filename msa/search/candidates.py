@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from msa.search.local_alignment import LocalAlignment
+from msa.search.hits import LocalAlignment
 
 
 class AlignmentSelector(Protocol):

@@ -11,14 +11,13 @@ from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.family import distinct_rows, family_rows
-from msa.profile.family_profile import family_profile
-from msa.profile.null_scores import ShuffledTargets, corrected_alignment_scores
-from msa.profile.profile_query import ProfileQuery
-from msa.profile.pssm import query_profile
-from msa.profile.statistics import GumbelParameters, evalues, gumbel_parameters
+from msa.profile.family_profile import distinct_rows, family_profile, family_rows
+from msa.profile.gumbel import GumbelParameters, gumbel_parameters
+from msa.profile.pssm import ProfileQuery, query_profile
+from msa.profile.statistics import evalues
 from msa.search.engine import QueryProfile
 from msa.search.hits import Hit
+from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
 from msa.search.settings import SearchSettings
 
 MOST_IDENTICAL = 0.95
@@ -138,7 +137,7 @@ class Families:
         return self._excess(profile) * evalues(scores, len(profile.codes), lengths, residues, parameters)
 
     def _excess(self, profile: QueryProfile) -> float:
-        return self._shuffled.excess(profile.profile, *self.how)
+        return self._shuffled.k_factor(profile.profile, *self.how)
 
     @cached_property
     def _shuffled(self) -> ShuffledTargets:

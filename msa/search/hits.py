@@ -1,25 +1,68 @@
-"""What a search found: one target aligned to the query."""
+"""Hits of a search, and their local alignments."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
 
 from msa.database.database import TargetDatabase
 from msa.io.fasta import first_word
-from msa.search.local_alignment import LocalAlignment
+
+OPERATIONS = "MID"
+"""Operations of an alignment path, indexed by their code: residue pair, query residue opposite a gap, target
+residue opposite a gap."""
+
+
+class LocalAlignment(NamedTuple):
+    """The best local alignment of a query and one target.
+
+    A tuple, which is fast to create: a search makes many.
+
+    Args:
+        score: raw score, ≥ 0; if it is 0, all other fields are 0 or empty.
+        query_start, query_end, target_start, target_end: positions from 1, inclusive.
+        identities: aligned pairs of equal residues other than X.
+        columns: aligned pairs and gap residues.
+        runs: int32 [runs], in order: length · 4 + index in OPERATIONS.
+    """
+
+    score: int
+    query_start: int
+    query_end: int
+    target_start: int
+    target_end: int
+    identities: int
+    columns: int
+    runs: np.ndarray
+
+    @property
+    def operations(self) -> list[tuple[int, str]]:
+        """Length and operation of each run."""
+        return [(run >> 2, OPERATIONS[run & 3]) for run in self.runs.tolist()]
+
+    @property
+    def cigar(self) -> str:
+        """The path in CIGAR notation, such as 10M2D5M, with the letters of OPERATIONS."""
+        return "".join(f"{length}{operation}" for length, operation in self.operations)
+
+
+NO_ALIGNMENT = LocalAlignment(0, 0, 0, 0, 0, 0, 0, np.empty(0, np.int32))
+"""The alignment of two sequences without a residue pair that scores above 0."""
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A target that passed every threshold of a search, with its best local alignment.
+    """A target that passed all thresholds of a search, with its best local alignment.
 
     Attributes:
-        target: its place in the database.
-        header: its header line.
-        sequence: its residues.
+        target: index in the database.
+        header: header line.
+        sequence: residues as letters.
         query_length: residues of the query.
         bits: bit score.
-        evalue: expected number of chance hits at least as good in the whole database.
-        alignment: positions and path; see LocalAlignment.
+        evalue: expected number of chance hits with at least this score in the whole database.
+        alignment: see LocalAlignment.
     """
 
     target: int
@@ -37,12 +80,12 @@ class Hit:
 
     @property
     def score(self) -> int:
-        """Raw score, half-bits."""
+        """Raw score."""
         return self.alignment.score
 
     @property
     def cigar(self) -> str:
-        """M pairs, I query residues against a gap, D target residues against a gap."""
+        """The alignment's path; see LocalAlignment."""
         return self.alignment.cigar
 
     @property
@@ -86,7 +129,7 @@ class Hit:
         return (self.tend - self.tstart + 1) / self.target_length
 
     def aligned(self, query: str) -> tuple[str, str]:
-        """Both sequences between the alignment's ends, with `-` for gaps, equally long.
+        """Return query and target between the alignment's ends, equally long, with `-` for gaps.
 
         Args:
             query: the query's residues.
@@ -103,10 +146,10 @@ class Hit:
 
 
 class DatabaseHit(Hit):
-    """A hit that reads its header and sequence from the database when they are asked for: tables need few.
+    """A hit that reads its header and sequence from the database on first use.
 
     Args:
-        database: what was searched.
+        database: the database that was searched.
         query_length, target, bits, evalue, alignment: see Hit.
     """
 
@@ -121,7 +164,7 @@ class DatabaseHit(Hit):
         evalue: float,
         alignment: LocalAlignment,
     ) -> None:
-        # at once: a frozen dataclass sets its fields one by one, and there are tens of thousands of hits
+        # all at once: a frozen dataclass sets its fields one by one, and there are tens of thousands of hits
         self.__dict__.update(
             _database=database, query_length=query_length, target=target, bits=bits, evalue=evalue,
             alignment=alignment,
@@ -129,12 +172,12 @@ class DatabaseHit(Hit):
 
     @cached_property
     def header(self) -> str:
-        """Its header line."""
+        """Header line."""
         return self._database.header(self.target)
 
     @cached_property
     def sequence(self) -> str:
-        """Its residues."""
+        """Residues as letters."""
         return self._database.sequence(self.target)
 
     @property

@@ -11,8 +11,9 @@ import numpy as np
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
-from msa.profile.profile_query import ProfileQuery
-from msa.profile.statistics import bit_scores, corrected_scores, evalues, gumbel_parameters
+from msa.profile.gumbel import gumbel_parameters
+from msa.profile.pssm import ProfileQuery
+from msa.profile.statistics import bit_scores, corrected_scores, evalues
 from msa.search.engine import Engine, EngineRequest, QueryProfile
 from msa.search.families import EXCESS_OF_MEMBERS, Families
 from msa.search.hits import DatabaseHit, Hit

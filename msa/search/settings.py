@@ -1,59 +1,60 @@
-"""The settings of a search, which both engines take."""
+"""The settings of a search."""
 
 import math
 from dataclasses import dataclass
 
 from msa.errors import InputError
-from msa.profile.gumbel_tables import TABLES
-from msa.profile.matrices import DEFAULT
-from msa.profile.statistics import gumbel_parameters
+from msa.profile.gumbel import TABLES, gumbel_parameters
+from msa.profile.matrices import DEFAULT_MATRIX
 
-_MOST = 2**31 - 1
+_INT32_MAX = 2**31 - 1
 _RANGES = {
     "evalue": (0, math.inf),
-    "max_seqs": (1, _MOST),
-    "min_ungapped_score": (0, _MOST),
+    "max_seqs": (1, _INT32_MAX),
+    "min_ungapped_score": (0, _INT32_MAX),
     "min_seq_id": (0, 1),
     "coverage": (0, 1),
     "cov_mode": (0, 2),
-    "num_iterations": (1, _MOST),
+    "num_iterations": (1, _INT32_MAX),
     "e_profile": (0, math.inf),
-    "threads": (1, _MOST),
+    "threads": (1, _INT32_MAX),
 }
 
 
 def default_gap_costs(matrix: str) -> tuple[int, int, int]:
-    """`gap_open`, `gap_extend` and `profile_gap_open` of a matrix; of the default one if there is none such.
+    """Return `gap_open`, `gap_extend` and `profile_gap_open` of a matrix, or of the default matrix.
 
-    A profile knows better than a single sequence which residues a gap would skip, and affords cheaper gaps.
+    The default matrix stands in for an unknown one, which SearchSettings reports.
+
+    Gaps cost less with a family profile, which shows better than a single sequence where gaps occur.
     """
-    gap_open, gap_extend = TABLES[matrix if matrix in TABLES else DEFAULT].best
+    gap_open, gap_extend = TABLES[matrix if matrix in TABLES else DEFAULT_MATRIX].default_gap_costs
     return gap_open, gap_extend, gap_open - 1
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What a search depends on, query and database apart.
+    """The settings of a search.
 
     Args:
         evalue: largest E-value of a hit.
-        max_seqs: targets that pass from the gapless filter to the alignment.
-        min_ungapped_score: smallest gapless score that passes, half-bits.
-        matrix: substitution matrix; its unit is that of the scores and gap costs, half-bits of the default.
+        max_seqs: maximum number of targets that pass from the gapless filter to the alignment.
+        min_ungapped_score: smallest gapless score that passes the filter.
+        matrix: substitution matrix; defines the unit of scores and gap costs, half-bits for the default.
         gap_open: cost of a gap's first residue.
         gap_extend: cost of each further residue.
-        profile_gap_open: `gap_open` when what is searched with is the profile of a family.
+        profile_gap_open: `gap_open` of searches with a family profile.
         comp_bias_corr: correct scores for the query's local composition.
-        min_seq_id: smallest fraction of identical pairs among the alignment's columns.
+        min_seq_id: smallest fraction of identical residue pairs among the alignment's columns.
         coverage: smallest fraction of residues between the alignment's ends.
-        cov_mode: of query and target (0), of the target (1), of the query (2).
-        num_iterations: searches, each but the first with the profile of what the one before found.
-        e_profile: largest E-value of a target that becomes part of the profile.
-        threads: CPU threads; results do not depend on them.
+        cov_mode: coverage of query and target (0), of the target (1), of the query (2).
+        num_iterations: number of search iterations; from the second on, the query is a family profile.
+        e_profile: largest E-value of a target that becomes part of the family profile.
+        threads: CPU threads. Does not affect the result.
 
     Raises:
-        InputError: a number is out of its range, there is no such matrix, or no E-value statistics for it
-            with the gap costs.
+        InputError: a number is out of range, the matrix is unknown, or there are no E-value statistics for it
+            with these gap costs.
     """
 
     evalue: float = 1e-3
@@ -72,9 +73,9 @@ class SearchSettings:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _RANGES.items():
-            if not least <= getattr(self, name) <= most:  # nor is NaN
-                raise InputError(f"{name} is {getattr(self, name)}: expected {least} to {most}")
+        for name, (low, high) in _RANGES.items():
+            if not low <= getattr(self, name) <= high:  # false for NaN as well
+                raise InputError(f"{name} is {getattr(self, name)}: expected {low} to {high}")
         try:
             gumbel_parameters(self.gap_open, self.gap_extend, self.matrix)
             if self.num_iterations > 1:

@@ -30,7 +30,7 @@ from msa.alphabet import MASK_BIT
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.pssm import query_profile
-from msa.search.local_alignment import LocalAlignment
+from msa.search.hits import LocalAlignment
 
 WORKS = bool(config.ENABLE_CUDASIM) or cuda.is_available()
 works = pytest.mark.skipif(not WORKS, reason="runs in the process that test_under_the_simulator starts")

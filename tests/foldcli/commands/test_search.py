@@ -179,11 +179,11 @@ def test_one_alignment_to_standard_output(folder: Path) -> None:
         ),
         (
             ["queries.fasta", "db.fasta", "-o", "x", "--matrix", "PAM250"],
-            "there is no matrix 'PAM250'; there are BLOSUM62, BLOSUM45, BLOSUM50, ",
+            "unknown matrix 'PAM250': choose from BLOSUM62, BLOSUM45, BLOSUM50, ",
         ),
         (
             ["queries.fasta", "db.fasta", "-o", "x", "--matrix", "pam30", "--gap-open", "11"],
-            "no E-value statistics for PAM30 with gap costs 11/1; there are 5/2, ",
+            "no E-value statistics for PAM30 with gap costs 11/1: choose from 5/2, ",
         ),
         (["queries.fasta", "db.fasta", "-o", "x", "--cov-mode", "3"], "cov-mode"),
         (["queries.fasta", "db.fasta", "-o", "x", "--shard", "3/2"], "shard"),

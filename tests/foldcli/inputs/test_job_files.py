@@ -10,7 +10,7 @@ import pytest
 from foldcli.inputs.queries import read_queries
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
-from msa.profile.profile_query import ProfileQuery
+from msa.profile.pssm import ProfileQuery
 from msa.search.search import check_query
 
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"

@@ -12,9 +12,8 @@ from foldcli.inputs.queries import read_queries
 from msa.alphabet import encode
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.family import GAP, distinct_rows
-from msa.profile.family_profile import family_profile
-from msa.profile.profile_query import ProfileQuery
+from msa.profile.family_profile import GAP, distinct_rows, family_profile
+from msa.profile.pssm import ProfileQuery
 
 QUERY = "MKVLAAGGHT"
 NEAR = "MKVLSSGGHT"
@@ -138,8 +137,8 @@ def test_any_content_is_read_or_refused(
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [
-        (np.zeros((4, 32), np.int16), r"a profile of int16 \[4, 32\], expected int16 \[3, 32\]"),
-        (np.zeros((3, 32), np.int32), "a profile of int32"),
+        (np.zeros((4, 32), np.int16), r"its profile is int16 \[4, 32\], expected int16 \[3, 32\]"),
+        (np.zeros((3, 32), np.int32), "its profile is int32"),
         (np.full((3, 32), 1001, np.int16), "scores beyond 1000 half-bits"),
         (np.full((3, 32), -32768, np.int16), "scores beyond 1000 half-bits"),
     ],

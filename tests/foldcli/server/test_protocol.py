@@ -24,9 +24,8 @@ from foldcli.server.protocol import (
 )
 from msa.errors import InputError, MissingError
 from msa.io.fasta import FastaRecord
-from msa.profile.profile_query import ProfileQuery
-from msa.search.hits import Hit
-from msa.search.local_alignment import LocalAlignment
+from msa.profile.pssm import ProfileQuery
+from msa.search.hits import Hit, LocalAlignment
 from msa.search.settings import SearchSettings
 
 QUERY = FastaRecord("q1 a query", "MQIFVKTLTGK")
@@ -116,7 +115,7 @@ def test_a_profile_survives_the_way() -> None:
     np.testing.assert_array_equal(first.profile, profile)
     assert second == QUERY
     message["queries"][0]["profile"] = base64.b64encode(np.full(96, 1001, "<i2").tobytes()).decode()
-    with pytest.raises(InputError, match="query 'q': a profile with scores beyond 1000 half-bits"):
+    with pytest.raises(InputError, match="query 'q': its profile has scores beyond 1000 half-bits"):
         SearchRequest.of(message, threads=1)
 
 
@@ -178,7 +177,7 @@ REQUEST = SearchRequest([QUERY], SearchSettings()).message()
         ),
         (
             {"queries": [{"header": "q", "sequence": "MK", "profile": "AAAA"}]},
-            "a profile of 3 bytes, 64 are due",
+            "profile of 3 bytes, expected 64 per residue",
         ),
         ({"queries": [{"header": "q x", "sequence": "MkV"}]}, "query 'q': 'k' is no residue letter"),
         ({"queries": [{"header": "q x", "sequence": "M"}]}, "query 'q' has 1 residue"),

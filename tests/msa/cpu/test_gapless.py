@@ -17,7 +17,7 @@ from msa.cpu import gapless
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.simd import vector_bytes
 from msa.database.sequence_arrays import SequenceArrays
-from msa.profile.matrices import blosum62
+from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
 
 W = LETTERS.index("W")
@@ -158,7 +158,7 @@ def test_masked_residues_score_as_x() -> None:
     plain, masked = encode("WWWWWWWWWW"), encode("WWWWWWWWWW") | MASK_BIT
     half = np.concatenate([plain[:5], masked[5:]])
     scores = gapless_scores(profile, database([plain, masked, half, np.full(10, X, np.uint8)]))
-    x = int(blosum62()[W, X])
+    x = int(substitution_matrix()[W, X])
     assert x < 0
     assert scores.tolist() == [110, 0, 55, 0]
 

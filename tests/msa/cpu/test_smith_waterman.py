@@ -15,9 +15,9 @@ from msa.cpu import smith_waterman as gotoh
 from msa.cpu.simd import vector_bytes
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
-from msa.profile.matrices import blosum62
+from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
-from msa.search.local_alignment import LocalAlignment
+from msa.search.hits import LocalAlignment
 
 
 def database(sequences: Sequence[np.ndarray]) -> SequenceArrays:
@@ -130,7 +130,7 @@ gap_costs = st.integers(1, 14).flatmap(lambda o: st.tuples(st.just(o), st.intege
 @settings(max_examples=400, deadline=None)
 @given(proteins, st.lists(proteins, min_size=1, max_size=4))
 def test_score_equals_biopythons(query: str, targets: list[str]) -> None:
-    aligner, profile = biopython(), blosum62()[encode(query)]
+    aligner, profile = biopython(), substitution_matrix()[encode(query)]
     sequences = [encode(target) for target in targets]
     for target, codes, found in zip(
         targets, sequences, align_all(profile, encode(query), sequences), strict=True
@@ -160,7 +160,7 @@ def test_thousands_of_random_pairs_equal_biopython() -> None:
         query = rng.integers(0, 20, int(rng.integers(1, 160))).astype(np.uint8)
         sequences = [rng.integers(0, 20, int(n)).astype(np.uint8) for n in rng.integers(1, 200, 25)]
         sequences += [relative(rng, query) for _ in range(25)]
-        profile = blosum62()[query]
+        profile = substitution_matrix()[query]
         results = align_all(profile, query, sequences, gap_open=gap_open, gap_extend=gap_extend, threads=2)
         for codes, found in zip(sequences, results, strict=True):
             assert found.score == aligner.score(decode(query), decode(codes))
@@ -175,7 +175,7 @@ def test_every_number_of_stripes(length: int) -> None:
     aligner, query = biopython(2, 1), rng.integers(0, 20, length).astype(np.uint8)
     # cheap gaps, and one long gap over most of the query: insertions cross from lane to lane
     sequences = [relative(rng, query) for _ in range(8)] + [np.concatenate([query[:4], query[-4:]])]
-    profile = blosum62()[query]
+    profile = substitution_matrix()[query]
     for codes, found in zip(
         sequences, align_all(profile, query, sequences, gap_open=2, gap_extend=1), strict=True
     ):
@@ -190,7 +190,7 @@ def test_real_pairs_equal_biopython(shared_dir: Path) -> None:
     standard = [r for r in records if set(r.sequence) <= set(STANDARD + "BZX")][:150]
     aligner, sequences = biopython(), [encode(r.sequence) for r in standard]
     for query in standard[:12]:
-        profile = blosum62()[encode(query.sequence)]
+        profile = substitution_matrix()[encode(query.sequence)]
         results = align_all(profile, encode(query.sequence), sequences)
         for record, codes, found in zip(standard, sequences, results, strict=True):
             assert found.score == aligner.score(query.sequence, record.sequence)
@@ -247,7 +247,7 @@ def test_long_pairs_stay_within_bounds() -> None:
     query = rng.integers(0, 20, 4000).astype(np.uint8)
     target = rng.integers(0, 20, 40_000).astype(np.uint8)
     target[20_000:22_000], target[22_400:24_400] = query[:2000], query[2000:]
-    (found,) = align_all(blosum62()[query], query, [target])
+    (found,) = align_all(substitution_matrix()[query], query, [target])
     assert (found.cigar, found.target_start, found.identities) == ("2000M400D2000M", 20_001, 4000)
     # what is kept: one block of rows of H, and H and D before each block
     width = 2 * 4000
@@ -278,7 +278,9 @@ def test_nothing_in_common() -> None:
 @pytest.mark.parametrize("costs", [(0, 0), (1, 2), (5, 0)])
 def test_impossible_gap_costs_are_refused(costs: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="gap open"):
-        align_all(blosum62()[:3], encode("AAA"), [encode("A")], gap_open=costs[0], gap_extend=costs[1])
+        align_all(
+            substitution_matrix()[:3], encode("AAA"), [encode("A")], gap_open=costs[0], gap_extend=costs[1]
+        )
 
 
 def test_the_row_loop_is_vector_code() -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from msa import alphabet
 from msa.database.masking import MaskSettings, likelihood_ratios, mask, matrix_lambda, repeat_probabilities
 from msa.io.fasta import read_fasta
-from msa.profile.matrices import blosum62
+from msa.profile.matrices import substitution_matrix
 
 
 def plain_probabilities(codes: np.ndarray, model: MaskSettings) -> np.ndarray:
     """The forward-backward algorithm in float64, state by state: 0 is background, k a repeat of period k."""
-    scores = blosum62().astype(float) * matrix_lambda()
+    scores = substitution_matrix().astype(float) * matrix_lambda()
     states, length = model.periods + 1, len(codes)
     weights = [model.decay**k for k in range(model.periods)]
     go = np.zeros((states, states))

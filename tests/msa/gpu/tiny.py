@@ -10,8 +10,9 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.io.alignments import parse_alignment
 from msa.io.fasta import FastaRecord
-from msa.profile.profile_query import ProfileQuery
-from msa.profile.statistics import bit_score, gumbel_parameters
+from msa.profile.gumbel import gumbel_parameters
+from msa.profile.pssm import ProfileQuery
+from msa.profile.statistics import bit_scores
 from msa.search.engine import Engine
 from msa.search.search import SearchSettings, search_many
 
@@ -61,7 +62,7 @@ class Tiny:
         self.expected = plain(search_many(self.queries, self.database, self.settings))
         assert len({len(hits) for hits in self.expected}) > 1, "no hit is left out by its E-value"
         parameters = gumbel_parameters(self.settings.gap_open, self.settings.gap_extend, self.settings.matrix)
-        corrected = [hit for hits in self.expected for hit in hits if hit[4] < bit_score(hit[2], parameters)]
+        corrected = [hit for hits in self.expected for hit in hits if hit[4] < bit_scores(hit[2], parameters)]
         assert corrected, "no score is corrected by that of the reversed profile"
 
     def check(self, engine: Engine, name: str, database: TargetDatabase | None = None) -> None:

@@ -10,9 +10,8 @@ from msa.alphabet import STANDARD
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.io.mmseqs_files import PADDED_LETTERS
-from msa.profile.family_profile import profile_of_frequencies
 from msa.profile.matrices import background
-from msa.profile.profile_query import ProfileQuery
+from msa.profile.pssm import ProfileQuery, profile_from_frequencies
 from tests.msa.io.mmseqs_writer import write
 
 RECORDS = [("one first", "MKVLAAGG"), ("two", "MKXVV"), ("three", "WWW")]
@@ -57,12 +56,12 @@ def test_profiles(tmp_path: Path, corrected: bool) -> None:
             [background()[STANDARD.index(a)] * 2 ** (row[PADDED_LETTERS.index(a)] / 8) for a in STANDARD]
             for row in own.astype(float)
         ]
-        expected = profile_of_frequencies(np.array(frequencies), corrected)
+        expected = profile_from_frequencies(np.array(frequencies), corrected)
         np.testing.assert_array_equal(query.profile, expected)
 
 
 def test_scores_of_zero_are_the_background() -> None:
-    zero = profile_of_frequencies(np.tile(background()[:20] * 7, (5, 1)), False)
+    zero = profile_from_frequencies(np.tile(background()[:20] * 7, (5, 1)), False)
     assert not zero[:, :20].any()
 
 

@@ -12,8 +12,7 @@ from msa.io.fasta import FastaRecord
 from msa.io.taxonomy import organism_fields, species
 from msa.search.alignment_filter import AlignmentFilter
 from msa.search.alignment_rows import alignment_hits
-from msa.search.hits import Hit
-from msa.search.local_alignment import LocalAlignment
+from msa.search.hits import Hit, LocalAlignment
 
 QUERY = FastaRecord("query", "MKVLAAGIVG")
 # header in a database, what an alignment keeps of it, its species

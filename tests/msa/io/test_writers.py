@@ -12,8 +12,7 @@ from msa.io.a3m import a3m_row, write_a3m
 from msa.io.fasta import FastaRecord
 from msa.io.m8 import COLUMNS, DEFAULT_COLUMNS, parse_columns, write_m8
 from msa.io.stockholm_writer import write_stockholm
-from msa.search.hits import Hit
-from msa.search.local_alignment import LocalAlignment
+from msa.search.hits import Hit, LocalAlignment
 
 QUERY = FastaRecord("q1 my protein", "MKTAYIAKQR")
 

@@ -1,16 +1,69 @@
-"""The profile of a family against its definition, one position and one residue at a time."""
+"""Tests of family profiles: the alignment's rows, and the profile against a plain implementation."""
 
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msa.alphabet import LETTERS, STANDARD, encode
-from msa.profile.family import GAP
-from msa.profile.family_profile import DECAY, PSEUDOCOUNTS, family_profile
-from msa.profile.matrices import background, blosum62
+from msa.alphabet import LETTERS, MASK_BIT, STANDARD, decode, encode
+from msa.database.sequence_arrays import SequenceArrays
+from msa.profile.family_profile import (
+    GAP,
+    PSEUDOCOUNT_DECAY,
+    PSEUDOCOUNTS,
+    distinct_rows,
+    family_profile,
+    family_rows,
+)
+from msa.profile.matrices import background, substitution_matrix
+from msa.search.hits import LocalAlignment
+
+alignments = (st.integers(1, 8) | st.integers(60, 130)).flatmap(
+    lambda columns: st.lists(
+        st.lists(st.sampled_from([0, 1, 2, GAP]), min_size=columns, max_size=columns), min_size=1, max_size=12
+    )
+)
+
+
+def row_text(row: np.ndarray) -> str:
+    return "".join("-" if code == GAP else LETTERS[code] for code in row)
+
+
+def test_family_rows_follow_the_alignment_path() -> None:
+    # 2M1D1M2I2M from query 2 and target 3: the target residue of 1D is left out, 2I makes two gaps
+    runs = np.array([2 << 2, 1 << 2 | 2, 1 << 2, 2 << 2 | 1, 2 << 2], np.int32)
+    alignment = LocalAlignment(20, 2, 8, 3, 8, 0, 8, runs)
+    whole = LocalAlignment(9, 1, 3, 1, 3, 3, 3, np.array([3 << 2], np.int32))
+    residues = np.concatenate([encode("WWWW"), encode("GGACDEFH") | MASK_BIT])
+    targets = SequenceArrays(residues, np.array([0, 4]), np.array([4, 8], np.int32))
+    rows = family_rows(encode("MMMMMMMMM"), targets, [(1, alignment), (0, whole)])
+    assert decode(rows[0]) == "MMMMMMMMM"
+    assert [row_text(row) for row in rows[1:]] == ["-ACE--FH-", "WWW------"]
+    np.testing.assert_array_equal(family_rows(rows[0], targets, []), rows[:1])
+
+
+def reference_distinct_rows(rows: np.ndarray, max_identity: float) -> list[int]:
+    """Return the indices of distinct rows, one pair of rows at a time."""
+    kept = [0]
+    for i, row in enumerate(rows[1:], 1):
+        residues = row != GAP
+        redundant = any(
+            np.count_nonzero(residues & (rows[k] == row)) >= max_identity * residues.sum() for k in kept
+        )
+        if residues.any() and not redundant:
+            kept.append(i)
+    return kept
+
+
+@settings(deadline=None)  # the first call compiles
+@given(alignments, st.sampled_from([0.25, 0.5, 0.75, 1.0]))
+def test_distinct_rows_equal_reference(rows: list[list[int]], max_identity: float) -> None:
+    array = np.array(rows, np.uint8)
+    expected = array[reference_distinct_rows(array, max_identity)]
+    np.testing.assert_array_equal(distinct_rows(array, max_identity), expected)
+
 
 LAMBDA = 0.3176
 CODES = [STANDARD.index(letter) for letter in "ACDWL"] + [LETTERS.index("X"), GAP]
@@ -26,10 +79,10 @@ families = (
 )
 
 
-def profile_by_definition(rows: np.ndarray, corrected: bool) -> list[list[float]]:
-    """Scores before rounding, [length][20]."""
+def reference_scores(rows: np.ndarray, corrected: bool) -> list[list[float]]:
+    """Compute scores before rounding, [length][20], one position and one residue at a time."""
     length = rows.shape[1]
-    matrix, p = blosum62(), background()
+    matrix, p = substitution_matrix(), background()
     weights = []
     for row in rows:
         shares = []
@@ -48,7 +101,7 @@ def profile_by_definition(rows: np.ndarray, corrected: bool) -> list[list[float]
     frequencies, scores = [], []
     for c in range(length):
         around = [kinds[min(max(k, 0), length - 1)] for k in range(c - 10, c + 11)]
-        share = min(1, PSEUDOCOUNTS / (1 + (sum(around) / 21 - 1) / DECAY))
+        share = min(1, PSEUDOCOUNTS / (1 + (sum(around) / 21 - 1) / PSEUDOCOUNT_DECAY))
         expected = [sum(seen[c][b] * joint[a][b] / given_b[b] for b in range(20)) for a in range(20)]
         f = [(1 - share) * seen[c][a] + share * expected[a] for a in range(20)]
         frequencies.append(f)
@@ -67,28 +120,28 @@ def profile_by_definition(rows: np.ndarray, corrected: bool) -> list[list[float]
 
 @pytest.mark.parametrize("corrected", [False, True])
 @given(rows=families)
-def test_scores_are_their_definition(corrected: bool, rows: np.ndarray) -> None:
+def test_scores_equal_reference(corrected: bool, rows: np.ndarray) -> None:
     profile = family_profile(rows, corrected)
     assert profile.dtype == np.int16 and profile.shape == (rows.shape[1], 32)
-    # rounded to whole half-bits
-    difference = profile[:, :20] - np.array(profile_by_definition(rows, corrected))
+    # profile scores are rounded to whole half-bits
+    difference = profile[:, :20] - np.array(reference_scores(rows, corrected))
     assert np.abs(difference).max() <= 0.5 + 2e-6
 
 
 @given(families)
-def test_repeated_rows_change_nothing(rows: np.ndarray) -> None:
+def test_duplicate_rows_do_not_change_profile(rows: np.ndarray) -> None:
     np.testing.assert_array_equal(family_profile(np.repeat(rows, 3, axis=0)), family_profile(rows))
 
 
-def test_a_conserved_position_scores_more_than_a_variable_one() -> None:
+def test_conserved_position_scores_higher_than_variable_one() -> None:
     rows = np.stack([encode("W" + letter + "C" * 30) for letter in STANDARD])
     profile = family_profile(rows, comp_bias_corr=False)
     w = STANDARD.index("W")
-    assert profile[0, w] >= blosum62()[w, w]
+    assert profile[0, w] >= substitution_matrix()[w, w]
     assert profile[1, w] < profile[0, w] / 2
 
 
-def test_other_letters_score_as_what_they_stand_for() -> None:
+def test_further_letters_score_as_the_residues_they_stand_for() -> None:
     rows = np.stack([encode("NDQEILCK"), encode("NDQEVLCR")])
     profile = family_profile(rows).astype(int)
 

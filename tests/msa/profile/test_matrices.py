@@ -1,12 +1,12 @@
-"""Substitution scores: the published ones, and the rules for letters that are not published."""
+"""Tests of substitution matrices: published scores, and the rules for letters that a matrix lacks."""
 
 import numpy as np
 import pytest
 from Bio.Align import substitution_matrices
 
 from msa.alphabet import LETTERS, STANDARD, encode
-from msa.profile.gumbel_tables import TABLES
-from msa.profile.matrices import COLUMNS, background, blosum62, substitution_matrix
+from msa.profile.gumbel import TABLES
+from msa.profile.matrices import PROFILE_COLUMNS, background, substitution_matrix
 
 
 def score(a: str, b: str, matrix: str = "BLOSUM62") -> int:
@@ -14,22 +14,22 @@ def score(a: str, b: str, matrix: str = "BLOSUM62") -> int:
 
 
 @pytest.mark.parametrize("matrix", sorted(TABLES.keys() - {"BLOSUM80", "VTML80"}))
-def test_published_letters_score_as_published(matrix: str) -> None:
+def test_scores_equal_biopythons_matrices(matrix: str) -> None:
     published = substitution_matrices.load(matrix)
     for a in STANDARD + "BZX":
         for b in STANDARD + "BZX":
             assert score(a, b, matrix) == published[a][b]
 
 
-def test_blosum80_is_biopythons_in_another_unit() -> None:
+def test_blosum80_equals_biopythons_rescaled() -> None:
     thirds = substitution_matrices.load("BLOSUM80")
     for a in STANDARD + "BZX":
         for b in STANDARD + "BZX":
-            # each was rounded once
+            # both were rounded
             assert abs(score(a, b, "BLOSUM80") - thirds[a][b] * 2 / 3) < 0.5 + 1 / 3
 
 
-def test_letters_that_vtml80_lacks() -> None:
+def test_letters_missing_in_vtml80_follow_the_rules() -> None:
     for letter in STANDARD:
         for either, (one, other) in {"B": "ND", "Z": "QE", "J": "IL"}.items():
             mean = (score(one, letter, "VTML80") + score(other, letter, "VTML80") + 1) // 2
@@ -38,8 +38,8 @@ def test_letters_that_vtml80_lacks() -> None:
     assert score("B", "Z", "VTML80") == 0 and score("X", "X", "VTML80") == score("B", "X", "VTML80") == -1
 
 
-def test_known_scores() -> None:
-    # by heart, so that a wrong matrix file or a wrong letter order shows
+def test_known_blosum62_scores() -> None:
+    # independent of any matrix file, so that a wrong letter order shows
     assert [score(*pair) for pair in ("WW", "CC", "AA", "LI", "DE", "WP", "XX")] == [11, 9, 4, 2, 2, -4, -1]
 
 
@@ -55,13 +55,13 @@ def test_known_scores() -> None:
         ("VTML80", (11, 10, 5, 1, 2, -5)),
     ],
 )
-def test_known_scores_of_others(matrix: str, expected: tuple[int, ...]) -> None:
+def test_known_scores_of_other_matrices(matrix: str, expected: tuple[int, ...]) -> None:
     assert tuple(score(*pair, matrix) for pair in ("WW", "CC", "AA", "LI", "DE", "WP")) == expected
 
 
 @pytest.mark.parametrize("matrix", TABLES)
 @pytest.mark.parametrize("letter", LETTERS)
-def test_rules_for_unpublished_letters(matrix: str, letter: str) -> None:
+def test_letters_missing_in_a_matrix_follow_the_rules(matrix: str, letter: str) -> None:
     assert score("U", letter, matrix) == score("C", letter, matrix)
     assert score("O", letter, matrix) == score("K", letter, matrix)
     if letter != "J":
@@ -70,20 +70,20 @@ def test_rules_for_unpublished_letters(matrix: str, letter: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_symmetric_and_complete(name: str) -> None:
+def test_matrix_is_symmetric_and_complete(name: str) -> None:
     matrix = substitution_matrix(name)
-    assert matrix.shape == (26, COLUMNS) and matrix.dtype == np.int16 and not matrix.flags.writeable
+    assert matrix.shape == (26, PROFILE_COLUMNS) and matrix.dtype == np.int16 and not matrix.flags.writeable
     np.testing.assert_array_equal(matrix[:, :26], matrix[:, :26].T)
     np.testing.assert_array_equal(matrix[:, 26:], np.repeat(matrix[:, encode("X")], 6, axis=1))
 
 
-def test_an_unknown_matrix_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no matrix 'NUC44'"):
+def test_unknown_matrix_is_rejected() -> None:
+    with pytest.raises(ValueError, match="unknown matrix 'NUC44'"):
         substitution_matrix("NUC44")
 
 
-def test_background_gives_the_published_expectation() -> None:
-    # NCBI's file states an expected score of −0.5209 bits for unrelated residues, before scores were rounded
-    matrix, frequencies = blosum62()[:, :26], background()
+def test_background_reproduces_published_expected_score() -> None:
+    # NCBI's file gives an expected score of −0.5209 bits for unrelated residues, before rounding
+    matrix, frequencies = substitution_matrix()[:, :26], background()
     assert frequencies.sum() == pytest.approx(1)
     assert frequencies @ matrix @ frequencies == pytest.approx(-1.0418, abs=0.06)

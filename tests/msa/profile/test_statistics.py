@@ -1,4 +1,4 @@
-"""Bit scores and E-values against blastp's own, and the laws they obey."""
+"""Tests of bit scores and E-values: values that blastp reports, and laws that must hold."""
 
 import math
 
@@ -8,21 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msa.alphabet import STANDARD
-from msa.profile.gumbel_tables import TABLES
-from msa.profile.matrices import decay, substitution_matrix
-from msa.profile.statistics import (
-    bit_score,
-    corrected_scores,
-    evalue,
-    evalues,
-    gumbel_parameters,
-)
+from msa.profile.gumbel import TABLES, GumbelParameters, gumbel_parameters
+from msa.profile.matrices import substitution_matrix
+from msa.profile.statistics import bit_scores, corrected_scores, evalues
 from msa.search.settings import default_gap_costs
 
 DEFAULT = gumbel_parameters(11, 1)
 
-# raw score, query length, target length, bits, E-value: blastp 2.12 without composition-based statistics and
-# filtering, database of 28,508,078 residues
+
+def bit_score(score: int, parameters: GumbelParameters) -> float:
+    return float(bit_scores(np.array([score]), parameters)[0])
+
+
+def evalue(
+    score: int, query_length: int, target_length: int, database_residues: int, parameters: GumbelParameters
+) -> float:
+    arrays = np.array([score]), query_length, np.array([target_length])
+    return float(evalues(*arrays, database_residues, parameters)[0])
+
+
+# raw score, query length, target length, bits and E-value of blastp 2.12 without composition-based statistics
+# and filtering, in a database of 28,508,078 residues
 BLASTP = [
     (1007, 192, 554, 392, 4.16e-136),
     (233, 120, 239, 94.4, 1.36e-24),
@@ -40,15 +46,17 @@ BLASTP = [
 
 
 @pytest.mark.parametrize(("score", "query", "target", "bits", "expected"), BLASTP)
-def test_equals_blastp(score: int, query: int, target: int, bits: float, expected: float) -> None:
-    # blastp rounds small E-values to two digits or three, and truncates bits from 100 on
+def test_default_matrix_equals_blastp(
+    score: int, query: int, target: int, bits: float, expected: float
+) -> None:
+    # blastp rounds E-values to two or three digits, and truncates bits from 100 on
     assert evalue(score, query, target, 28_508_078, DEFAULT) == pytest.approx(expected, rel=0.06)
     own = bit_score(score, DEFAULT)
     assert own == pytest.approx(bits, abs=0.051) if bits < 99.95 else math.floor(own) == bits
 
 
-# matrix, gap costs, raw score, query length, target length, bits, E-value: as above, 2,821,807 residues
-BLASTP_WITH = [
+# matrix and gap costs, then the same columns, in a database of 2,821,807 residues
+BLASTP_BY_MATRIX = [
     ("BLOSUM45", 14, 2, 1030, 498, 570, 294.0, 4.33e-97),
     ("BLOSUM45", 14, 2, 130, 274, 290, 41.5, 2.95e-05),
     ("BLOSUM45", 14, 2, 66, 75, 402, 23.5, 2.5),
@@ -71,9 +79,9 @@ BLASTP_WITH = [
 
 
 @pytest.mark.parametrize(
-    ("matrix", "gap_open", "gap_extend", "score", "query", "target", "bits", "expected"), BLASTP_WITH
+    ("matrix", "gap_open", "gap_extend", "score", "query", "target", "bits", "expected"), BLASTP_BY_MATRIX
 )
-def test_equals_blastp_with_other_matrices(
+def test_other_matrices_equal_blastp(
     matrix: str,
     gap_open: int,
     gap_extend: int,
@@ -90,9 +98,9 @@ def test_equals_blastp_with_other_matrices(
 
 
 @pytest.mark.parametrize("matrix", TABLES)
-def test_lambda_solves_karlin_and_altschuls_equation(matrix: str) -> None:
-    # residues as frequent as Robinson & Robinson found them, per 1000
-    found = dict(
+def test_ungapped_lambda_solves_karlin_and_altschuls_equation(matrix: str) -> None:
+    # residue frequencies of Robinson & Robinson, per 1000
+    per_mille = dict(
         zip(
             "ARNDCQEGHILKMFPSTWYV",
             (78.05, 51.29, 44.87, 53.64, 19.25, 42.64, 62.95, 73.77, 21.99, 51.42,
@@ -100,63 +108,68 @@ def test_lambda_solves_karlin_and_altschuls_equation(matrix: str) -> None:
             strict=True,
         )
     )  # fmt: skip
-    frequencies = np.array([found[letter] for letter in STANDARD]) / 1000
+    frequencies = np.array([per_mille[letter] for letter in STANDARD]) / 1000
     scores = substitution_matrix(matrix)[:20, :20]
-    assert frequencies @ np.exp(decay(matrix) * scores) @ frequencies == pytest.approx(1, abs=1e-3)
+    assert frequencies @ np.exp(TABLES[matrix].ungapped_lambda * scores) @ frequencies == pytest.approx(
+        1, abs=1e-3
+    )
 
 
 @pytest.mark.parametrize("matrix", TABLES)
 def test_default_gap_costs_have_statistics(matrix: str) -> None:
     gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
-    gapless = decay(matrix)
-    for first in (gap_open, profile_gap_open):
-        assert 0 < gumbel_parameters(first, gap_extend, matrix).lambda_ < gapless
+    for cost in (gap_open, profile_gap_open):
+        assert 0 < gumbel_parameters(cost, gap_extend, matrix).lambda_ < TABLES[matrix].ungapped_lambda
 
 
 @given(st.integers(1, 2000), st.integers(2, 3000), st.integers(1, 40_000))
-def test_falls_with_the_score_and_grows_with_the_database(score: int, query: int, target: int) -> None:
+def test_evalue_falls_with_score_and_is_proportional_to_database_size(
+    score: int, query: int, target: int
+) -> None:
     one = evalue(score, query, target, 10**6, DEFAULT)
     assert 0 <= evalue(score + 1, query, target, 10**6, DEFAULT) <= one
     assert evalue(score, query, target, 2 * 10**6, DEFAULT) == pytest.approx(2 * one)
 
 
 @given(st.integers(1, 500), st.integers(2, 3000), st.integers(1, 5000))
-def test_longer_queries_have_more_room(score: int, query: int, target: int) -> None:
+def test_evalue_does_not_fall_with_query_length(score: int, query: int, target: int) -> None:
     one = evalue(score, query, target, 10**6, DEFAULT)
     assert evalue(score, query + 1, target, 10**6, DEFAULT) >= one
 
 
-def test_without_edges_it_is_karlin_and_altschuls() -> None:
+def test_evalue_of_long_sequences_equals_karlin_and_altschuls_formula() -> None:
     m, n, score = 10**7, 10**7, 60
     plain = DEFAULT.k * m * n * math.exp(-DEFAULT.lambda_ * score)
     assert evalue(score, m, n, n, DEFAULT) == pytest.approx(plain, rel=1e-4)
 
 
-def test_what_there_are_no_parameters_for_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no matrix 'PAM250'; there are BLOSUM62, BLOSUM45, "):
+def test_unknown_matrix_or_gap_costs_are_rejected() -> None:
+    with pytest.raises(ValueError, match="unknown matrix 'PAM250': choose from BLOSUM62, BLOSUM45, "):
         gumbel_parameters(11, 1, "PAM250")
-    with pytest.raises(ValueError, match="for PAM30 with gap costs 11/1; there are 5/2"):
+    with pytest.raises(ValueError, match="for PAM30 with gap costs 11/1: choose from 5/2"):
         gumbel_parameters(11, 1, "PAM30")
-    with pytest.raises(ValueError, match="11/3; there are 6/2"):
+    with pytest.raises(ValueError, match="11/3: choose from 6/2"):
         gumbel_parameters(11, 3)
 
 
-def test_each_of_many_as_alone() -> None:
+def test_array_of_evalues_equals_single_ones() -> None:
     scores, lengths = np.array([1, 40, 90, 3000]), np.array([30, 11, 4000, 700])
-    together = evalues(scores, 76, lengths, 10**8, DEFAULT)
-    alone = [evalue(s, 76, n, 10**8, DEFAULT) for s, n in zip(scores.tolist(), lengths.tolist(), strict=True)]
-    assert together.tolist() == alone and evalues(scores[:0], 76, lengths[:0], 10**8, DEFAULT).shape == (0,)
+    array = evalues(scores, 76, lengths, 10**8, DEFAULT)
+    single = [
+        evalue(s, 76, n, 10**8, DEFAULT) for s, n in zip(scores.tolist(), lengths.tolist(), strict=True)
+    ]
+    assert array.tolist() == single and evalues(scores[:0], 76, lengths[:0], 10**8, DEFAULT).shape == (0,)
 
 
 @given(st.integers(1, 500), st.integers(0, 9000), st.integers(2, 3000), st.integers(1, 5000))
-def test_the_reversed_profile_takes_off_what_chance_seldom_reaches(
+def test_reversed_score_above_threshold_is_subtracted(
     score: int, reverse: int, query: int, target: int
 ) -> None:
     one = np.array([score]), np.array([reverse]), query, np.array([target]), DEFAULT
     (corrected,) = corrected_scores(*one).tolist()
-    # by one half-bit for each above the first that fewer than one in five pairs are expected to reach
-    pairs = max(math.log(DEFAULT.k * query * target / 0.2), 9)
-    first = next(y for y in range(600) if DEFAULT.lambda_ * y >= pairs)
-    assert corrected == max(score - max(0, reverse - first), 0)
-    assert corrected_scores(*one, times=2).tolist() == [max(score - 2 * max(0, reverse - first), 0)]
+    # the threshold is the first score that less than one in five pairs is expected to reach
+    log_pairs = max(math.log(DEFAULT.k * query * target / 0.2), 9)
+    threshold = next(y for y in range(600) if DEFAULT.lambda_ * y >= log_pairs)
+    assert corrected == max(score - max(0, reverse - threshold), 0)
+    assert corrected_scores(*one, weight=2).tolist() == [max(score - 2 * max(0, reverse - threshold), 0)]
     assert math.isfinite(evalue(corrected, query, target, 10**9, DEFAULT))

@@ -11,7 +11,7 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.profile_query import ProfileQuery
+from msa.profile.pssm import ProfileQuery
 from msa.search.candidates import Candidates
 from msa.search.engine import EngineRequest, QueryProfile
 from msa.search.search import SearchSettings, search, search_many

@@ -1,4 +1,4 @@
-"""The search pipeline: which targets pass, in which order, with which numbers."""
+"""Tests of a single search: which targets are found, their order, and their scores."""
 
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.matrices import blosum62
+from msa.profile.gumbel import gumbel_parameters
+from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
-from msa.profile.statistics import bit_score, evalue, gumbel_parameters
+from msa.profile.statistics import bit_scores, evalues
 from msa.search.search import SearchSettings, best_targets, search
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -43,33 +44,34 @@ def database(tmp_path: Path) -> TargetDatabase:
     return build(tmp_path, records)
 
 
-def test_finds_the_family_in_order(database: TargetDatabase) -> None:
+def test_family_is_found_in_order(database: TargetDatabase) -> None:
     hits = search(QUERY, database)
     assert [hit.id for hit in hits] == ["ubq", "polyubiquitin", "nedd8", "half"]
     assert [hit.header for hit in hits][2] == "nedd8 NEDD8_HUMAN"
     own = hits[0]
     assert (own.qstart, own.qend, own.tstart, own.tend, own.cigar) == (1, 76, 1, 76, "76M")
     assert own.identity == own.query_coverage == own.target_coverage == 1
-    # of three equal copies the first is reported
+    # the first of three equal copies is reported
     assert (hits[1].tstart, hits[1].tend) == (5, 80)
 
 
-def test_numbers_are_those_of_the_whole_database(database: TargetDatabase) -> None:
+def test_evalues_are_for_the_whole_database(database: TargetDatabase) -> None:
     parameters = gumbel_parameters(11, 1)
     for hit in search(QUERY, database):
-        assert hit.bits == bit_score(hit.score, parameters)
-        assert hit.evalue == evalue(hit.score, 76, hit.target_length, int(database.lengths.sum()), parameters)
+        score, length = np.array([hit.score]), np.array([hit.target_length])
+        assert hit.bits == bit_scores(score, parameters)[0]
+        assert hit.evalue == evalues(score, 76, length, int(database.lengths.sum()), parameters)[0]
 
 
-def test_order_is_by_evalue_then_score_then_place(tmp_path: Path) -> None:
-    # equal targets; another as good but longer, which has more room for chance
+def test_hits_are_ordered_by_evalue_then_score_then_index(tmp_path: Path) -> None:
+    # three equal targets, and one with the same score that is longer, so that its E-value is larger
     records = [("b", UBIQUITIN), ("long", UBIQUITIN + "P" * 200), ("a", UBIQUITIN), ("c", UBIQUITIN)]
     hits = search(QUERY, build(tmp_path, records))
     assert [hit.id for hit in hits] == ["b", "a", "c", "long"]
     assert len({hit.score for hit in hits}) == 1
 
 
-def test_threads_change_nothing(database: TargetDatabase) -> None:
+def test_result_does_not_depend_on_threads(database: TargetDatabase) -> None:
     one, three = (search(QUERY, database, SearchSettings(threads=n, evalue=1000)) for n in (1, 3))
     assert [(h.target, h.score, h.cigar, h.evalue) for h in one] == [
         (h.target, h.score, h.cigar, h.evalue) for h in three
@@ -77,7 +79,7 @@ def test_threads_change_nothing(database: TargetDatabase) -> None:
     assert len(one) > 10
 
 
-def test_thresholds(database: TargetDatabase) -> None:
+def test_thresholds_select_hits(database: TargetDatabase) -> None:
     def ids(**settings: float) -> set[str]:
         return {hit.id for hit in search(QUERY, database, SearchSettings(**settings))}  # type: ignore[arg-type]
 
@@ -93,17 +95,17 @@ def test_thresholds(database: TargetDatabase) -> None:
     assert ids(evalue=0) == set()
 
 
-def test_the_composition_correction_can_be_left_out(database: TargetDatabase) -> None:
+def test_composition_correction_can_be_switched_off(database: TargetDatabase) -> None:
     corrected, plain = (
         search(QUERY, database, SearchSettings(comp_bias_corr=on))[0].score for on in (True, False)
     )
     codes = encode(UBIQUITIN)
-    assert plain == sum(int(blosum62()[code, code]) for code in codes)
+    assert plain == sum(int(substitution_matrix()[code, code]) for code in codes)
     assert corrected == query_profile(codes)[np.arange(76), codes].sum() != plain
 
 
-def test_masked_targets_are_found_by_what_is_not_masked(tmp_path: Path) -> None:
-    # a repeat is masked whole; the same repeat inside a real domain is aligned, once the rest has found it
+def test_masked_targets_are_found_by_their_unmasked_residues(tmp_path: Path) -> None:
+    # a target that is all repeat is masked; the same repeat is aligned inside a domain that the rest finds
     repeat = "PQ" * 40
     records = [("repeat", repeat), ("domain", UBIQUITIN[:38] + repeat + UBIQUITIN[38:])]
     query = FastaRecord("q", UBIQUITIN[:38] + repeat + UBIQUITIN[38:])
@@ -113,29 +115,29 @@ def test_masked_targets_are_found_by_what_is_not_masked(tmp_path: Path) -> None:
     assert masked[0].identity == 1 and masked[0].alignment.columns == len(query.sequence)
 
 
-@pytest.mark.parametrize(("sequence", "said"), [("", "no residues"), ("M", "1 residue")])
-def test_queries_too_short_are_refused(database: TargetDatabase, sequence: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize(("sequence", "message"), [("", "no residues"), ("M", "1 residue")])
+def test_too_short_query_is_rejected(database: TargetDatabase, sequence: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         search(FastaRecord("short", sequence), database)
 
 
-def test_the_shortest_query_works(database: TargetDatabase) -> None:
+def test_shortest_query_is_accepted(database: TargetDatabase) -> None:
     assert search(FastaRecord("two", "WC"), database) == []
 
 
-def test_gap_costs_without_statistics_are_refused() -> None:
+def test_gap_costs_without_statistics_are_rejected() -> None:
     with pytest.raises(InputError, match="no E-value statistics for BLOSUM62 with gap costs 5/5"):
         SearchSettings(gap_open=5, gap_extend=5)
 
 
-def test_progress_counts_targets(database: TargetDatabase) -> None:
+def test_progress_ends_at_the_number_of_targets(database: TargetDatabase) -> None:
     seen: list[tuple[int, int | None]] = []
     search(QUERY, database, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (len(database), len(database))
 
 
 @given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 20), st.integers(0, 12))
-def test_best_targets_by_definition(scores: list[int], most: int, smallest: int) -> None:
-    order = sorted((-score, place) for place, score in enumerate(scores) if score >= smallest)
-    expected = [place for _, place in order][:most]
-    assert best_targets(np.array(scores, np.int32), most, smallest).tolist() == expected
+def test_best_targets_equal_full_sort(scores: list[int], max_targets: int, min_score: int) -> None:
+    order = sorted((-score, index) for index, score in enumerate(scores) if score >= min_score)
+    expected = [index for _, index in order][:max_targets]
+    assert best_targets(np.array(scores, np.int32), max_targets, min_score).tolist() == expected

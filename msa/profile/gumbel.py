@@ -1,39 +1,100 @@
-"""Parameters of the score distributions of local alignments, by matrix and gap costs.
+"""Gumbel parameters of local alignment scores, by substitution matrix and gap costs.
 
-Those of BLOSUM and PAM matrices are NCBI's, from its toolkit (src/algo/blast/core/blast_stat.c, in the public
-domain), gap costs as blastp names them: existence and extension. Those of VTML80 are what
-benchmarks/gumbel_parameters.py computes. The default gap costs are the ones that NCBI marks as the best of
-each matrix, and those that Pearson recommends for VTML80 (Curr. Protoc. Bioinformatics 43:3.5.1, 2013).
+The tables of BLOSUM and PAM matrices are NCBI's (src/algo/blast/core/blast_stat.c, public domain). Gap costs
+are
+named as in blastp: existence and extension. The table of VTML80 was computed by
+benchmarks/gumbel_parameters.py. Default gap costs are those that NCBI recommends for each matrix, and for
+VTML80 those of Pearson (Curr. Protoc. Bioinformatics 43:3.5.1, 2013).
 """
 
 from dataclasses import dataclass
 
+from msa.profile.matrices import DEFAULT_MATRIX
+
 
 @dataclass(frozen=True)
 class GumbelTable:
-    """Of one matrix.
+    """The published parameters of one substitution matrix.
 
     Args:
-        decay: λ without gaps, nats per unit of score, for residues of standard composition.
-        a, alpha: without gaps, growth with the score of an alignment's mean length and of its variance.
-        best: gap costs, open and extend, to be used when none are asked for.
-        gapped: (open, extend): λ, K, a, α, σ, the last the growth of the covariance of an alignment's lengths
-            in query and target.
+        ungapped_lambda: λ without gaps, nats per unit of score, for standard residue frequencies.
+        ungapped_a, ungapped_alpha: growth with the score of an ungapped alignment's mean length and of the
+            variance of that length.
+        default_gap_costs: gap open and gap extend.
+        gapped: (λ, K, a, α, σ) by (gap open, gap extend); σ is the growth with the score of the covariance of
+            an alignment's lengths in query and target.
     """
 
-    decay: float
+    ungapped_lambda: float
+    ungapped_a: float
+    ungapped_alpha: float
+    default_gap_costs: tuple[int, int]
+    gapped: dict[tuple[int, int], tuple[float, float, float, float, float]]
+
+
+@dataclass(frozen=True)
+class GumbelParameters:
+    """The parameters of one matrix with one pair of gap costs.
+
+    Args:
+        lambda_: decay of the score distribution's tail, nats per unit of score.
+        k: Karlin and Altschul's K.
+        a, alpha, sigma: growth with the score of an alignment's mean length, of the variance of that length,
+            and of the covariance of its lengths in query and target.
+        gap: cost of a gap's first residue in the convention of the tables: existence + extension.
+        ungapped_a, ungapped_alpha: a and α without gaps, where σ equals α.
+    """
+
+    lambda_: float
+    k: float
     a: float
     alpha: float
-    best: tuple[int, int]
-    gapped: dict[tuple[int, int], tuple[float, float, float, float, float]]
+    sigma: float
+    gap: int
+    ungapped_a: float
+    ungapped_alpha: float
+
+    @property
+    def b(self) -> float:
+        """Intercept of the mean length, whose slope is `a`."""
+        return 2.0 * self.gap * (self.ungapped_a - self.a)
+
+    @property
+    def beta(self) -> float:
+        """Intercept of the variance, whose slope is `alpha`."""
+        return 2.0 * self.gap * (self.ungapped_alpha - self.alpha)
+
+    @property
+    def tau(self) -> float:
+        """Intercept of the covariance, whose slope is `sigma`."""
+        return 2.0 * self.gap * (self.ungapped_alpha - self.sigma)
+
+
+def gumbel_parameters(gap_open: int, gap_extend: int, matrix: str = DEFAULT_MATRIX) -> GumbelParameters:
+    """Return the parameters of a matrix with these gap costs.
+
+    Raises:
+        ValueError: the matrix is unknown, or has no parameters for these gap costs.
+    """
+    if matrix not in TABLES:
+        raise ValueError(f"unknown matrix {matrix!r}: choose from {', '.join(TABLES)}")
+    table = TABLES[matrix]
+    if (gap_open, gap_extend) not in table.gapped:
+        known = ", ".join(f"{o}/{e}" for o, e in sorted(table.gapped))
+        raise ValueError(
+            f"no E-value statistics for {matrix} with gap costs {gap_open}/{gap_extend}: choose from {known}"
+        )
+    return GumbelParameters(
+        *table.gapped[gap_open, gap_extend], gap_open + gap_extend, table.ungapped_a, table.ungapped_alpha
+    )
 
 
 TABLES = {
     "BLOSUM62": GumbelTable(
-        decay=0.3176,
-        a=0.7916,
-        alpha=4.964660,
-        best=(11, 1),
+        ungapped_lambda=0.3176,
+        ungapped_a=0.7916,
+        ungapped_alpha=4.964660,
+        default_gap_costs=(11, 1),
         gapped={
             (11, 2): (0.297, 0.082, 1.1, 12.6738, 12.7576),
             (10, 2): (0.291, 0.075, 1.3, 16.4740, 16.6026),
@@ -49,10 +110,10 @@ TABLES = {
         },
     ),
     "BLOSUM45": GumbelTable(
-        decay=0.2291,
-        a=0.9113,
-        alpha=9.611060,
-        best=(14, 2),
+        ungapped_lambda=0.2291,
+        ungapped_a=0.9113,
+        ungapped_alpha=9.611060,
+        default_gap_costs=(14, 2),
         gapped={
             (13, 3): (0.207, 0.049, 1.5, 35.8559, 35.9639),
             (12, 3): (0.199, 0.039, 1.8, 45.6936, 45.8517),
@@ -70,10 +131,10 @@ TABLES = {
         },
     ),
     "BLOSUM50": GumbelTable(
-        decay=0.2318,
-        a=0.6895,
-        alpha=5.388310,
-        best=(13, 2),
+        ungapped_lambda=0.2318,
+        ungapped_a=0.6895,
+        ungapped_alpha=5.388310,
+        default_gap_costs=(13, 2),
         gapped={
             (13, 3): (0.212, 0.063, 1.1, 18.1138, 18.2028),
             (12, 3): (0.206, 0.055, 1.2, 22.6546, 22.7777),
@@ -93,10 +154,10 @@ TABLES = {
         },
     ),
     "BLOSUM80": GumbelTable(
-        decay=0.3430,
-        a=0.5222,
-        alpha=1.918130,
-        best=(10, 1),
+        ungapped_lambda=0.3430,
+        ungapped_a=0.5222,
+        ungapped_alpha=1.918130,
+        default_gap_costs=(10, 1),
         gapped={
             (25, 2): (0.342, 0.17, 0.52, 1.7310, 1.7313),
             (13, 2): (0.336, 0.15, 0.59, 2.67347, 2.6923),
@@ -110,10 +171,10 @@ TABLES = {
         },
     ),
     "BLOSUM90": GumbelTable(
-        decay=0.3346,
-        a=0.4434,
-        alpha=1.377760,
-        best=(10, 1),
+        ungapped_lambda=0.3346,
+        ungapped_a=0.4434,
+        ungapped_alpha=1.377760,
+        default_gap_costs=(10, 1),
         gapped={
             (9, 2): (0.310, 0.12, 0.67, 4.23229, 4.33417),
             (8, 2): (0.300, 0.099, 0.76, 5.79702, 5.96142),
@@ -125,10 +186,10 @@ TABLES = {
         },
     ),
     "PAM30": GumbelTable(
-        decay=0.3400,
-        a=0.1938,
-        alpha=0.161818,
-        best=(9, 1),
+        ungapped_lambda=0.3400,
+        ungapped_a=0.1938,
+        ungapped_alpha=0.161818,
+        default_gap_costs=(9, 1),
         gapped={
             (7, 2): (0.305, 0.15, 0.35, 1.01401, 1.16273),
             (6, 2): (0.287, 0.11, 0.42, 1.68806, 1.95143),
@@ -139,10 +200,10 @@ TABLES = {
         },
     ),
     "PAM70": GumbelTable(
-        decay=0.3345,
-        a=0.3250,
-        alpha=0.633439,
-        best=(10, 1),
+        ungapped_lambda=0.3345,
+        ungapped_a=0.3250,
+        ungapped_alpha=0.633439,
+        default_gap_costs=(10, 1),
         gapped={
             (8, 2): (0.301, 0.12, 0.56, 2.88165, 3.02571),
             (7, 2): (0.286, 0.093, 0.67, 4.53454, 4.78578),
@@ -153,10 +214,10 @@ TABLES = {
         },
     ),
     "VTML80": GumbelTable(
-        decay=0.3352,
-        a=0.3605,
-        alpha=0.8313,
-        best=(10, 1),
+        ungapped_lambda=0.3352,
+        ungapped_a=0.3605,
+        ungapped_alpha=0.8313,
+        default_gap_costs=(10, 1),
         gapped={
             (10, 2): (0.3188, 0.1540, 0.494, 2.507, 2.462),
             (9, 2): (0.3120, 0.1369, 0.557, 3.499, 3.437),
@@ -169,4 +230,4 @@ TABLES = {
         },
     ),
 }
-"""By the name of the matrix; the first is the default one."""
+"""By matrix name; the default matrix comes first."""

@@ -1,0 +1,94 @@
+"""Calibration of family profiles: their scores against shuffled targets.
+
+The published statistics assume standard residue frequencies on both sides. A family profile may match more or
+fewer residues by chance, above all in a database of unusual composition. It is therefore aligned to several
+hundred shuffled targets, and K is multiplied by the ratio of observed to expected pairs with an E-value up to
+0.1. λ, for which that would be too few pairs, stays. The CPU does this for all engines, so that they agree.
+"""
+
+import math
+
+import numpy as np
+
+from msa.alphabet import LETTER_BITS
+from msa.cpu.smith_waterman_scores import alignment_scores
+from msa.database.sequence_arrays import SequenceArrays
+from msa.profile.gumbel import GumbelParameters
+from msa.profile.statistics import corrected_scores, evalues
+from msa.search.settings import SearchSettings
+
+SHUFFLED_COUNT = 500
+"""Number of shuffled targets, spread evenly over the database's lengths."""
+_MAX_EVALUE = 0.1
+"""Pairs with at most this E-value, in a database of one target, are counted."""
+_SHUFFLING_BIAS = 0.8
+"""Chance scores of shuffled targets are higher than those of reversed domains; see docs/sensitivity.md."""
+_SHORTEST, _LONGEST = 0.02, 0.98
+"""Quantiles of length between which targets are taken."""
+
+
+def corrected_alignment_scores(
+    profile: np.ndarray,
+    targets: SequenceArrays,
+    indices: np.ndarray,
+    settings: SearchSettings,
+    parameters: GumbelParameters,
+    weight: int = 1,
+) -> np.ndarray:
+    """Compute alignment scores, less the reversed-profile correction if the settings ask for it.
+
+    Args:
+        profile: int16 [length, 32].
+        targets: sequences of the database.
+        indices: int64 [n], targets to score.
+        settings: gap costs, threads and `comp_bias_corr` are used.
+        parameters: see GumbelParameters.
+        weight: see `corrected_scores`.
+
+    Returns:
+        int [n], raw scores.
+    """
+    gap_costs_and_threads = settings.gap_open, settings.gap_extend, settings.threads
+    scores = alignment_scores(profile, targets, indices, *gap_costs_and_threads)
+    if not settings.comp_bias_corr:
+        return scores
+    reversed_scores = alignment_scores(profile[::-1], targets, indices, *gap_costs_and_threads)
+    return corrected_scores(
+        scores, reversed_scores, len(profile), targets.lengths[indices], parameters, weight
+    )
+
+
+class ShuffledTargets:
+    """A fixed sample of a database's targets with shuffled residues.
+
+    Args:
+        targets: sequences of the database.
+        count: the sample is taken from the first `count` targets, which are sorted by length; by default all.
+    """
+
+    def __init__(self, targets: SequenceArrays, count: int | None = None) -> None:
+        rng = np.random.default_rng(0)
+        indices = np.linspace(_SHORTEST, _LONGEST, SHUFFLED_COUNT) * ((count or len(targets)) - 1)
+        codes = [rng.permutation(targets.codes(int(index)) & LETTER_BITS) for index in indices]
+        lengths = np.array([len(each) for each in codes], np.int32)
+        self._targets = SequenceArrays(
+            np.concatenate(codes), np.cumsum(lengths, dtype=np.int64) - lengths, lengths
+        )
+
+    def k_factor(self, profile: np.ndarray, settings: SearchSettings, parameters: GumbelParameters) -> float:
+        """Estimate the ratio of chance hits to the number that the parameters predict.
+
+        Args:
+            profile: int16 [length, 32].
+            settings: gap costs, threads and `comp_bias_corr` are used.
+            parameters: see GumbelParameters.
+
+        Returns:
+            > 0; 1 if the parameters fit.
+        """
+        targets, indices = self._targets, np.arange(len(self._targets))
+        scores = corrected_alignment_scores(profile, targets, indices, settings, parameters)
+        # each target is a database of its own
+        expected = evalues(scores, len(profile), targets.lengths, 1, parameters) * targets.lengths
+        observed = (np.count_nonzero(expected <= _MAX_EVALUE) + 0.5) / (len(targets) + 1)
+        return -math.log1p(-observed) / _MAX_EVALUE * _SHUFFLING_BIAS
