@@ -69,7 +69,6 @@ def command(
     from foldcli.inputs.cached_targets import CachedTarget, named_targets
     from foldcli.inputs.targets import QuerySources, read_targets, unique_names
     from foldcli.logs import logger
-    from foldcli.params.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.alignment_request import AlignmentRequest
     from foldcli.pipeline.dry_run import database_fact, plan_run
@@ -105,6 +104,9 @@ def command(
         failures.finish()
         return
     predictor = prepare(settings, threads, soon=not dry_run)
+    # imports torch, which `prepare` does in its own way
+    from foldcli.params.verify import check_parameters
+
     parameters = check_parameters(predictor.sources)
 
     if dry_run:

@@ -1,4 +1,4 @@
-"""`foldcli params`: fetch DeepMind's parameter files, and see which are there and whole."""
+"""`foldcli params`: fetch, list and verify DeepMind's parameter files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ import click
 
 from foldcli.options import common as options
 from foldcli.options.predict import models_type
-from foldcli.params.published import ARCHIVE, LICENCE, NOTICE
+from foldcli.params.manifest import ARCHIVE_URL, LICENCE, NOTICE
 
 if TYPE_CHECKING:
     from foldcli.params.parameters import ParameterSource
@@ -20,7 +20,7 @@ folder_option = click.option(
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     show_default=_FOLDER,
-    help="Folder with the files; it is only read.",
+    help="Folder with the parameter files; it is only read.",
 )
 
 
@@ -35,34 +35,37 @@ def command() -> None:
     type=click.Choice(["ptm", "monomer", "all"]),
     default="ptm",
     show_default=True,
-    help="Networks with a head for the aligned error (ptm, what predictions take first), without, or both.",
+    help="Networks with a head for the predicted aligned error (ptm, preferred by predictions), without it "
+    "(monomer), or both (all).",
 )
 @click.option("--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to keep.")
 @click.option(
     "--dest",
     type=click.Path(file_okay=False, path_type=Path),
     show_default=_FOLDER,
-    help="Where the files go.",
+    help="Destination folder.",
 )
-@click.option("--url", default=ARCHIVE, show_default=True, help="The archive; a mirror's, for example.")
+@click.option(
+    "--url", default=ARCHIVE_URL, show_default=True, help="URL of the archive, for example on a mirror."
+)
 @click.option(
     "--from",
     "local",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="TAR",
-    help="An archive that is on this machine already; nothing is downloaded, and it stays.",
+    help="Read an archive on this machine instead of downloading one; it is kept.",
 )
 @click.option(
     "--sha256",
     metavar="HEX|FILE|URL",
-    help="SHA-256 that the archive must have; or a file or URL that sha256sum wrote, such as a mirror's.",
+    help="SHA-256 that the archive must have, or a file or URL with the output of sha256sum.",
 )
 @click.option(
     "--retries",
     type=click.IntRange(0),
     default=5,
     show_default=True,
-    help="Tries in a row that may get no further before the download is given up.",
+    help="Consecutive attempts without progress before the download stops.",
 )
 @options.overwrite_option
 @options.logging_options
@@ -76,11 +79,11 @@ def fetch(
     retries: int,
     overwrite: bool,
 ) -> None:
-    """Download DeepMind's parameters and unpack those that are wanted.
+    """Download DeepMind's parameters and unpack the requested ones.
 
-    The archive has 5.3 GB, whatever is kept of it; it is removed when all is in its place. A download that
-    broke off, or was interrupted, goes on where it was when the same command runs again. Proxies and
-    certificates are taken from https_proxy, no_proxy and SSL_CERT_FILE.
+    The whole archive (5.3 GB) is downloaded, and removed once its files are installed. Run the same command
+    again to resume an interrupted download. https_proxy, no_proxy and SSL_CERT_FILE set proxies and
+    certificates.
 
     \b
       foldcli params fetch
@@ -90,12 +93,12 @@ def fetch(
     """
     scheme = urlsplit(url).scheme
     if scheme not in ("https", "http"):
-        raise click.UsageError(f"--url: expected an https address, got {url!r}; a file goes with --from")
+        raise click.UsageError(f"--url: expected an https address, got {url!r}; use --from for a file")
     if scheme == "http" and local is None and sha256 is None:
-        raise click.UsageError("--url: what comes over http could be anyone's; give --sha256, or use https")
+        raise click.UsageError("--url: a file sent over http could be forged; give --sha256, or use https")
     from foldcli.logs import logger
-    from foldcli.params.checksums import expected_sha256
-    from foldcli.params.fetch import FetchSettings, Ui, fetch
+    from foldcli.params.archive import expected_sha256
+    from foldcli.params.fetch import FetchReporter, FetchSettings, fetch
     from foldcli.params.parameters import default_folder
     from foldcli.progress import progress_bar
 
@@ -104,17 +107,19 @@ def fetch(
     folder = dest or default_folder()
     expected = expected_sha256(sha256, str(local or url)) if sha256 is not None else None
     settings = FetchSettings(folder, which, models, url, local, expected, retries, overwrite)
-    made = fetch(
-        settings, Ui(lambda line: logger.warning("%s", line), lambda title: progress_bar(title, "B"))
+    reporter = FetchReporter(
+        notify=lambda line: logger.warning("%s", line),
+        progress_bar=lambda title: progress_bar(title, "B"),
     )
-    if not made:
-        logger.info("%s: all files are there; --overwrite makes them anew", folder)
+    written = fetch(settings, reporter)
+    if not written:
+        logger.info("%s: all files are already there; --overwrite replaces them", folder)
         return
-    for file in made:
+    for file in written:
         logger.info("%s", file)
     if folder != default_folder():
-        place = folder.absolute()
-        logger.info("use them with --params %s, or set FOLDCLI_PARAMS=%s", place, place)
+        path = folder.absolute()
+        logger.info("use them with --params %s, or set FOLDCLI_PARAMS=%s", path, path)
 
 
 @command.command("list")
@@ -124,15 +129,15 @@ def fetch(
 def list_files(folder: Path | None, as_json: bool) -> None:
     """List the parameter files that predictions find.
 
-    A line a file: model, network, bytes, whether its checksum is known, path. Nothing is read but their
-    sizes; `params verify` reads them.
+    Prints model, network, size in bytes, whether a checksum is recorded, and path of each file. The files
+    themselves are not read; `params verify` reads them.
     """
     import json
 
     from foldcli.params.manifest import read_manifest
 
     rows = []
-    for source in _found(folder):
+    for source in _installed(folder):
         assert source.file is not None
         record = read_manifest(source.file.parent).files.get(source.file.name)
         rows.append(
@@ -157,10 +162,10 @@ def list_files(folder: Path | None, as_json: bool) -> None:
 @options.json_option
 @options.logging_options
 def verify_files(folder: Path | None, as_json: bool) -> None:
-    """Read every parameter file and compare it with what is known of it.
+    """Verify every byte of the parameter files.
 
-    Keys, shapes and types must be the network's, and the SHA-256 the one taken when the file was unpacked
-    here; a file that `params fetch` did not unpack is compared with the CRC-32 of its own arrays.
+    Keys, shapes and types must be those of the network, and the SHA-256 the one that `params fetch` recorded.
+    Files from elsewhere are checked against the CRC-32 of their own arrays.
     """
     import json
 
@@ -169,17 +174,17 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
     from msa.errors import InputError
 
     with progress_bar("verifying", "B") as progress:
-        results = verify(_found(folder), progress)
+        results = verify(_installed(folder), progress)
     if as_json:
         rows = [{"file": str(r.file), "checked": r.checked, "problem": r.problem or None} for r in results]
         click.echo(json.dumps(rows, indent=2))
     else:
         for result in results:
             click.echo(f"{'damaged' if result.problem else 'ok':8} {result.checked:7} {result.file}")
-    if wrong := [result for result in results if result.problem]:
-        first = wrong[0]
-        more = f" (and {len(wrong) - 1} more files are damaged)" if len(wrong) > 1 else ""
-        raise InputError(f"{first.problem}{more}; foldcli params fetch --overwrite makes it anew", first.file)
+    if damaged := [result for result in results if result.problem]:
+        first = damaged[0]
+        more = f" (and {len(damaged) - 1} more files are damaged)" if len(damaged) > 1 else ""
+        raise InputError(f"{first.problem}{more}; foldcli params fetch --overwrite replaces it", first.file)
 
 
 @command.command("path")
@@ -187,22 +192,22 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
 @options.logging_options
 def path(folder: Path | None) -> None:
     """Print the folder in which predictions find parameter files."""
-    file = _found(folder)[0].file
+    file = _installed(folder)[0].file
     assert file is not None
     click.echo(str(file.parent))
 
 
-def _found(folder: Path | None) -> "list[ParameterSource]":
-    """The files of a folder, or of the default.
+def _installed(folder: Path | None) -> "list[ParameterSource]":
+    """Return the parameter files in a folder, by default in that of predictions.
 
     Raises:
         MissingError: there are none.
     """
-    from foldcli.params.parameters import default_folder, how_to_get, installed
+    from foldcli.params.parameters import default_folder, download_instructions, installed_parameters
     from msa.errors import MissingError
 
     folder = folder or default_folder()
-    found = installed(folder)
-    if not found:
-        raise MissingError(f"no network parameters ({LICENCE}) in {folder}", how_to_get(folder))
-    return found
+    sources = installed_parameters(folder)
+    if not sources:
+        raise MissingError(f"no network parameters ({LICENCE}) in {folder}", download_instructions(folder))
+    return sources

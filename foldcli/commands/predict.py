@@ -54,7 +54,6 @@ def command(
     """
     from foldcli.inputs.cached_targets import predict_targets
     from foldcli.logs import logger
-    from foldcli.params.parameters import check_parameters
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.dry_run import plan_run
     from foldcli.pipeline.failures import Failures
@@ -82,6 +81,9 @@ def command(
         failures.finish()
         return
     predictor = prepare(settings, threads, soon=not dry_run)
+    # imports torch, which `prepare` does in its own way
+    from foldcli.params.verify import check_parameters
+
     identities = Identities(check_parameters(predictor.sources), predictor.settings)
     if dry_run:
         plan_run(named, identities.look, [], place, predictor, failures)

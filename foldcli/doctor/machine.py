@@ -8,7 +8,7 @@ from pathlib import Path
 
 from foldcli.doctor.outcome import Context, Outcome, Status
 from foldcli.options.common import available_cores
-from foldcli.params.parameters import DEMO, how_to_get, installed
+from foldcli.params.parameters import DEMO, download_instructions, installed_parameters
 from foldcli.paths import cache_dir
 
 _GIB = 2**30
@@ -66,9 +66,9 @@ def check_parameters(context: Context) -> list[Outcome]:
     name, get = "parameters", f"foldcli params fetch --dest {context.params}"
     if str(context.params) == DEMO:
         return [Outcome(name, Status.OK, "none needed: the untrained demonstration network")]
-    found = installed(context.params)
+    found = installed_parameters(context.params)
     if not found:
-        without = how_to_get(context.params)
+        without = download_instructions(context.params)
         return [Outcome(name, Status.WARNING, f"none in {context.params}", without)]
     outcomes = []
     for source in found:

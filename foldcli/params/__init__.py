@@ -1,1 +1,1 @@
-"""DeepMind's parameter files on this machine: fetched, unpacked, listed and verified; docs/parameters.md."""
+"""DeepMind's parameter files on this machine: download, unpack, list and verify; see docs/parameters.md."""

@@ -1,4 +1,4 @@
-"""Taking parameter files out of a tar, each under the name expected of it and no other."""
+"""The parameter archive: its expected checksum, its digests, and safe unpacking of selected files."""
 
 import hashlib
 import os
@@ -6,23 +6,67 @@ import tarfile
 from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
 from typing import IO
+from urllib.parse import urlsplit
 
-from foldcli.params.published import LICENCE_FILE
+from foldcli.params.download import TransientError, Unreachable, open_url
+from foldcli.params.manifest import LICENCE_FILE
+from foldcli.progress import Progress
 from msa.errors import InputError
 
-Progress = Callable[[int, int | None], None]
-
-_CHUNK = 1 << 20
-_LICENCE_BYTES = 1 << 20
-"""A licence is not larger."""
+_CHUNK_BYTES = 1 << 20
+_MAX_LICENCE_BYTES = 1 << 20
+_MAX_CHECKSUM_LIST_BYTES = 1 << 20
 
 
-def digests(path: Path, progress: Progress) -> tuple[str, bytes]:
-    """SHA-256 (hex) and MD5 of a file; progress is told bytes done and in all."""
+def expected_sha256(given: str, archive: str) -> str:
+    """Return the checksum (hex) that an archive must have.
+
+    Args:
+        given: 64 hexadecimal digits, or a file or https URL with the output of sha256sum.
+        archive: URL or path of the archive.
+
+    Raises:
+        InputError: `given` has no checksum of the archive.
+        Unreachable: the URL cannot be read.
+        OSError: the file cannot be read.
+    """
+    if _is_sha256(given):
+        return given.lower()
+    name = PurePosixPath(urlsplit(archive).path).name
+    if urlsplit(given).scheme == "http":
+        raise InputError("a checksum sent over http could be forged; use https", given)
+    if urlsplit(given).scheme != "https":
+        if not Path(given).is_file():
+            raise InputError("--sha256 is neither 64 hexadecimal digits nor an existing file", given)
+        return _sha256_in_list(Path(given).read_text(encoding="utf-8", errors="replace"), name, given)
+    try:
+        with open_url(given, {}, has_answered=False) as response:
+            text = response.read(_MAX_CHECKSUM_LIST_BYTES).decode(errors="replace")
+    except TransientError as error:
+        raise Unreachable(str(error), "Try again, or give the SHA-256 itself.") from error
+    return _sha256_in_list(text, name, given)
+
+
+def _sha256_in_list(text: str, name: str, source: str) -> str:
+    """Return the checksum from the line that names a file, or from the only line."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if PurePosixPath(line[-1].lstrip("*")).name == name]
+    for line in named or (lines if len(lines) == 1 else []):
+        if _is_sha256(line[0]):
+            return line[0].lower()
+    raise InputError(f"no SHA-256 of {name}: expected 64 hexadecimal digits, or lines of sha256sum", source)
+
+
+def _is_sha256(text: str) -> bool:
+    return len(text) == 64 and not set(text.lower()) - set("0123456789abcdef")
+
+
+def file_digests(path: Path, progress: Progress) -> tuple[str, bytes]:
+    """Return SHA-256 (hex) and MD5 of a file; call `progress` with (bytes read, bytes in total)."""
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     total, done = path.stat().st_size, 0
     with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
+        while chunk := stream.read(_CHUNK_BYTES):
             sha256.update(chunk)
             md5.update(chunk)
             done += len(chunk)
@@ -32,76 +76,83 @@ def digests(path: Path, progress: Progress) -> tuple[str, bytes]:
 
 def unpack(
     archive: Path,
-    wanted: Collection[str],
+    requested: Collection[str],
     folder: Path,
-    check_room: Callable[[int], None],
+    check_space: Callable[[int], None],
     progress: Progress,
 ) -> dict[str, tuple[int, str]]:
-    """Take files and the licence out of an archive; what else is in it stays there.
+    """Unpack selected files and the licence from an archive; write nothing else.
 
     Args:
-        archive: an uncompressed tar with files at its top, in `./` or in `params/`.
-        wanted: names of the files.
-        folder: where they go.
-        check_room: called with the bytes that will be written; raises where there is no room for them.
-        progress: called with bytes written and to be written.
+        archive: an uncompressed tar with the files at its top level, in `./` or in `params/`.
+        requested: names of the files.
+        folder: destination.
+        check_space: called with the number of bytes to be written; raises if they do not fit.
+        progress: called with (bytes written, bytes in total).
 
     Returns:
-        Size and SHA-256 (hex) of each file wanted, by name.
+        Size and SHA-256 (hex) of each requested file, by name.
 
     Raises:
-        InputError: no tar, a damaged one, one without a file that is wanted, or one with a path that leads
-            out of it or a link or device in the place of a file.
+        InputError: the archive is not a tar, is damaged, lacks a requested file, or has an unsafe member: a
+            path outside the destination, a link or a device.
     """
     try:
         with tarfile.open(archive, "r:") as tar:
-            members = _members(tar, archive)
-            if missing := [name for name in wanted if name not in members]:
+            members = _top_level_files(tar, archive)
+            if missing := [name for name in requested if name not in members]:
                 raise InputError(f"the archive has no {', '.join(missing)}", archive)
-            chosen = {name: members[name] for name in (*wanted, LICENCE_FILE) if name in members}
-            total, done = sum(member.size for member in chosen.values()), 0
-            check_room(total)
-            made: dict[str, tuple[int, str]] = {}
-            for name, member in sorted(chosen.items(), key=lambda entry: entry[1].offset):
+            selected = {name: members[name] for name in (*requested, LICENCE_FILE) if name in members}
+            total, done = sum(member.size for member in selected.values()), 0
+            check_space(total)
+            unpacked: dict[str, tuple[int, str]] = {}
+            for name, member in sorted(selected.items(), key=lambda entry: entry[1].offset):
                 source = tar.extractfile(member)
-                assert source is not None  # a plain file has content
-                before = done
-                sha256 = _copy(source, folder / name, lambda n, b=before: progress(b + n, total))  # type: ignore[misc]
+                assert source is not None  # regular files have content
+
+                def update(written: int, before: int = done) -> None:
+                    progress(before + written, total)
+
+                sha256 = _copy(source, folder / name, update)
                 done += member.size
                 if name != LICENCE_FILE:
-                    made[name] = member.size, sha256
-            return made
+                    unpacked[name] = member.size, sha256
+            return unpacked
     except (tarfile.TarError, EOFError) as error:
-        raise InputError(f"no tar archive, or a damaged one ({error})", archive) from error
+        raise InputError(f"not a tar archive, or a damaged one ({error})", archive) from error
 
 
-def _members(tar: tarfile.TarFile, archive: Path) -> dict[str, tarfile.TarInfo]:
-    """The plain files at the top of an archive, by name."""
+def _top_level_files(tar: tarfile.TarFile, archive: Path) -> dict[str, tarfile.TarInfo]:
+    """Return the regular files at the top level of an archive, by name.
+
+    Raises:
+        InputError: any member of the archive is unsafe or ambiguous.
+    """
     members: dict[str, tarfile.TarInfo] = {}
     for member in tar:
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts:
-            raise InputError(f"the archive has the path {member.name!r}, which leads out of it", archive)
+            raise InputError(f"the archive has the path {member.name!r}, outside its own folder", archive)
         if member.isdir():
             continue
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            raise InputError(f"in the archive {member.name!r} is no plain file", archive)
+            raise InputError(f"in the archive, {member.name!r} is not a regular file", archive)
         parts = path.parts[1:] if path.parts[:1] == ("params",) else path.parts
         if len(parts) != 1:
             continue
         if parts[0] in members:
             raise InputError(f"the archive has {parts[0]} twice", archive)
-        if parts[0] == LICENCE_FILE and member.size > _LICENCE_BYTES:
-            raise InputError(f"in the archive {member.name!r} has {member.size:,} bytes", archive)
+        if parts[0] == LICENCE_FILE and member.size > _MAX_LICENCE_BYTES:
+            raise InputError(f"in the archive, {member.name!r} has {member.size:,} bytes", archive)
         members[parts[0]] = member
     return members
 
 
 def _copy(source: IO[bytes], path: Path, progress: Callable[[int], None]) -> str:
-    """Write a new file, on the disk when this returns; its SHA-256 (hex)."""
+    """Write a new file, flush it to the disk, and return its SHA-256 (hex)."""
     digest, done = hashlib.sha256(), 0
     with path.open("xb") as stream:
-        while chunk := source.read(_CHUNK):
+        while chunk := source.read(_CHUNK_BYTES):
             digest.update(chunk)
             stream.write(chunk)
             done += len(chunk)

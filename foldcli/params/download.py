@@ -1,170 +1,361 @@
-"""A large file over HTTPS into a part file, continued where it broke off, never glued from two versions."""
+"""Resumable download of a large file over HTTPS, which never combines bytes of two versions of the file."""
 
 import errno
+import json
+import os
+import socket
+import ssl
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from email.message import Message
 from http.client import HTTPException, HTTPResponse
+from pathlib import Path
 from typing import IO
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from foldcli.params.connection import ConnectionBroke, Unreachable, ask, said
-from foldcli.params.part import Part, Version
+from foldcli.progress import Progress
+from foldcli.version import VERSION
 from msa.errors import MissingError
+from msa.io.atomic import atomic_write
 
-Progress = Callable[[int, int | None], None]
+_TIMEOUT_SECONDS = 60
+_MAX_PAUSE_SECONDS = 30
+_CHUNK_BYTES = 1 << 20
+# HTTP statuses that may go away on a retry
+_TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 
-_CHUNK = 1 << 20
-_LONGEST_PAUSE = 30
+_ADDRESS_REMEDY = "Is the address right? --url names a mirror, and --from an archive on this machine."
+_CERTIFICATE_REMEDY = (
+    "Nothing was downloaded. If your site's proxy signs for other hosts, set SSL_CERT_FILE to the "
+    "certificates that the site trusts."
+)
+_NETWORK_REMEDY = (
+    "Is there a network connection, or does https_proxy have to name a proxy? --from reads an archive that "
+    "was copied from another machine."
+)
+_RESUME_REMEDY = "Run the same command again to resume, if the server supports it."
+
+
+class Unreachable(MissingError):
+    """A file that cannot be downloaded, and for which another attempt would not help."""
+
+
+class TransientError(Exception):
+    """A network failure that a retry may solve."""
+
+
+class _SecureRedirects(HTTPRedirectHandler):
+    """A redirect handler that refuses to go from https to http, where anyone could forge the answer."""
+
+    def redirect_request(  # type: ignore[no-untyped-def]
+        self, req, fp, code, msg, headers, newurl
+    ) -> Request | None:
+        if req.type == "https" and urlsplit(newurl).scheme != "https":
+            raise Unreachable(
+                f"{req.full_url} redirects to {newurl}, which is not encrypted",
+                "Name another mirror with --url.",
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def open_url(url: str, headers: dict[str, str], has_answered: bool) -> HTTPResponse:
+    """Send a GET request and return the response with status 200, 206 or 416; its body is still unread.
+
+    As in curl, https_proxy, http_proxy and no_proxy name proxies, and SSL_CERT_FILE and SSL_CERT_DIR name the
+    certificates to trust instead of the system's.
+
+    Args:
+        url: an https or http URL.
+        headers: additional request headers.
+        has_answered: True if this server has answered before, so that a refused connection may be transient.
+
+    Raises:
+        Unreachable: there is no such host or file, or it refuses, or it cannot be trusted.
+        TransientError: a retry may succeed.
+    """
+    opener = build_opener(HTTPSHandler(context=ssl.create_default_context()), _SecureRedirects())
+    request = Request(url, headers={"User-Agent": f"foldcli/{VERSION}"} | headers)
+    try:
+        response: HTTPResponse = opener.open(request, timeout=_TIMEOUT_SECONDS)
+        return response
+    except HTTPError as error:
+        if error.code == 416:
+            return error  # type: ignore[return-value]
+        message = f"{url}: the server says {error.code} {error.reason}"
+        if error.code in _TRANSIENT_STATUSES:
+            raise TransientError(message) from error
+        raise Unreachable(message, _ADDRESS_REMEDY) from error
+    except URLError as error:
+        raise _connection_error(url, error.reason, has_answered) from error
+    except (OSError, HTTPException) as error:
+        raise TransientError(f"{url}: {_short_reason(error)}") from error
+
+
+def _connection_error(url: str, reason: object, has_answered: bool) -> Exception:
+    """Return the exception for a connection that could not be opened."""
+    host = urlsplit(url).hostname or url
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        message = f"{url}: the certificate of {host} is not trusted: {reason.verify_message}"
+        return Unreachable(message, _CERTIFICATE_REMEDY)
+    # urllib reports a proxy's refusal as a plain OSError
+    if "Tunnel connection failed" in str(reason):
+        return Unreachable(f"{url}: the proxy refuses: {reason}", _NETWORK_REMEDY)
+    message = f"{url}: {_short_reason(reason)}"
+    if isinstance(reason, socket.gaierror | ConnectionRefusedError) and not has_answered:
+        return Unreachable(message, _NETWORK_REMEDY)
+    return TransientError(message)
+
+
+def _short_reason(error: object) -> str:
+    """Return a few words that describe a network error."""
+    if isinstance(error, TimeoutError):
+        return f"no answer for {_TIMEOUT_SECONDS} s"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One version of a file, as its server describes it.
+
+    Args:
+        url: requested URL.
+        length: size in bytes, or None if the server does not say.
+        etag: strong entity tag, or None; a weak tag does not promise equal bytes and is dropped.
+        last_modified: the header's text, or None.
+        md5: MD5 of the whole file in base64, which Google Cloud Storage sends; None from other servers.
+    """
+
+    url: str
+    length: int | None
+    etag: str | None
+    last_modified: str | None
+    md5: str | None
+
+    @classmethod
+    def from_headers(cls, url: str, length: int | None, headers: Message) -> "RemoteFile":
+        """Read a response's headers; `length` is that of the whole file, also in a partial response."""
+        etag = headers.get("ETag")
+        # x-goog-hash: crc32c=AAAAAA==,md5=…; the header may be repeated, once for each hash
+        hashes = ",".join(headers.get_all("x-goog-hash", [])).split(",")
+        md5 = next((entry.strip()[4:] for entry in hashes if entry.strip().startswith("md5=")), None)
+        strong_etag = etag if etag and not etag.startswith("W/") else None
+        return cls(url, length, strong_etag, headers.get("Last-Modified"), md5)
+
+    @property
+    def validator(self) -> str | None:
+        """The value of If-Range, with which a server resumes only this version."""
+        return self.etag or self.last_modified
+
+
+class PartialFile:
+    """An unfinished download: the file `path`, and `path`.json, which records the version it is part of."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._record = path.with_name(f"{path.name}.json")
+
+    @property
+    def size(self) -> int:
+        """Number of bytes downloaded so far."""
+        return self.path.stat().st_size if self.path.is_file() else 0
+
+    def remote_file(self, url: str) -> RemoteFile | None:
+        """Return the file that the bytes belong to; None if it is unknown or comes from another URL."""
+        if not self.size:
+            return None
+        try:
+            remote = RemoteFile(**json.loads(self._record.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+        return remote if remote.url == url else None
+
+    def start(self, remote: RemoteFile) -> IO[bytes]:
+        """Discard earlier bytes, record the new version, and open the file for writing."""
+        stream = self.path.open("wb", buffering=0)
+        try:
+            with atomic_write(self._record) as record:
+                json.dump(asdict(remote), record)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def resume(self) -> IO[bytes]:
+        """Open the file for appending."""
+        return self.path.open("ab", buffering=0)
+
+    def remove(self) -> None:
+        """Delete the file and its record."""
+        for path in (self.path, self._record):
+            path.unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Flush the file's bytes to the disk."""
+        with self.path.open("rb") as stream:
+            os.fsync(stream.fileno())
 
 
 class Download:
-    """One file to be downloaded.
+    """A download of one file, with retries.
 
     Args:
-        url: of the file.
-        part: where its bytes go.
-        check_room: called with the bytes that are still to come; raises where there is no room for them.
-        notice: told in one line what happened on the way.
-        progress: called with bytes there and bytes in all.
-        retries: tries in a row that may end without getting further than any before.
+        url: URL of the file.
+        part: receives the bytes.
+        check_space: called with the number of bytes still to come; raises if they do not fit.
+        notify: called with one line when the download is retried or restarted.
+        progress: called with (bytes so far, bytes in total).
+        retries: number of consecutive attempts that may end without progress.
     """
 
     def __init__(
         self,
         url: str,
-        part: Part,
-        check_room: Callable[[int], None],
-        notice: Callable[[str], None],
+        part: PartialFile,
+        check_space: Callable[[int], None],
+        notify: Callable[[str], None],
         progress: Progress,
         retries: int,
     ) -> None:
         self._url, self._part, self._retries = url, part, retries
-        self._check_room, self._notice, self._progress = check_room, notice, progress
-        self._answered = False
+        self._check_space, self._notify, self._progress = check_space, notify, progress
+        self._has_answered = False
 
-    def run(self) -> Version:
-        """Have the whole file in the part file.
+    def run(self) -> RemoteFile:
+        """Download until the partial file is complete.
 
         Returns:
-            What it is, as the server described it.
+            The file, as the server described it.
 
         Raises:
-            Unreachable: the server does not give it, or the connection broke too often; the part stays.
-            MissingError: there is no room for it.
+            Unreachable: the server does not provide the file, or the retries are used up; the partial file
+                stays.
+            MissingError: the file does not fit on the disk.
         """
-        furthest, fruitless = self._part.size, 0
+        furthest, futile_attempts = self._part.size, 0
         while True:
             try:
                 return self._attempt()
-            except ConnectionBroke as error:
-                fruitless = 0 if self._part.size > furthest else fruitless + 1
+            except TransientError as error:
+                futile_attempts = 0 if self._part.size > furthest else futile_attempts + 1
                 furthest = max(furthest, self._part.size)
-                if fruitless > self._retries:
-                    raise Unreachable(
-                        f"{error}; {furthest:,} bytes are there",
-                        "The same command goes on from there, where the server can.",
-                    ) from error
-                self._notice(f"{error}; trying again")
-                if fruitless:
-                    time.sleep(min(2 ** (fruitless - 1), _LONGEST_PAUSE))
+                if futile_attempts > self._retries:
+                    message = f"{error}; {furthest:,} bytes are downloaded"
+                    raise Unreachable(message, _RESUME_REMEDY) from error
+                self._notify(f"{error}; trying again")
+                if futile_attempts:
+                    time.sleep(min(2 ** (futile_attempts - 1), _MAX_PAUSE_SECONDS))
 
-    def _attempt(self) -> Version:
-        version, have = self._part.version(self._url), self._part.size
-        if version is not None and have == version.length:
-            return version
+    def _attempt(self) -> RemoteFile:
+        remote, offset = self._part.remote_file(self._url), self._part.size
+        if remote is not None and offset == remote.length:
+            return remote
         headers = {"Accept-Encoding": "identity"}
-        validator = version.validator if version is not None else None
+        validator = remote.validator if remote is not None else None
         if validator:
-            headers |= {"Range": f"bytes={have}-", "If-Range": validator}
-        with ask(self._url, headers, self._answered) as answer:
-            self._answered = True
-            coding = answer.headers.get("Content-Encoding", "identity")
-            if coding != "identity":
+            headers |= {"Range": f"bytes={offset}-", "If-Range": validator}
+        with open_url(self._url, headers, self._has_answered) as response:
+            self._has_answered = True
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if encoding != "identity":
                 raise Unreachable(
-                    f"{self._url}: the server sends {coding}, which was not asked for",
+                    f"{self._url}: the server sends {encoding}, which was not requested",
                     "Name another mirror with --url.",
                 )
-            if answer.status == 200:
-                if have:
-                    self._notice(f"{self._url}: {_why_anew(version, answer)}; starting from the beginning")
-                version, have = self._described(answer), 0
-                self._room_for(version)
-                stream = self._part.begin(version)
-            elif version is not None and _continues(answer, version, have):
-                self._room_for(version)
+            if response.status == 200:
+                if offset:
+                    reason = _reason_to_restart(remote, response)
+                    self._notify(f"{self._url}: {reason}; starting from the beginning")
+                remote, offset = _whole_file(self._url, response), 0
+                self._check_space_for(remote)
+                stream = self._part.start(remote)
+            elif remote is not None and _continues(response, remote, offset):
+                self._check_space_for(remote)
                 stream = self._part.resume()
             elif validator is None:
-                raise ConnectionBroke(f"{self._url}: the server answers {answer.status}")
+                raise TransientError(f"{self._url}: the server answers {response.status}")
             else:
-                # a part of another file or from another byte, or none: asked for all, it has no choice
-                self._notice(f"{self._url}: the server cannot go on at byte {have:,} of that file")
+                # The response is of another file, from another offset, or 416. A request without a range
+                # leaves the server no choice.
+                self._notify(f"{self._url}: the server cannot resume that file at byte {offset:,}")
                 self._part.remove()
                 return self._attempt()
             with stream:
-                self._read(answer, stream, have, version.length)
+                self._read_body(response, stream, offset, remote.length)
         self._part.sync()
-        return version
+        return remote
 
-    def _described(self, answer: HTTPResponse) -> Version:
-        return Version.of_headers(self._url, _number(answer.headers.get("Content-Length")), answer.headers)
+    def _check_space_for(self, remote: RemoteFile) -> None:
+        # the bytes of an earlier version will be overwritten, so they count as free
+        if remote.length is not None:
+            self._check_space(max(remote.length - self._part.size, 0))
 
-    def _room_for(self, version: Version) -> None:
-        # bytes of another version make room for this one's
-        if version.length is not None:
-            self._check_room(max(version.length - self._part.size, 0))
+    def _read_body(self, response: HTTPResponse, stream: IO[bytes], offset: int, length: int | None) -> None:
+        """Append the response's body to a stream.
 
-    def _read(self, answer: HTTPResponse, stream: IO[bytes], have: int, length: int | None) -> None:
-        """Append the body; it must be as long as was said."""
-        self._progress(have, length)
+        Raises:
+            TransientError: the body ends before the announced length.
+        """
+        self._progress(offset, length)
         while True:
             try:
-                chunk = answer.read1(_CHUNK)
+                chunk = response.read1(_CHUNK_BYTES)
             except (OSError, HTTPException) as error:
-                raise ConnectionBroke(f"{self._url}: the connection broke: {said(error)}") from error
+                raise TransientError(f"{self._url}: the connection broke: {_short_reason(error)}") from error
             if not chunk:
                 break
-            self._keep(chunk, stream)
-            have += len(chunk)
-            self._progress(have, length)
-        if length is not None and have < length:
-            raise ConnectionBroke(f"{self._url}: the connection broke at {have:,} of {length:,} bytes")
+            self._write(chunk, stream)
+            offset += len(chunk)
+            self._progress(offset, length)
+        if length is not None and offset < length:
+            raise TransientError(f"{self._url}: the connection broke at {offset:,} of {length:,} bytes")
 
-    def _keep(self, chunk: bytes, stream: IO[bytes]) -> None:
-        left = memoryview(chunk)
+    def _write(self, chunk: bytes, stream: IO[bytes]) -> None:
+        rest = memoryview(chunk)
         try:
-            while left:
-                # unbuffered, so that what was written is what is there; it may be less than was given
-                left = left[stream.write(left) :]
+            while rest:
+                # the stream is unbuffered, so it may take less than it is given
+                rest = rest[stream.write(rest) :]
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise MissingError(
                     f"no space left on the disk: {self._part.path} has {self._part.size:,} bytes",
-                    "Make room and run the same command again; it goes on from there, where the server can.",
+                    f"Free some space. {_RESUME_REMEDY}",
                 ) from error
             raise
 
 
-def _continues(answer: HTTPResponse, version: Version, have: int) -> bool:
-    """Whether an answer goes on at a byte of a version: servers may get If-Range wrong."""
-    unit, _, described = answer.headers.get("Content-Range", "").partition(" ")
-    extent, _, total = described.partition("/")
+def _whole_file(url: str, response: HTTPResponse) -> RemoteFile:
+    length = _parse_number(response.headers.get("Content-Length"))
+    return RemoteFile.from_headers(url, length, response.headers)
+
+
+def _continues(response: HTTPResponse, remote: RemoteFile, offset: int) -> bool:
+    """Return True if a response continues a file at an offset; some servers get If-Range wrong."""
+    unit, _, content_range = response.headers.get("Content-Range", "").partition(" ")
+    extent, _, total = content_range.partition("/")
     first = extent.partition("-")[0]
-    now = Version.of_headers(version.url, _number(total), answer.headers)
+    now = RemoteFile.from_headers(remote.url, _parse_number(total), response.headers)
     return (
-        (answer.status, unit, _number(first)) == (206, "bytes", have)
-        and now.length in (version.length, None)
-        and (not now.validator or now.validator == version.validator)
+        (response.status, unit, _parse_number(first)) == (206, "bytes", offset)
+        and now.length in (remote.length, None)
+        and (not now.validator or now.validator == remote.validator)
     )
 
 
-def _why_anew(version: Version | None, answer: HTTPResponse) -> str:
-    """Why the whole file comes although a part of it is there."""
-    if version is None:
-        return "what is there is of another download"
-    if version.validator is None:
-        return "the server did not say of which version the part is"
-    now = Version.of_headers(version.url, _number(answer.headers.get("Content-Length")), answer.headers)
-    return "the server cannot go on in the middle" if now == version else "the server has another file now"
+def _reason_to_restart(remote: RemoteFile | None, response: HTTPResponse) -> str:
+    """Return why the server sends the whole file although part of it was already downloaded."""
+    if remote is None:
+        return "the existing bytes are of another download"
+    if remote.validator is None:
+        return "the server did not say which version the existing bytes are of"
+    unchanged = _whole_file(remote.url, response) == remote
+    return "the server cannot resume downloads" if unchanged else "the server has another file now"
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdecimal() else None

@@ -1,4 +1,4 @@
-"""From an archive, here or on a server, to parameter files that are whole, checked and in their place."""
+"""Fetching of parameter files: from an archive, local or remote, to verified files in their folder."""
 
 import base64
 import contextlib
@@ -11,40 +11,41 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from foldcli.params import archive as archives
-from foldcli.params.download import Download
-from foldcli.params.manifest import ArchiveRecord, FileRecord, read_manifest
-from foldcli.params.parameters import installed
-from foldcli.params.part import Part
-from foldcli.params.published import LICENCE_FILE, NOTICE, networks_by_file, parameter_bytes
-from foldcli.params.verify import damaged_array, problem_of
+from foldcli.params.archive import file_digests, unpack
+from foldcli.params.download import Download, PartialFile
+from foldcli.params.manifest import (
+    LICENCE_FILE,
+    NOTICE,
+    ArchiveRecord,
+    FileRecord,
+    networks_by_file,
+    read_manifest,
+)
+from foldcli.params.parameters import installed_parameters
+from foldcli.params.verify import damaged_array, parameter_bytes, problem_of
 from foldcli.paths import make_writable_folder
+from foldcli.progress import Progress
 from msa.errors import InputError, MissingError
 
-Progress = Callable[[int, int | None], None]
-
-_WORK = ".fetch"
-"""What is unfinished lies here, on the file system on which it will be renamed."""
-
-_UNPACKED = "unpacked-"
-
-_SLACK = 64 << 20
-"""Room that is left to others."""
+# subfolder for unfinished files, on the file system of the final ones so that these can be renamed
+_WORK_FOLDER = ".fetch"
+_UNPACKED_PREFIX = "unpacked-"
+_RESERVED_BYTES = 64 << 20  # disk space left to other programs
 
 
 @dataclass(frozen=True)
 class FetchSettings:
-    """What to fetch, and from where.
+    """Parameters to fetch, and their source.
 
     Args:
-        folder: where the files go.
-        which: "ptm", "monomer" or "all"; see published.networks_by_file.
-        numbers: of models.
-        url: of the archive.
-        local: an archive on this machine, in place of the URL.
-        sha256: that the archive must have (hex), or None.
+        folder: destination.
+        which: "ptm", "monomer" or "all"; see manifest.networks_by_file.
+        numbers: model numbers.
+        url: URL of the archive.
+        local: archive on this machine to read instead of the URL, or None.
+        sha256: SHA-256 that the archive must have (hex), or None.
         retries: see Download.
-        overwrite: whether files that are there and right are made anew.
+        overwrite: also replace existing files that are valid.
     """
 
     folder: Path
@@ -58,148 +59,152 @@ class FetchSettings:
 
 
 @dataclass(frozen=True)
-class Ui:
-    """How fetching is told.
+class FetchReporter:
+    """Callbacks that report on a fetch.
 
     Args:
-        say: a line that everyone may want to read.
-        bar: a progress bar of bytes with a title.
+        notify: receives one line about something unexpected.
+        progress_bar: opens a progress bar of bytes with a title.
     """
 
-    say: Callable[[str], None]
-    bar: Callable[[str], AbstractContextManager[Progress]]
+    notify: Callable[[str], None]
+    progress_bar: Callable[[str], AbstractContextManager[Progress]]
 
 
-def fetch(settings: FetchSettings, ui: Ui) -> list[Path]:
-    """Have parameter files in a folder.
+def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:
+    """Fetch the parameter files that a folder lacks.
 
-    Until a file has its name it is complete, and has the keys, shapes and checksums it should have. What
-    was downloaded stays, to be gone on with, unless it is found to be wrong.
+    A file gets its final name only when it is complete and its keys, shapes and checksums are right. An
+    incomplete download stays and is resumed by the next call; a wrong one is removed.
 
     Returns:
-        The files that were made; none if all were there.
+        The files that were written; empty if all were there.
 
     Raises:
-        Unreachable: the archive cannot be had; see Download.
-        InputError: it is not the archive that it should be.
-        MissingError: no room on the disk, or another process fetches into the same folder.
-        OSError: the folder cannot be written.
+        Unreachable: the archive cannot be downloaded; see Download.
+        InputError: the archive is not the expected one.
+        MissingError: the disk has too little space, or another process is fetching into the same folder.
+        OSError: the folder cannot be written to.
     """
     networks = networks_by_file(settings.which, settings.numbers)
-    there = set() if settings.overwrite else _usable(settings.folder, ui)
-    wanted = {name: network for name, network in networks.items() if network not in there}
-    if not wanted:
+    usable = set() if settings.overwrite else _usable_networks(settings.folder, reporter)
+    missing = {name: network for name, network in networks.items() if network not in usable}
+    if not missing:
         return []
     make_writable_folder(settings.folder)
     manifest = read_manifest(settings.folder)
-    work = settings.folder / _WORK
-    with _alone_in(work):
-        part = Part(work / "archive.tar.part")
-        path, record = _have_archive(settings, part, wanted, ui)
-        unpacked = _put_in_place(settings, part, path, wanted, ui)
+    work = settings.folder / _WORK_FOLDER
+    with _locked_work_folder(work):
+        part = PartialFile(work / "archive.tar.part")
+        path, record = _get_archive(settings, part, missing, reporter)
+        unpacked = _install(settings, part, path, missing, reporter)
         files = {name: FileRecord(size, sha256, record.sha256) for name, (size, sha256) in unpacked.items()}
         manifest.with_unpacked(files, record).write(settings.folder)
         part.remove()
-    return [settings.folder / name for name in wanted]
+    return [settings.folder / name for name in missing]
 
 
-def _usable(folder: Path, ui: Ui) -> set[str]:
-    """The networks of which a folder has parameters that could be used."""
+def _usable_networks(folder: Path, reporter: FetchReporter) -> set[str]:
+    """Return the networks for which a folder has a usable parameter file."""
     networks = set()
-    for source in installed(folder):
+    for source in installed_parameters(folder):
         assert source.file is not None
         if problem := problem_of(source.file, source.config_name):
-            ui.say(f"{source.file} is there but cannot be used ({problem}); it will be made anew")
+            reporter.notify(f"{source.file} cannot be used ({problem}); it will be replaced")
         else:
             networks.add(source.config_name)
     return networks
 
 
-def _have_archive(
-    settings: FetchSettings, part: Part, wanted: dict[str, str], ui: Ui
+def _get_archive(
+    settings: FetchSettings, part: PartialFile, missing: dict[str, str], reporter: FetchReporter
 ) -> tuple[Path, ArchiveRecord]:
-    """The archive on this machine, compared with what is known of it."""
+    """Download the archive unless it is local, and compare it with the checksums that are known."""
     if settings.local is not None:
         path, source, md5 = settings.local, str(settings.local), None
     else:
 
-        def check_room(coming: int) -> None:
-            _check_room(settings.folder, coming + sum(map(parameter_bytes, wanted.values())))
+        def check_space(remaining: int) -> None:
+            _check_space(settings.folder, remaining + sum(map(parameter_bytes, missing.values())))
 
-        with ui.bar("downloading") as progress:
-            download = Download(settings.url, part, check_room, ui.say, progress, settings.retries)
-            version = download.run()
-        path, source, md5 = part.path, settings.url, version.md5
-    with ui.bar("checking") as progress:
-        sha256, own_md5 = archives.digests(path, progress)
-    wrong = ""
+        with reporter.progress_bar("downloading") as progress:
+            download = Download(settings.url, part, check_space, reporter.notify, progress, settings.retries)
+            remote = download.run()
+        path, source, md5 = part.path, settings.url, remote.md5
+    with reporter.progress_bar("checking") as progress:
+        sha256, own_md5 = file_digests(path, progress)
+    problem = ""
     if settings.sha256 not in (None, sha256):
-        wrong = f"its SHA-256 is {sha256} instead of {settings.sha256}"
+        problem = f"its SHA-256 is {sha256} instead of {settings.sha256}"
     elif md5 is not None and md5 != base64.b64encode(own_md5).decode():
-        wrong = f"its MD5 is not the one that the server states ({md5})"
-    if wrong:
-        raise _wrong(settings, part, wrong)
+        problem = f"its MD5 is not the one that the server states ({md5})"
+    if problem:
+        raise _discard_archive(settings, part, problem)
     compared = "sha256 given" if settings.sha256 else "md5 of the server" if md5 is not None else ""
     return path, ArchiveRecord(source, path.stat().st_size, sha256, compared)
 
 
-def _wrong(settings: FetchSettings, part: Part, reason: str) -> InputError:
-    """The error for an archive that cannot be used; what was downloaded of it goes."""
+def _discard_archive(settings: FetchSettings, part: PartialFile, reason: str) -> InputError:
+    """Remove a downloaded archive that cannot be used, and return the error to raise."""
     if settings.local is not None:
         return InputError(f"{reason}; nothing was unpacked", settings.local)
     part.remove()
     return InputError(f"{reason}; nothing was unpacked, and the download was removed", settings.url)
 
 
-def _put_in_place(
-    settings: FetchSettings, part: Part, archive: Path, wanted: dict[str, str], ui: Ui
+def _install(
+    settings: FetchSettings,
+    part: PartialFile,
+    archive: Path,
+    missing: dict[str, str],
+    reporter: FetchReporter,
 ) -> dict[str, tuple[int, str]]:
-    """Unpack beside, check, and only then give the files their names; size and SHA-256 of each."""
-    with tempfile.TemporaryDirectory(prefix=_UNPACKED, dir=part.path.parent) as made:
-        folder = Path(made)
+    """Unpack into a temporary folder, check every file, then rename them; return size and SHA-256 of each."""
+    with tempfile.TemporaryDirectory(prefix=_UNPACKED_PREFIX, dir=part.path.parent) as temporary:
+        folder = Path(temporary)
         try:
-            with ui.bar("unpacking") as progress:
-                room = functools.partial(_check_room, settings.folder)
-                unpacked = archives.unpack(archive, wanted, folder, room, progress)
-            for name, network in wanted.items():
+            with reporter.progress_bar("unpacking") as progress:
+                check_space = functools.partial(_check_space, settings.folder)
+                unpacked = unpack(archive, missing, folder, check_space, progress)
+            for name, network in missing.items():
                 _check_file(folder / name, network)
         except InputError as error:
-            raise _wrong(settings, part, error.reason) from error
+            raise _discard_archive(settings, part, error.reason) from error
         if not (folder / LICENCE_FILE).is_file():
             (folder / LICENCE_FILE).write_text(NOTICE, encoding="utf-8")
-        for name in (*wanted, LICENCE_FILE):
+        for name in (*missing, LICENCE_FILE):
             (folder / name).replace(settings.folder / name)
     return unpacked
 
 
 def _check_file(file: Path, network: str) -> None:
-    """Whether an unpacked file holds a network's parameters, every array as it was written.
+    """Check that an unpacked file holds a network's parameters, undamaged.
 
     Raises:
         InputError: it does not.
     """
     if problem := problem_of(file, network):
-        raise InputError(f"in the archive {file.name}: {problem}")
+        raise InputError(f"in the archive, {file.name}: {problem}")
     if damaged := damaged_array(file):
-        raise InputError(f"in the archive {file.name}: the bytes of {damaged} are damaged")
+        raise InputError(f"in the archive, {file.name}: the bytes of {damaged} are damaged")
 
 
-def _check_room(folder: Path, needed: int) -> None:
+def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
-    if needed + _SLACK > free:
+    if needed + _RESERVED_BYTES > free:
         raise MissingError(
-            f"{folder}: {needed / 1e9:,.1f} GB are needed on the disk, for the download and unpacked files, "
-            f"and {free / 1e9:,.1f} GB are free",
-            "Make room, or name a folder on another disk with --dest.",
+            f"{folder}: the download and the unpacked files need {needed / 1e9:,.1f} GB of disk space, and "
+            f"{free / 1e9:,.1f} GB are free",
+            "Free some space, or name a folder on another disk with --dest.",
         )
 
 
 @contextlib.contextmanager
-def _alone_in(work: Path) -> Iterator[None]:
-    """Have a working folder to oneself; it is gone afterwards unless a part of a download lies in it.
+def _locked_work_folder(work: Path) -> Iterator[None]:
+    """Create and lock the folder for unfinished files; remove it afterwards unless it holds a download.
 
     Raises:
-        MissingError: another process has it.
+        MissingError: another process has locked it.
     """
     work.mkdir(exist_ok=True)
     lock = work / "lock"
@@ -212,12 +217,11 @@ def _alone_in(work: Path) -> Iterator[None]:
                 "Wait for it, or name another folder with --dest.",
             ) from error
         except OSError:
-            # some file systems of clusters have no locks
+            # some cluster file systems have no locks
             pass
         try:
-            # of runs that were killed
-            for left in work.glob(f"{_UNPACKED}*"):
-                shutil.rmtree(left, ignore_errors=True)
+            for abandoned in work.glob(f"{_UNPACKED_PREFIX}*"):  # by processes that were killed
+                shutil.rmtree(abandoned, ignore_errors=True)
             yield
         finally:
             lock.unlink(missing_ok=True)

@@ -1,28 +1,30 @@
-"""Whether parameter files are what they were when they were unpacked, and what a network needs."""
+"""Checks of parameter files: keys, shapes and types against the network, and bytes against checksums."""
 
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
-from foldcli.params.archive import digests
+from foldcli.params.archive import file_digests
 from foldcli.params.manifest import FileRecord, read_manifest
-from foldcli.params.parameters import ParameterSource
+from foldcli.params.parameters import DEMO, ParameterSource
+from foldcli.progress import Progress
+from model.config import model_config
 from model.errors import ParametersError
-
-Progress = Callable[[int, int | None], None]
+from model.parameters import check_npz, expected_shapes
 
 
 @dataclass(frozen=True)
-class Verified:
-    """What became of one file's check.
+class VerifiedFile:
+    """The verification result of one file.
 
     Args:
         file: its path.
-        problem: what is wrong with it, or "".
-        checked: by what it was found right: "sha256" of the manifest, or "crc32" of its own arrays where
-            no manifest has it.
+        problem: description of the damage, or "" if there is none.
+        checked: the checksum that was compared: "sha256" of the manifest, or "crc32" of the file's own arrays
+            if no manifest lists it.
     """
 
     file: Path
@@ -30,32 +32,52 @@ class Verified:
     checked: str
 
 
-def verify(sources: Sequence[ParameterSource], progress: Progress) -> list[Verified]:
-    """Check files by keys, shapes and types, and every byte by a checksum.
+def verify(sources: Sequence[ParameterSource], progress: Progress) -> list[VerifiedFile]:
+    """Verify keys, shapes, types and every byte of parameter files.
 
     Args:
         sources: the files.
-        progress: called with bytes read and bytes in all.
+        progress: called with (bytes read, bytes in total).
 
     Raises:
-        InputError: a folder's manifest cannot be understood.
+        InputError: a folder's manifest cannot be read.
     """
     files = [(source.file, source.config_name) for source in sources if source.file is not None]
     total, done, results = sum(file.stat().st_size for file, _ in files), 0, []
     for file, network in files:
         record = read_manifest(file.parent).files.get(file.name)
-        problem = problem_of(file, network) or _differs(file, record, done, total, progress)
-        results.append(Verified(file, problem, "crc32" if record is None else "sha256"))
+
+        def update(read: int, _: int | None, before: int = done) -> None:
+            progress(before + read, total)
+
+        problem = problem_of(file, network) or _damage(file, record, update)
+        results.append(VerifiedFile(file, problem, "crc32" if record is None else "sha256"))
         done += file.stat().st_size
         progress(done, total)
     return results
 
 
-def problem_of(file: Path, network: str) -> str:
-    """What is wrong with a file by its keys, shapes and types, without its path; "" if nothing is."""
-    from model.config import model_config
-    from model.parameters import check_npz
+def check_parameters(sources: Sequence[ParameterSource]) -> list[dict[str, str]]:
+    """Check the keys and shapes of every file before a run starts.
 
+    Returns:
+        For each source, its label, its network and a hash of its content; part of a target's fingerprint.
+
+    Raises:
+        ParametersError: a file cannot be used; names the file and the problem.
+    """
+
+    def content(source: ParameterSource) -> str:
+        return DEMO if source.file is None else check_npz(source.file, model_config(source.config_name))
+
+    return [
+        {"label": source.label, "network": source.config_name, "content": content(source)}
+        for source in sources
+    ]
+
+
+def problem_of(file: Path, network: str) -> str:
+    """Return what is wrong with a file's keys, shapes or types, without its path; "" if nothing is."""
     try:
         check_npz(file, model_config(network))
     except ParametersError as error:
@@ -64,7 +86,7 @@ def problem_of(file: Path, network: str) -> str:
 
 
 def damaged_array(file: Path) -> str:
-    """The first array of an npz file whose bytes are not those that its CRC-32 was made of; "" if none."""
+    """Return the name of the first array of an npz file that does not match its CRC-32; "" if all match."""
     try:
         with zipfile.ZipFile(file) as archive:
             return archive.testzip() or ""
@@ -72,13 +94,19 @@ def damaged_array(file: Path) -> str:
         return str(error)
 
 
-def _differs(file: Path, record: FileRecord | None, done: int, total: int, progress: Progress) -> str:
+def parameter_bytes(network: str) -> int:
+    """Return the size of a network's parameters in bytes, as float32."""
+    return 4 * sum(prod(shape) for shape in expected_shapes(model_config(network)).values())
+
+
+def _damage(file: Path, record: FileRecord | None, progress: Callable[[int, int | None], None]) -> str:
+    """Return how a file's bytes differ from its checksum; "" if they do not."""
     if record is None:
         damaged = damaged_array(file)
         return f"the bytes of {damaged} are damaged" if damaged else ""
     if (size := file.stat().st_size) != record.bytes:
         return f"has {size:,} bytes instead of the {record.bytes:,} that were unpacked"
-    sha256, _ = digests(file, lambda now, _: progress(done + now, total))
+    sha256, _ = file_digests(file, progress)
     if sha256 != record.sha256:
         return f"its SHA-256 is {sha256} instead of the {record.sha256} that was unpacked"
     return ""

@@ -1,4 +1,4 @@
-"""`foldcli params` as a user runs it, against a server on this machine."""
+"""`foldcli params` as a user runs it, against a local server."""
 
 import hashlib
 import json
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.foldcli.conftest import Npz, npz
-from tests.foldcli.params.conftest import damaged, keys, mirror, small
+from tests.foldcli.params.conftest import damaged, keys, mirror, small_archive
 from tests.foldcli.params.mirror import Mirror
 
-# fixtures, which pytest finds by their names here
-__all__ = ["keys", "mirror", "npz", "small"]
+# pytest finds fixtures by their names in this module
+__all__ = ["keys", "mirror", "npz", "small_archive"]
 
 FOLDCLI = [sys.executable, "-m", "foldcli", "params"]
 FILE = "params_model_3_ptm.npz"
@@ -25,7 +25,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `foldcli params` to its end."""
+    """Return a function that runs `foldcli params` to its end."""
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FOLDCLI_PARAMS", raising=False)
 
@@ -37,27 +37,29 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def error_of(result: "subprocess.CompletedProcess[str]", code: int) -> str:
-    """The one error line of a run that had to fail so."""
+    """Check the exit code of a failed run, and return its one error line."""
     assert result.returncode == code, result.stderr
     assert "Traceback" not in result.stderr
     (line,) = (line for line in result.stderr.splitlines() if line.startswith("foldcli: error: "))
     return line
 
 
-def test_fetch_list_verify_path(params: Run, mirror: Mirror, small: bytes, npz: Npz, tmp_path: Path) -> None:
-    mirror.content, to = small, tmp_path / "shared"
-    sha256 = hashlib.sha256(small).hexdigest()
-    result = params("fetch", "--models", "3", "--dest", to, "--url", mirror.url, "--sha256", sha256)
+def test_fetch_list_verify_and_path(
+    params: Run, mirror: Mirror, small_archive: bytes, npz: Npz, tmp_path: Path
+) -> None:
+    mirror.content, folder = small_archive, tmp_path / "shared"
+    sha256 = hashlib.sha256(small_archive).hexdigest()
+    result = params("fetch", "--models", "3", "--dest", folder, "--url", mirror.url, "--sha256", sha256)
     assert result.returncode == 0, result.stderr
     assert result.stdout == ""
     assert "CC BY 4.0" in result.stderr and "DeepMind" in result.stderr
-    assert f"FOLDCLI_PARAMS={to}" in result.stderr
-    assert {path.name for path in to.iterdir()} == {FILE, "LICENSE", "parameters.json"}
-    manifest = json.loads((to / "parameters.json").read_text())
+    assert f"FOLDCLI_PARAMS={folder}" in result.stderr
+    assert {path.name for path in folder.iterdir()} == {FILE, "LICENSE", "parameters.json"}
+    manifest = json.loads((folder / "parameters.json").read_text())
     assert [archive["compared"] for archive in manifest["archives"].values()] == ["sha256 given"]
 
-    shared = {"FOLDCLI_PARAMS": str(to)}
-    assert params("path", **shared).stdout == f"{to}\n"
+    shared = {"FOLDCLI_PARAMS": str(folder)}
+    assert params("path", **shared).stdout == f"{folder}\n"
     content = npz("model_3_ptm")
     (row,) = json.loads(params("list", "--json", **shared).stdout)
     assert row == {
@@ -65,42 +67,42 @@ def test_fetch_list_verify_path(params: Run, mirror: Mirror, small: bytes, npz: 
         "network": "model_3_ptm",
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "file": str(to / FILE),
+        "file": str(folder / FILE),
     }
-    assert f"{len(content):,}" in params("list", "--params", to).stdout
-    verified = params("verify", "--params", to)
-    assert verified.returncode == 0 and verified.stdout.split() == ["ok", "sha256", str(to / FILE)]
+    assert f"{len(content):,}" in params("list", "--params", folder).stdout
+    verified = params("verify", "--params", folder)
+    assert verified.returncode == 0 and verified.stdout.split() == ["ok", "sha256", str(folder / FILE)]
 
-    (to / FILE).write_bytes(damaged(content, len(content) // 2))
+    (folder / FILE).write_bytes(damaged(content, len(content) // 2))
     result = params("verify", "--json", **shared)
     line = error_of(result, 3)
     assert FILE in line and "its SHA-256 is" in line and "--overwrite" in line
     (row,) = json.loads(result.stdout)
-    assert row["file"] == str(to / FILE) and "SHA-256" in row["problem"]
+    assert row["file"] == str(folder / FILE) and "SHA-256" in row["problem"]
 
 
-def test_interrupted_it_leaves_what_can_be_gone_on_with(
-    params: Run, mirror: Mirror, small: bytes, npz: Npz, tmp_path: Path
+def test_interrupted_download_is_resumed(
+    params: Run, mirror: Mirror, small_archive: bytes, npz: Npz, tmp_path: Path
 ) -> None:
-    mirror.content, mirror.drops, mirror.hold_after = small, [60_000], 30_000
-    to = tmp_path / "cache" / "params"
+    mirror.content, mirror.drops, mirror.hold_after = small_archive, [60_000], 30_000
+    folder = tmp_path / "cache" / "params"
     arguments = ["fetch", "--models", "3", "--url", mirror.url]
     with subprocess.Popen([*FOLDCLI, *arguments], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        # the second answer never ends
+        # the second response never ends
         for line in process.stderr:
             if "trying again" in line:
                 process.send_signal(signal.SIGINT)
         assert process.wait() == 130
-    left = {str(path.relative_to(to)) for path in to.rglob("*") if path.is_file()}
+    left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert left == {".fetch/archive.tar.part", ".fetch/archive.tar.part.json"}
-    have = (to / ".fetch" / "archive.tar.part").stat().st_size
-    assert have in range(60_000, 90_001)
+    size = (folder / ".fetch" / "archive.tar.part").stat().st_size
+    assert size in range(60_000, 90_001)
     mirror.hold_after = None
     result = params(*arguments)
     assert result.returncode == 0, result.stderr
-    assert mirror.requests[-1]["Range"] == f"bytes={have}-"
-    assert (to / FILE).read_bytes() == npz("model_3_ptm")
+    assert mirror.requests[-1]["Range"] == f"bytes={size}-"
+    assert (folder / FILE).read_bytes() == npz("model_3_ptm")
 
 
 def test_errors_are_one_line(params: Run, mirror: Mirror, tmp_path: Path) -> None:
@@ -110,35 +112,35 @@ def test_errors_are_one_line(params: Run, mirror: Mirror, tmp_path: Path) -> Non
     (tmp_path / "none.pem").touch()
     result = params(*fetch, SSL_CERT_FILE=str(tmp_path / "none.pem"))
     assert "the certificate of localhost is not trusted" in error_of(result, 4)
-    # a file in the place of the folder
+    # a file where the folder should be
     (tmp_path / "file").touch()
     assert "file" in error_of(params(*fetch, "--dest", tmp_path / "file" / "to"), 3)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--url", "http://example.org/a.tar"], "give --sha256, or use https"),
         (["--url", "ftp://example.org/a.tar"], "expected an https address"),
-        (["--url", "/tmp/a.tar"], "a file goes with --from"),
+        (["--url", "/tmp/a.tar"], "use --from for a file"),
         (["--from", "/no/such.tar"], "does not exist"),
         (["--models", "6"], "expected numbers from 1 to 5"),
     ],
 )
-def test_wrong_arguments(params: Run, arguments: list[str], said: str) -> None:
+def test_wrong_arguments_are_usage_errors(params: Run, arguments: list[str], message: str) -> None:
     result = params("fetch", *arguments)
-    assert result.returncode == 2 and said in " ".join(result.stderr.split())
+    assert result.returncode == 2 and message in " ".join(result.stderr.split())
 
 
-def test_a_manifest_that_is_none(params: Run, tmp_path: Path) -> None:
+def test_damaged_manifest_is_bad_input(params: Run, tmp_path: Path) -> None:
     (tmp_path / FILE).touch()
     (tmp_path / "parameters.json").write_text("[]")
     line = error_of(params("list", "--params", tmp_path), 3)
-    assert "parameters.json: no manifest of parameters, or a damaged one" in line
+    assert "parameters.json: not a parameter manifest, or a damaged one" in line
 
 
 @pytest.mark.parametrize("command", ["list", "verify", "path"])
-def test_nothing_there(params: Run, tmp_path: Path, command: str) -> None:
+def test_no_parameters_is_missing(params: Run, tmp_path: Path, command: str) -> None:
     result = params(command)
     error_of(result, 4)
     assert f"foldcli params fetch --dest {tmp_path / 'cache' / 'params'}" in result.stderr

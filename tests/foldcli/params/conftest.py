@@ -1,4 +1,4 @@
-"""Archives with networks of zeros, and a server on this machine that gives them."""
+"""Fixtures: archives with networks of zeros, and a local HTTPS server that serves them."""
 
 import io
 import shutil
@@ -13,6 +13,7 @@ from tests.foldcli.params.mirror import Mirror, certificate, start
 
 
 def tar_of(files: dict[str, bytes]) -> bytes:
+    """Return an uncompressed tar of files given as name → content."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name, content in files.items():
@@ -22,14 +23,15 @@ def tar_of(files: dict[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
-def damaged(content: bytes, at: int) -> bytes:
-    """With 64 bytes turned over."""
-    return content[:at] + bytes(byte ^ 255 for byte in content[at : at + 64]) + content[at + 64 :]
+def damaged(content: bytes, offset: int) -> bytes:
+    """Return the content with 64 bytes inverted."""
+    inverted = bytes(byte ^ 255 for byte in content[offset : offset + 64])
+    return content[:offset] + inverted + content[offset + 64 :]
 
 
 @pytest.fixture(scope="session")
-def small(npz: Npz) -> bytes:
-    """An archive with one network that is wanted, one that is not, and the licence."""
+def small_archive(npz: Npz) -> bytes:
+    """Return an archive with the licence, one network for foldcli, and one that foldcli does not read."""
     return tar_of(
         {
             "LICENSE": b"the licence's text\n",
@@ -41,21 +43,21 @@ def small(npz: Npz) -> bytes:
 
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate and its key."""
+    """Return a certificate for localhost and its key."""
     if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate with")
+        pytest.skip("needs openssl to make a certificate")
     return certificate(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture
 def mirror(keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    """A server, trusted here, that gives whatever a test sets, with the faults it sets."""
+    """Start a trusted server that serves the content, and has the faults, that a test sets."""
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SSL_CERT_FILE", str(keys[0]))
-    served = Mirror(b"".join(number.to_bytes(4) for number in range(50_000)))
-    server = start(served, keys)
-    yield served
-    served.released.set()
+    mirror = Mirror(b"".join(number.to_bytes(4) for number in range(50_000)))
+    server = start(mirror, keys)
+    yield mirror
+    mirror.released.set()
     server.shutdown()
     server.server_close()

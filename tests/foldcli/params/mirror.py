@@ -1,4 +1,4 @@
-"""A web server for the tests of `foldcli params fetch`, with the faults that real ones have."""
+"""A web server for the tests of `foldcli params fetch`, with the faults of real servers."""
 
 import socket
 import ssl
@@ -11,32 +11,33 @@ from pathlib import Path
 
 @dataclass
 class Mirror:
-    """What is served at every path, and how.
+    """A server's one file, its behaviour, and the requests it has received.
 
     Args:
-        content: of the file.
-        etag: its entity tag, or None.
-        ranges: whether parts are given.
-        careless: give a part whatever If-Range says.
-        shift: bytes by which a part begins late.
-        refuse_ranges: answer every wish for a part with 416.
-        drops: bytes of the body after which the connection of the first, second, … answer is cut.
-        leaves: whether nobody listens any more once a connection is cut.
-        hold_after: bytes of the body after which every answer stops coming, the connection staying open.
-        headers: more headers of the answer.
-        status: of every answer, where it is no file.
-        length: Content-Length, where it is not the content's.
-        requests: headers of the requests that came.
+        content: content of the file, served at every path.
+        etag: entity tag of the file, or None.
+        ranges: True if range requests are supported.
+        ignores_if_range: answer a range request whatever If-Range says.
+        shift: offset in bytes by which a partial response starts too late.
+        refuse_ranges: answer every range request with 416.
+        drops: body sizes in bytes after which the connection of the first, second, … response is closed.
+        stops_listening: accept no more connections after one was dropped.
+        hold_after: body size in bytes after which every response stalls with the connection open, or None.
+        headers: additional response headers.
+        status: status of every response instead of 200 and 206, or None.
+        length: Content-Length to send instead of the true one, or None.
+        requests: headers of the received requests.
+        url: URL of the file once the server is started.
     """
 
     content: bytes = b""
     etag: str | None = '"one"'
     ranges: bool = True
-    careless: bool = False
+    ignores_if_range: bool = False
     shift: int = 0
     refuse_ranges: bool = False
     drops: list[int] = field(default_factory=list)
-    leaves: bool = False
+    stops_listening: bool = False
     hold_after: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     status: int | None = None
@@ -49,8 +50,8 @@ class Mirror:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A new self-signed certificate of localhost, and its key."""
-    made, key = folder / "certificate.pem", folder / "key.pem"
+    """Make a self-signed certificate for localhost; return its path and that of its key."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
     command = [
         "openssl",
         "req",
@@ -62,13 +63,13 @@ def certificate(folder: Path) -> tuple[Path, Path]:
         "-nodes",
     ]
     command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    command += ["-out", str(made), "-keyout", str(key)]
+    command += ["-out", str(certificate), "-keyout", str(key)]
     subprocess.run(command, check=True, capture_output=True)
-    return made, key
+    return certificate, key
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Clients that hang up are what it is for."""
+    """A server that does not print errors of clients that hang up, as these tests make them do."""
 
     daemon_threads = True
 
@@ -77,7 +78,7 @@ class QuietServer(ThreadingHTTPServer):
 
 
 def start(mirror: Mirror, certificate: tuple[Path, Path]) -> ThreadingHTTPServer:
-    """Serve over HTTPS on a port of localhost, in threads; `mirror.url` says where."""
+    """Serve over HTTPS on a port of localhost, in threads, and set `mirror.url`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
 
@@ -101,20 +102,20 @@ def start(mirror: Mirror, certificate: tuple[Path, Path]) -> ThreadingHTTPServer
             self._send(mirror.content[first:])
 
         def _first_byte(self) -> int:
-            """Where the answer begins: at 0 unless a part was asked for and will be given."""
-            asked = self.headers.get("Range", "")
-            same = self.headers.get("If-Range") == mirror.etag or mirror.careless
-            if not (asked and mirror.ranges and same):
+            """Return the first byte of the response: 0 unless a range was requested and is served."""
+            requested = self.headers.get("Range", "")
+            same = self.headers.get("If-Range") == mirror.etag or mirror.ignores_if_range
+            if not (requested and mirror.ranges and same):
                 return 0
-            return int(asked.removeprefix("bytes=").rstrip("-")) + mirror.shift
+            return int(requested.removeprefix("bytes=").rstrip("-")) + mirror.shift
 
         def _send(self, body: bytes) -> None:
             cut = mirror.drops.pop(0) if mirror.drops else None
             self.wfile.write(body[: cut if cut is not None else mirror.hold_after])
             self.wfile.flush()
             if cut is not None:
-                if mirror.leaves:
-                    # a socket that is still polled goes on taking connections after it is closed
+                if mirror.stops_listening:
+                    # a socket that is still polled accepts connections even after it was closed
                     server.shutdown()
                     server.socket.close()
                 self.connection.shutdown(socket.SHUT_RDWR)
@@ -132,25 +133,25 @@ def start(mirror: Mirror, certificate: tuple[Path, Path]) -> ThreadingHTTPServer
 
 
 def start_proxy(tunnels: list[str]) -> ThreadingHTTPServer:
-    """An HTTP proxy on a port of localhost; `tunnels` gets the hosts that it was asked to connect to."""
+    """Start an HTTP proxy on a port of localhost that appends the requested hosts to `tunnels`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_CONNECT(self) -> None:
             tunnels.append(self.path)
             host, port = self.path.split(":")
-            with socket.create_connection((host, int(port))) as there:
+            with socket.create_connection((host, int(port))) as remote:
                 self.send_response(200)
                 self.end_headers()
-                back = threading.Thread(target=self._pass_on, args=(there, self.connection), daemon=True)
+                back = threading.Thread(target=self._forward, args=(remote, self.connection), daemon=True)
                 back.start()
-                self._pass_on(self.connection, there)
+                self._forward(self.connection, remote)
                 back.join()
 
-        def _pass_on(self, source: socket.socket, goal: socket.socket) -> None:
+        def _forward(self, source: socket.socket, target: socket.socket) -> None:
             try:
                 while block := source.recv(1 << 16):
-                    goal.sendall(block)
-                goal.shutdown(socket.SHUT_WR)
+                    target.sendall(block)
+                target.shutdown(socket.SHUT_WR)
             except OSError:
                 pass
 

@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine that breaks off, lies, changes and says no."""
+"""Downloads from a local server that drops connections, lies, changes its file and refuses."""
 
 import json
 import socket
@@ -7,26 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from foldcli.params.connection import Unreachable
-from foldcli.params.download import Download
-from foldcli.params.part import Part, Version
+from foldcli.params.download import Download, PartialFile, RemoteFile, Unreachable
 from msa.errors import MissingError
 from tests.foldcli.params.mirror import Mirror, start_proxy
 
 
 class Fetcher:
-    """Downloads from the server to one part file, and what was said of it."""
+    """Downloads from the server to one partial file, and everything that was reported."""
 
     def __init__(self, mirror: Mirror, path: Path) -> None:
-        self.mirror, self.part = mirror, Part(path)
+        self.mirror, self.part = mirror, PartialFile(path)
         self.notices: list[str] = []
         self.progress: list[tuple[int, int | None]] = []
-        self.rooms: list[int] = []
+        self.needed_space: list[int] = []
 
-    def __call__(self, retries: int = 0, url: str = "") -> Version:
-        progress: Callable[[int, int | None], None] = lambda *told: self.progress.append(told)  # noqa: E731
-        address = url or self.mirror.url
-        return Download(address, self.part, self.rooms.append, self.notices.append, progress, retries).run()
+    def __call__(self, retries: int = 0, url: str = "") -> RemoteFile:
+        progress: Callable[[int, int | None], None] = lambda *now: self.progress.append(now)  # noqa: E731
+        url = url or self.mirror.url
+        notify, check_space = self.notices.append, self.needed_space.append
+        return Download(url, self.part, check_space, notify, progress, retries).run()
 
     def assert_whole(self) -> None:
         assert self.part.path.read_bytes() == self.mirror.content
@@ -38,31 +37,31 @@ def fetch(mirror: Mirror, tmp_path: Path) -> Fetcher:
     return Fetcher(mirror, tmp_path / "a.part")
 
 
-def test_a_whole_file(fetch: Fetcher, mirror: Mirror) -> None:
-    version = fetch()
+def test_whole_file_is_downloaded_once(fetch: Fetcher, mirror: Mirror) -> None:
+    remote = fetch()
     fetch.assert_whole()
-    assert (version.length, version.etag, version.md5) == (200_000, '"one"', None)
-    assert fetch.rooms == [200_000] and not fetch.notices
+    assert (remote.length, remote.etag, remote.md5) == (200_000, '"one"', None)
+    assert fetch.needed_space == [200_000] and not fetch.notices
     assert mirror.requests[0]["User-Agent"].startswith("foldcli/")
-    # what is there is not asked for again
-    assert fetch() == version
+    # a complete file is not requested again
+    assert fetch() == remote
     assert len(mirror.requests) == 1
 
 
-def test_a_broken_connection_is_gone_on_with(fetch: Fetcher, mirror: Mirror) -> None:
+def test_download_resumes_after_a_dropped_connection(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.drops = [50_000, 70_000, 1]
     fetch()
     fetch.assert_whole()
-    asked = [request.get("Range") for request in mirror.requests]
-    assert asked == [None, "bytes=50000-", "bytes=120000-", "bytes=120001-"]
+    ranges = [request.get("Range") for request in mirror.requests]
+    assert ranges == [None, "bytes=50000-", "bytes=120000-", "bytes=120001-"]
     assert all(request["If-Range"] == '"one"' for request in mirror.requests[1:])
-    assert fetch.rooms == [200_000, 150_000, 80_000, 79_999]
+    assert fetch.needed_space == [200_000, 150_000, 80_000, 79_999]
     assert "the connection broke at 50,000 of 200,000 bytes; trying again" in fetch.notices[0]
 
 
-def test_tries_that_get_no_further_are_counted(fetch: Fetcher, mirror: Mirror) -> None:
+def test_attempts_without_progress_are_limited(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.drops = [60_000, 0, 0, 0]
-    with pytest.raises(Unreachable, match="60,000 bytes are there"):
+    with pytest.raises(Unreachable, match="60,000 bytes are downloaded"):
         fetch(retries=1)
     assert len(mirror.requests) == 3
     mirror.drops = []
@@ -71,56 +70,54 @@ def test_tries_that_get_no_further_are_counted(fetch: Fetcher, mirror: Mirror) -
     assert mirror.requests[-1]["Range"] == "bytes=60000-"
 
 
-def test_a_server_that_goes_away_is_tried_again(fetch: Fetcher, mirror: Mirror) -> None:
-    mirror.drops, mirror.leaves = [60_000], True
-    with pytest.raises(Unreachable, match="connection refused; 60,000 bytes are there"):
+def test_a_server_that_stops_listening_is_retried(fetch: Fetcher, mirror: Mirror) -> None:
+    mirror.drops, mirror.stops_listening = [60_000], True
+    with pytest.raises(Unreachable, match="connection refused; 60,000 bytes are downloaded"):
         fetch()
 
 
-def test_without_ranges_it_starts_anew(fetch: Fetcher, mirror: Mirror) -> None:
+def test_download_restarts_if_the_server_has_no_ranges(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.ranges, mirror.drops = False, [60_000]
     fetch()
     fetch.assert_whole()
-    assert "the server cannot go on in the middle; starting from the beginning" in fetch.notices[-1]
+    assert "the server cannot resume downloads; starting from the beginning" in fetch.notices[-1]
 
 
-def test_without_ranges_it_ends(fetch: Fetcher, mirror: Mirror) -> None:
+def test_restarts_without_progress_are_limited(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.ranges, mirror.drops = False, [60_000, 60_000, 1]
     with pytest.raises(Unreachable, match="broke at 60,000"):
         fetch()
     assert len(mirror.requests) == 2
 
 
-def test_without_a_version_it_starts_anew(fetch: Fetcher, mirror: Mirror) -> None:
-    """A weak tag does not promise equal bytes."""
+def test_weak_tag_is_not_resumed(fetch: Fetcher, mirror: Mirror) -> None:
+    # a weak tag does not promise equal bytes
     mirror.etag, mirror.drops = 'W/"one"', [60_000]
     fetch()
     fetch.assert_whole()
     assert "Range" not in mirror.requests[-1]
-    assert "did not say of which version" in fetch.notices[-1]
+    assert "did not say which version" in fetch.notices[-1]
 
 
-@pytest.mark.parametrize("careless", [False, True])
+@pytest.mark.parametrize("ignores_if_range", [False, True])
 @pytest.mark.parametrize("change", ["tag", "length", "tag and length"])
-def test_a_file_that_changed_is_not_glued(
-    fetch: Fetcher, mirror: Mirror, careless: bool, change: str
+def test_changed_file_is_downloaded_from_the_beginning(
+    fetch: Fetcher, mirror: Mirror, ignores_if_range: bool, change: str
 ) -> None:
     mirror.drops = [60_000, 0]
     with pytest.raises(Unreachable):
         fetch()
     mirror.content = mirror.content[::-1] if change == "tag" else b"x" * 150_000
-    mirror.careless = careless
+    mirror.ignores_if_range = ignores_if_range
     if "tag" in change:
         mirror.etag = '"two"'
-    version = fetch()
+    remote = fetch()
     fetch.assert_whole()
-    assert (version.length, version.etag) == (len(mirror.content), mirror.etag)
-    assert any(
-        "has another file now" in line or "at byte 60,000 of that file" in line for line in fetch.notices
-    )
+    assert (remote.length, remote.etag) == (len(mirror.content), mirror.etag)
+    assert any("has another file now" in line or "that file at byte 60,000" in line for line in fetch.notices)
 
 
-def test_a_part_of_another_address_is_not_gone_on_with(fetch: Fetcher, mirror: Mirror) -> None:
+def test_partial_download_of_another_url_is_not_resumed(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.drops = [60_000, 0]
     with pytest.raises(Unreachable):
         fetch()
@@ -129,7 +126,7 @@ def test_a_part_of_another_address_is_not_gone_on_with(fetch: Fetcher, mirror: M
     assert "Range" not in mirror.requests[-1]
 
 
-def test_a_part_of_nobody_knows_what_is_not_gone_on_with(fetch: Fetcher, mirror: Mirror) -> None:
+def test_unidentified_partial_download_is_not_resumed(fetch: Fetcher, mirror: Mirror) -> None:
     fetch.part.path.write_bytes(b"something")
     fetch()
     fetch.assert_whole()
@@ -138,56 +135,58 @@ def test_a_part_of_nobody_knows_what_is_not_gone_on_with(fetch: Fetcher, mirror:
     fetch.assert_whole()
 
 
-def test_what_google_states_of_a_file(fetch: Fetcher, mirror: Mirror) -> None:
+def test_md5_is_read_from_the_header_of_google_cloud_storage(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.headers = {"x-goog-hash": "crc32c=n03x6A==, md5=CS9tHYTtyFntzj7B9nkkJQ=="}
     assert fetch().md5 == "CS9tHYTtyFntzj7B9nkkJQ=="
 
 
-def test_no_room(fetch: Fetcher, mirror: Mirror, tmp_path: Path) -> None:
-    def refuse(coming: int) -> None:
-        raise MissingError(f"no room for {coming}", "")
+def test_nothing_is_written_without_disk_space(fetch: Fetcher, mirror: Mirror, tmp_path: Path) -> None:
+    def refuse(needed: int) -> None:
+        raise MissingError(f"no space for {needed}", "")
 
-    with pytest.raises(MissingError, match="no room for 200000"):
+    with pytest.raises(MissingError, match="no space for 200000"):
         Download(mirror.url, fetch.part, refuse, print, lambda *_: None, 0).run()
     assert not list(tmp_path.glob("a.part*"))
 
 
 @pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (503, 2)])
-def test_a_server_that_says_no(fetch: Fetcher, mirror: Mirror, status: int, requests: int) -> None:
+def test_only_transient_statuses_are_retried(
+    fetch: Fetcher, mirror: Mirror, status: int, requests: int
+) -> None:
     mirror.status = status
     with pytest.raises(Unreachable, match=f"the server says {status}"):
         fetch(retries=1)
     assert len(mirror.requests) == requests
 
 
-def test_an_answer_to_the_wrong_part(fetch: Fetcher, mirror: Mirror) -> None:
+def test_response_from_another_offset_is_not_used(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.drops = [60_000]
     mirror.shift = 5
     fetch()
     fetch.assert_whole()
 
 
-def test_a_range_that_cannot_be(fetch: Fetcher, mirror: Mirror) -> None:
+def test_download_restarts_if_the_range_is_refused(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.drops, mirror.refuse_ranges = [60_000], True
     fetch()
     fetch.assert_whole()
-    assert "cannot go on at byte 60,000" in fetch.notices[-1]
+    assert "cannot resume that file at byte 60,000" in fetch.notices[-1]
 
 
-def test_compressed_on_the_way(fetch: Fetcher, mirror: Mirror) -> None:
+def test_compressed_response_is_refused(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.headers = {"Content-Encoding": "gzip"}
     with pytest.raises(Unreachable, match="sends gzip"):
         fetch()
 
 
-def test_nobody_listens(fetch: Fetcher, mirror: Mirror) -> None:
+def test_refused_connection_is_not_retried(fetch: Fetcher, mirror: Mirror) -> None:
     with socket.socket() as own:
         own.bind(("localhost", 0))
         with pytest.raises(Unreachable, match=r"connection refused\n.*https_proxy"):
             fetch(retries=5, url=f"https://localhost:{own.getsockname()[1]}/a.tar")
 
 
-def test_a_certificate_that_nobody_vouches_for(
+def test_untrusted_certificate_is_refused(
     fetch: Fetcher, mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "none.pem").touch()
@@ -199,18 +198,18 @@ def test_a_certificate_that_nobody_vouches_for(
     assert not mirror.requests
 
 
-def test_a_certificate_of_another_host(fetch: Fetcher, mirror: Mirror) -> None:
+def test_certificate_of_another_host_is_refused(fetch: Fetcher, mirror: Mirror) -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1 is not trusted: IP address mismatch"):
         fetch(url=mirror.url.replace("localhost", "127.0.0.1"))
 
 
-def test_no_way_from_https_to_http(fetch: Fetcher, mirror: Mirror) -> None:
+def test_redirect_from_https_to_http_is_refused(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.status, mirror.headers = 302, {"Location": "http://localhost:1/params.tar"}
     with pytest.raises(Unreachable, match="which is not encrypted"):
         fetch()
 
 
-def test_a_proxy_is_used(fetch: Fetcher, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_is_used(fetch: Fetcher, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     tunnels: list[str] = []
     proxy = start_proxy(tunnels)
     monkeypatch.setenv("https_proxy", f"http://localhost:{proxy.server_port}")
@@ -219,7 +218,7 @@ def test_a_proxy_is_used(fetch: Fetcher, mirror: Mirror, monkeypatch: pytest.Mon
     assert tunnels == [mirror.url.removeprefix("https://").removesuffix("/params.tar")]
     proxy.shutdown()
     proxy.server_close()
-    # it is gone, and nothing goes past it
+    # without the proxy, no connection is made around it
     with pytest.raises(Unreachable, match="connection refused"):
         fetch(url=f"{mirror.url}?other")
     monkeypatch.setenv("no_proxy", "localhost")
