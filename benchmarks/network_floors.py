@@ -1,6 +1,6 @@
-"""What a pass costs at least, by kind of operation, and what others were measured to take for it.
+"""Lower bounds on the cost of a pass by operation, target times, and measurements of other programs.
 
-Counted for model_3_ptm with all masks full; numbers of operations are those of multiplications and additions.
+For model_3_ptm with masks of all ones. Operations are multiplications and additions.
 """
 
 from collections import defaultdict
@@ -14,8 +14,9 @@ from model.config import ModelConfig, MsaConfig, PairConfig
 ROWS, EXTRA_ROWS = 508, 5120
 BYTES = 2
 
-# (seconds, GiB): alphafold-colabfold 2.3.27 with colabfold-kernels 0.9 (use_pallas), model_3_ptm, the same
-# rows, bf16, compilation apart, one NVIDIA H200. Peaks up to 2,048 residues are upper bounds.
+# Seconds and GiB of a pass by residues: alphafold-colabfold 2.3.27 with colabfold-kernels 0.9 (use_pallas),
+# model_3_ptm, same MSA rows, bf16, without compilation, one NVIDIA H200. Peaks up to 2,048 residues are upper
+# bounds.
 COLABFOLD = {
     256: (0.207, 3.5),
     512: (0.572, 7.5),
@@ -25,11 +26,11 @@ COLABFOLD = {
     3072: (19.6, 54.7),
     4096: (38.8, 90.8),
 }
-# seconds of a whole prediction: FastFold on eight A100s, as published; ColabFold as four of the passes above
+# Seconds of a whole prediction: FastFold on eight A100, as published; ColabFold, four of the passes above.
 FASTFOLD = {2560: 133.0, 4096: 548.0}
 COLABFOLD_PREDICTION = {2560: 51.0, 4096: 155.0}
-# what this network is to reach: seconds and GiB of a pass, seconds of a prediction
-PASS_BARS = {
+# Targets of this network: seconds and GiB of a pass, seconds of a prediction.
+PASS_TARGETS = {
     256: (0.14, 3.0),
     512: (0.38, 5.0),
     1024: (1.25, 9.0),
@@ -38,76 +39,77 @@ PASS_BARS = {
     4096: (26.0, 75.0),
     6144: (float("inf"), 135.0),
 }
-PREDICTION_BARS = {2560: 36.0, 4096: 106.0}
+PREDICTION_TARGETS = {2560: 36.0, 4096: 106.0}
 
 
 @dataclass
 class Cost:
-    """Of all operations of one kind in a pass; bytes that are read once and written once at least."""
+    """Work of one kind of operation in a pass. Bytes count one read and one write of each tensor."""
 
     operations: float = 0.0
     bytes: float = 0.0
     exponentials: float = 0.0
 
     def add(self, operations: float, elements: float, exponentials: float = 0.0) -> None:
+        """Add the work of one operation; elements are those read and written."""
         self.operations += operations
         self.bytes += BYTES * elements
         self.exponentials += exponentials
 
     def floors(self, gpu: Floors) -> dict[str, float]:
-        """Milliseconds on this GPU: of its copies, its matrix products, its exponentials."""
+        """Return lower bounds in milliseconds set by this GPU's memory, matrix products and exponentials."""
         properties = torch.cuda.get_device_properties(0)
-        # 16 a clock and multiprocessor; the clock is in kHz
+        # 16 per clock and multiprocessor; clock_rate is in kHz
         per_ms = 16 * properties.multi_processor_count * properties.clock_rate
         times = gpu.of(self.bytes, self.operations)
         return times | {"exponential floor": self.exponentials / per_ms}
 
 
 def costs(config: ModelConfig, length: int) -> dict[str, Cost]:
-    """By the names of `model.kernels.Kernels`."""
-    found: dict[str, Cost] = defaultdict(Cost)
+    """Return the costs of a pass by the names of `model.kernels.Kernels`."""
+    result: dict[str, Cost] = defaultdict(Cost)
     for stack, rows in ((config.extra_msa, EXTRA_ROWS), (config.evoformer, ROWS)):
         for _ in range(stack.blocks):
-            _add_msa(found, stack.msa, stack.pair, rows, length)
-            _add_pair(found, stack.pair, length)
-    return dict(found)
+            _add_msa(result, stack.msa, stack.pair, rows, length)
+            _add_pair(result, stack.pair, length)
+    return dict(result)
 
 
 def _add_attention(
-    found: dict[str, Cost], batch: int, length: int, channels: int, heads: int, width: int
+    result: dict[str, Cost], batch: int, length: int, channels: int, heads: int, width: int
 ) -> None:
     inner, positions = heads * width, batch * length
     operations = 10 * positions * channels * inner + 4 * positions * length * inner
-    found["add_attention"].add(operations, 2 * positions * channels, positions * length * heads)
+    result["add_attention"].add(operations, 2 * positions * channels, positions * length * heads)
 
 
-def _add_pair_bias(found: dict[str, Cost], pairs: int, channels: int, heads: int) -> None:
-    found["pair_bias"].add(2 * pairs * channels * heads, pairs * (channels + heads))
+def _add_pair_bias(result: dict[str, Cost], pairs: int, channels: int, heads: int) -> None:
+    result["pair_bias"].add(2 * pairs * channels * heads, pairs * (channels + heads))
 
 
-def _add_msa(found: dict[str, Cost], msa: MsaConfig, pair: PairConfig, rows: int, length: int) -> None:
+def _add_msa(result: dict[str, Cost], msa: MsaConfig, pair: PairConfig, rows: int, length: int) -> None:
     positions, pairs = rows * length, length**2
     heads, width, channels = msa.attention_heads, msa.attention_channels, msa.channels
-    _add_attention(found, rows, length, channels, heads, width)
-    _add_pair_bias(found, pairs, pair.channels, heads)
+    _add_attention(result, rows, length, channels, heads, width)
+    _add_pair_bias(result, pairs, pair.channels, heads)
     if msa.global_column_attention:
-        # one query a column: its gates and output are most of the work
+        # one query per column: gates and output are most of the work
         operations = 4 * positions * channels * heads * width
-        found["global_attention"].add(operations, 2 * positions * channels)
+        result["global_attention"].add(operations, 2 * positions * channels)
     else:
-        _add_attention(found, length, rows, channels, heads, width)
+        _add_attention(result, length, rows, channels, heads, width)
     factor = msa.transition_factor
-    found["add_transition"].add(4 * factor * positions * channels**2, 2 * positions * channels)
+    result["add_transition"].add(4 * factor * positions * channels**2, 2 * positions * channels)
     outer = msa.outer_channels
     operations = 4 * positions * channels * outer + 2 * pairs * outer**2 * (rows + pair.channels)
-    found["add_outer_product_mean"].add(operations, positions * channels + 2 * pairs * pair.channels)
+    result["add_outer_product_mean"].add(operations, positions * channels + 2 * pairs * pair.channels)
 
 
-def _add_pair(found: dict[str, Cost], pair: PairConfig, length: int) -> None:
+def _add_pair(result: dict[str, Cost], pair: PairConfig, length: int) -> None:
     pairs, channels, inner = length**2, pair.channels, pair.multiplication_channels
     for _ in range(2):
         operations = 2 * pairs * (5 * channels * inner + channels**2) + 2 * pairs * length * inner
-        found["add_triangle_multiplication"].add(operations, 2 * pairs * channels)
-        _add_pair_bias(found, pairs, channels, pair.attention_heads)
-        _add_attention(found, length, length, channels, pair.attention_heads, pair.attention_channels)
-    found["add_transition"].add(4 * pair.transition_factor * pairs * channels**2, 2 * pairs * channels)
+        result["add_triangle_multiplication"].add(operations, 2 * pairs * channels)
+        _add_pair_bias(result, pairs, channels, pair.attention_heads)
+        _add_attention(result, length, length, channels, pair.attention_heads, pair.attention_channels)
+    result["add_transition"].add(4 * pair.transition_factor * pairs * channels**2, 2 * pairs * channels)

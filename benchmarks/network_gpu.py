@@ -1,15 +1,16 @@
-"""Seconds, peak memory and time budget of model_3_ptm on a GPU, with random parameters.
+"""Time, peak memory and time per operation of model_3_ptm on a GPU, with random parameters.
 
     python benchmarks/network_gpu.py [--lengths 256,512,1024,2048] [--repeats 5] [--memory 6144]
                                      [--predictions 2560,4096] [--budget 256,1024]
                                      [--precision bf16] [--kernels fused]
 
-508 + 5,120 MSA rows, all masks full. A pass is the median of five after one; with --repeats 0, the first.
-`--memory`: the peak of a pass with one block in each stack, which is that of all blocks. A prediction is four
-passes, or fewer with --recycles, and what follows them, from the features in the CPU's memory on; its passes
-are the median of all but the first. The budget is that of one pass, by events around each heavy operation,
-beside the floors that arithmetic, memory and exponentials set on this GPU. Peers are figures measured on the
-same kind of GPU; see network_floors.py.
+508 + 5,120 MSA rows, masks of all ones. The time of a pass is the median of --repeats passes after a first
+one; with --repeats 0, that of the first. --memory prints the peak of a pass with one block in each stack,
+which equals that of all blocks. A prediction includes copying the features to the GPU, four passes (fewer with
+--recycles) and the confidence scores; the time of its passes is the median of all but the first. --budget
+prints the time of each heavy operation in one pass, measured with CUDA events, and the lower bounds that
+arithmetic, memory and exponentials set on this GPU. Figures of other programs were measured on the same kind
+of GPU; see network_floors.py.
 """
 
 import argparse
@@ -30,8 +31,8 @@ from network_floors import (
     COLABFOLD_PREDICTION,
     EXTRA_ROWS,
     FASTFOLD,
-    PASS_BARS,
-    PREDICTION_BARS,
+    PASS_TARGETS,
+    PREDICTION_TARGETS,
     ROWS,
     costs,
 )
@@ -55,97 +56,103 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 Events = dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]]
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of a call on the GPU, and those that the CPU needs to queue it; the result is let go."""
+def time_call(call: Callable[[], Any]) -> tuple[float, float]:
+    """Return the seconds that a call takes on the GPU, and the seconds that the CPU needs to queue it."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
-    begun = time.perf_counter()
+    begin = time.perf_counter()
     start.record()
     call()
     end.record()
-    queued = time.perf_counter() - begun
+    queued = time.perf_counter() - begin
     end.synchronize()
     return start.elapsed_time(end) / 1e3, queued
 
 
-def recorded(name: str, operation: Callable[..., Any], events: Events) -> Callable[..., Any]:
-    """The operation with events around each call."""
+def with_events(name: str, operation: Callable[..., Any], events: Events) -> Callable[..., Any]:
+    """Return an operation that records CUDA events around each call."""
 
     @wraps(operation)
-    def called(*given: Any, **named: Any) -> Any:
+    def wrapped(*arguments: Any, **options: Any) -> Any:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        result = operation(*given, **named)
+        result = operation(*arguments, **options)
         end.record()
         events[name].append((start, end))
         return result
 
-    return called
+    return wrapped
 
 
-def recording(kernels: Kernels, events: Events) -> Kernels:
-    """The same operations, with events around each call."""
+def kernels_with_events(kernels: Kernels, events: Events) -> Kernels:
+    """Return kernels that record CUDA events around each call."""
     names = [field.name for field in fields(kernels)]
-    return replace(kernels, **{name: recorded(name, getattr(kernels, name), events) for name in names})
+    return replace(kernels, **{name: with_events(name, getattr(kernels, name), events) for name in names})
 
 
-def recorded_network(arrays: dict[str, np.ndarray], options: argparse.Namespace, events: Events) -> AlphaFold:
-    """A network whose heavy operations and structure module are recorded, the latter as a whole."""
+def network_with_events(
+    arrays: dict[str, np.ndarray], options: argparse.Namespace, events: Events
+) -> AlphaFold:
+    """Build a network that records CUDA events around each heavy operation and the whole structure module."""
     plain = select_kernels(options.kernels, GPU)
     network = AlphaFold.from_parameters(
-        CONFIG, arrays, GPU, DTYPES[options.precision], recording(plain, events)
+        CONFIG, arrays, GPU, DTYPES[options.precision], kernels_with_events(plain, events)
     )
     structure_module = network.structure_module
     for module in structure_module.modules():
         if isinstance(module, LayerNorm):
             module.kernels = plain
-    for blocks in (network.evoformer.extra_msa_blocks, network.evoformer.evoformer_blocks, network.folding):
-        blocks.possible = False  # events cannot be replayed
-    structure_module.forward = recorded("structure module", structure_module.forward, events)
+    for blocks in (
+        network.evoformer.extra_msa_blocks,
+        network.evoformer.evoformer_blocks,
+        network.graphed_structure_module,
+    ):
+        blocks.enabled = False  # graphs do not replay events
+    structure_module.forward = with_events("structure module", structure_module.forward, events)
     return network
 
 
 def print_pass(network: AlphaFold, length: int, repeats: int) -> None:
-    """One row: seconds and memory of a pass, beside the bar and ColabFold's."""
+    """Print time and memory of a pass as one row, with the target and ColabFold's figures."""
     drawn = random_features(length, ROWS, EXTRA_ROWS)
     plan = MEMORY.plan(network, drawn)
     assert plan is not None
     with torch.inference_mode(), chunk_budget(plan.chunk_elements):
         features = feature_tensors(drawn, 0, GPU)
-        previous = network.first_recycled(features)
+        previous = network.initial_state(features)
         torch.cuda.reset_peak_memory_stats()
-        times = [timed(lambda: network.run_pass(features, previous)) for _ in range(repeats + 1)]
+        times = [time_call(lambda: network.run_pass(features, previous)) for _ in range(repeats + 1)]
     peak = torch.cuda.max_memory_allocated() / GIB
     first = times[0][0]
     seconds, queued = (median(column) for column in zip(*times[min(1, repeats) :], strict=True))
     print(
-        f"| {network.config.evoformer.blocks} blocks, {beside(length, seconds, peak, plan)} | "
+        f"| {network.config.evoformer.blocks} blocks, {comparison_cells(length, seconds, peak, plan)} | "
         f"first {first:.2f} s, queued in {queued:.3f} s |",
         flush=True,
     )
 
 
-def beside(length: int, seconds: float, peak: float, plan: MemoryPlan) -> str:
-    """Cells: a pass beside its bars and ColabFold's."""
-    bar, peak_bar = PASS_BARS.get(length, (NAN, NAN))
+def comparison_cells(length: int, seconds: float, peak: float, plan: MemoryPlan) -> str:
+    """Return table cells that compare a pass with its target and with ColabFold."""
+    target, peak_target = PASS_TARGETS.get(length, (NAN, NAN))
     theirs, their_peak = COLABFOLD.get(length, (NAN, NAN))
     return (
-        f"{length} | {seconds:.3f} s (≤ {bar}) | ColabFold {theirs} s, {theirs / seconds:.2f} × | "
-        f"{peak:.1f} GiB (≤ {peak_bar}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak})"
+        f"{length} | {seconds:.3f} s (≤ {target}) | ColabFold {theirs} s, {theirs / seconds:.2f} × | "
+        f"{peak:.1f} GiB (≤ {peak_target}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak})"
     )
 
 
 def print_budget(network: AlphaFold, length: int, events: Events, gpu: Floors) -> None:
-    """A table of one pass: milliseconds of each kind of operation, and its floors."""
+    """Print a table of one pass: milliseconds of each kind of operation, and its largest lower bound."""
     drawn = random_features(length, ROWS, EXTRA_ROWS)
     plan = MEMORY.plan(network, drawn)
     assert plan is not None
     with torch.inference_mode(), chunk_budget(plan.chunk_elements):
         features = feature_tensors(drawn, 0, GPU)
-        previous = network.first_recycled(features)
+        previous = network.initial_state(features)
         network.run_pass(features, previous)
         events.clear()
-        whole, _ = timed(lambda: network.run_pass(features, previous))
+        whole, _ = time_call(lambda: network.run_pass(features, previous))
     spent = {name: sum(start.elapsed_time(end) for start, end in pairs) for name, pairs in events.items()}
     spent["other"] = whole * 1e3 - sum(spent.values())
     counted = costs(network.config, length)
@@ -160,30 +167,30 @@ def print_budget(network: AlphaFold, length: int, events: Events, gpu: Floors) -
 
 
 def print_prediction(network: AlphaFold, length: int, recycles: int) -> None:
-    """Two rows: seconds of a prediction and of its passes, beside the bars and peers."""
+    """Print time of a prediction and of its passes, with targets and figures of other programs."""
     drawn = random_features(length, ROWS, EXTRA_ROWS)
     features = {name: np.broadcast_to(x, (recycles + 1, *x.shape[1:])) for name, x in drawn.items()}
     plan = MEMORY.plan(network, features)
     assert plan is not None
     torch.cuda.reset_peak_memory_stats()
     ends = []
-    begun = time.perf_counter()
+    begin = time.perf_counter()
     settings, note_end = RecyclingSettings(recycles), lambda done, total: ends.append(time.perf_counter())
     predict(network, features, settings, note_end, plan.chunk_elements)
-    seconds, peak = time.perf_counter() - begun, torch.cuda.max_memory_allocated() / GIB
-    # of one pass alone, with what comes before it
-    one = median(after - before for before, after in pairwise(ends if recycles else [begun, *ends]))
+    seconds, peak = time.perf_counter() - begin, torch.cuda.max_memory_allocated() / GIB
+    # a single pass includes the copy of the features
+    one = median(after - before for before, after in pairwise(ends if recycles else [begin, *ends]))
     print(
         f"| prediction, {length} residues, {recycles + 1} passes | {seconds:.1f} s | of four passes: "
-        f"bar {PREDICTION_BARS.get(length, NAN)} s, ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s, "
+        f"target {PREDICTION_TARGETS.get(length, NAN)} s, ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s, "
         f"FastFold on 8 × A100 {FASTFOLD.get(length, NAN)} s |\n"
-        f"| its passes, {beside(length, one, peak, plan)} |",
+        f"| its passes, {comparison_cells(length, one, peak, plan)} |",
         flush=True,
     )
 
 
 def numbers(text: str) -> list[int]:
-    """Of an option such as 256,512."""
+    """Parse an option such as 256,512."""
     return sorted(int(number) for number in text.split(",") if number)
 
 
@@ -220,7 +227,7 @@ def main() -> None:
         except torch.OutOfMemoryError as error:
             print(f"| {job.args[1]} | {error}")
         torch.cuda.empty_cache()
-    network = recorded_network(arrays, options, events)
+    network = network_with_events(arrays, options, events)
     for length in options.budget:
         print_budget(network, length, events, gpu)
 

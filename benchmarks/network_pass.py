@@ -1,9 +1,9 @@
-"""Seconds and peak memory of one pass through a network with random parameters, on the CPU.
+"""Time and peak memory of one pass on the CPU, with random parameters.
 
 usage: python benchmarks/network_pass.py [MODEL [RESIDUES [MSA_ROWS [EXTRA_ROWS [THREADS]]]]]
        (default: demo 300 80 64 1)
 
-Peer: with jax and alphafold-colabfold installed, DeepMind's `model.RunModel` on the same shapes.
+Compare with DeepMind's `model.RunModel` (jax and alphafold-colabfold installed) on the same shapes.
 """
 
 import resource
@@ -20,7 +20,7 @@ from model.recycling import feature_tensors
 
 
 def random_features(residues: int, msa_rows: int, extra_rows: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Features of one iteration, all masks full."""
+    """Return random features of one iteration, with masks of all ones."""
     random = np.random.default_rng(seed)
     aatype = random.integers(0, 20, residues)
     return {
@@ -51,7 +51,7 @@ def main() -> None:
     for _ in range(3):
         start = time.perf_counter()
         with torch.inference_mode():
-            network.run_pass(features, network.first_recycled(features))
+            network.run_pass(features, network.initial_state(features))
         seconds.append(time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(

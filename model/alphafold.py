@@ -1,4 +1,4 @@
-"""The network: one pass from features and the previous pass to representations, structure and heads."""
+"""AlphaFold2's monomer network: the trunk, the structure module and the output heads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,23 +8,23 @@ import torch
 from torch import nn
 
 from model.config import ModelConfig
-from model.embedders import ExtraMsaEmbedding, Features, InputEmbedding, Recycled, RecyclingEmbedding
+from model.embedders import ExtraMsaEmbedding, Features, InputEmbedding, RecycledState, RecyclingEmbedding
 from model.evoformer import EvoformerBlock
-from model.graphs import Recorded
+from model.graphs import GraphedModules
 from model.heads import aligned_error_edges, distogram_edges, make_heads
 from model.kernels import Kernels, select_kernels
 from model.layers import Linear
-from model.naming import assign
+from model.parameter_files import TRUNK_SCOPE, parameter_key
 from model.structure_module import StructureModule
-from model.templates import TemplateEmbedding, TemplateRows, templates_of
+from model.templates import TemplateEmbedding, TemplateTorsionEmbedding, active_templates
 
 
 @dataclass(frozen=True)
 class Representations:
-    """What the trunk computes.
+    """The trunk's output.
 
     Args:
-        msa: [S, N, C], without template rows.
+        msa: [S, N, C], without the template rows.
         pair: [N, N, Z].
         single: [N, C'].
     """
@@ -35,13 +35,13 @@ class Representations:
 
 
 @dataclass(frozen=True)
-class Pass:
-    """What one pass through the network gives, before the heads.
+class PassOutput:
+    """The result of one pass through trunk and structure module, before the heads.
 
     Args:
-        representations: of the trunk.
+        representations: the trunk's output.
         structure_activations: [N, C'], the structure module's single representation.
-        positions: [N, 37, 3], Å.
+        positions: [N, 37, 3], atom positions in Å.
         atom_mask: [N, 37].
     """
 
@@ -50,15 +50,15 @@ class Pass:
     positions: torch.Tensor
     atom_mask: torch.Tensor
 
-    def recycled(self) -> Recycled:
-        """What the next pass takes from this one."""
-        # a copy, so that the whole MSA representation is not kept for its first row
+    def recycled_state(self) -> RecycledState:
+        """Return the input of the next pass."""
+        # copied, because a view of the first row would keep the whole MSA representation alive
         first_row = self.representations.msa[0].clone()
-        return Recycled(first_row, self.representations.pair, self.positions)
+        return RecycledState(first_row, self.representations.pair, self.positions)
 
 
 class Trunk(nn.Module):
-    """Algorithm 2 up to the structure module: embeddings, extra MSA stack, Evoformer."""
+    """Algorithm 2 up to the structure module: embeddings, extra MSA stack and Evoformer stack."""
 
     def __init__(self, config: ModelConfig, kernels: Kernels) -> None:
         super().__init__()
@@ -66,10 +66,10 @@ class Trunk(nn.Module):
         self.input_embedding = InputEmbedding(config)
         self.recycling_embedding = RecyclingEmbedding(config, kernels)
         self.template_embedding: TemplateEmbedding | None = None
-        self.template_rows: TemplateRows | None = None
+        self.template_torsion_embedding: TemplateTorsionEmbedding | None = None
         if config.template is not None:
             self.template_embedding = TemplateEmbedding(config.template, channels, kernels)
-            self.template_rows = TemplateRows(config)
+            self.template_torsion_embedding = TemplateTorsionEmbedding(config)
         self.extra_msa_embedding = ExtraMsaEmbedding(config)
         self.extra_msa_stack = nn.ModuleList(
             EvoformerBlock(config.extra_msa, kernels) for _ in range(config.extra_msa.blocks)
@@ -77,23 +77,27 @@ class Trunk(nn.Module):
         self.evoformer_iteration = nn.ModuleList(
             EvoformerBlock(config.evoformer, kernels) for _ in range(config.evoformer.blocks)
         )
-        self.extra_msa_blocks = Recorded(self.extra_msa_stack)
-        self.evoformer_blocks = Recorded(self.evoformer_iteration)
+        self.extra_msa_blocks = GraphedModules(self.extra_msa_stack)
+        self.evoformer_blocks = GraphedModules(self.evoformer_iteration)
         self.single_activations = Linear(config.evoformer.msa.channels, config.structure.channels)
 
-    def forward(self, features: Features, previous: Recycled) -> Representations:
-        """One pass; see `AlphaFold.forward` for the features."""
+    def forward(self, features: Features, previous: RecycledState) -> Representations:
+        """Compute the representations; see `AlphaFold.forward` for the arguments."""
         seq_mask, mask = features.get("seq_mask"), features.get("msa_mask")
-        pair_mask = None if seq_mask is None else seq_mask[:, None] * seq_mask[None]
+        pair_mask = None if seq_mask is None else seq_mask[:, None] * seq_mask[None]  # [N, N]
         msa, pair = self.input_embedding(features)  # [S, N, C], [N, N, Z]
         sequences = msa.shape[0]
         msa, pair = self.recycling_embedding(msa, pair, features["aatype"], previous)
-        templates = templates_of(features)
-        if self.template_embedding is not None and self.template_rows is not None and templates is not None:
+        templates = active_templates(features)
+        if (
+            self.template_embedding is not None
+            and self.template_torsion_embedding is not None
+            and templates is not None
+        ):
             pair += self.template_embedding(pair, templates, pair_mask)
-            rows, rows_mask = self.template_rows(templates)  # [T, N, C], [T, N]
+            rows, rows_mask = self.template_torsion_embedding(templates)  # [T, N, C], [T, N]
             mask = rows_mask.new_ones(msa.shape[:2]) if mask is None else mask
-            msa, mask = torch.cat([msa, rows]), torch.cat([mask, rows_mask])
+            msa, mask = torch.cat([msa, rows]), torch.cat([mask, rows_mask])  # [S + T, N, C], [S + T, N]
         extra = self.extra_msa_embedding(features)  # [E, N, C'']
         extra_mask = features.get("extra_msa_mask")
         length = pair.shape[0]
@@ -106,12 +110,12 @@ class Trunk(nn.Module):
 class AlphaFold(nn.Module):
     """AlphaFold2's monomer network (Jumper et al., Nature 596, 583, 2021).
 
-    Its parameters are uninitialised; `from_parameters` makes one that is ready.
+    The constructor leaves parameters uninitialised; `from_parameters` returns a network that is ready to use.
 
     Args:
-        config: the network's shape.
+        config: the network's architecture.
         kernels: implementation of the heavy operations, or its name; see `model.kernels.select_kernels`.
-        device: where the network will run.
+        device: the device that the network will run on.
     """
 
     def __init__(
@@ -121,12 +125,13 @@ class AlphaFold(nn.Module):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
-        chosen = kernels if isinstance(kernels, Kernels) else select_kernels(kernels, device)
-        self.config, self.kernels = config, chosen
-        self.evoformer = Trunk(config, chosen)
-        self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, chosen)
-        self.folding = Recorded([self.structure_module])
-        self.heads = make_heads(config, chosen)
+        if isinstance(kernels, str):
+            kernels = select_kernels(kernels, device)
+        self.config, self.kernels = config, kernels
+        self.evoformer = Trunk(config, kernels)
+        self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, kernels)
+        self.graphed_structure_module = GraphedModules([self.structure_module])
+        self.heads = make_heads(config, kernels)
 
     @classmethod
     def from_parameters(
@@ -137,62 +142,65 @@ class AlphaFold(nn.Module):
         dtype: torch.dtype = torch.float32,
         kernels: str | Kernels = "reference",
     ) -> "AlphaFold":
-        """A network with these parameters.
+        """Build a network with the given parameters, in evaluation mode.
 
         On the CPU in float32 the network shares the arrays' memory.
 
         Args:
-            config: the network's shape.
-            arrays: parameters by DeepMind's names, checked, as `model.parameters.load_npz` returns them.
-            device: where the network runs.
-            dtype: of the trunk's parameters and activations; the structure module and the heads are float32.
-            kernels: implementation of the heavy operations.
+            config: the network's architecture.
+            arrays: checked parameters by DeepMind's names, as `model.parameters.load_npz` returns them.
+            device: the device that the network runs on.
+            dtype: type of the trunk's parameters and activations; structure module and heads use float32.
+            kernels: implementation of the heavy operations, or its name.
+
+        Returns:
+            The network; its parameters do not require gradients.
         """
         with torch.device("meta"):
             network = cls(config, kernels, device)
-        assign(network, arrays, torch.device(device), dtype)
+        _assign_parameters(network, arrays, torch.device(device), dtype)
         return network.eval()
 
-    def run_pass(self, features: Features, previous: Recycled) -> Pass:
-        """Trunk and structure module; arguments as `forward`."""
+    def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
+        """Run trunk and structure module once; see `forward` for the arguments."""
         representations = self.evoformer(features, previous)
-        activations, positions, atom_mask = self.folding(
+        activations, positions, atom_mask = self.graphed_structure_module(
             features["aatype"].shape[0],
             representations.single.float(),
             representations.pair,
             features["aatype"],
             features.get("seq_mask"),
         )
-        return Pass(representations, activations, positions, atom_mask)
+        return PassOutput(representations, activations, positions, atom_mask)
 
-    def forward(self, features: Features, previous: Recycled | None = None) -> dict[str, torch.Tensor]:
-        """One pass with all heads.
+    def forward(self, features: Features, previous: RecycledState | None = None) -> dict[str, torch.Tensor]:
+        """Run one pass and all heads.
 
         Args:
-            features: those of one recycling iteration, as `model.recycling.feature_tensors` makes them:
+            features: tensors of one recycling iteration, as `model.recycling.feature_tensors` returns them:
                 target_feat [N, 22], msa_feat [S, N, 49], aatype and residue_index [N], extra_msa,
-                extra_has_deletion and extra_deletion_value [E, N]; masks, each absent where all is real,
-                msa_mask [S, N], seq_mask [N] and extra_msa_mask [E, N]; and for networks with templates,
-                optionally, template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in Å,
+                extra_has_deletion and extra_deletion_value [E, N]; the masks msa_mask [S, N], seq_mask [N]
+                and extra_msa_mask [E, N], each absent if it is all ones; and optionally, for networks with
+                templates, template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in Å,
                 template_all_atom_masks [T, N, 37] and, on the CPU, template_mask [T].
-            previous: the pass before, or None for zeros.
+            previous: state recycled from the previous pass, or None for zeros.
 
         Returns:
-            Tensors by the names of DeepMind's results, joined by slashes.
+            Tensors by DeepMind's result names, nested names joined by slashes.
         """
         if previous is None:
-            previous = self.first_recycled(features)
-        done = self.run_pass(features, previous)
-        representations = done.representations
+            previous = self.initial_state(features)
+        output = self.run_pass(features, previous)
+        representations = output.representations
         results = {
             "representations/msa": representations.msa,
             "representations/msa_first_row": representations.msa[0],
             "representations/pair": representations.pair,
             "representations/single": representations.single,
-            "representations/structure_module": done.structure_activations,
-            "structure_module/final_atom_positions": done.positions,
-            "structure_module/final_atom_mask": done.atom_mask,
-            "predicted_lddt/logits": self.heads["predicted_lddt_head"](done.structure_activations),
+            "representations/structure_module": output.structure_activations,
+            "structure_module/final_atom_positions": output.positions,
+            "structure_module/final_atom_mask": output.atom_mask,
+            "predicted_lddt/logits": self.heads["predicted_lddt_head"](output.structure_activations),
             "distogram/logits": self.heads["distogram_head"](representations.pair.float()),
             "distogram/bin_edges": distogram_edges(representations.pair.device),
             "masked_msa/logits": self.heads["masked_msa_head"](representations.msa.float()),
@@ -206,7 +214,29 @@ class AlphaFold(nn.Module):
             results["predicted_aligned_error/breaks"] = aligned_error_edges(representations.pair.device)
         return results
 
-    def first_recycled(self, features: Features) -> Recycled:
-        """What the first pass starts from."""
+    def initial_state(self, features: Features) -> RecycledState:
+        """Return the all-zero state that the first pass starts from."""
         length = features["aatype"].shape[0]
-        return Recycled.zeros(length, self.config, self.evoformer.single_activations.bias)
+        return RecycledState.zeros(length, self.config, self.evoformer.single_activations.bias)
+
+
+def _assign_parameters(
+    network: nn.Module, arrays: Mapping[str, np.ndarray], device: torch.device, dtype: torch.dtype
+) -> None:
+    """Replace all parameters of a network, which may be on the meta device.
+
+    Args:
+        network: the network to change.
+        arrays: float32 parameters by key, of the shapes that `model.parameters.expected_shapes` returns.
+        device: device of the new parameters.
+        dtype: type of the trunk's parameters; all others are float32.
+    """
+    tensors = {}
+    for key, array in arrays.items():
+        key_dtype = dtype if key.startswith(TRUNK_SCOPE) else torch.float32
+        tensors[key] = torch.from_numpy(np.ascontiguousarray(array)).to(device=device, dtype=key_dtype)
+    for module_name, module in network.named_modules():
+        for name in [name for name, _ in module.named_parameters(recurse=False)]:
+            key, block = parameter_key(f"{module_name}.{name}")
+            value = tensors[key] if block is None else tensors[key][block]
+            setattr(module, name, nn.Parameter(value, requires_grad=False))

@@ -1,7 +1,6 @@
-"""The shape of each network: frozen dataclasses, and the ten published monomer networks by name.
+"""Network architectures as frozen dataclasses, and the ten published monomer networks by name.
 
-Numbers are those of Jumper et al., Nature 596, 583 (2021), supplement section 1, and of the published
-parameters.
+Sizes follow Jumper et al., Nature 596, 583 (2021), supplement section 1, and the published parameters.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,13 +10,14 @@ DEMO = "demo"
 
 @dataclass(frozen=True)
 class PairConfig:
-    """The pair half of a stack.
+    """Sizes of the pair half of a stack.
 
     Args:
-        channels: of the pair representation.
-        multiplication_channels: of a triangle multiplication's product.
-        attention_heads, attention_channels: of triangle attention; channels are per head.
-        transition_factor: how much wider the transition's hidden layer is.
+        channels: channels of the pair representation.
+        multiplication_channels: channels of the product in triangle multiplication.
+        attention_heads: heads of triangle attention.
+        attention_channels: channels per head of triangle attention.
+        transition_factor: width of the transition's hidden layer relative to `channels`.
     """
 
     channels: int = 128
@@ -29,14 +29,16 @@ class PairConfig:
 
 @dataclass(frozen=True)
 class MsaConfig:
-    """The MSA half of a stack.
+    """Sizes of the MSA half of a stack.
 
     Args:
-        channels: of the MSA representation.
-        attention_heads, attention_channels: of row and column attention; channels are per head.
-        outer_channels: of each factor of the outer product mean.
-        transition_factor: how much wider the transition's hidden layer is.
-        global_column_attention: one key and value head and an averaged query in column attention.
+        channels: channels of the MSA representation.
+        attention_heads: heads of row and column attention.
+        attention_channels: channels per head of row and column attention.
+        outer_channels: channels of each factor of the outer product mean.
+        transition_factor: width of the transition's hidden layer relative to `channels`.
+        global_column_attention: whether column attention is global: one averaged query per column, and one
+            key and value head.
     """
 
     channels: int = 256
@@ -49,7 +51,7 @@ class MsaConfig:
 
 @dataclass(frozen=True)
 class StackConfig:
-    """The Evoformer stack or the extra MSA stack."""
+    """Sizes of the Evoformer stack or the extra MSA stack."""
 
     blocks: int
     msa: MsaConfig = field(default_factory=MsaConfig)
@@ -58,12 +60,13 @@ class StackConfig:
 
 @dataclass(frozen=True)
 class TemplateConfig:
-    """The template embedding.
+    """Sizes of the template embedding.
 
     Args:
-        blocks: of the template pair stack.
-        pair: of the template pair stack.
-        attention_heads, attention_channels: of the pointwise attention over templates.
+        blocks: blocks of the template pair stack.
+        pair: sizes of one block of the template pair stack.
+        attention_heads: heads of the pointwise attention over templates.
+        attention_channels: channels per head of the pointwise attention.
     """
 
     blocks: int = 2
@@ -76,13 +79,16 @@ class TemplateConfig:
 
 @dataclass(frozen=True)
 class StructureConfig:
-    """The structure module.
+    """Sizes of the structure module.
 
     Args:
-        channels: of the single representation.
-        iterations: with shared weights.
-        heads, scalar_channels, query_points, value_points: of invariant point attention; per head.
-        sidechain_channels: of the torsion angle network.
+        channels: channels of the single representation.
+        iterations: number of iterations, which share their weights.
+        heads: heads of invariant point attention.
+        scalar_channels: channels of scalar queries, keys and values per head.
+        query_points: query and key points per head.
+        value_points: value points per head.
+        sidechain_channels: hidden channels of the torsion angle network.
         position_scale: Å per unit of the backbone translations.
     """
 
@@ -98,17 +104,16 @@ class StructureConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """One network.
+    """The architecture of one network.
 
     Args:
-        name: such as "model_1_ptm".
-        evoformer: the main stack.
-        extra_msa: the stack of the sequences left out of the clusters.
-        template: the template embedding, or None for networks without.
-        structure: the structure module.
-        predicted_aligned_error: whether there is a PAE head, and so a pTM.
-        trained: False for networks whose parameters are random, so that nobody takes their structures for
-            real.
+        name: for example "model_1_ptm".
+        evoformer: sizes of the Evoformer stack.
+        extra_msa: sizes of the extra MSA stack.
+        template: sizes of the template embedding, or None for networks without templates.
+        structure: sizes of the structure module.
+        predicted_aligned_error: whether the network has a PAE head, and therefore predicts pTM.
+        trained: False if the parameters are random; outputs then carry a warning.
     """
 
     name: str
@@ -122,7 +127,7 @@ class ModelConfig:
     trained: bool = True
 
     def with_blocks(self, evoformer: int, extra_msa: int) -> "ModelConfig":
-        """The same network with shallower or deeper stacks."""
+        """Return the same network with other numbers of blocks in its two stacks."""
         return replace(
             self,
             evoformer=replace(self.evoformer, blocks=evoformer),
@@ -134,19 +139,19 @@ MODEL_NAMES = tuple(f"model_{number}{suffix}" for suffix in ("_ptm", "") for num
 
 
 def model_config(name: str) -> ModelConfig:
-    """The network of this name.
+    """Return the architecture of a network, given its name.
 
     Args:
         name: model_1 to model_5, model_1_ptm to model_5_ptm, or "demo": a small untrained network with the
             features of model_3_ptm, two Evoformer blocks and one extra MSA block.
 
     Raises:
-        ValueError: there is no such network.
+        ValueError: no network has this name.
     """
     if name == DEMO:
         return ModelConfig(name, trained=False).with_blocks(evoformer=2, extra_msa=1)
     if name not in MODEL_NAMES:
-        raise ValueError(f"no network is called {name!r}; there are {', '.join((*MODEL_NAMES, DEMO))}")
+        raise ValueError(f"unknown network {name!r}; available: {', '.join((*MODEL_NAMES, DEMO))}")
     with_templates = name.split("_")[1] in "12"
     return ModelConfig(
         name,

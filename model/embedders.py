@@ -12,29 +12,29 @@ from model.config import ModelConfig
 from model.kernels import Kernels
 from model.layers import LayerNorm, Linear, OneHotLinear
 
-# channels of the features, fixed by the published parameters
+# numbers of feature channels, fixed by the published parameters
 TARGET_FEATURES = 22
 MSA_FEATURES = 49
 EXTRA_MSA_TYPES = 23  # 20 amino acids, unknown, gap, mask
 EXTRA_MSA_DELETIONS = ("extra_has_deletion", "extra_deletion_value")
-# residues further apart than this in sequence share a relative position
+# larger sequence separations are clipped to this
 MAX_RELATIVE_POSITION = 32
-# Å and number: bins of the previous pass's CB distances
+# bins of the previous pass's CB distances: first and last lower edge in Å, and their number
 RECYCLED_BINS = (3.25, 20.75, 15)
 
-# Of one iteration. msa_mask, extra_msa_mask and seq_mask are absent where all is real, so that nobody has to
-# look; template_mask lies on the CPU, since it decides what is computed.
+# Tensors of one recycling iteration. The masks msa_mask, extra_msa_mask and seq_mask are absent if they are
+# all ones. template_mask stays on the CPU, because it decides which templates are computed.
 Features = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Recycled:
-    """What one pass through the network hands to the next.
+class RecycledState:
+    """The outputs of one pass that the next pass takes as inputs.
 
     Args:
-        msa_first_row: [N, 256].
-        pair: [N, N, 128].
-        positions: [N, 37, 3], Å.
+        msa_first_row: [N, C], first row of the MSA representation.
+        pair: [N, N, Z], pair representation.
+        positions: [N, 37, 3], atom positions in Å.
     """
 
     msa_first_row: torch.Tensor
@@ -42,8 +42,8 @@ class Recycled:
     positions: torch.Tensor
 
     @classmethod
-    def zeros(cls, length: int, config: ModelConfig, like: torch.Tensor) -> "Recycled":
-        """What the first pass starts from, of the dtype and device of `like`."""
+    def zeros(cls, length: int, config: ModelConfig, like: torch.Tensor) -> "RecycledState":
+        """Return the all-zero state of the first pass, with the dtype and device of `like`."""
         stack = config.evoformer
         return cls(
             like.new_zeros(length, stack.msa.channels),
@@ -53,11 +53,11 @@ class Recycled:
 
 
 def pseudo_beta(aatype: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """CB of each residue, CA for glycine.
+    """Return CB of each residue, or CA for glycine.
 
     Args:
         aatype: [...], residue codes.
-        positions: [..., 37, D]: coordinates, or with D = 1 a mask.
+        positions: [..., 37, D], coordinates (D = 3) or a mask (D = 1) in atom37 order.
 
     Returns:
         [..., D].
@@ -69,11 +69,14 @@ def pseudo_beta(aatype: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 
 def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) -> torch.Tensor:
-    """One-hot distances of all pairs of points; the last bin is open, pairs below the first have no bin.
+    """Encode the distances of all pairs of points as one-hot bins.
+
+    The last bin has no upper edge; pairs closer than the first edge are in no bin.
 
     Args:
         points: [N, 3], Å.
-        first, last: lower edges of the first and the last bin, Å; edges are evenly spaced.
+        first: lower edge of the first bin, Å.
+        last: lower edge of the last bin, Å; edges are evenly spaced.
         bins: number of bins.
 
     Returns:
@@ -86,7 +89,7 @@ def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) ->
 
 
 class InputEmbedding(nn.Module):
-    """Algorithms 3 to 5: the sequence, the clustered MSA and relative positions."""
+    """The embedding of sequence, clustered MSA and relative positions (Algorithms 3 to 5)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -95,11 +98,11 @@ class InputEmbedding(nn.Module):
         self.preprocess_msa = Linear(MSA_FEATURES, msa)
         self.left_single = Linear(TARGET_FEATURES, pair)
         self.right_single = Linear(TARGET_FEATURES, pair)
-        # spelt as in the published parameters
+        # misspelt in the published parameters
         self.pair_activiations = OneHotLinear(2 * MAX_RELATIVE_POSITION + 1, pair)
 
     def forward(self, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
-        """Initial representations: msa [S, N, C] and pair [N, N, Z]."""
+        """Return the initial representations: msa [S, N, C] and pair [N, N, Z]."""
         target = features["target_feat"].to(self.preprocess_1d.bias.dtype)  # [N, 22]
         msa = self.preprocess_msa(features["msa_feat"].to(target.dtype))  # [S, N, C]
         msa += self.preprocess_1d(target)
@@ -112,7 +115,7 @@ class InputEmbedding(nn.Module):
 
 
 class RecyclingEmbedding(nn.Module):
-    """Algorithm 32: the previous pass's first MSA row, pair representation and CB distances."""
+    """The embedding of the recycled state (Algorithm 32)."""
 
     def __init__(self, config: ModelConfig, kernels: Kernels) -> None:
         super().__init__()
@@ -122,9 +125,9 @@ class RecyclingEmbedding(nn.Module):
         self.prev_pair_norm = LayerNorm(pair, kernels)
 
     def forward(
-        self, msa: torch.Tensor, pair: torch.Tensor, aatype: torch.Tensor, previous: Recycled
+        self, msa: torch.Tensor, pair: torch.Tensor, aatype: torch.Tensor, previous: RecycledState
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add to msa [S, N, C] and pair [N, N, Z] in place."""
+        """Add the embedding to msa [S, N, C] and pair [N, N, Z] in place; return both."""
         bins = distance_bins(pseudo_beta(aatype, previous.positions), *RECYCLED_BINS)  # [N, N, 15]
         pair += self.prev_pos_linear(bins.to(pair.dtype))
         pair += self.prev_pair_norm(previous.pair)
@@ -133,14 +136,14 @@ class RecyclingEmbedding(nn.Module):
 
 
 class ExtraMsaEmbedding(nn.Module):
-    """Algorithm 2, lines 14 and 15: the sequences that no cluster centre stands for."""
+    """The embedding of the extra MSA, which has no cluster centres (Algorithm 2, lines 14 and 15)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.extra_msa_activations = Linear(EXTRA_MSA_TYPES + 2, config.extra_msa.msa.channels)
 
     def forward(self, features: Features) -> torch.Tensor:
-        """[E, N, C] of E extra sequences."""
+        """Return the extra MSA representation [E, N, C]."""
         extra = features["extra_msa"]
         bias = self.extra_msa_activations.bias
         codes = torch.arange(EXTRA_MSA_TYPES, device=bias.device)

@@ -1,14 +1,14 @@
-"""What can be wrong with a network's parameters, and the lack of memory."""
+"""Exceptions of the networks: unusable or missing parameters, and lack of memory."""
 
 import os
 
 
 class ParametersError(ValueError):
-    """A parameter file that cannot be used. Its text is `path: reason`.
+    """A parameter file that cannot be used. Its message is `path: reason`.
 
     Args:
-        reason: what is wrong, in a few words; names the keys concerned.
-        path: the file, where there is one.
+        reason: the problem in a few words, with the keys concerned.
+        path: the file, if there is one.
     """
 
     def __init__(self, reason: str, path: str | os.PathLike[str] | None = None) -> None:
@@ -17,7 +17,7 @@ class ParametersError(ValueError):
 
 
 class ParametersMissing(Exception):
-    """There is no parameter file where one is needed.
+    """A required parameter file that does not exist.
 
     Args:
         reason: what is missing.
@@ -30,4 +30,4 @@ class ParametersMissing(Exception):
 
 
 class OutOfMemory(MemoryError):
-    """A target that does not fit into a device's memory; says what was asked for and what is free."""
+    """A target that does not fit into a device's memory; the message states requested and free memory."""

@@ -12,19 +12,19 @@ from model.config import MsaConfig, PairConfig, StackConfig
 from model.kernels import Kernels
 from model.layers import Attention, LayerNorm, Linear, Transition, parameter
 
-# Masks are float, 1 for what is real; None stands for all ones, which spares a pass over every logit.
+# A float mask, 1 for real positions; None means all ones and saves a pass over every logit.
 Mask = torch.Tensor | None
 
 
 class SelfAttention(nn.Module):
-    """What has `query_norm` and `attention`: a representation that attends to itself."""
+    """The base of modules with one self-attention layer and its input normalisation."""
 
     query_norm: LayerNorm
     attention: Attention
 
     @cached_property
     def operands(self) -> AttentionWeights:
-        """The parameters, as the operation takes them."""
+        """Parameters in the form that the fused operation takes."""
         norm, layer = self.query_norm, self.attention
         return AttentionWeights(
             norm.scale,
@@ -40,7 +40,7 @@ class SelfAttention(nn.Module):
 
 
 class MsaRowAttention(SelfAttention):
-    """Algorithm 7: gated self-attention along each MSA row, biased by the pair representation."""
+    """Gated self-attention along each MSA row, biased by the pair representation (Algorithm 7)."""
 
     def __init__(self, msa: MsaConfig, pair: PairConfig, kernels: Kernels) -> None:
         super().__init__()
@@ -51,14 +51,14 @@ class MsaRowAttention(SelfAttention):
         self.attention = Attention(msa.channels, msa.attention_heads, msa.attention_channels)
 
     def forward(self, msa: torch.Tensor, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Add the update to msa [S, N, C] in place, from pair [N, N, Z] and mask [S, N]; return msa."""
+        """Update msa [S, N, C] in place and return it; pair is [N, N, Z], mask [S, N]."""
         norm = self.feat_2d_norm
         bias = self.kernels.pair_bias(pair, norm.scale, norm.offset, self.feat_2d_weights)  # [H, N, N]
         return self.kernels.add_attention(msa, self.operands, mask, bias)
 
 
 class MsaColumnAttention(SelfAttention):
-    """Algorithm 8, or Algorithm 19 when global: gated self-attention along each MSA column."""
+    """Gated self-attention along each MSA column (Algorithm 8, or Algorithm 19 if global)."""
 
     def __init__(self, msa: MsaConfig, kernels: Kernels) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class MsaColumnAttention(SelfAttention):
         )
 
     def forward(self, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Add the update to msa [S, N, C] in place, from mask [S, N]; return msa."""
+        """Update msa [S, N, C] in place and return it; mask is [S, N]."""
         columns = msa.transpose(0, 1)  # [N, S, C]
         if self.is_global:
             mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
@@ -81,7 +81,7 @@ class MsaColumnAttention(SelfAttention):
 
 
 class OuterProductMean(nn.Module):
-    """Algorithm 10: the mean outer product of two projections of the MSA columns."""
+    """The outer product mean, which updates the pair representation from the MSA (Algorithm 10)."""
 
     def __init__(self, msa: MsaConfig, pair: PairConfig, kernels: Kernels) -> None:
         super().__init__()
@@ -93,12 +93,12 @@ class OuterProductMean(nn.Module):
         self.output_b = parameter(pair.channels)
 
     def forward(self, pair: torch.Tensor, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Add the update to pair [N, N, Z] in place, from msa [S, N, C] and mask [S, N]; return pair."""
+        """Update pair [N, N, Z] in place and return it; msa is [S, N, C], mask [S, N]."""
         return self.kernels.add_outer_product_mean(pair, msa, self.operands, mask)
 
     @cached_property
     def operands(self) -> OuterProductMeanWeights:
-        """The parameters, as the operation takes them."""
+        """Parameters in the form that the fused operation takes."""
         norm, left, right = self.layer_norm_input, self.left_projection, self.right_projection
         return OuterProductMeanWeights(
             norm.scale,
@@ -113,7 +113,7 @@ class OuterProductMean(nn.Module):
 
 
 class TriangleMultiplication(nn.Module):
-    """Algorithms 11 (outgoing) and 12 (incoming): triangle multiplicative update."""
+    """The triangle multiplicative update with outgoing or incoming edges (Algorithms 11 and 12)."""
 
     def __init__(self, config: PairConfig, kernels: Kernels, *, outgoing: bool) -> None:
         super().__init__()
@@ -130,12 +130,12 @@ class TriangleMultiplication(nn.Module):
         self.gating_linear = Linear(channels, channels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Add the update to pair [N, N, C] in place, from mask [N, N]; return pair."""
+        """Update pair [N, N, C] in place and return it; mask is [N, N]."""
         return self.kernels.add_triangle_multiplication(pair, self.operands, mask, outgoing=self.outgoing)
 
     @cached_property
     def operands(self) -> TriangleMultiplicationWeights:
-        """The parameters, as the operation takes them."""
+        """Parameters in the form that the fused operation takes."""
         return TriangleMultiplicationWeights(
             norm_scale=self.layer_norm_input.scale,
             norm_offset=self.layer_norm_input.offset,
@@ -157,7 +157,7 @@ class TriangleMultiplication(nn.Module):
 
 
 class TriangleAttention(SelfAttention):
-    """Algorithms 13 (starting node) and 14 (ending node): triangle self-attention."""
+    """Triangle self-attention around the starting or ending node (Algorithms 13 and 14)."""
 
     def __init__(self, config: PairConfig, kernels: Kernels, *, starting: bool) -> None:
         super().__init__()
@@ -168,18 +168,18 @@ class TriangleAttention(SelfAttention):
         self.attention = Attention(config.channels, config.attention_heads, config.attention_channels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Add the update to pair [N, N, C] in place, from mask [N, N]; return pair."""
+        """Update pair [N, N, C] in place and return it; mask is [N, N]."""
         rows = pair if self.starting else pair.transpose(0, 1)
         rows_mask = mask if mask is None or self.starting else mask.T
         norm = self.query_norm
-        # of all rows, before the first of them change
+        # computed for all rows before the attention changes any of them
         bias = self.kernels.pair_bias(rows, norm.scale, norm.offset, self.feat_2d_weights)  # [H, N, N]
         self.kernels.add_attention(rows, self.operands, rows_mask, bias)
         return pair
 
 
 class EvoformerBlock(nn.Module):
-    """Algorithm 6 (or one block of Algorithm 18): one exchange between MSA and pair representation."""
+    """One Evoformer block (Algorithm 6) or extra MSA block (Algorithm 18)."""
 
     def __init__(self, config: StackConfig, kernels: Kernels) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class EvoformerBlock(nn.Module):
     def forward(
         self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Update both representations in place.
+        """Update both representations in place and return them.
 
         Args:
             msa: [S, N, C].

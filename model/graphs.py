@@ -1,9 +1,11 @@
-"""Blocks recorded as CUDA graphs: to queue a short protein's operations takes longer than to run them.
+"""Modules captured as CUDA graphs.
 
-The first pass of a network runs as it is, so that everything is compiled, packed and loaded. In the second
-each block is recorded and then replayed, so that the GPU works on one block while the next is recorded; later
-passes replay. A graph reads and writes the same memory each time: inputs are copied into tensors of its own,
-and results out of them. The kernels are those of the first pass, and so are the bits.
+For short proteins, launching the kernels takes longer than running them. Replaying a graph avoids that.
+
+The first pass calls the modules normally, so that kernels are compiled and loaded and weights packed. The
+second pass captures each module and replays it, so that the GPU computes one module while the next is
+captured. Later passes only replay. A graph always uses the same memory: inputs are copied into its own
+tensors, and results out of them. Graphs run the same kernels as normal calls, with bit-identical results.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,98 +17,101 @@ from torch import nn
 
 from cuda.fused.chunking import planned_budget
 
-# residues; what longer proteins compute hides the queueing
-LONGEST = 512
+# longer proteins compute long enough to hide the launches
+MAX_GRAPH_RESIDUES = 512
 
 Tensors = tuple[torch.Tensor, ...]
 
 
-class Recorded:
-    """Modules called one after the other with the same arguments; the last one's result counts.
+class GraphedModules:
+    """Modules called one after another with the same arguments, captured as CUDA graphs if possible.
+
+    Modules with hooks are always called normally, and so are all modules if a tensor is not on a GPU.
 
     Args:
-        calls: they may write to their arguments. With hooks they are not recorded, nor without a CUDA device.
+        modules: modules that take tensors or None and may modify them; the last one's result is returned.
     """
 
-    def __init__(self, calls: Iterable[nn.Module]) -> None:
-        self.calls = tuple(calls)
-        self.possible = True
-        self._forget(None)
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self.modules = tuple(modules)
+        self.enabled = True
+        self._reset(None)
 
-    def _forget(self, key: Any) -> None:
+    def _reset(self, key: Any) -> None:
         self._key = key
         self._inputs: tuple[torch.Tensor | None, ...] = ()
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self._result: Tensors = ()
 
     def __call__(self, residues: int, *tensors: torch.Tensor | None) -> Any:
-        """The result, which is no memory of a graph's.
+        """Call the modules and return the last one's result, which never shares memory with a graph.
 
         Args:
-            residues: decides whether it is worth it.
-            tensors: the arguments, None included.
+            residues: length of the protein, which decides whether graphs are used.
+            tensors: arguments of each module.
         """
-        if not self._worth_it(residues, tensors):
-            self._forget(None)
-            return _run(self.calls, tensors)
+        if not self._use_graphs(residues, tensors):
+            self._reset(None)
+            return _call_all(self.modules, tensors)
         key = (planned_budget(), *(None if x is None else (x.shape, x.dtype) for x in tensors))
         if key != self._key:
-            self._forget(key)
-            return _run(self.calls, tensors)
+            self._reset(key)
+            return _call_all(self.modules, tensors)
         if not self._inputs:
             self._inputs = tuple(None if x is None else x.clone() for x in tensors)
         else:
-            for own, given in zip(self._inputs, tensors, strict=True):
-                if own is not None and given is not None:
-                    own.copy_(given)
-        for index, call in enumerate(self.calls):
-            if index == len(self._graphs) and not self._record(call):
-                return _copied(_run(self.calls[index:], self._inputs))
+            for own, tensor in zip(self._inputs, tensors, strict=True):
+                if own is not None and tensor is not None:
+                    own.copy_(tensor)
+        for index, module in enumerate(self.modules):
+            if index == len(self._graphs) and not self._capture(module):
+                return _clone_all(_call_all(self.modules[index:], self._inputs))
             self._graphs[index].replay()
-        return _copied(self._result)
+        return _clone_all(self._result)
 
-    def _worth_it(self, residues: int, tensors: Sequence[torch.Tensor | None]) -> bool:
+    def _use_graphs(self, residues: int, tensors: Sequence[torch.Tensor | None]) -> bool:
         on_gpu = all(x is None or x.is_cuda for x in tensors)
-        hooked = any(call._forward_hooks or call._forward_pre_hooks for call in self.calls)
-        return self.possible and on_gpu and residues <= LONGEST and not hooked
+        hooked = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules)
+        return self.enabled and on_gpu and residues <= MAX_GRAPH_RESIDUES and not hooked
 
-    def _record(self, call: nn.Module) -> bool:
-        """Record one call; False where it cannot be."""
+    def _capture(self, module: nn.Module) -> bool:
+        """Capture one module; return False if that fails, and disable graphs from then on."""
         graph = torch.cuda.CUDAGraph()
         try:
-            pool, stream, _ = _shared()
+            pool, stream, _ = _capture_resources()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                # other threads, such as one that copies, may go on allocating
+                # thread_local: other threads, such as one that copies features, may allocate meanwhile
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
-                    self._result = call(*self._inputs)
+                    self._result = module(*self._inputs)
                 finally:
                     graph.capture_end()
         except RuntimeError:
-            # also where memory is too short for a graph's own: the call itself may still fit
-            self.possible = False
+            # includes lack of memory for the graph's own tensors; a normal call may still fit
+            self.enabled = False
             return False
         self._graphs.append(graph)
         return True
 
 
-def _run(calls: Sequence[nn.Module], tensors: Sequence[torch.Tensor | None]) -> Tensors:
+def _call_all(modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor | None]) -> Tensors:
     result: Tensors = ()
-    for call in calls:
-        result = call(*tensors)
+    for module in modules:
+        result = module(*tensors)
     return result
 
 
-def _copied(tensors: Tensors) -> Tensors:
+def _clone_all(tensors: Tensors) -> Tensors:
     return tuple(x.clone() for x in tensors)
 
 
 @cache
-def _shared() -> tuple[Any, torch.cuda.Stream, torch.cuda.CUDAGraph]:
-    """The memory pool of all graphs, which run one after the other, and the stream they are recorded on.
+def _capture_resources() -> tuple[Any, torch.cuda.Stream, torch.cuda.CUDAGraph]:
+    """Return the graphs' common memory pool, the stream to capture on, and a graph that keeps the pool alive.
 
-    The graph keeps the pool: once no graph uses it, the allocator would take no more recordings into it.
+    Graphs can share a pool because they run one after another. Without the third value the allocator would
+    retire the pool as soon as no other graph uses it.
     """
     pool, stream, keeper = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""The output heads (supplement section 1.9): logits from the final representations."""
+"""Output heads, which compute logits from the final representations (supplement section 1.9)."""
 
 import torch
 from torch import nn
@@ -12,25 +12,25 @@ PLDDT_CHANNELS = 128
 PAE_BINS = 64
 PAE_LAST_EDGE = 31.0  # Å
 DISTOGRAM_BINS = 64
-DISTOGRAM_EDGES = (2.3125, 21.6875)  # Å
+DISTOGRAM_EDGES = (2.3125, 21.6875)  # first and last inner edge, Å
 MSA_TYPES = 23
 ATOM_TYPES = 37
 
 
-class Logits(nn.Module):
-    """A head that is one linear layer."""
+class LinearHead(nn.Module):
+    """A head with a single linear layer."""
 
     def __init__(self, channels: int, outputs: int) -> None:
         super().__init__()
         self.logits = Linear(channels, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., C] to [..., outputs]."""
+        """Compute logits [..., outputs] from x [..., C]."""
         return self.logits(x)
 
 
-class PredictedLddt(nn.Module):
-    """Algorithm 29: per-residue confidence from the structure module's single representation."""
+class PlddtHead(nn.Module):
+    """The pLDDT head: per-residue confidence (Algorithm 29)."""
 
     def __init__(self, channels: int, kernels: Kernels) -> None:
         super().__init__()
@@ -40,44 +40,44 @@ class PredictedLddt(nn.Module):
         self.logits = Linear(PLDDT_CHANNELS, PLDDT_BINS)
 
     def forward(self, single: torch.Tensor) -> torch.Tensor:
-        """[N, C] to [N, 50]."""
+        """Compute logits [N, 50] from the structure module's single representation [N, C]."""
         act = torch.relu(self.act_0(self.input_layer_norm(single)))
         return self.logits(torch.relu(self.act_1(act)))
 
 
-class Distogram(nn.Module):
-    """Section 1.9.8: CB distances, symmetric."""
+class DistogramHead(nn.Module):
+    """The distogram head: binned CB distances, symmetric in the two residues (section 1.9.8)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.half_logits = Linear(channels, DISTOGRAM_BINS)
 
     def forward(self, pair: torch.Tensor) -> torch.Tensor:
-        """[N, N, Z] to [N, N, 64]."""
+        """Compute logits [N, N, 64] from the pair representation [N, N, Z]."""
         half = self.half_logits(pair)
         return half + half.transpose(0, 1)
 
 
 def distogram_edges(device: torch.device | None = None) -> torch.Tensor:
-    """The 63 inner edges of the distogram's bins, Å."""
+    """Return the 63 inner edges of the distogram's bins, Å."""
     return torch.linspace(*DISTOGRAM_EDGES, DISTOGRAM_BINS - 1, device=device)
 
 
 def aligned_error_edges(device: torch.device | None = None) -> torch.Tensor:
-    """The 63 inner edges of the aligned error's bins, Å."""
+    """Return the 63 inner edges of the aligned error's bins, Å."""
     return torch.linspace(0.0, PAE_LAST_EDGE, PAE_BINS - 1, device=device)
 
 
 def make_heads(config: ModelConfig, kernels: Kernels) -> nn.ModuleDict:
-    """The network's heads, by the name of their scope in the published parameters."""
+    """Create the network's heads, by the name of their scope in the published parameters."""
     msa, pair = config.evoformer.msa.channels, config.evoformer.pair.channels
     single = config.structure.channels
     heads: dict[str, nn.Module] = {
-        "predicted_lddt_head": PredictedLddt(single, kernels),
-        "distogram_head": Distogram(pair),
-        "masked_msa_head": Logits(msa, MSA_TYPES),
-        "experimentally_resolved_head": Logits(single, ATOM_TYPES),
+        "predicted_lddt_head": PlddtHead(single, kernels),
+        "distogram_head": DistogramHead(pair),
+        "masked_msa_head": LinearHead(msa, MSA_TYPES),
+        "experimentally_resolved_head": LinearHead(single, ATOM_TYPES),
     }
     if config.predicted_aligned_error:
-        heads["predicted_aligned_error_head"] = Logits(pair, PAE_BINS)
+        heads["predicted_aligned_error_head"] = LinearHead(pair, PAE_BINS)
     return nn.ModuleDict(heads)

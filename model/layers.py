@@ -1,8 +1,9 @@
-"""The layers every part of the network is built from.
+"""Layers shared by all parts of the network.
 
-Parameters keep the names and shapes of DeepMind's files (a linear layer has `weights` [in, out]), so that a
-network's own state is the list of keys a parameter file must have; model/naming.py translates one to the
-other. What operations take of them is gathered once, on first use.
+Parameters have the names and shapes of DeepMind's files (a linear layer has `weights` [in, out]), so that a
+network's own state lists the keys that a parameter file must have; see
+`model.parameter_files.parameter_key`. A module that calls a fused operation gathers its parameters in
+`operands`, once, on first use.
 """
 
 from functools import cached_property
@@ -15,12 +16,12 @@ from model.kernels import Kernels
 
 
 def parameter(*shape: int) -> nn.Parameter:
-    """An uninitialised parameter: every one is read from a file or drawn, and none is trained here."""
+    """Create an uninitialised parameter without gradient; values are loaded or drawn later."""
     return nn.Parameter(torch.empty(shape), requires_grad=False)
 
 
 class Linear(nn.Module):
-    """y = x W + b, with W [in, out]."""
+    """A linear layer: y = x W + b with W [in, out]."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -28,21 +29,21 @@ class Linear(nn.Module):
         self.bias = parameter(outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., in] to [..., out]."""
+        """Project x [..., in] to [..., out]."""
         flat = torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.weights)
         return flat.view(*x.shape[:-1], -1)
 
 
 class OneHotLinear(Linear):
-    """A linear layer whose input is one-hot: looks its rows up instead of multiplying by zeros."""
+    """A linear layer of one-hot inputs, computed by looking rows up."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Indices [...] to [..., out]; an index is the position of the 1 in the one-hot input."""
-        return (self.weights + self.bias)[x]
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        """Project one-hot inputs, given the indices [...] of their ones, to [..., out]."""
+        return (self.weights + self.bias)[indices]
 
 
 class LayerNorm(nn.Module):
-    """Normalisation over the last axis."""
+    """Layer normalisation over the last axis."""
 
     def __init__(self, channels: int, kernels: Kernels) -> None:
         super().__init__()
@@ -51,18 +52,18 @@ class LayerNorm(nn.Module):
         self.offset = parameter(channels)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., C] to [..., C]."""
+        """Normalise x [..., C]."""
         return self.kernels.layer_norm(x, self.scale, self.offset)
 
 
 class Attention(nn.Module):
-    """The projections of a gated self-attention layer; the arithmetic is `cuda.fused.attention`.
+    """Parameters of a gated self-attention layer, which `cuda.fused.attention` computes.
 
     Args:
-        channels: of input and output.
+        channels: channels of input and output.
         heads: number of heads.
-        width: channels of a head.
-        shared_key: one key and value head for all query heads, as global attention has.
+        width: channels per head.
+        shared_key: whether all query heads share one key and value head, as in global attention.
     """
 
     def __init__(self, channels: int, heads: int, width: int, *, shared_key: bool = False) -> None:
@@ -78,7 +79,7 @@ class Attention(nn.Module):
 
 
 class Transition(nn.Module):
-    """Algorithms 9 and 15 with the residual: normalise, widen, ReLU, narrow, add."""
+    """The transition of Algorithms 9 and 15, including the residual connection."""
 
     def __init__(self, channels: int, factor: int, kernels: Kernels) -> None:
         super().__init__()
@@ -93,7 +94,7 @@ class Transition(nn.Module):
 
     @cached_property
     def operands(self) -> TransitionWeights:
-        """The parameters, as the operation takes them."""
+        """Parameters in the form that the fused operation takes."""
         norm, widen, narrow = self.input_layer_norm, self.transition1, self.transition2
         return TransitionWeights(
             norm.scale, norm.offset, widen.weights, widen.bias, narrow.weights, narrow.bias

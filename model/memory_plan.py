@@ -1,7 +1,7 @@
-"""How much memory a pass takes on a GPU, and how many rows the heavy operations work on at once.
+"""Estimates of a pass's GPU memory, and the choice of a chunk size that fits.
 
-Counts the tensors that are alive together; whatever grows with less than residues², or less than rows times
-residues, is left out.
+The estimate counts the tensors that exist at the same time. Tensors smaller than residues² or
+rows × residues are neglected.
 """
 
 from collections.abc import Mapping
@@ -13,34 +13,34 @@ from cuda.fused.chunking import CPU_BUDGET
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.embedders import EXTRA_MSA_TYPES, MSA_FEATURES, RECYCLED_BINS
-from model.graphs import LONGEST
+from model.graphs import MAX_GRAPH_RESIDUES
 from model.heads import PAE_BINS
 from model.kernels import REFERENCE
-from model.structure_module import attention_elements
+from model.structure_module import point_attention_elements
 from model.templates import PAIR_FEATURES
 
 GIB = 2**30
-# Elements of intermediates alive at once. With fewer than the least a launch is not worth its while; up to
-# USUAL more of them fill the GPU better.
-LEAST = 2**22
-USUAL = 2**29
-# what is usual on the CPU, where memory is not planned
-ON_CPU = CPU_BUDGET
-# of what is free, what fragments and the libraries' own workspaces may take
+# Bounds of the chunk size in intermediate elements: smaller chunks waste launches, larger ones do not fill a
+# GPU any better.
+MIN_CHUNK_ELEMENTS = 2**22
+MAX_CHUNK_ELEMENTS = 2**29
+# chunk size on the CPU, where memory is not planned
+CPU_CHUNK_ELEMENTS = CPU_BUDGET
+# fraction of the free memory reserved for fragmentation and the libraries' workspaces
 MARGIN = 0.05
 
 
 @dataclass(frozen=True)
 class PassSize:
-    """The sizes of one pass.
+    """The sizes that determine the memory of one pass.
 
     Args:
-        residues: N.
-        msa_rows: S, template rows included.
-        extra_rows: E.
-        templates: those that are embedded.
-        element_bytes: of the trunk's activations, 2 or 4.
-        in_place: whether the kernels add updates without having them in memory, as the fused ones do.
+        residues: number of residues N.
+        msa_rows: number of MSA rows S, including template rows.
+        extra_rows: number of extra MSA rows E.
+        templates: number of templates that are not masked.
+        element_bytes: bytes per element of the trunk's activations, 2 or 4.
+        in_place: whether the kernels add updates without storing them first, as the fused kernels do.
     """
 
     residues: int
@@ -51,16 +51,18 @@ class PassSize:
     in_place: bool = True
 
     @classmethod
-    def of(cls, network: AlphaFold, features: Mapping[str, np.ndarray]) -> "PassSize":
-        """The size of a network's passes over features with a leading axis of iterations."""
+    def from_features(cls, network: AlphaFold, features: Mapping[str, np.ndarray]) -> "PassSize":
+        """Return the sizes of a network's passes, given features with a leading axis of iterations."""
         _, rows, residues, _ = features["msa_feat"].shape
-        none = np.zeros((1, 0))
-        present = features.get("template_mask", none) if network.config.template else none
+        no_templates = np.zeros((1, 0))
+        template_mask = (
+            features.get("template_mask", no_templates) if network.config.template else no_templates
+        )
         return cls(
             residues,
-            rows + present.shape[1],
+            rows + template_mask.shape[1],
             features["extra_msa"].shape[1],
-            int(present[0].sum()),
+            int(template_mask[0].sum()),
             network.evoformer.single_activations.bias.element_size(),
             network.kernels != REFERENCE,
         )
@@ -68,12 +70,12 @@ class PassSize:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What was chosen for one length.
+    """The chunk size chosen for a pass, and the memory expected.
 
     Args:
-        chunk_elements: for `cuda.fused.chunking.chunk_budget`.
-        peak_bytes: expected at the highest, parameters apart.
-        available_bytes: what it was chosen for.
+        chunk_elements: argument of `cuda.fused.chunking.chunk_budget`.
+        peak_bytes: expected peak memory without parameters.
+        available_bytes: free memory that the chunk size was chosen for.
     """
 
     chunk_elements: int
@@ -88,46 +90,48 @@ class MemoryPlan:
 
 
 def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> MemoryPlan:
-    """The largest chunks that are of use and fit.
+    """Choose the largest useful chunk size that fits into memory.
 
-    Triangle multiplication holds two factors and their product, so chunks that take as much as it are free.
-    Where not even the smallest chunks fit, those are planned: the allocator has the last word.
+    Triangle multiplication stores two factors and their product in any case, so chunks of up to that size do
+    not raise the peak. If even the smallest chunks do not fit, they are planned nevertheless: the estimate
+    may be too high, and the allocator reports the failure.
 
     Args:
-        config: the network.
-        size: of its passes.
-        available_bytes: what the pass may take, parameters apart.
+        config: the network's architecture.
+        size: sizes of one pass.
+        available_bytes: memory that the pass may use, without parameters.
     """
     pair = config.evoformer.pair
-    wanted = max(USUAL, 2 * size.residues**2 * pair.multiplication_channels)
-    room = int(available_bytes * (1 - MARGIN))
-    while wanted > LEAST and peak_bytes(config, size, wanted) > room:
-        wanted //= 2
-    chunk = max(LEAST, wanted)
-    return MemoryPlan(chunk, peak_bytes(config, size, chunk), available_bytes)
+    chunk = max(MAX_CHUNK_ELEMENTS, 2 * size.residues**2 * pair.multiplication_channels)
+    limit = int(available_bytes * (1 - MARGIN))
+    while chunk > MIN_CHUNK_ELEMENTS and estimate_peak_bytes(config, size, chunk) > limit:
+        chunk //= 2
+    chunk = max(MIN_CHUNK_ELEMENTS, chunk)
+    return MemoryPlan(chunk, estimate_peak_bytes(config, size, chunk), available_bytes)
 
 
-def peak_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> int:
-    """Bytes alive at the highest point of a pass, parameters apart."""
-    return _resident(config, size) + max(_steps(config, size, chunk_elements).values())
+def estimate_peak_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> int:
+    """Estimate the peak memory of a pass in bytes, without parameters."""
+    return _resident_bytes(config, size) + max(_step_bytes(config, size, chunk_elements).values())
 
 
-def _resident(config: ModelConfig, size: PassSize) -> int:
-    """What lives through the whole pass: features of this and the next one, both passes' representations.
+def _resident_bytes(config: ModelConfig, size: PassSize) -> int:
+    """Return the bytes of the tensors that exist during the whole pass.
 
-    Short proteins' blocks are recorded, and then have representations of their own, which are copied.
+    These are the features of this and the next pass, the representations of this and the previous pass, and,
+    for short proteins, the copies of the representations that CUDA graphs work on.
     """
     length, b = size.residues, size.element_bytes
     features = 4 * MSA_FEATURES * size.msa_rows * length + (8 + 4 + 4) * size.extra_rows * length
     pair = length**2 * config.evoformer.pair.channels * b
     msa = size.msa_rows * length * config.evoformer.msa.channels * b
     extra_msa = size.extra_rows * length * config.extra_msa.msa.channels * b
-    recorded = 2 * (extra_msa + msa + 2 * pair) if length <= LONGEST else 0
-    return 2 * features + 2 * pair + msa + recorded
+    graphs = 2 * (extra_msa + msa + 2 * pair) if length <= MAX_GRAPH_RESIDUES else 0
+    return 2 * features + 2 * pair + msa + graphs
 
 
-def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str, int]:
-    """Bytes that each step of a pass has beside what is resident; a chunk is never larger than its whole."""
+def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str, int]:
+    """Return the bytes that each step of a pass needs in addition to the resident tensors."""
     length, b, squared = size.residues, size.element_bytes, size.residues**2
     stack, extra, structure = config.evoformer, config.extra_msa, config.structure
     pair = squared * stack.pair.channels * b
@@ -136,6 +140,7 @@ def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str
     update, msa_update, extra_update = (0, 0, 0) if size.in_place else (pair, msa, extra_msa)
 
     def chunk(rows: int, per_row: int) -> int:
+        """Return the bytes of one chunk: at least one row, at most all rows."""
         return min(max(chunk_elements, per_row), rows * per_row) * b
 
     attention = stack.pair.attention_heads * stack.pair.attention_channels
@@ -162,7 +167,7 @@ def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str
         + squared * stack.pair.attention_heads * b
         + chunk(length, 5 * length * attention),
         "structure module": 4 * squared * (stack.pair.channels + 2 * structure.heads)
-        + chunk(length, length * attention_elements(structure) * 4 // b),
+        + chunk(length, length * point_attention_elements(structure) * 4 // b),
     }
     for name in ("triangle multiplication", "triangle attention"):
         steps[f"extra {name}"] = steps[name] + extra_msa
@@ -170,6 +175,6 @@ def _steps(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str
         steps["aligned error"] = 4 * squared + chunk(length, 16 * length * PAE_BINS)
     if config.template is not None and size.templates:
         one = squared * config.template.pair.channels * b
-        # one-hot features in float32, the template being embedded, and those that were, in a list and stacked
+        # float32 pair features, the template being embedded, and all embedded templates in a list and stacked
         steps["templates"] = 4 * 2 * squared * PAIR_FEATURES + 4 * one + 2 * size.templates * one
     return steps

@@ -1,4 +1,4 @@
-"""DeepMind's parameter files, with every key and shape checked, and random parameters in their place."""
+"""Parameters of a network, loaded from DeepMind's files (with keys and shapes checked) or drawn at random."""
 
 import os
 import zlib
@@ -11,20 +11,31 @@ import torch
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.errors import ParametersError
-from model.naming import shapes_of
-from model.npz import Kinds, listed, read_arrays, read_headers, told_of
+from model.parameter_files import (
+    ArrayHeaders,
+    format_keys,
+    parameter_errors,
+    parameter_key,
+    read_arrays,
+    read_headers,
+)
 
 Path = str | os.PathLike[str]
 
 
 @cache
 def expected_shapes(config: ModelConfig) -> Mapping[str, tuple[int, ...]]:
-    """Every key that a network's parameter file must have, with the shape of its array."""
+    """Return every key of a network's parameter file and the shape of its array."""
     stacks = {"evoformer_iteration": config.evoformer.blocks, "extra_msa_stack": config.extra_msa.blocks}
-    # one block tells the shapes of all
+    # all blocks of a stack have the same shapes, so one of each is enough
     shallow = config.with_blocks(*(min(1, blocks) for blocks in stacks.values()))
     with torch.device("meta"):
-        shapes = shapes_of(AlphaFold(shallow))
+        network = AlphaFold(shallow)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for tensor_name, tensor in network.named_parameters():
+        key, block = parameter_key(tensor_name)
+        # blocks are visited in order, so the last index gives their number
+        shapes[key] = tuple(tensor.shape) if block is None else (block + 1, *tensor.shape)
     return {
         key: (stacks[stack], *shape[1:]) if (stack := key.split("/")[3]) in stacks else shape
         for key, shape in shapes.items()
@@ -32,101 +43,101 @@ def expected_shapes(config: ModelConfig) -> Mapping[str, tuple[int, ...]]:
 
 
 def check_npz(path: Path, config: ModelConfig) -> str:
-    """Check the keys, shapes and types of `params_model_*.npz` by the arrays' headers alone.
+    """Check keys, shapes and types in `params_model_*.npz` by the arrays' headers alone.
 
     Args:
         path: the file.
         config: the network that the parameters are for.
 
     Returns:
-        What tells the content from another's; see `model.npz.read_headers`.
+        A digest of the content; see `model.parameter_files.read_headers`.
 
     Raises:
-        ParametersMissing: there is no such file.
-        ParametersError: as for `load_npz`, but for what only reading the arrays shows.
+        ParametersMissing: the file does not exist.
+        ParametersError: as for `load_npz`, except for problems in the arrays' data.
     """
-    with told_of(path, config.name):
-        kinds, content = read_headers(path)
-        _check(kinds, config, path)
-    return content
+    with parameter_errors(path, config.name):
+        headers, digest = read_headers(path)
+        _check_headers(headers, config, path)
+    return digest
 
 
 def load_npz(
     path: Path, config: ModelConfig, read: Callable[[Path], dict[str, np.ndarray]] = read_arrays
 ) -> dict[str, np.ndarray]:
-    """Read `params_model_*.npz`.
+    """Load and check `params_model_*.npz`.
 
     Args:
         path: the file.
         config: the network that the parameters are for.
-        read: gives the arrays as `model.npz.read_arrays` does, called once the headers are checked.
+        read: returns the arrays like `model.parameter_files.read_arrays`; called after the headers' check.
 
     Returns:
         float32 arrays by key.
 
     Raises:
-        ParametersMissing: there is no such file.
-        ParametersError: it is no npz file, is truncated or corrupt, or a key is missing, unknown, or has an
-            array of the wrong shape or type, or one that holds infinities or NaN.
+        ParametersMissing: the file does not exist.
+        ParametersError: the file is not an npz file, is truncated or corrupt; a key is missing or unknown; or
+            an array has the wrong shape or type, or contains infinities or NaN.
     """
     check_npz(path, config)
-    with told_of(path, config.name):
+    with parameter_errors(path, config.name):
         return read(path)
 
 
-def _check(kinds: Kinds, config: ModelConfig, path: Path) -> None:
+def _check_headers(headers: ArrayHeaders, config: ModelConfig, path: Path) -> None:
     expected = expected_shapes(config)
-    missing = [key for key in expected if key not in kinds]
-    unknown = [key for key in kinds if key not in expected]
+    missing = [key for key in expected if key not in headers]
+    unknown = [key for key in headers if key not in expected]
     if missing or unknown:
-        problems = "; ".join(filter(None, [listed("missing", missing), listed("unknown", unknown)]))
-        raise ParametersError(f"does not hold the parameters of {config.name}: {problems}", path)
-    if mistyped := [f"{key} ({dtype})" for key, (_, dtype) in kinds.items() if dtype.kind != "f"]:
-        raise ParametersError(listed("not floating point", mistyped), path)
+        problems = "; ".join(filter(None, [format_keys("missing", missing), format_keys("unknown", unknown)]))
+        raise ParametersError(f"does not contain the parameters of {config.name}: {problems}", path)
+    if mistyped := [f"{key} ({dtype})" for key, (_, dtype) in headers.items() if dtype.kind != "f"]:
+        raise ParametersError(format_keys("not floating point", mistyped), path)
     misshapen = [
-        f"{key} is {kinds[key][0]} instead of {shape}"
+        f"{key} is {headers[key][0]} instead of {shape}"
         for key, shape in expected.items()
-        if kinds[key][0] != shape
+        if headers[key][0] != shape
     ]
     if misshapen:
-        raise ParametersError(f"does not fit {config.name}: {listed('wrong shape', misshapen)}", path)
+        raise ParametersError(f"does not fit {config.name}: {format_keys('wrong shape', misshapen)}", path)
 
 
 def random_parameters(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:
-    """Parameters of an untrained network, in the place of a file's.
+    """Draw random parameters for an untrained network.
 
-    Each array depends on the seed and its key alone, and a shallower stack has the first blocks of a deeper
-    one. Nothing is zero, so every path through the network shows in what it gives. Weights are scaled by
-    the square root of their inputs; scales and gate biases are drawn around 1, other offsets around 0.
+    Each array depends on the seed and its key alone; a shallow stack gets the first blocks of a deeper one.
+    No parameter is zero, so that every path through the network affects the output. Weights are scaled by
+    1 / sqrt(inputs); scales and gate biases are drawn around 1, other biases and offsets around 0.
 
     Args:
         config: the network.
-        seed: of the draw.
+        seed: seed of the draw.
 
     Returns:
         float32 arrays by key.
     """
-    return {key: _draw(key, shape, seed) for key, shape in expected_shapes(config).items()}
+    return {key: _draw_array(key, shape, seed) for key, shape in expected_shapes(config).items()}
 
 
-STACKS = ("/extra_msa_stack/", "/evoformer_iteration/", "/__layer_stack_no_state/")
-GATES = frozenset({"left_gate", "right_gate", "gating_linear"})
+_STACK_SCOPES = ("/extra_msa_stack/", "/evoformer_iteration/", "/__layer_stack_no_state/")
+_GATE_LAYERS = frozenset({"left_gate", "right_gate", "gating_linear"})
 
 
-def _draw(key: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+def _draw_array(key: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     scope, _, name = key.partition("//")
     layer = scope.rsplit("/", 1)[-1]
     random = np.random.default_rng([seed, zlib.crc32(key.encode())])
     normal = random.standard_normal(shape).astype(np.float32)
-    if name in ("scale", "gating_b") or (name == "bias" and layer in GATES):
+    if name in ("scale", "gating_b") or (name == "bias" and layer in _GATE_LAYERS):
         return np.float32(1.0) + np.float32(0.1) * normal
     if name == "trainable_point_weights":
         # softplus of this is 1
         return np.float32(np.log(np.e - 1.0)) + np.float32(0.1) * normal
     if name in ("offset", "bias", "output_b"):
         return np.float32(0.1) * normal
-    one_block = shape[1:] if any(stack in key for stack in STACKS) else shape
-    inputs = int(np.prod(one_block[:-1])) if name == "output_w" else one_block[0]
-    # small steps keep the backbone from flying apart
+    block_shape = shape[1:] if any(stack in key for stack in _STACK_SCOPES) else shape
+    inputs = int(np.prod(block_shape[:-1])) if name == "output_w" else block_shape[0]
+    # small backbone updates keep the structure compact
     gain = 0.3 if layer == "affine_update" else 1.0
     return np.float32(gain / np.sqrt(inputs)) * normal

@@ -1,19 +1,235 @@
-"""Residue and atom types, their numbering, and the lookup tables the network needs.
+"""Residue types, atom types, idealised geometry, and the lookup tables derived from them.
 
 Residue codes 0 to 19 are the amino acids in RESTYPES order, 20 is unknown. `atom37` numbers atoms by name
-over all residues, `atom14` numbers the at most 14 heavy atoms of one residue type.
+across all residue types; `atom14` numbers the heavy atoms, 14 at most, of one residue type.
 """
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-
-from model.ideal_geometry import RIGID_GROUPS
+import torch
 
 RESTYPES = "ARNDCQEGHILKMFPSTWYV"
 UNKNOWN = 20
 
-# residue names by code; the last one is the unknown residue
+Point = tuple[float, float, float]
+
+# Rigid group and idealised position of each heavy atom, in atom14 order. Groups: 0 backbone, 1 pre-omega (no
+# heavy atom), 2 phi (none), 3 psi, 4 to 7 chi1 to chi4. Positions (Å) are relative to the end atom of the
+# group's rotation axis, which is the x axis; the atom that defines the torsion is in the xy plane with y > 0.
+# Values: Jumper et al., Nature 596, 583 (2021), supplement section 1.8.4, as published with AlphaFold2.
+RIGID_GROUPS: dict[str, dict[str, tuple[int, Point]]] = {
+    "ALA": {
+        "N": (0, (-0.525, 1.363, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.526, 0.0, 0.0)),
+        "O": (3, (0.627, 1.062, 0.0)),
+        "CB": (0, (-0.529, -0.774, -1.205)),
+    },
+    "ARG": {
+        "N": (0, (-0.524, 1.362, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.525, 0.0, 0.0)),
+        "O": (3, (0.626, 1.062, 0.0)),
+        "CB": (0, (-0.524, -0.778, -1.209)),
+        "CG": (4, (0.616, 1.390, 0.0)),
+        "CD": (5, (0.564, 1.414, 0.0)),
+        "NE": (6, (0.539, 1.357, 0.0)),
+        "CZ": (7, (0.758, 1.093, 0.0)),
+        "NH1": (7, (0.206, 2.301, 0.0)),
+        "NH2": (7, (2.078, 0.978, 0.0)),
+    },
+    "ASN": {
+        "N": (0, (-0.536, 1.357, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.526, 0.0, 0.0)),
+        "O": (3, (0.625, 1.062, 0.0)),
+        "CB": (0, (-0.531, -0.787, -1.200)),
+        "CG": (4, (0.584, 1.399, 0.0)),
+        "OD1": (5, (0.633, 1.059, 0.0)),
+        "ND2": (5, (0.593, -1.188, 0.001)),
+    },
+    "ASP": {
+        "N": (0, (-0.525, 1.362, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.527, 0.0, 0.0)),
+        "O": (3, (0.626, 1.062, 0.0)),
+        "CB": (0, (-0.526, -0.778, -1.208)),
+        "CG": (4, (0.593, 1.398, 0.0)),
+        "OD1": (5, (0.610, 1.091, 0.0)),
+        "OD2": (5, (0.592, -1.101, -0.003)),
+    },
+    "CYS": {
+        "N": (0, (-0.522, 1.362, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.524, 0.0, 0.0)),
+        "O": (3, (0.625, 1.062, 0.0)),
+        "CB": (0, (-0.519, -0.773, -1.212)),
+        "SG": (4, (0.728, 1.653, 0.0)),
+    },
+    "GLN": {
+        "N": (0, (-0.526, 1.361, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.526, 0.0, 0.0)),
+        "O": (3, (0.626, 1.062, 0.0)),
+        "CB": (0, (-0.525, -0.779, -1.207)),
+        "CG": (4, (0.615, 1.393, 0.0)),
+        "CD": (5, (0.587, 1.399, 0.0)),
+        "OE1": (6, (0.634, 1.060, 0.0)),
+        "NE2": (6, (0.593, -1.189, -0.001)),
+    },
+    "GLU": {
+        "N": (0, (-0.528, 1.361, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.526, 0.0, 0.0)),
+        "O": (3, (0.626, 1.062, 0.0)),
+        "CB": (0, (-0.526, -0.781, -1.207)),
+        "CG": (4, (0.615, 1.392, 0.0)),
+        "CD": (5, (0.600, 1.397, 0.0)),
+        "OE1": (6, (0.607, 1.095, 0.0)),
+        "OE2": (6, (0.589, -1.104, -0.001)),
+    },
+    "GLY": {
+        "N": (0, (-0.572, 1.337, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.517, 0.0, 0.0)),
+        "O": (3, (0.626, 1.062, 0.0)),
+    },
+    "HIS": {
+        "N": (0, (-0.527, 1.360, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.525, 0.0, 0.0)),
+        "O": (3, (0.625, 1.063, 0.0)),
+        "CB": (0, (-0.525, -0.778, -1.208)),
+        "CG": (4, (0.600, 1.370, 0.0)),
+        "ND1": (5, (0.744, 1.160, 0.0)),
+        "CD2": (5, (0.889, -1.021, 0.003)),
+        "CE1": (5, (2.030, 0.851, 0.002)),
+        "NE2": (5, (2.145, -0.466, 0.004)),
+    },
+    "ILE": {
+        "N": (0, (-0.493, 1.373, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.527, 0.0, 0.0)),
+        "O": (3, (0.627, 1.062, 0.0)),
+        "CB": (0, (-0.536, -0.793, -1.213)),
+        "CG1": (4, (0.534, 1.437, 0.0)),
+        "CG2": (4, (0.540, -0.785, -1.199)),
+        "CD1": (5, (0.619, 1.391, 0.0)),
+    },
+    "LEU": {
+        "N": (0, (-0.520, 1.363, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.525, 0.0, 0.0)),
+        "O": (3, (0.625, 1.063, 0.0)),
+        "CB": (0, (-0.522, -0.773, -1.214)),
+        "CG": (4, (0.678, 1.371, 0.0)),
+        "CD1": (5, (0.530, 1.430, 0.0)),
+        "CD2": (5, (0.535, -0.774, 1.200)),
+    },
+    "LYS": {
+        "N": (0, (-0.526, 1.362, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.526, 0.0, 0.0)),
+        "O": (3, (0.626, 1.062, 0.0)),
+        "CB": (0, (-0.524, -0.778, -1.208)),
+        "CG": (4, (0.619, 1.390, 0.0)),
+        "CD": (5, (0.559, 1.417, 0.0)),
+        "CE": (6, (0.560, 1.416, 0.0)),
+        "NZ": (7, (0.554, 1.387, 0.0)),
+    },
+    "MET": {
+        "N": (0, (-0.521, 1.364, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.525, 0.0, 0.0)),
+        "O": (3, (0.625, 1.062, 0.0)),
+        "CB": (0, (-0.523, -0.776, -1.210)),
+        "CG": (4, (0.613, 1.391, 0.0)),
+        "SD": (5, (0.703, 1.695, 0.0)),
+        "CE": (6, (0.320, 1.786, 0.0)),
+    },
+    "PHE": {
+        "N": (0, (-0.518, 1.363, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.524, 0.0, 0.0)),
+        "O": (3, (0.626, 1.062, 0.0)),
+        "CB": (0, (-0.525, -0.776, -1.212)),
+        "CG": (4, (0.607, 1.377, 0.0)),
+        "CD1": (5, (0.709, 1.195, 0.0)),
+        "CD2": (5, (0.706, -1.196, 0.0)),
+        "CE1": (5, (2.102, 1.198, 0.0)),
+        "CE2": (5, (2.098, -1.201, 0.0)),
+        "CZ": (5, (2.794, -0.003, -0.001)),
+    },
+    "PRO": {
+        "N": (0, (-0.566, 1.351, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.527, 0.0, 0.0)),
+        "O": (3, (0.621, 1.066, 0.0)),
+        "CB": (0, (-0.546, -0.611, -1.293)),
+        "CG": (4, (0.382, 1.445, 0.0)),
+        "CD": (5, (0.477, 1.424, 0.0)),
+    },
+    "SER": {
+        "N": (0, (-0.529, 1.360, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.525, 0.0, 0.0)),
+        "O": (3, (0.626, 1.062, 0.0)),
+        "CB": (0, (-0.518, -0.777, -1.211)),
+        "OG": (4, (0.503, 1.325, 0.0)),
+    },
+    "THR": {
+        "N": (0, (-0.517, 1.364, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.526, 0.0, 0.0)),
+        "O": (3, (0.626, 1.062, 0.0)),
+        "CB": (0, (-0.516, -0.793, -1.215)),
+        "OG1": (4, (0.472, 1.353, 0.0)),
+        "CG2": (4, (0.550, -0.718, -1.228)),
+    },
+    "TRP": {
+        "N": (0, (-0.521, 1.363, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.525, 0.0, 0.0)),
+        "O": (3, (0.627, 1.062, 0.0)),
+        "CB": (0, (-0.523, -0.776, -1.212)),
+        "CG": (4, (0.609, 1.370, 0.0)),
+        "CD1": (5, (0.824, 1.091, 0.0)),
+        "CD2": (5, (0.854, -1.148, -0.005)),
+        "NE1": (5, (2.140, 0.690, -0.004)),
+        "CE2": (5, (2.186, -0.678, -0.007)),
+        "CE3": (5, (0.622, -2.530, -0.007)),
+        "CZ2": (5, (3.283, -1.543, -0.011)),
+        "CZ3": (5, (1.715, -3.389, -0.011)),
+        "CH2": (5, (3.028, -2.890, -0.013)),
+    },
+    "TYR": {
+        "N": (0, (-0.522, 1.362, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.524, 0.0, 0.0)),
+        "O": (3, (0.627, 1.062, 0.0)),
+        "CB": (0, (-0.522, -0.776, -1.213)),
+        "CG": (4, (0.607, 1.382, 0.0)),
+        "CD1": (5, (0.716, 1.195, 0.0)),
+        "CD2": (5, (0.713, -1.194, -0.001)),
+        "CE1": (5, (2.107, 1.200, -0.002)),
+        "CE2": (5, (2.104, -1.201, -0.003)),
+        "CZ": (5, (2.791, -0.001, -0.003)),
+        "OH": (5, (4.168, -0.002, -0.005)),
+    },
+    "VAL": {
+        "N": (0, (-0.494, 1.373, 0.0)),
+        "CA": (0, (0.0, 0.0, 0.0)),
+        "C": (0, (1.527, 0.0, 0.0)),
+        "O": (3, (0.627, 1.062, 0.0)),
+        "CB": (0, (-0.533, -0.795, -1.213)),
+        "CG1": (4, (0.540, 1.429, 0.0)),
+        "CG2": (4, (0.533, -0.776, 1.203)),
+    },
+}
+
+# residue names by code; the last is the unknown residue
 RESTYPE_NAMES = [*RIGID_GROUPS, "UNK"]
 
 _ATOM37 = """
@@ -24,7 +240,7 @@ ATOM_TYPES = _ATOM37.split()
 ATOM_ORDER = {name: index for index, name in enumerate(ATOM_TYPES)}
 N, CA, C, CB, OXYGEN = (ATOM_ORDER[name] for name in ("N", "CA", "C", "CB", "O"))
 
-# The four atoms of each chi angle, chi1 to chi4; chi5 of arginine is always near 0 and not modelled.
+# The four atoms of each chi angle, chi1 to chi4. Chi5 of arginine is always near 0 and not modelled.
 _CHI = {
     "ARG": "N-CA-CB-CG CA-CB-CG-CD CB-CG-CD-NE CG-CD-NE-CZ",
     "ASN": "N-CA-CB-CG CA-CB-CG-OD1",
@@ -47,16 +263,15 @@ _CHI = {
 }
 CHI_ANGLES = {name: [tuple(chi.split("-")) for chi in _CHI.get(name, "").split()] for name in RIGID_GROUPS}
 
-# Chi angles whose last atom has a twin: turning them by π changes names only. (residue, 0-based chi)
+# Chi angles that are symmetric: a turn by π only swaps atom names. (residue, 0-based chi)
 PI_PERIODIC_CHI = (("ASP", 1), ("GLU", 2), ("PHE", 1), ("TYR", 1))
 
-# `RIGID_GROUPS` lists a residue's atoms in atom14 order
 ATOM14_NAMES = {name: [*atoms] for name, atoms in RIGID_GROUPS.items()} | {"UNK": []}
 
 
 @cache
 def atom14_to_atom37() -> np.ndarray:
-    """[21, 14] int64: the atom37 index of each atom14 slot, 0 where the slot is empty."""
+    """Return the atom37 index of each atom14 slot, 0 if the slot is empty: [21, 14] int64."""
     table = np.zeros((21, 14), np.int64)
     for code, name in enumerate(RESTYPE_NAMES):
         for slot, atom in enumerate(ATOM14_NAMES[name]):
@@ -66,7 +281,7 @@ def atom14_to_atom37() -> np.ndarray:
 
 @cache
 def atom37_to_atom14() -> np.ndarray:
-    """[21, 37] int64: the atom14 slot of each atom type, 0 where the residue has no such atom."""
+    """Return the atom14 slot of each atom type, 0 if the residue lacks the atom: [21, 37] int64."""
     table = np.zeros((21, 37), np.int64)
     for code, name in enumerate(RESTYPE_NAMES):
         for slot, atom in enumerate(ATOM14_NAMES[name]):
@@ -76,13 +291,13 @@ def atom37_to_atom14() -> np.ndarray:
 
 @cache
 def atom14_mask() -> np.ndarray:
-    """[21, 14] float32: 1 where a residue type has an atom in the slot."""
+    """Return 1 where a residue type has an atom in the slot: [21, 14] float32."""
     return np.array([np.arange(14) < len(ATOM14_NAMES[name]) for name in RESTYPE_NAMES], np.float32)
 
 
 @cache
 def atom37_mask() -> np.ndarray:
-    """[21, 37] float32: 1 where a residue type has the atom."""
+    """Return 1 where a residue type has the atom: [21, 37] float32."""
     table = np.zeros((21, 37), np.float32)
     for code, name in enumerate(RESTYPE_NAMES):
         table[code, [ATOM_ORDER[atom] for atom in ATOM14_NAMES[name]]] = 1.0
@@ -91,7 +306,7 @@ def atom37_mask() -> np.ndarray:
 
 @cache
 def atom14_rigid_group() -> np.ndarray:
-    """[21, 14] int64: the rigid group of each slot, 0 where the slot is empty."""
+    """Return the rigid group of each atom14 slot, 0 if the slot is empty: [21, 14] int64."""
     table = np.zeros((21, 14), np.int64)
     for code, name in enumerate(RESTYPE_NAMES[:UNKNOWN]):
         for slot, (group, _) in enumerate(RIGID_GROUPS[name].values()):
@@ -101,7 +316,7 @@ def atom14_rigid_group() -> np.ndarray:
 
 @cache
 def atom14_positions() -> np.ndarray:
-    """[21, 14, 3] float32, Å: each slot's position in its rigid group."""
+    """Return the position of each atom14 slot in its rigid group, Å: [21, 14, 3] float32."""
     table = np.zeros((21, 14, 3), np.float32)
     for code, name in enumerate(RESTYPE_NAMES[:UNKNOWN]):
         for slot, (_, position) in enumerate(RIGID_GROUPS[name].values()):
@@ -111,7 +326,7 @@ def atom14_positions() -> np.ndarray:
 
 @cache
 def chi_atoms() -> np.ndarray:
-    """[21, 4, 4] int64: the four atom37 indices of each chi angle, 0 where there is none."""
+    """Return the four atom37 indices of each chi angle, 0 if there is none: [21, 4, 4] int64."""
     table = np.zeros((21, 4, 4), np.int64)
     for code, name in enumerate(RESTYPE_NAMES[:UNKNOWN]):
         for chi, atoms in enumerate(CHI_ANGLES[name]):
@@ -121,14 +336,14 @@ def chi_atoms() -> np.ndarray:
 
 @cache
 def chi_mask() -> np.ndarray:
-    """[21, 4] float32: 1 where a residue type has the chi angle."""
+    """Return 1 where a residue type has the chi angle: [21, 4] float32."""
     counts = [len(CHI_ANGLES.get(name, ())) for name in RESTYPE_NAMES]
     return np.array([np.arange(4) < count for count in counts], np.float32)
 
 
 @cache
 def chi_pi_periodic() -> np.ndarray:
-    """[21, 4] float32: 1 where turning the chi angle by π changes atom names only."""
+    """Return 1 where a turn of the chi angle by π only swaps atom names: [21, 4] float32."""
     table = np.zeros((21, 4), np.float32)
     for name, chi in PI_PERIODIC_CHI:
         table[RESTYPE_NAMES.index(name), chi] = 1.0
@@ -137,10 +352,10 @@ def chi_pi_periodic() -> np.ndarray:
 
 @cache
 def default_frames() -> np.ndarray:
-    """Each rigid group's frame at torsion 0 in its parent group.
+    """Return the frame of each rigid group at torsion angle 0, relative to its parent group.
 
-    The parent is the backbone, except that chi2 to chi4 hang on the chi before. Groups that a residue type
-    lacks have zeros, as in DeepMind's tables.
+    The parent of chi2 to chi4 is the previous chi group; that of all others is the backbone. Groups that a
+    residue type lacks are zero, as in DeepMind's tables.
 
     Returns:
         [21, 8, 3, 4] float32: rotations, and translations in Å as the last column.
@@ -149,17 +364,21 @@ def default_frames() -> np.ndarray:
     rotations[:, :2] = np.eye(3)
     translations = np.zeros((21, 8, 3))
     for code, name in enumerate(RESTYPE_NAMES[:UNKNOWN]):
-        at = {atom: np.array(position) for atom, (_, position) in RIGID_GROUPS[name].items()}
+        positions = {atom: np.array(position) for atom, (_, position) in RIGID_GROUPS[name].items()}
         axes = {
-            2: (at["N"] - at["CA"], np.array([1.0, 0.0, 0.0]), at["N"]),
-            3: (at["C"] - at["CA"], at["CA"] - at["N"], at["C"]),
+            2: (positions["N"] - positions["CA"], np.array([1.0, 0.0, 0.0]), positions["N"]),
+            3: (positions["C"] - positions["CA"], positions["CA"] - positions["N"], positions["C"]),
         }
         for chi, (first, start, end, _) in enumerate(CHI_ANGLES[name]):
             if chi == 0:
-                axes[4] = (at[end] - at[start], at[first] - at[start], at[end])
+                axes[4] = (
+                    positions[end] - positions[start],
+                    positions[first] - positions[start],
+                    positions[end],
+                )
             else:
-                # the axis starts at the parent's origin, and the parent's torsion atom lies in the xy plane
-                axes[4 + chi] = (at[end], np.array([-1.0, 0.0, 0.0]), at[end])
+                # the axis starts at the parent's origin, and the parent's torsion atom is in the xy plane
+                axes[4 + chi] = (positions[end], np.array([-1.0, 0.0, 0.0]), positions[end])
         for group, (x, y, origin) in axes.items():
             rotations[code, group] = _frame(x, y)
             translations[code, group] = origin
@@ -167,8 +386,30 @@ def default_frames() -> np.ndarray:
 
 
 def _frame(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The rotation whose columns are x, y made orthogonal to it, and their cross product."""
+    """Return the rotation whose columns are x, y orthogonalised to x, and their cross product."""
     first = x / np.linalg.norm(x)
     second = y - (y @ first) * first
     second /= np.linalg.norm(second)
     return np.stack([first, second, np.cross(first, second)], axis=1)
+
+
+@cache
+def _table_on_device(table: Callable[[], np.ndarray], device: torch.device) -> torch.Tensor:
+    """Return a table as a tensor, which callers must not modify.
+
+    Cached, because a copy from the CPU would make each pass wait for the previous one.
+    """
+    return torch.from_numpy(table()).to(device)
+
+
+def residue_rows(table: Callable[[], np.ndarray], aatype: torch.Tensor) -> torch.Tensor:
+    """Look up rows of a table by residue code.
+
+    Args:
+        table: one of this module's functions without arguments, which returns an array [21, ...].
+        aatype: [...], residue codes.
+
+    Returns:
+        [..., ...] on the device of `aatype`.
+    """
+    return _table_on_device(table, aatype.device)[aatype]

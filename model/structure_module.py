@@ -1,4 +1,4 @@
-"""The structure module: point attention, backbone updates and torsion angles (Algorithms 20 to 24)."""
+"""The structure module: invariant point attention, backbone updates, torsion angles (Algorithms 20 to 24)."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,20 @@ from model.evoformer import Mask
 from model.kernels import Kernels
 from model.layers import LayerNorm, Linear, parameter
 from model.rigid import Rigid, rotation_from_quaternion, update_quaternion
-from model.sidechains import atom14_positions, atom37_positions, group_frames
+from model.sidechains import (
+    atom14_to_atom37_positions,
+    frames_to_atom14_positions,
+    torsion_angles_to_frames,
+)
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """Backbone frames as quaternions, so that they can be updated.
+    """Backbone frames with rotations as quaternions.
 
     Args:
-        quaternion: [N, 4], unit, real part first.
-        translation: [N, 3], in units of `position_scale`.
+        quaternion: [N, 4], unit quaternions, real part first.
+        translation: [N, 3], in units of `StructureConfig.position_scale`.
     """
 
     quaternion: torch.Tensor
@@ -29,34 +33,34 @@ class Backbone:
 
     @classmethod
     def identity(cls, length: int, device: torch.device) -> "Backbone":
-        """All residues at the origin, unturned."""
+        """Return identity frames for all residues."""
         quaternion = torch.zeros(length, 4, device=device)
         quaternion[:, 0] = 1.0
         return cls(quaternion, torch.zeros(length, 3, device=device))
 
-    def rigid(self, scale: float = 1.0) -> Rigid:
-        """The frames, translations multiplied by `scale`."""
+    def to_rigid(self, scale: float = 1.0) -> Rigid:
+        """Return the frames with rotation matrices, and with translations multiplied by `scale`."""
         return Rigid(rotation_from_quaternion(self.quaternion), self.translation * scale)
 
     def updated(self, update: torch.Tensor, frames: Rigid) -> "Backbone":
-        """Compose with local updates [N, 6]: a quaternion's vector part, a translation (Algorithm 23).
+        """Return the composition with local updates (Algorithm 23).
 
         Args:
-            update: [N, 6].
-            frames: those of `rigid`, which the caller has.
+            update: [N, 6], vector part of a quaternion (1, b, c, d), then a translation.
+            frames: result of `to_rigid`, passed because the caller has it already.
         """
-        turn, shift = update.split(3, dim=-1)
-        return Backbone(update_quaternion(self.quaternion, turn), frames.apply(shift))
+        vector, translation = update.split(3, dim=-1)
+        return Backbone(update_quaternion(self.quaternion, vector), frames.apply(translation))
 
 
 @dataclass(frozen=True)
-class Structure:
-    """What one iteration places.
+class SidechainFrames:
+    """Torsion angles predicted by one iteration, and the frames of the rigid groups that follow from them.
 
     Args:
-        sin_cos: [N, 7, 2], torsion angles.
-        unnormalised_sin_cos: [N, 7, 2], before they were made unit vectors.
-        frames: of shape [N, 8], Å.
+        sin_cos: [N, 7, 2], sine and cosine of each torsion angle.
+        unnormalised_sin_cos: [N, 7, 2], the network's output before normalisation to unit length.
+        frames: shape [N, 8], local to global, Å.
     """
 
     sin_cos: torch.Tensor
@@ -64,13 +68,13 @@ class Structure:
     frames: Rigid
 
 
-def attention_elements(config: StructureConfig) -> int:
-    """Elements of intermediates, in float32, that point attention has at once for a pair of residues."""
+def point_attention_elements(config: StructureConfig) -> int:
+    """Return the number of intermediate float32 elements of point attention per pair of residues."""
     return 2 * config.heads * (3 * config.query_points + 4)
 
 
 class InvariantPointAttention(nn.Module):
-    """Algorithm 22: attention that a rotation and translation of all frames does not change."""
+    """Invariant point attention: a common rigid motion of all frames does not change it (Algorithm 22)."""
 
     def __init__(self, config: StructureConfig, pair_channels: int) -> None:
         super().__init__()
@@ -87,7 +91,10 @@ class InvariantPointAttention(nn.Module):
         self.output_projection = Linear(outputs, config.channels)
 
     def pair_logits(self, pair: torch.Tensor) -> torch.Tensor:
-        """What the normalised pair representation [N, N, Z] adds to every iteration's logits, [H, N, N]."""
+        """Project the normalised pair representation [N, N, Z] to its share of the logits [H, N, N].
+
+        The result is the same in all iterations.
+        """
         return 3.0**-0.5 * self.attention_2d(pair).permute(2, 0, 1).contiguous()
 
     def forward(
@@ -99,15 +106,15 @@ class InvariantPointAttention(nn.Module):
         mask: Mask,
         budget: int | None = None,
     ) -> torch.Tensor:
-        """Update of the single representation.
+        """Compute the update of the single representation.
 
         Args:
             single: [N, C].
             pair: [N, N, Z], normalised.
-            pair_logits: [H, N, N], see `pair_logits`.
-            frames: of shape [N].
+            pair_logits: [H, N, N], result of the method `pair_logits`.
+            frames: backbone frames, shape [N].
             mask: [N], or None for all ones.
-            budget: elements of intermediates alive at once; the result does not depend on it.
+            budget: maximum number of intermediate elements in memory at once; does not affect the result.
 
         Returns:
             [N, C].
@@ -116,18 +123,18 @@ class InvariantPointAttention(nn.Module):
         heads, width = config.heads, config.scalar_channels
         query = self.q_scalar(single).unflatten(-1, (heads, width))  # [N, H, D]
         key, value = self.kv_scalar(single).unflatten(-1, (heads, 2 * width)).split(width, dim=-1)
-        query_points = self._global(self.q_point_local(single), frames)  # [N, H, P, 3]
-        key_points, value_points = self._global(self.kv_point_local(single), frames).split(
+        query_points = self._to_global(self.q_point_local(single), frames)  # [N, H, P, 3]
+        key_points, value_points = self._to_global(self.kv_point_local(single), frames).split(
             [config.query_points, config.value_points], dim=2
         )
-        # the three terms of a logit have equal variance at initialisation: 9/2 is that of a squared distance
+        # equal variance of the three terms of a logit at initialisation; a squared distance has variance 9/2
         scalar_weight = (3.0 * width) ** -0.5
         point_weight = (3.0 * config.query_points * 4.5) ** -0.5 * F.softplus(self.trainable_point_weights)
         key, value = key.permute(1, 2, 0), value.transpose(0, 1)  # [H, D, N], [H, N, D]
         value_points = value_points.permute(1, 0, 2, 3).flatten(2)  # [H, N, P*3]
 
         scalars, points, pairs = [], [], []
-        for rows in row_slices(single, length * attention_elements(config), budget):
+        for rows in row_slices(single, length * point_attention_elements(config), budget):
             logits = scalar_weight * (query[rows].transpose(0, 1) @ key)  # [H, n, N]
             squared = (query_points[rows, None] - key_points[None]).square().sum(dim=(-1, -2))  # [n, N, H]
             logits -= 0.5 * (point_weight * squared).permute(2, 0, 1)
@@ -144,14 +151,14 @@ class InvariantPointAttention(nn.Module):
         outputs = [torch.cat(scalars), *local.unbind(dim=-1), norms, torch.cat(pairs)]
         return self.output_projection(torch.cat(outputs, dim=-1))
 
-    def _global(self, flat: torch.Tensor, frames: Rigid) -> torch.Tensor:
-        """Local points [N, 3*H*P], all x before all y before all z, to global ones [N, H, P, 3]."""
+    def _to_global(self, flat: torch.Tensor, frames: Rigid) -> torch.Tensor:
+        """Transform local points [N, 3*H*P], stored as all x, all y, all z, to global points [N, H, P, 3]."""
         local = flat.unflatten(-1, (3, -1)).transpose(1, 2)  # [N, H*P, 3]
         return frames.unsqueeze(1).apply(local).unflatten(1, (self.config.heads, -1))
 
 
 class TorsionAngles(nn.Module):
-    """Algorithm 20, lines 11 to 14: torsion angles from the single representation, now and at the start."""
+    """The prediction of torsion angles (Algorithm 20, lines 11 to 14)."""
 
     def __init__(self, config: StructureConfig) -> None:
         super().__init__()
@@ -165,7 +172,15 @@ class TorsionAngles(nn.Module):
         self.unnormalized_angles = Linear(inner, 14)
 
     def forward(self, single: torch.Tensor, initial: torch.Tensor) -> torch.Tensor:
-        """Two [N, C] to sine and cosine [N, 7, 2], not normalised."""
+        """Predict torsion angles.
+
+        Args:
+            single: [N, C], single representation of this iteration.
+            initial: [N, C], normalised single representation of the trunk.
+
+        Returns:
+            Unnormalised sine and cosine [N, 7, 2].
+        """
         act = self.input_projection(torch.relu(single)) + self.input_projection_1(torch.relu(initial))
         act = act + self.resblock2(torch.relu(self.resblock1(torch.relu(act))))  # [N, C']
         act = act + self.resblock2_1(torch.relu(self.resblock1_1(torch.relu(act))))
@@ -173,7 +188,7 @@ class TorsionAngles(nn.Module):
 
 
 class FoldIteration(nn.Module):
-    """One iteration of Algorithm 20; its weights are shared by all iterations."""
+    """One iteration of Algorithm 20. All iterations share its weights."""
 
     def __init__(self, config: StructureConfig, pair_channels: int, kernels: Kernels) -> None:
         super().__init__()
@@ -196,26 +211,44 @@ class FoldIteration(nn.Module):
         backbone: Backbone,
         mask: Mask,
     ) -> tuple[torch.Tensor, Backbone]:
-        """single [N, C], pair [N, N, Z], pair_logits [H, N, N] and mask [N] to single and backbone, moved."""
-        frames = backbone.rigid()
+        """Update single representation and backbone.
+
+        Args:
+            single: [N, C].
+            pair: [N, N, Z], normalised.
+            pair_logits: [H, N, N], result of `InvariantPointAttention.pair_logits`.
+            backbone: the backbone frames.
+            mask: [N], or None for all ones.
+
+        Returns:
+            The new single representation [N, C] and backbone.
+        """
+        frames = backbone.to_rigid()
         single = single + self.invariant_point_attention(single, pair, pair_logits, frames, mask)
         single = self.attention_layer_norm(single)
         wide = torch.relu(self.transition_1(torch.relu(self.transition(single))))
         single = self.transition_layer_norm(single + self.transition_2(wide))
         return single, backbone.updated(self.affine_update(single), frames)
 
-    def place(
+    def predict_sidechains(
         self, single: torch.Tensor, initial: torch.Tensor, backbone: Backbone, aatype: torch.Tensor
-    ) -> Structure:
-        """Side chains on a backbone: single and initial [N, C] and aatype [N] to angles and frames."""
+    ) -> SidechainFrames:
+        """Predict torsion angles and build the rigid groups' frames on a backbone.
+
+        Args:
+            single: [N, C], single representation of this iteration.
+            initial: [N, C], normalised single representation of the trunk.
+            backbone: the backbone frames.
+            aatype: [N], residue codes.
+        """
         raw = self.rigid_sidechain(single, initial)
         sin_cos = raw / torch.sqrt(raw.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
-        frames = group_frames(aatype, backbone.rigid(self.config.position_scale), sin_cos)
-        return Structure(sin_cos, raw, frames)
+        frames = torsion_angles_to_frames(aatype, backbone.to_rigid(self.config.position_scale), sin_cos)
+        return SidechainFrames(sin_cos, raw, frames)
 
 
 class StructureModule(nn.Module):
-    """Algorithm 20: from the single and pair representations to atoms, in float32."""
+    """The structure module: atom positions from the trunk's representations, in float32 (Algorithm 20)."""
 
     def __init__(self, config: StructureConfig, pair_channels: int, kernels: Kernels) -> None:
         super().__init__()
@@ -228,31 +261,32 @@ class StructureModule(nn.Module):
     def forward(
         self, single: torch.Tensor, pair: torch.Tensor, aatype: torch.Tensor, mask: Mask
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Fold.
+        """Compute atom positions.
 
         Args:
             single: [N, C], float32.
-            pair: [N, N, Z], of any dtype.
+            pair: [N, N, Z], any floating-point type.
             aatype: [N], residue codes.
             mask: [N], or None for all ones.
 
         Returns:
-            The single representation [N, C], atom37 positions [N, 37, 3] in Å and their mask [N, 37].
+            The final single representation [N, C], positions [N, 37, 3] in Å, and atom mask [N, 37].
         """
         initial = self.single_layer_norm(single)  # [N, C]
         single = self.initial_projection(initial)
         normed = torch.empty_like(pair, dtype=single.dtype)  # [N, N, Z]
-        # float32 beside a trunk in bfloat16
+        # factor 4: intermediates are float32, while the budget counts elements of the trunk's type
         for rows in row_slices(pair, 4 * pair[0].numel()):
             normed[rows] = self.pair_layer_norm(pair[rows].float())
         pair_logits = self.fold_iteration.invariant_point_attention.pair_logits(normed)  # [H, N, N]
         backbone = Backbone.identity(single.shape[0], single.device)
         budget = planned_budget()
-        # elements are planned as the trunk has them, and are float32 here
+        # the plan counts elements of the trunk's type; here they are float32
         with chunk_budget(budget and budget * pair.element_size() // normed.element_size()):
             for _ in range(self.config.iterations):
                 single, backbone = self.fold_iteration(single, normed, pair_logits, backbone, mask)
-        # earlier iterations' side chains are for training alone
-        structure = self.fold_iteration.place(single, initial, backbone, aatype)
-        positions, atom_mask = atom37_positions(aatype, atom14_positions(aatype, structure.frames))
+        # side chains of earlier iterations only matter in training
+        sidechains = self.fold_iteration.predict_sidechains(single, initial, backbone, aatype)
+        atom14 = frames_to_atom14_positions(aatype, sidechains.frames)  # [N, 14, 3]
+        positions, atom_mask = atom14_to_atom37_positions(aatype, atom14)
         return single, positions, atom_mask

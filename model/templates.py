@@ -1,9 +1,8 @@
-"""Templates: their pair embedding (Algorithms 16 and 17) and MSA rows of their torsion angles (Algorithm
-2)."""
+"""Template embeddings: pair update (Algorithms 16 and 17) and MSA rows of torsion angles (Algorithm 2)."""
 
-from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -15,31 +14,31 @@ from model.embedders import Features, distance_bins, pseudo_beta
 from model.evoformer import Mask, TriangleAttention, TriangleMultiplication
 from model.kernels import Kernels
 from model.layers import LayerNorm, Linear, Transition, parameter
+from model.residue_constants import residue_rows
 from model.rigid import frame_from_points
-from model.tables import by_residue, on_device
 
-# Å and number: bins of the CB distances in a template
+# bins of the CB distances in a template: first and last lower edge in Å, and their number
 TEMPLATE_BINS = (3.25, 50.75, 39)
 RESIDUE_TYPES = 22  # 20 amino acids, unknown, gap
-# distances, their mask, residue types of both ends, backbone direction, its mask
+# distance bins, CB mask, residue types of both residues, backbone direction, backbone mask
 PAIR_FEATURES = TEMPLATE_BINS[2] + 1 + 2 * RESIDUE_TYPES + 3 + 1
-# residue type, sine and cosine of 7 torsions, the same with the twin atoms swapped, and which torsions exist
+# residue type, sine and cosine of 7 torsion angles, the same for the alternative angles, and their mask
 TORSION_FEATURES = RESIDUE_TYPES + 14 + 14 + 7
-PSI = 2
+PSI = 2  # index of psi among the torsion angles
 TEMPLATE_FEATURES = frozenset(
     {"template_aatype", "template_all_atom_positions", "template_all_atom_masks", "template_mask"}
 )
 
 
-def templates_of(features: Features) -> Features | None:
-    """The template features, or None if there is no template: masked ones change nothing."""
+def active_templates(features: Features) -> Features | None:
+    """Return the template features, or None if there are none or all templates are masked."""
     if "template_mask" not in features or not bool(features["template_mask"].any()):
         return None
     return {name: features[name] for name in TEMPLATE_FEATURES}
 
 
 class TemplatePairBlock(nn.Module):
-    """One block of Algorithm 16: attention comes before multiplication here."""
+    """One block of the template pair stack (Algorithm 16), which puts attention before multiplication."""
 
     def __init__(self, config: PairConfig, kernels: Kernels) -> None:
         super().__init__()
@@ -50,7 +49,7 @@ class TemplatePairBlock(nn.Module):
         self.pair_transition = Transition(config.channels, config.transition_factor, kernels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Update pair [N, N, C] in place."""
+        """Update pair [N, N, C] in place and return it; mask is [N, N]."""
         self.triangle_attention_starting_node(pair, mask)
         self.triangle_attention_ending_node(pair, mask)
         self.triangle_multiplication_outgoing(pair, mask)
@@ -60,7 +59,7 @@ class TemplatePairBlock(nn.Module):
 
 
 class SingleTemplateEmbedding(nn.Module):
-    """The pair representation of one template (Algorithm 2, lines 9 to 11)."""
+    """The pair embedding of one template (Algorithm 2, lines 9 to 11)."""
 
     def __init__(self, config: TemplateConfig, kernels: Kernels) -> None:
         super().__init__()
@@ -71,15 +70,17 @@ class SingleTemplateEmbedding(nn.Module):
         self.output_layer_norm = LayerNorm(config.pair.channels, kernels)
 
     def forward(self, template: Features, pair_mask: Mask) -> torch.Tensor:
-        """One template's features (no template axis) to [N, N, C]."""
-        pair = self.embedding2d(_pair_features(template).to(self.embedding2d.bias.dtype))  # [N, N, C]
+        """Embed one template's features, without template axis, as [N, N, C]."""
+        pair = self.embedding2d(
+            _template_pair_features(template).to(self.embedding2d.bias.dtype)
+        )  # [N, N, C]
         for block in self.template_pair_stack:
             pair = block(pair, pair_mask)
         return self.output_layer_norm(pair)
 
 
-def _pair_features(template: Features) -> torch.Tensor:
-    """[N, N, 88], zero where either residue lacks a backbone atom."""
+def _template_pair_features(template: Features) -> torch.Tensor:
+    """Return pair features [N, N, 88], zero where either residue lacks a backbone atom."""
     aatype, atoms = template["template_aatype"].long(), template["template_all_atom_masks"]
     length = aatype.shape[0]
     beta = pseudo_beta(aatype, template["template_all_atom_positions"])  # [N, 3]
@@ -93,7 +94,7 @@ def _pair_features(template: Features) -> torch.Tensor:
             (beta_mask * beta_mask.T)[..., None],
             types[None].expand(length, -1, -1),
             types[:, None].expand(-1, length, -1),
-            # the published networks were trained without the direction of the other residue
+            # backbone direction, which the published networks were trained without
             beta.new_zeros(length, length, 3),
             backbone_mask,
         ],
@@ -102,8 +103,8 @@ def _pair_features(template: Features) -> torch.Tensor:
     return features.mul_(backbone_mask)
 
 
-class PointwiseAttention(nn.Module):
-    """Algorithm 17: each pair attends over the templates."""
+class TemplatePointwiseAttention(nn.Module):
+    """Attention of each residue pair over the templates (Algorithm 17)."""
 
     def __init__(self, config: TemplateConfig, channels: int) -> None:
         super().__init__()
@@ -115,7 +116,16 @@ class PointwiseAttention(nn.Module):
         self.output_b = parameter(channels)
 
     def forward(self, pair: torch.Tensor, templates: torch.Tensor, budget: int | None = None) -> torch.Tensor:
-        """pair [N, N, Z] and templates [T, N, N, C] to the update [N, N, Z]."""
+        """Compute the update of the pair representation.
+
+        Args:
+            pair: [N, N, Z].
+            templates: [T, N, N, C], embedded templates.
+            budget: maximum number of intermediate elements in memory at once; does not affect the result.
+
+        Returns:
+            [N, N, Z].
+        """
         length, _, channels = pair.shape
         heads, width = self.query_w.shape[1:]
         result = torch.empty_like(pair)
@@ -123,9 +133,11 @@ class PointwiseAttention(nn.Module):
         for rows in row_slices(pair, per_row, budget):
             query = pair[rows].reshape(-1, channels) @ self.query_w.flatten(1)  # [P, H*D]
             query = query.unflatten(-1, (heads, 1, width)) * width**-0.5  # [P, H, 1, D]
-            part = templates[:, rows].flatten(1, 2).transpose(0, 1)  # [P, T, C]
-            key = (part @ self.key_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)  # [P, H, T, D]
-            value = (part @ self.value_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
+            inputs = templates[:, rows].flatten(1, 2).transpose(0, 1)  # [P, T, C]
+            key = (
+                (inputs @ self.key_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
+            )  # [P, H, T, D]
+            value = (inputs @ self.value_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
             weights = torch.softmax((query * key).sum(dim=-1), dim=-1)  # [P, H, T]
             attended = (weights[..., None] * value).sum(dim=-2).flatten(1)  # [P, H*D]
             update = torch.addmm(self.output_b, attended, self.output_w.flatten(0, 1))  # [P, Z]
@@ -134,16 +146,22 @@ class PointwiseAttention(nn.Module):
 
 
 class TemplateEmbedding(nn.Module):
-    """Algorithm 2, lines 9 to 13: what all templates together add to the pair representation."""
+    """The update of the pair representation from all templates (Algorithm 2, lines 9 to 13)."""
 
     def __init__(self, config: TemplateConfig, channels: int, kernels: Kernels) -> None:
         super().__init__()
         self.single_template_embedding = SingleTemplateEmbedding(config, kernels)
-        self.attention = PointwiseAttention(config, channels)
+        self.attention = TemplatePointwiseAttention(config, channels)
 
     def forward(self, pair: torch.Tensor, templates: Features, pair_mask: Mask) -> torch.Tensor:
-        """pair [N, N, Z] and features with a leading template axis to the update [N, N, Z]."""
-        # a template that is masked out gets no attention, so it need not be embedded
+        """Compute the update [N, N, Z] of the pair representation.
+
+        Args:
+            pair: [N, N, Z].
+            templates: features with a leading template axis, at least one of them not masked.
+            pair_mask: [N, N].
+        """
+        # masked templates get no attention weight, so they are not embedded
         present = torch.nonzero(templates["template_mask"]).flatten().tolist()
         embedded = [
             self.single_template_embedding({name: x[index] for name, x in templates.items()}, pair_mask)
@@ -152,8 +170,8 @@ class TemplateEmbedding(nn.Module):
         return self.attention(pair, torch.stack(embedded))
 
 
-class TemplateRows(nn.Module):
-    """Algorithm 2, lines 7 and 8: one MSA row of torsion angles for each template."""
+class TemplateTorsionEmbedding(nn.Module):
+    """The embedding of each template's torsion angles as an MSA row (Algorithm 2, lines 7 and 8)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -162,61 +180,70 @@ class TemplateRows(nn.Module):
         self.template_projection = Linear(channels, channels)
 
     def forward(self, templates: Features) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features with a leading template axis to rows [T, N, C] and their mask [T, N]."""
+        """Return MSA rows [T, N, C] and their mask [T, N], given features with a leading template axis."""
         aatype = templates["template_aatype"].long()
         torsions = torsion_angles(
             aatype, templates["template_all_atom_positions"], templates["template_all_atom_masks"]
         )
         features = torch.cat(
             [
-                F.one_hot(aatype, RESIDUE_TYPES).to(torsions["mask"].dtype),
-                torsions["sin_cos"].flatten(-2),
-                torsions["alternative_sin_cos"].flatten(-2),
-                torsions["mask"],
+                F.one_hot(aatype, RESIDUE_TYPES).to(torsions.mask.dtype),
+                torsions.sin_cos.flatten(-2),
+                torsions.alternative_sin_cos.flatten(-2),
+                torsions.mask,
             ],
             dim=-1,
         )  # [T, N, 57]
         rows = self.template_single_embedding(features.to(self.template_projection.bias.dtype))
-        return self.template_projection(torch.relu(rows)), torsions["mask"][..., PSI]
+        return self.template_projection(torch.relu(rows)), torsions.mask[..., PSI]
 
 
-def _backbone_torsions() -> np.ndarray:
-    """[3, 4]: the atoms of pre-omega, phi and psi, those of the previous residue numbered from 37."""
-    n, ca, c, o = residue_constants.N, residue_constants.CA, residue_constants.C, residue_constants.OXYGEN
-    return np.array([[37 + ca, 37 + c, n, ca], [37 + c, n, ca, c], [n, ca, c, o]])
-
-
-def torsion_angles(
-    aatype: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
-) -> Mapping[str, torch.Tensor]:
-    """The seven torsion angles pre-omega, phi, psi and chi1 to chi4 of each residue.
+class TorsionAngles(NamedTuple):
+    """Torsion angles pre-omega, phi, psi and chi1 to chi4 of each template residue.
 
     Args:
-        aatype: [T, N], residue codes; gaps count as unknown.
-        positions: [T, N, 37, 3], Å.
-        mask: [T, N, 37].
+        sin_cos: [T, N, 7, 2], sine and cosine; rounding noise where the mask is 0.
+        alternative_sin_cos: [T, N, 7, 2], the same with π-periodic chi angles turned by π.
+        mask: [T, N, 7], 1 where all four atoms are present.
+    """
 
-    Returns:
-        sin_cos [T, N, 7, 2]; alternative_sin_cos, the same with chi angles that have a twin turned by π; and
-        mask [T, N, 7], 1 where all four atoms are there. Angles without atoms hold rounding noise.
+    sin_cos: torch.Tensor
+    alternative_sin_cos: torch.Tensor
+    mask: torch.Tensor
+
+
+@cache
+def _backbone_torsion_atoms(device: torch.device) -> torch.Tensor:
+    """Return the atom indices [3, 4] of pre-omega, phi and psi; the previous residue's atoms start at 37."""
+    n, ca, c, o = residue_constants.N, residue_constants.CA, residue_constants.C, residue_constants.OXYGEN
+    return torch.tensor([[37 + ca, 37 + c, n, ca], [37 + c, n, ca, c], [n, ca, c, o]], device=device)
+
+
+def torsion_angles(aatype: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> TorsionAngles:
+    """Compute the torsion angles of each residue from its atoms.
+
+    Args:
+        aatype: [T, N], residue codes; gaps are treated as unknown residues.
+        positions: [T, N, 37, 3], Å.
+        mask: [T, N, 37], 1 for atoms that are present.
     """
     aatype = aatype.clip(max=residue_constants.UNKNOWN)
-    # previous residue's atoms are numbered after this one's
+    # atoms of the previous residue follow those of the residue itself
     both = torch.cat([positions, F.pad(positions, (0, 0, 0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74, 3]
     both_mask = torch.cat([mask, F.pad(mask, (0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74]
-    backbone = on_device(_backbone_torsions, aatype.device)
-    chi = by_residue(residue_constants.chi_atoms, aatype)  # [T, N, 4, 4]
+    backbone = _backbone_torsion_atoms(aatype.device)
+    chi = residue_rows(residue_constants.chi_atoms, aatype)  # [T, N, 4, 4]
     atoms = torch.cat([backbone.expand(*chi.shape[:2], -1, -1), chi], dim=2).flatten(2)  # [T, N, 28]
     points = torch.gather(both, 2, atoms[..., None].expand(-1, -1, -1, 3)).unflatten(2, (7, 4))
     exists = torch.gather(both_mask, 2, atoms).unflatten(2, (7, 4)).prod(dim=-1)  # [T, N, 7]
-    exists = exists * F.pad(by_residue(residue_constants.chi_mask, aatype), (3, 0), value=1.0)
+    exists = exists * F.pad(residue_rows(residue_constants.chi_mask, aatype), (3, 0), value=1.0)
 
     first, second, third, fourth = points.unbind(dim=-2)  # each [T, N, 7, 3]
     _, cosine, sine = frame_from_points(second, third, first).invert_apply(fourth).unbind(dim=-1)
     sin_cos = torch.stack([sine, cosine], dim=-1)  # [T, N, 7, 2]
     sin_cos = sin_cos / torch.sqrt(sin_cos.square().sum(dim=-1, keepdim=True) + 1e-8)
-    # psi is defined by the oxygen, which lies opposite the next nitrogen
+    # the oxygen, from which psi is computed, is opposite to the next nitrogen, which defines psi
     sin_cos[..., PSI, :].neg_()
-    periodic = by_residue(residue_constants.chi_pi_periodic, aatype)
-    turned = F.pad(1.0 - 2.0 * periodic, (3, 0), value=1.0)  # [T, N, 7]
-    return {"sin_cos": sin_cos, "alternative_sin_cos": sin_cos * turned[..., None], "mask": exists}
+    periodic = residue_rows(residue_constants.chi_pi_periodic, aatype)
+    signs = F.pad(1.0 - 2.0 * periodic, (3, 0), value=1.0)  # [T, N, 7]
+    return TorsionAngles(sin_cos, sin_cos * signs[..., None], exists)

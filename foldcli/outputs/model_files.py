@@ -58,8 +58,8 @@ def write_model(
         OSError: they cannot be written.
     """
     # not needed, and so not waited for, before
-    from model.output.scores import scores_json
-    from model.output.structure import Provenance, mmcif_text, pdb_text
+    from model.output.scores import format_scores
+    from model.output.structure import Provenance, format_mmcif, format_pdb
 
     provenance = Provenance(
         name=origin.target,
@@ -69,9 +69,9 @@ def write_model(
     )
     extra = {"untrained": True, "warning": UNTRAINED} if origin.untrained else None
     texts = (
-        pdb_text(prediction, provenance),
-        mmcif_text(prediction, provenance),
-        scores_json(prediction, extra),
+        format_pdb(prediction, provenance),
+        format_mmcif(prediction, provenance),
+        format_scores(prediction, extra),
     )
     for kind, text in zip(MODEL_KINDS, texts, strict=True):
         with atomic_write(partial / partial_name(kind, tag)) as stream:

@@ -70,7 +70,7 @@ class NetworkMemory:
 
         if self.device == "cpu":
             return None
-        return plan_memory(network.config, PassSize.of(network, features), self.available_bytes())
+        return plan_memory(network.config, PassSize.from_features(network, features), self.available_bytes())
 
     def shortage(self, said: str) -> str:
         """Of the allocator's words: what was asked for, and what is free once this prediction is let go."""
@@ -102,13 +102,13 @@ def predict_within(
     import torch
 
     from model.errors import OutOfMemory
-    from model.memory_plan import ON_CPU
+    from model.memory_plan import CPU_CHUNK_ELEMENTS
     from model.recycling import predict
 
     plan = memory.plan(network, features)
     if plan is not None:
         logger.debug("%s: %s", name, plan)
-    chunk = ON_CPU if plan is None else plan.chunk_elements
+    chunk = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
     for elements in (chunk, chunk // SMALLER):
         try:
             return predict(network, features, settings, progress, elements)

@@ -207,7 +207,7 @@ class Predictor:
         from model.recycling import RecyclingSettings
 
         if self.memory.device != "cpu" and self.settings.kernels == "fused":
-            compile_kernels(network, PassSize.of(network, drawn))
+            compile_kernels(network, PassSize.from_features(network, drawn))
         recycling = RecyclingSettings(self.settings.num_recycle, self.settings.recycle_early_stop_tolerance)
         return predict_within(self.memory, name, network, drawn, recycling, progress)
 

@@ -45,7 +45,7 @@ def begin(device: str, parameters: Path | None) -> "Future[dict[str, np.ndarray]
         parameters: the file of the first network, or None if it has none.
 
     Returns:
-        The file's arrays, as `model.npz.read_arrays` gives them.
+        The file's arrays, as `model.parameter_files.read_arrays` gives them.
     """
     # by one thread, since all import it
     import numpy  # noqa: F401
@@ -80,6 +80,6 @@ def _ready_gpu(device: str) -> None:
 
 
 def _read(path: Path) -> "dict[str, np.ndarray]":
-    from model.npz import read_arrays
+    from model.parameter_files import read_arrays
 
     return read_arrays(path)

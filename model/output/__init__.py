@@ -1,1 +1,1 @@
-"""Structure files and confidence scores of one prediction."""
+"""Structure files and confidence scores of a prediction."""

@@ -1,4 +1,4 @@
-"""The scores JSON of one prediction, with ColabFold's keys and rounding."""
+"""The scores JSON of a prediction, with ColabFold's keys and rounding."""
 
 import json
 from typing import Any
@@ -8,22 +8,24 @@ import numpy as np
 from model.recycling import Prediction
 
 
-def scores_json(prediction: Prediction, extra: dict[str, Any] | None = None) -> str:
-    """ColabFold's keys: plddt [N], and, from networks with a PAE head, pae [N, N] (Å), its maximum and ptm.
+def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -> str:
+    """Format the scores of a prediction as JSON.
+
+    Keys: plddt [N]; and for networks with a PAE head max_pae, pae [N, N] (Å) and ptm.
 
     Args:
         prediction: one network's prediction.
-        extra: further keys, such as a warning that the network is untrained.
+        extra: further keys and values, such as a warning that the network is untrained.
     """
-    scores: dict[str, Any] = {"plddt": _rounded(prediction.plddt)}
+    scores: dict[str, Any] = {"plddt": _round(prediction.plddt)}
     if prediction.pae is not None:
         scores["max_pae"] = float(prediction.pae.max())
-        scores["pae"] = _rounded(prediction.pae)
+        scores["pae"] = _round(prediction.pae)
     if prediction.ptm is not None:
         scores["ptm"] = round(float(prediction.ptm), 2)
     return json.dumps(scores | (extra or {}))
 
 
-def _rounded(values: np.ndarray) -> list[Any]:
-    # through float64, so that JSON shows 61.34 and not the nearest float32's digits
+def _round(values: np.ndarray) -> list[Any]:
+    # in float64, so that JSON shows 61.34 and not the digits of the nearest float32
     return np.round(values.astype(np.float64), 2).tolist()

@@ -1,4 +1,4 @@
-"""A prediction as PDB and mmCIF, with pLDDT (0–100) as the B-factor."""
+"""PDB and mmCIF files of a prediction, with pLDDT (0 to 100) as B-factors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from model import residue_constants
 from model.recycling import Prediction
 
 CHAIN = "A"
-# columns of a PDB line that hold text after "REMARK nnn "; 6 to 99 are for free text
+# columns for text after "REMARK nnn " in a PDB line
 REMARK_WIDTH = 68
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a structure file says about where it comes from.
+    """The origin of a structure, as stated in its files.
 
     Args:
-        name: the target.
-        program: such as "foldcli 0.1.0".
-        network: such as "alphafold2_ptm_model_3, seed 0, 3 recycles".
-        warning: a sentence that must not be missed, or None; it goes first.
+        name: name of the target.
+        program: program and version, for example "foldcli 0.1.0".
+        network: network and settings, for example "alphafold2_ptm_model_3, seed 0, 3 recycles".
+        warning: a warning to print first, or None.
     """
 
     name: str
@@ -31,29 +31,29 @@ class Provenance:
     warning: str | None = None
 
 
-def pdb_text(prediction: Prediction, provenance: Provenance) -> str:
-    """The prediction in PDB format.
+def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
+    """Format a prediction as PDB.
 
-    Coordinates are in Å with three decimals; residues without atoms (unknown residue types) are left out, as
-    AlphaFold does; chain A; numbering starts at residue_index + 1.
+    Coordinates are in Å with three decimals. The chain is A, and numbers are residue_index + 1. As in
+    AlphaFold, residues without atoms (unknown residue types) are left out.
 
     Raises:
-        ValueError: a coordinate does not fit the format's eight columns.
+        ValueError: a coordinate is not finite or does not fit the format's eight columns.
     """
     present = prediction.atom_positions[prediction.atom_mask > 0.5]
     if present.size and not (np.isfinite(present).all() and present.min() > -999 and present.max() < 9999):
         raise ValueError("coordinates are not finite or too large for the PDB format; use the mmCIF file")
-    structure = _structure(prediction, provenance.name)
+    structure = _make_structure(prediction, provenance.name)
     lines = [provenance.warning] if provenance.warning else []
     lines += [f"{provenance.program}, {provenance.network}", "B-factor: predicted lDDT-CA, 0 to 100"]
-    structure.raw_remarks = [f"REMARK   6 {piece}" for line in lines for piece in _wrapped(line)]
+    structure.raw_remarks = [f"REMARK   6 {wrapped}" for line in lines for wrapped in _wrap(line)]
     options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=False)
     return structure.make_pdb_string(options)
 
 
-def mmcif_text(prediction: Prediction, provenance: Provenance) -> str:
-    """The prediction as mmCIF, with per-residue and mean pLDDT in ModelCIF's `_ma_qa_metric` categories."""
-    structure = _structure(prediction, provenance.name)
+def format_mmcif(prediction: Prediction, provenance: Provenance) -> str:
+    """Format a prediction as mmCIF, with pLDDT also in ModelCIF's `_ma_qa_metric` categories."""
+    structure = _make_structure(prediction, provenance.name)
     groups = gemmi.MmcifOutputGroups(True)
     groups.cell = groups.symmetry = groups.origx = False
     document = structure.make_mmcif_document(groups)
@@ -98,7 +98,7 @@ def _residue_names(prediction: Prediction) -> list[str]:
     return [residue_constants.RESTYPE_NAMES[code] for code in prediction.aatype]
 
 
-def _structure(prediction: Prediction, name: str) -> gemmi.Structure:
+def _make_structure(prediction: Prediction, name: str) -> gemmi.Structure:
     names = _residue_names(prediction)
     chain = gemmi.Chain(CHAIN)
     for i, residue_name in enumerate(names):
@@ -112,7 +112,7 @@ def _structure(prediction: Prediction, name: str) -> gemmi.Structure:
             atom = gemmi.Atom()
             atom.name = residue_constants.ATOM_TYPES[j]
             atom.element = gemmi.Element(atom.name[0])
-            # three decimals, so that PDB and mmCIF hold the same numbers
+            # three decimals, so that PDB and mmCIF have the same numbers
             atom.pos = gemmi.Position(*(round(float(x), 3) for x in prediction.atom_positions[i, j]))
             atom.b_iso = round(float(prediction.plddt[i]), 2)
             atom.occ = 1.0
@@ -124,12 +124,12 @@ def _structure(prediction: Prediction, name: str) -> gemmi.Structure:
     structure = gemmi.Structure()
     structure.name = name
     structure.add_model(model)
-    structure.entities.append(_entity(names))
+    structure.entities.append(_make_entity(names))
     structure.assign_serial_numbers()
     return structure
 
 
-def _entity(names: Sequence[str]) -> gemmi.Entity:
+def _make_entity(names: Sequence[str]) -> gemmi.Entity:
     entity = gemmi.Entity("1")
     entity.entity_type = gemmi.EntityType.Polymer
     entity.polymer_type = gemmi.PolymerType.PeptideL
@@ -138,12 +138,13 @@ def _entity(names: Sequence[str]) -> gemmi.Entity:
     return entity
 
 
-def _wrapped(text: str) -> list[str]:
-    pieces, line = [], ""
+def _wrap(text: str) -> list[str]:
+    """Split text into lines of at most REMARK_WIDTH characters."""
+    lines, line = [], ""
     for word in text.split():
         if line and len(line) + 1 + len(word) > REMARK_WIDTH:
-            pieces.append(line)
+            lines.append(line)
             line = word
         else:
             line = f"{line} {word}".strip()
-    return [*pieces, line]
+    return [*lines, line]

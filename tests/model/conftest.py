@@ -1,4 +1,4 @@
-"""Small networks and features for the tests of the model."""
+"""Fixtures: a small network and random features."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from model.parameters import random_parameters
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Small tensors gain nothing from more threads."""
+    """Use one thread, which is fastest for small tensors."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
 
 
-def _module(path: Path) -> ModuleType:
+def _load_module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -34,19 +34,19 @@ def _module(path: Path) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def parity(root: Path) -> ModuleType:
-    """benchmarks/parity.py, whose comparison the tests share."""
-    return _module(root / "benchmarks" / "parity.py")
+    """Return benchmarks/parity.py as a module."""
+    return _load_module(root / "benchmarks" / "parity.py")
 
 
 @pytest.fixture(scope="session")
 def parity_data() -> ModuleType:
-    """The trimmed parity data and how it was trimmed."""
-    return _module(Path(__file__).parent / "parity_data.py")
+    """Return parity_data.py as a module."""
+    return _load_module(Path(__file__).parent / "parity_data.py")
 
 
 @pytest.fixture(scope="session")
 def tiny_config() -> ModelConfig:
-    """A network with every part, templates included, and few channels."""
+    """Return a network with all parts, including templates, and few channels."""
     pair = PairConfig(
         channels=12, multiplication_channels=10, attention_heads=2, attention_channels=6, transition_factor=2
     )
@@ -67,12 +67,12 @@ def tiny_config() -> ModelConfig:
 
 @pytest.fixture(scope="session")
 def tiny(tiny_config: ModelConfig) -> AlphaFold:
-    """The tiny network with random parameters."""
+    """Return the tiny network with random parameters."""
     return AlphaFold.from_parameters(tiny_config, random_parameters(tiny_config))
 
 
 class FeatureMaker:
-    """Random features of a target, with a leading axis of iterations."""
+    """A function that makes random features with a leading axis of iterations."""
 
     def __call__(
         self, residues: int = 9, rows: int = 4, extra: int = 5, templates: int = 0, iterations: int = 3
@@ -104,5 +104,5 @@ class FeatureMaker:
 
 @pytest.fixture(scope="session")
 def make_features() -> FeatureMaker:
-    """Call it with the sizes wanted."""
+    """Return a function that makes random features of the given sizes."""
     return FeatureMaker()

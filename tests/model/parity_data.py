@@ -1,7 +1,9 @@
-"""Make tests/model/data from a folder of parity sets: python tests/model/parity_data.py ../shared/parity
+"""Creation of tests/model/data from a folder of parity sets (see benchmarks/parity.py).
 
-Of each tensor at most about SAMPLE elements are kept, in rows (all axes but the last one flattened) drawn
-from its name, so that the test finds the same rows again.
+usage: python tests/model/parity_data.py ../shared/parity
+
+Of each tensor about SAMPLE elements are kept, in rows (all axes but the last flattened). The tensor's name is
+the seed of their random choice, so that the test selects the same rows.
 """
 
 import sys
@@ -14,18 +16,18 @@ DATA = Path(__file__).parent / "data"
 SAMPLE = 3072
 
 
-def sampled(name: str, tensor: np.ndarray) -> np.ndarray:
-    """The rows of a tensor that the trimmed data keeps: [rows, last axis]."""
+def sample_rows(name: str, tensor: np.ndarray) -> np.ndarray:
+    """Return the rows of a tensor that the test data contains: [rows, last axis]."""
     rows = tensor.reshape(-1, tensor.shape[-1] if tensor.ndim > 1 else 1)
-    kept = max(1, SAMPLE // rows.shape[1])
-    if len(rows) <= kept:
+    count = max(1, SAMPLE // rows.shape[1])
+    if len(rows) <= count:
         return rows
     random = np.random.default_rng(zlib.crc32(name.encode()))
-    return rows[np.sort(random.choice(len(rows), kept, replace=False))]
+    return rows[np.sort(random.choice(len(rows), count, replace=False))]
 
 
 def main() -> None:
-    """Write one file per set, and the features that sets share once."""
+    """Write one file per set, and one file of features per network."""
     DATA.mkdir(exist_ok=True)
     for folder in sorted(Path(sys.argv[1]).glob("*_blocks")):
         model = folder.name.split("_ptm_")[0]
@@ -35,7 +37,7 @@ def main() -> None:
         for file in sorted(folder.glob("iter*.npz")):
             with np.load(file) as archive:
                 for name in archive.files:
-                    kept[f"{file.stem}/{name}"] = sampled(name, archive[name])
+                    kept[f"{file.stem}/{name}"] = sample_rows(name, archive[name])
         np.savez_compressed(DATA / f"{folder.name}.npz", **kept)
 
 

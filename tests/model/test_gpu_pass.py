@@ -1,4 +1,4 @@
-"""On a GPU nothing waits for a pass, and memory stays within what is planned and allowed."""
+"""Tests of passes on a GPU: no synchronisation, and memory within the plan and the limit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +20,8 @@ GPU = torch.device("cuda")
 
 
 @contextmanager
-def no_waiting() -> Iterator[None]:
-    """Any operation that makes the CPU wait for the GPU is an error."""
+def synchronisation_fails() -> Iterator[None]:
+    """Raise an error for any operation that makes the CPU wait for the GPU."""
     torch.cuda.set_sync_debug_mode("error")
     try:
         yield
@@ -31,7 +31,9 @@ def no_waiting() -> Iterator[None]:
 
 @pytest.mark.parametrize("kernels", ["fused", "reference"])
 @pytest.mark.parametrize(("name", "templates"), [("model_3_ptm", 0), ("model_1_ptm", 2)])
-def test_nothing_waits_for_the_gpu(make_features: Any, name: str, templates: int, kernels: str) -> None:
+def test_passes_do_not_synchronise_with_the_gpu(
+    make_features: Any, name: str, templates: int, kernels: str
+) -> None:
     config = model_config(name).with_blocks(1, 1)
     network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, kernels)
     features = make_features(residues=40, templates=templates, iterations=2)
@@ -39,18 +41,18 @@ def test_nothing_waits_for_the_gpu(make_features: Any, name: str, templates: int
     with torch.inference_mode():
         # the first pass copies tables to the GPU and compiles
         tensors = feature_tensors(features, 0, GPU)
-        done = network.run_pass(tensors, network.first_recycled(tensors))
-        with pytest.raises(RuntimeError, match="synchronizing"), no_waiting():
-            done.positions.cpu()
-        # the second one records its blocks, the third one replays them
-        with no_waiting():
+        output = network.run_pass(tensors, network.initial_state(tensors))
+        with pytest.raises(RuntimeError, match="synchronizing"), synchronisation_fails():
+            output.positions.cpu()
+        # the second pass captures its blocks, the third one replays them
+        with synchronisation_fails():
             for _ in range(2):
                 tensors = feature_tensors(features, 1, GPU)
-                again = network.run_pass(tensors, done.recycled())
-        assert torch.isfinite(again.positions).all()
+                last = network.run_pass(tensors, output.recycled_state())
+        assert torch.isfinite(last.positions).all()
 
 
-def test_memory_stays_within_the_plan(make_features: Any) -> None:
+def test_peak_memory_is_within_the_plan(make_features: Any) -> None:
     config = model_config("model_3_ptm").with_blocks(1, 1)
     network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
     features = make_features(residues=700, rows=60, extra=400, iterations=2)
@@ -60,11 +62,11 @@ def test_memory_stays_within_the_plan(make_features: Any) -> None:
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     predict_within(memory, "target", network, features, RecyclingSettings(1), lambda done, total: None)
-    # tensors that the plan leaves out are small
+    # the plan neglects small tensors
     assert torch.cuda.max_memory_allocated() - before <= 1.05 * plan.peak_bytes + 2**26
 
 
-def test_a_target_that_does_not_fit(make_features: Any) -> None:
+def test_target_that_does_not_fit_leaves_the_gpu_usable(make_features: Any) -> None:
     config = model_config("model_3_ptm").with_blocks(1, 1)
     network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
     long, short = (make_features(residues=n, iterations=1) for n in (900, 60))

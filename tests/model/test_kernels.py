@@ -1,4 +1,4 @@
-"""The choice of kernels, and that it does not need Triton until it is made."""
+"""Tests of the choice of kernels, which needs Triton for "fused" only."""
 
 import subprocess
 import sys
@@ -29,19 +29,19 @@ except ModuleNotFoundError as error:
 """
 
 
-def test_the_reference_is_plain_pytorch() -> None:
+def test_reference_kernels_are_plain_pytorch() -> None:
     assert select_kernels("reference", "cuda") is REFERENCE
     for field in fields(REFERENCE):
         assert getattr(REFERENCE, field.name).__module__.endswith(".reference")
 
 
-def test_auto_is_fused_on_cuda_where_triton_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_reference_without_cuda_or_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     assert select_kernels("auto") is REFERENCE
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
     assert select_kernels("auto", "cuda:0") is REFERENCE
 
 
-def test_fused_takes_the_kernels_of_the_table() -> None:
+def test_fused_uses_the_kernels_in_the_table() -> None:
     pytest.importorskip("triton")
     fused = select_kernels("fused")
     for field in fields(REFERENCE):
@@ -50,18 +50,18 @@ def test_fused_takes_the_kernels_of_the_table() -> None:
     assert select_kernels("auto", "cuda") == fused
 
 
-def test_other_names() -> None:
+def test_unknown_name_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"'fast'.*'auto', 'fused' and 'reference'"):
         select_kernels("fast")
 
 
-def test_without_triton(root: Path) -> None:
+def test_without_triton_only_fused_fails(root: Path) -> None:
     run = subprocess.run([sys.executable, "-c", NO_TRITON], cwd=root, capture_output=True, text=True)
     assert run.returncode == 0 and run.stdout == "triton\n", run.stderr
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton here")
-def test_kernels_take_no_cpu_tensors(tiny_config: ModelConfig) -> None:
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+def test_fused_kernels_reject_cpu_tensors(tiny_config: ModelConfig) -> None:
     network = AlphaFold.from_parameters(tiny_config, random_parameters(tiny_config), kernels="fused")
     x = torch.zeros(3, tiny_config.evoformer.pair.channels)
     with pytest.raises(ValueError, match="no cpu tensors"):

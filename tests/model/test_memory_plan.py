@@ -1,4 +1,4 @@
-"""Planned memory on plain values: what grows with what, and what gives way when there is little."""
+"""Tests of memory estimates and of the chunk sizes chosen for them."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,74 +9,87 @@ import torch
 from cuda.fused.chunking import chunk_budget, row_slices
 from model.alphafold import AlphaFold
 from model.config import model_config
-from model.memory_plan import GIB, LEAST, USUAL, PassSize, peak_bytes, plan_memory
+from model.memory_plan import (
+    GIB,
+    MAX_CHUNK_ELEMENTS,
+    MIN_CHUNK_ELEMENTS,
+    PassSize,
+    estimate_peak_bytes,
+    plan_memory,
+)
 from model.parameters import random_parameters
 
 CONFIG = model_config("model_3_ptm")
-MUCH = 2**50
+UNLIMITED = 2**50
 
 
 def size(residues: int, **others: Any) -> PassSize:
     return PassSize(residues, 508, 5120, **others)
 
 
-def test_triangle_multiplication_decides_for_long_proteins() -> None:
+def test_triangle_multiplication_determines_the_peak_of_long_proteins() -> None:
     length = 6144
     pair = length**2 * 128 * 2
     # two passes' pair representations, two factors and their product
-    plan = plan_memory(CONFIG, size(length), MUCH)
+    plan = plan_memory(CONFIG, size(length), UNLIMITED)
     assert 5 * pair <= plan.peak_bytes <= 7 * pair
     assert plan.peak_bytes < 135 * GIB
-    assert plan_memory(CONFIG, size(4096), MUCH).peak_bytes < 75 * GIB
-    # chunks are as large as what triangle multiplication has anyway
+    assert plan_memory(CONFIG, size(4096), UNLIMITED).peak_bytes < 75 * GIB
+    # chunks are as large as the factors of triangle multiplication
     assert plan.chunk_elements == 2 * length**2 * 128
-    assert plan_memory(CONFIG, size(100), MUCH).chunk_elements == USUAL
+    assert plan_memory(CONFIG, size(100), UNLIMITED).chunk_elements == MAX_CHUNK_ELEMENTS
 
 
-def test_chunks_give_way_when_memory_is_short() -> None:
-    full = plan_memory(CONFIG, size(4096), MUCH)
+def test_chunks_shrink_to_fit_available_memory() -> None:
+    full = plan_memory(CONFIG, size(4096), UNLIMITED)
     some = plan_memory(CONFIG, size(4096), int(full.peak_bytes * 0.97))
-    assert LEAST <= some.chunk_elements < full.chunk_elements
+    assert MIN_CHUNK_ELEMENTS <= some.chunk_elements < full.chunk_elements
     assert some.peak_bytes <= some.available_bytes * 0.95
     none = plan_memory(CONFIG, size(4096), 1)
-    assert none.chunk_elements == LEAST and none.peak_bytes > none.available_bytes
+    assert none.chunk_elements == MIN_CHUNK_ELEMENTS and none.peak_bytes > none.available_bytes
     assert none.peak_bytes <= some.peak_bytes
 
 
-def test_chunks_are_no_larger_than_what_they_are_of() -> None:
-    assert peak_bytes(CONFIG, size(64), USUAL) == peak_bytes(CONFIG, size(64), 2 * USUAL)
+def test_chunks_never_exceed_the_whole_operation() -> None:
+    assert estimate_peak_bytes(CONFIG, size(64), MAX_CHUNK_ELEMENTS) == estimate_peak_bytes(
+        CONFIG, size(64), 2 * MAX_CHUNK_ELEMENTS
+    )
 
 
 @pytest.mark.parametrize(
     "more",
     [{"residues": 4097}, {"msa_rows": 600}, {"extra_rows": 6000}, {"element_bytes": 4}, {"in_place": False}],
 )
-def test_more_of_anything_takes_more(more: dict[str, int]) -> None:
+def test_peak_grows_with_each_size(more: dict[str, int]) -> None:
     chunk = 2**20
-    assert peak_bytes(CONFIG, replace(size(4096), **more), chunk) > peak_bytes(CONFIG, size(4096), chunk)
+    assert estimate_peak_bytes(CONFIG, replace(size(4096), **more), chunk) > estimate_peak_bytes(
+        CONFIG, size(4096), chunk
+    )
 
 
-def test_templates_are_embedded_one_beside_the_other() -> None:
+def test_peak_grows_with_templates() -> None:
     with_templates = model_config("model_1_ptm")
-    one, four = (peak_bytes(with_templates, size(4096, templates=n), LEAST) for n in (1, 4))
-    assert four > one and peak_bytes(CONFIG, size(4096, templates=4), LEAST) < one
+    one, four = (
+        estimate_peak_bytes(with_templates, size(4096, templates=n), MIN_CHUNK_ELEMENTS) for n in (1, 4)
+    )
+    assert four > one and estimate_peak_bytes(CONFIG, size(4096, templates=4), MIN_CHUNK_ELEMENTS) < one
 
 
-def test_the_size_of_features(tiny: AlphaFold, make_features: Any) -> None:
+def test_pass_size_of_features(tiny: AlphaFold, make_features: Any) -> None:
     features = make_features(residues=9, rows=4, extra=5, templates=3)
     features["template_mask"][:, 2] = 0
-    assert PassSize.of(tiny, features) == PassSize(9, 7, 5, 2, element_bytes=4, in_place=False)
+    assert PassSize.from_features(tiny, features) == PassSize(9, 7, 5, 2, element_bytes=4, in_place=False)
     config = replace(tiny.config, template=None)
     half = AlphaFold.from_parameters(config, random_parameters(config), dtype=torch.bfloat16)
-    assert PassSize.of(half, features) == PassSize(9, 4, 5, 0, element_bytes=2, in_place=False)
+    assert PassSize.from_features(half, features) == PassSize(9, 4, 5, 0, element_bytes=2, in_place=False)
 
 
-def test_it_says_what_was_planned() -> None:
+def test_plan_as_text() -> None:
     text = str(plan_memory(CONFIG, size(1024), 80 * GIB))
     assert text.startswith("chunks of 512 Mi elements, ") and text.endswith(", 80.0 GiB free")
 
 
-def test_a_planned_budget_holds_where_none_is_given() -> None:
+def test_chunk_budget_applies_to_calls_without_a_budget() -> None:
     x = torch.empty(100, device="meta")
 
     def rows(budget: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Laws of the whole network: masks, padding, templates, variants."""
+"""Invariants of the whole network: masks, padding, templates, and variants of the architecture."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.alphafold import AlphaFold, Pass
+from model.alphafold import AlphaFold, PassOutput
 from model.config import MODEL_NAMES, ModelConfig, model_config
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
@@ -15,21 +15,22 @@ from model.recycling import feature_tensors
 CPU = torch.device("cpu")
 
 
-def run(network: AlphaFold, features: dict[str, np.ndarray], iteration: int = 0) -> Pass:
+def run(network: AlphaFold, features: dict[str, np.ndarray], iteration: int = 0) -> PassOutput:
+    """Return the output of two passes over the features of one iteration."""
     with torch.inference_mode():
         tensors = feature_tensors(features, iteration, CPU)
-        first = network.run_pass(tensors, network.first_recycled(tensors))
-        return network.run_pass(tensors, first.recycled())
+        first = network.run_pass(tensors, network.initial_state(tensors))
+        return network.run_pass(tensors, first.recycled_state())
 
 
-def same(a: Pass, b: Pass, residues: int | None = None, atol: float = 2e-4) -> bool:
+def same(a: PassOutput, b: PassOutput, residues: int | None = None, atol: float = 2e-4) -> bool:
     cut = slice(residues)
     pairs = (a.representations.pair[cut, cut], b.representations.pair[cut, cut])
     return torch.allclose(*pairs, atol=atol) and torch.allclose(a.positions[cut], b.positions[cut], atol=atol)
 
 
-def padded(features: dict[str, np.ndarray], axis: int, amount: int, seed: int) -> dict[str, np.ndarray]:
-    """Random junk appended along an axis (counted after that of iterations), with masks of zero."""
+def pad(features: dict[str, np.ndarray], axis: int, amount: int, seed: int) -> dict[str, np.ndarray]:
+    """Append random values and zero masks along an axis, not counting the axis of iterations."""
     random = np.random.default_rng(seed)
     result = dict(features)
     for name, array in features.items():
@@ -37,8 +38,8 @@ def padded(features: dict[str, np.ndarray], axis: int, amount: int, seed: int) -
             continue
         shape = list(array.shape)
         shape[axis + 1] = amount
-        junk: Any = random.integers(0, 20, shape).astype(array.dtype)
-        result[name] = np.concatenate([array, junk * (0 if "mask" in name else 1)], axis=axis + 1)
+        padding: Any = random.integers(0, 20, shape).astype(array.dtype)
+        result[name] = np.concatenate([array, padding * (0 if "mask" in name else 1)], axis=axis + 1)
     return result
 
 
@@ -46,7 +47,7 @@ def padded(features: dict[str, np.ndarray], axis: int, amount: int, seed: int) -
 def test_masked_rows_change_nothing(tiny: AlphaFold, make_features: Any, rows: str) -> None:
     features = make_features()
     names = {"msa": ("msa_feat", "msa_mask")}.get(rows, tuple(n for n in features if n.startswith("extra")))
-    more = features | padded({name: features[name] for name in names}, 0, 3, seed=1)
+    more = features | pad({name: features[name] for name in names}, 0, 3, seed=1)
     assert more[names[0]].shape[1] == features[names[0]].shape[1] + 3
     assert same(run(tiny, more), run(tiny, features))
     unmasked = {n: np.ones_like(x) if n.endswith("mask") else x for n, x in more.items()}
@@ -58,7 +59,7 @@ def test_padding_residues_change_nothing(tiny: AlphaFold, make_features: Any) ->
     residues = features["aatype"].shape[1]
     one_dimensional = {n: features[n] for n in ("aatype", "residue_index", "seq_mask", "target_feat")}
     others = {n: features[n] for n in features if n not in (*one_dimensional, "template_mask")}
-    more = features | padded(one_dimensional, 0, 4, seed=2) | padded(others, 1, 4, seed=3)
+    more = features | pad(one_dimensional, 0, 4, seed=2) | pad(others, 1, 4, seed=3)
     assert more["msa_feat"].shape[2] == more["aatype"].shape[1] == residues + 4
     assert same(run(tiny, more), run(tiny, features), residues)
 
@@ -91,7 +92,7 @@ def test_msa_rows_after_the_first_are_an_unordered_set(tiny: AlphaFold, make_fea
     assert same(run(tiny, mixed), run(tiny, features))
 
 
-def test_only_relative_positions_up_to_32_matter(tiny: AlphaFold, make_features: Any) -> None:
+def test_residue_index_only_matters_up_to_a_separation_of_32(tiny: AlphaFold, make_features: Any) -> None:
     features = make_features()
     moved = features | {"residue_index": features["residue_index"] + 1000}
     assert same(run(tiny, moved), run(tiny, features), atol=0.0)
@@ -103,16 +104,16 @@ def test_only_relative_positions_up_to_32_matter(tiny: AlphaFold, make_features:
     assert not same(run(tiny, features | {"residue_index": gap}), run(tiny, features), atol=1e-3)
 
 
-def test_the_pass_before_matters(tiny: AlphaFold, make_features: Any) -> None:
+def test_recycled_state_changes_the_output(tiny: AlphaFold, make_features: Any) -> None:
     tensors = feature_tensors(make_features(), 0, CPU)
     with torch.inference_mode():
-        first = tiny.run_pass(tensors, tiny.first_recycled(tensors))
-        again = tiny.run_pass(tensors, tiny.first_recycled(tensors))
+        first = tiny.run_pass(tensors, tiny.initial_state(tensors))
+        again = tiny.run_pass(tensors, tiny.initial_state(tensors))
     assert same(first, again, atol=0.0)
     assert not same(first, run(tiny, make_features()), atol=1e-2)
 
 
-def test_a_network_of_another_type_of_number(tiny_config: ModelConfig, make_features: Any) -> None:
+def test_bfloat16_network_is_close_to_float32(tiny_config: ModelConfig, make_features: Any) -> None:
     arrays = random_parameters(tiny_config)
     networks = [
         AlphaFold.from_parameters(tiny_config, arrays, dtype=t) for t in (torch.float32, torch.bfloat16)
@@ -126,7 +127,7 @@ def test_a_network_of_another_type_of_number(tiny_config: ModelConfig, make_feat
         assert (half[name].float() - x).norm() <= 0.05 * x.norm(), name
 
 
-def test_networks_without_aligned_error(tiny_config: ModelConfig, make_features: Any) -> None:
+def test_network_without_pae_head(tiny_config: ModelConfig, make_features: Any) -> None:
     config = replace(tiny_config, predicted_aligned_error=False, template=None)
     network = AlphaFold.from_parameters(config, random_parameters(config))
     with torch.inference_mode():
@@ -137,7 +138,7 @@ def test_networks_without_aligned_error(tiny_config: ModelConfig, make_features:
     assert torch.equal(distances, distances.transpose(0, 1))
 
 
-def test_float32_on_the_cpu_shares_the_arrays(tiny_config: ModelConfig) -> None:
+def test_float32_parameters_on_the_cpu_share_memory(tiny_config: ModelConfig) -> None:
     arrays = random_parameters(tiny_config)
     network = AlphaFold.from_parameters(tiny_config, arrays)
     pointers = {array.ctypes.data for array in arrays.values()}
@@ -145,7 +146,7 @@ def test_float32_on_the_cpu_shares_the_arrays(tiny_config: ModelConfig) -> None:
     assert sum(p.numel() for p in network.parameters()) == sum(a.size for a in arrays.values())
 
 
-def test_the_published_networks_by_name() -> None:
+def test_published_networks_by_name() -> None:
     assert len(MODEL_NAMES) == 10
     for name in MODEL_NAMES:
         config = model_config(name)
@@ -157,6 +158,6 @@ def test_the_published_networks_by_name() -> None:
         model_config("model_6")
 
 
-def test_unknown_kernels(tiny_config: ModelConfig) -> None:
+def test_unknown_kernels_are_an_error(tiny_config: ModelConfig) -> None:
     with pytest.raises(ValueError, match="'fast'"):
         AlphaFold(tiny_config, kernels="fast")

@@ -1,4 +1,4 @@
-"""Reading parameter files, and what is said of bad ones."""
+"""Tests of parameter files, errors about unusable ones, and random parameters."""
 
 import ast
 import runpy
@@ -11,8 +11,7 @@ import pytest
 
 from model.config import MODEL_NAMES, ModelConfig, model_config
 from model.errors import ParametersError, ParametersMissing
-from model.naming import key_of
-from model.npz import read_arrays
+from model.parameter_files import parameter_key, read_arrays
 from model.parameters import check_npz, expected_shapes, load_npz, random_parameters
 
 ROOT = "alphafold/alphafold_iteration"
@@ -35,20 +34,22 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-def test_a_good_file_is_read(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
+def test_load_npz_reads_all_arrays(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
     read = load_npz(write(arrays), tiny_config)
     assert read.keys() == arrays.keys()
     assert all(np.array_equal(read[key], arrays[key]) and read[key].dtype == np.float32 for key in arrays)
 
 
-def test_wider_numbers_are_narrowed(
+def test_float64_arrays_are_converted_to_float32(
     arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
 ) -> None:
     read = load_npz(write(arrays | {KEY: arrays[KEY].astype(np.float64)}), tiny_config)
     assert read[KEY].dtype == np.float32 and np.array_equal(read[KEY], arrays[KEY])
 
 
-def test_arrays_of_any_order_and_compressed(tmp_path: Path) -> None:
+def test_read_arrays_in_any_order_and_compressed(tmp_path: Path) -> None:
     arrays = {"a": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "b": np.float32(4), "c": np.zeros((0, 3))}
     for save in (np.savez, np.savez_compressed):
         save(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
@@ -61,7 +62,7 @@ def test_arrays_of_any_order_and_compressed(tmp_path: Path) -> None:
             )
 
 
-def test_arrays_that_were_read_already(
+def test_load_npz_with_arrays_read_elsewhere(
     arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
 ) -> None:
     assert load_npz(write(arrays), tiny_config, lambda _: arrays) is arrays
@@ -69,7 +70,8 @@ def test_arrays_that_were_read_already(
         load_npz(write({KEY: arrays[KEY]}), tiny_config, lambda _: arrays)
 
 
-def complaint(path: Path, config: ModelConfig) -> str:
+def load_error(path: Path, config: ModelConfig) -> str:
+    """Return the message of the error that loading a file raises."""
     with pytest.raises(ParametersError) as caught:
         load_npz(path, config)
     text = str(caught.value)
@@ -77,86 +79,96 @@ def complaint(path: Path, config: ModelConfig) -> str:
     return text
 
 
-def test_missing_keys(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
+def test_missing_keys_are_an_error(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
     fewer = {key: array for key, array in arrays.items() if key != KEY}
-    assert f"missing: {KEY}" in complaint(write(fewer), tiny_config)
-    text = complaint(write({KEY: arrays[KEY]}), tiny_config)
+    assert f"missing: {KEY}" in load_error(write(fewer), tiny_config)
+    text = load_error(write({KEY: arrays[KEY]}), tiny_config)
     assert f"and {len(arrays) - 4} more" in text
 
 
-def test_unknown_keys(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
-    text = complaint(write(arrays | {"alphafold/other//weights": arrays[KEY]}), tiny_config)
+def test_unknown_keys_are_an_error(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
+    text = load_error(write(arrays | {"alphafold/other//weights": arrays[KEY]}), tiny_config)
     assert "unknown: alphafold/other//weights" in text and "missing" not in text
 
 
-def test_the_file_of_another_network(tmp_path: Path, write: Write) -> None:
+def test_file_of_another_network_is_an_error(tmp_path: Path, write: Write) -> None:
     with_error = model_config("model_3_ptm").with_blocks(1, 1)
-    text = complaint(write(random_parameters(with_error)), model_config("model_3").with_blocks(1, 1))
+    text = load_error(write(random_parameters(with_error)), model_config("model_3").with_blocks(1, 1))
     assert "model_3:" in text and "unknown: " in text and "predicted_aligned_error_head" in text
 
 
-def test_misshapen(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
-    text = complaint(write(arrays | {KEY: arrays[KEY][:-1]}), tiny_config)
+def test_wrong_shapes_are_an_error(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
+    text = load_error(write(arrays | {KEY: arrays[KEY][:-1]}), tiny_config)
     assert f"wrong shape: {KEY} is (48, 16) instead of (49, 16)" in text
     deeper = random_parameters(tiny_config.with_blocks(3, 1))
-    assert "is (3, " in complaint(write(deeper), tiny_config)
+    assert "is (3, " in load_error(write(deeper), tiny_config)
 
 
-def test_wrong_type(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
-    text = complaint(write(arrays | {KEY: arrays[KEY].astype(np.int32)}), tiny_config)
+def test_integer_arrays_are_an_error(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
+    text = load_error(write(arrays | {KEY: arrays[KEY].astype(np.int32)}), tiny_config)
     assert f"not floating point: {KEY} (int32)" in text
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_not_finite(
+def test_infinities_and_nan_are_an_error(
     arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write, value: float
 ) -> None:
     bad = arrays[KEY].copy()
     bad[3, 2] = value
-    assert f"not finite: {KEY}" in complaint(write(arrays | {KEY: bad}), tiny_config)
+    assert f"not finite: {KEY}" in load_error(write(arrays | {KEY: bad}), tiny_config)
 
 
-def test_pickles_are_not_loaded(
+def test_pickled_objects_are_not_loaded(
     arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
 ) -> None:
     path = write(arrays | {KEY: np.array([{"not": "numbers"}], dtype=object)})
-    assert "not floating point" in complaint(path, tiny_config)
+    assert "not floating point" in load_error(path, tiny_config)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.99])
-def test_truncated(
+def test_truncated_file_is_an_error(
     arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write, kept: float
 ) -> None:
     path = write(arrays)
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content))])
-    complaint(path, tiny_config)
+    load_error(path, tiny_config)
 
 
-def test_corrupt(arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write) -> None:
+def test_corrupt_file_is_an_error(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
     path = write(arrays)
     content = bytearray(path.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 4] = b"\0\1\2\3"
     path.write_bytes(content)
-    assert "damaged" in complaint(path, tiny_config)
+    assert "damaged" in load_error(path, tiny_config)
 
 
-def test_other_files(tiny_config: ModelConfig, tmp_path: Path) -> None:
+def test_files_of_other_formats_are_an_error(tiny_config: ModelConfig, tmp_path: Path) -> None:
     path = tmp_path / "params.npz"
     path.write_text("these are no parameters")
-    assert "no npz file" in complaint(path, tiny_config)
+    assert "not an npz file" in load_error(path, tiny_config)
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
-    assert "no npz file" in complaint(path, tiny_config)
+    assert "not an npz file" in load_error(path, tiny_config)
 
 
-def test_no_file(tiny_config: ModelConfig, tmp_path: Path) -> None:
+def test_missing_file_names_the_remedy(tiny_config: ModelConfig, tmp_path: Path) -> None:
     with pytest.raises(ParametersMissing) as caught:
         load_npz(tmp_path / "params.npz", tiny_config)
     assert "params_tiny.npz" in caught.value.remedy and "no such file" in caught.value.reason
 
 
-def test_sizes_of_the_published_networks() -> None:
+def test_parameter_counts_of_published_networks() -> None:
     sizes = {name: expected_shapes(model_config(name)) for name in MODEL_NAMES}
     counts = {name: (len(s), sum(int(np.prod(shape)) for shape in s.values())) for name, s in sizes.items()}
     error_head = 128 * 64 + 64
@@ -166,7 +178,7 @@ def test_sizes_of_the_published_networks() -> None:
         assert count == ((arrays, numbers) if has_error else (arrays - 2, numbers - error_head)), name
 
 
-def test_names_of_the_published_networks(shared_dir: Path) -> None:
+def test_keys_and_shapes_of_published_networks(shared_dir: Path) -> None:
     files = sorted((shared_dir / "parity" / "names").glob("params_model_*_ptm.txt"))
     assert len(files) == 5
     for file in files:
@@ -175,21 +187,21 @@ def test_names_of_the_published_networks(shared_dir: Path) -> None:
         assert expected_shapes(model_config(file.stem.removeprefix("params_"))) == published
 
 
-def test_names_of_tensors() -> None:
-    assert key_of("evoformer.input_embedding.preprocess_msa.weights") == (KEY, None)
+def test_parameter_keys() -> None:
+    assert parameter_key("evoformer.input_embedding.preprocess_msa.weights") == (KEY, None)
     stack = "template_pair_stack/__layer_stack_no_state/pair_transition/transition1"
     name = "evoformer.template_embedding.single_template_embedding.template_pair_stack.1.pair_transition"
-    assert key_of(f"{name}.transition1.bias") == (
+    assert parameter_key(f"{name}.transition1.bias") == (
         f"{ROOT}/evoformer/template_embedding/single_template_embedding/{stack}//bias",
         1,
     )
-    assert key_of("heads.distogram_head.half_logits.bias") == (
+    assert parameter_key("heads.distogram_head.half_logits.bias") == (
         f"{ROOT}/distogram_head/half_logits//bias",
         None,
     )
 
 
-def test_random_parameters_depend_on_seed_and_key_alone(tiny_config: ModelConfig) -> None:
+def test_random_parameters_depend_only_on_seed_and_key(tiny_config: ModelConfig) -> None:
     shallow = random_parameters(tiny_config.with_blocks(1, 1), seed=5)
     deep = random_parameters(tiny_config.with_blocks(3, 1), seed=5)
     assert shallow.keys() == deep.keys()
@@ -200,7 +212,7 @@ def test_random_parameters_depend_on_seed_and_key_alone(tiny_config: ModelConfig
     assert not any(np.array_equal(other[key], array) for key, array in shallow.items())
 
 
-def test_random_parameters_are_those_of_the_parity_sets(
+def test_random_parameters_equal_those_of_the_parity_sets(
     shared_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, made = shared_dir / "parity", tmp_path / "made.npz"
@@ -213,7 +225,7 @@ def test_random_parameters_are_those_of_the_parity_sets(
     assert all(np.array_equal(drawn[key], array) for key, array in read.items())
 
 
-def test_headers_alone_tell_what_is_wrong_and_one_content_from_another(
+def test_check_npz_detects_problems_and_identifies_content(
     arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
 ) -> None:
     first = check_npz(write(arrays), tiny_config)

@@ -1,4 +1,4 @@
-"""Prediction: recycling, early stop, progress, and the scores that come of it."""
+"""Tests of prediction: recycling, early stop, progress, and confidence scores."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from model.alphafold import AlphaFold
-from model.confidence import aligned_error, plddt
+from model.confidence import compute_aligned_error, compute_plddt
 from model.config import model_config
 from model.parameters import random_parameters
-from model.recycling import RecyclingSettings, distance_change, feature_tensors, predict
+from model.recycling import RecyclingSettings, ca_distance_change, feature_tensors, predict
 
 
-def test_each_pass_takes_its_own_features_and_the_pass_before(tiny: AlphaFold, make_features: Any) -> None:
+def test_each_pass_uses_its_own_features_and_the_recycled_state(tiny: AlphaFold, make_features: Any) -> None:
     features = make_features(iterations=3)
     seen: list[tuple[int, int | None]] = []
     prediction = predict(tiny, features, RecyclingSettings(2), lambda done, total: seen.append((done, total)))
@@ -21,18 +21,18 @@ def test_each_pass_takes_its_own_features_and_the_pass_before(tiny: AlphaFold, m
     assert prediction.num_recycles == len(prediction.tolerances) == 2
     with torch.inference_mode():
         tensors = [feature_tensors(features, i, torch.device("cpu")) for i in range(3)]
-        previous = tiny.first_recycled(tensors[0])
+        previous = tiny.initial_state(tensors[0])
         positions = [previous.positions]
         for current in tensors:
-            done = tiny.run_pass(current, previous)
-            previous = done.recycled()
-            positions.append(done.positions)
+            output = tiny.run_pass(current, previous)
+            previous = output.recycled_state()
+            positions.append(output.positions)
     assert np.array_equal(prediction.atom_positions, positions[-1].numpy())
     for tolerance, before, after in zip(prediction.tolerances, positions[1:], positions[2:], strict=False):
-        assert tolerance == pytest.approx(distance_change(before, after, None))
+        assert tolerance == pytest.approx(ca_distance_change(before, after, None))
 
 
-def test_stops_when_the_structure_has_settled(tiny: AlphaFold, make_features: Any) -> None:
+def test_early_stop_when_the_structure_converges(tiny: AlphaFold, make_features: Any) -> None:
     features = make_features(iterations=4)
     full = predict(tiny, features)
     assert full.num_recycles == 3
@@ -43,22 +43,22 @@ def test_stops_when_the_structure_has_settled(tiny: AlphaFold, make_features: An
     assert early.tolerances == full.tolerances[:1]
     once = predict(tiny, features, RecyclingSettings(1))
     assert np.array_equal(early.atom_positions, once.atom_positions)
-    # the first pass has nothing to be compared with, so there is always one recycle
+    # the first pass has no previous structure, so there is always one recycle
     assert predict(tiny, features, RecyclingSettings(3, 1e9)).num_recycles == 1
     assert predict(tiny, features, RecyclingSettings(3, min(full.tolerances) * 0.99)).num_recycles == 3
 
 
-def test_no_recycles(tiny: AlphaFold, make_features: Any) -> None:
+def test_zero_recycles(tiny: AlphaFold, make_features: Any) -> None:
     prediction = predict(tiny, make_features(iterations=1), RecyclingSettings(0))
     assert prediction.num_recycles == 0 and prediction.tolerances == ()
 
 
-def test_too_few_draws(tiny: AlphaFold, make_features: Any) -> None:
-    with pytest.raises(ValueError, match="4 passes need as many draws of features, not 2"):
+def test_too_few_iterations_of_features_are_an_error(tiny: AlphaFold, make_features: Any) -> None:
+    with pytest.raises(ValueError, match="4 passes need features of 4 iterations, not 2"):
         predict(tiny, make_features(iterations=2))
 
 
-def test_same_input_same_bytes(make_features: Any) -> None:
+def test_predictions_are_reproducible(make_features: Any) -> None:
     features = make_features(residues=13, iterations=2)
     config = model_config("demo")
     predictions = [
@@ -71,7 +71,7 @@ def test_same_input_same_bytes(make_features: Any) -> None:
     assert first == second != other
 
 
-def test_scores_fit_the_structure(tiny: AlphaFold, make_features: Any) -> None:
+def test_prediction_shapes_and_ranges(tiny: AlphaFold, make_features: Any) -> None:
     features = make_features(iterations=2)
     p = predict(tiny, features, RecyclingSettings(1))
     assert np.array_equal(p.aatype, features["aatype"][0])
@@ -83,7 +83,7 @@ def test_scores_fit_the_structure(tiny: AlphaFold, make_features: Any) -> None:
 
 
 @pytest.mark.parametrize("unknown", [False, True])
-def test_one_residue(tiny: AlphaFold, make_features: Any, unknown: bool) -> None:
+def test_single_residue(tiny: AlphaFold, make_features: Any, unknown: bool) -> None:
     features = make_features(residues=1, rows=1, extra=1, iterations=2)
     if unknown:
         features["aatype"][:] = 20
@@ -93,7 +93,7 @@ def test_one_residue(tiny: AlphaFold, make_features: Any, unknown: bool) -> None
     assert p.atom_mask.any() != unknown
 
 
-def test_change_of_distances() -> None:
+def test_ca_distance_change() -> None:
     random = np.random.default_rng(0)
     before, after = random.standard_normal((2, 6, 37, 3))
     mask = np.array([1, 1, 0, 1, 1, 1.0])
@@ -102,46 +102,46 @@ def test_change_of_distances() -> None:
         for j in np.flatnonzero(mask):
             a, b = (np.linalg.norm(x[i, 1] - x[j, 1]) for x in (before, after))
             total, count = total + (a - b) ** 2, count + 1
-    ours = distance_change(*(torch.from_numpy(x) for x in (before, after, mask)))
+    ours = ca_distance_change(*(torch.from_numpy(x) for x in (before, after, mask)))
     assert ours == pytest.approx(np.sqrt(total / count + 1e-8))
     turned = after @ np.linalg.qr(random.standard_normal((3, 3)))[0] + 5.0
-    assert distance_change(*(torch.from_numpy(x) for x in (after, turned, mask))) == pytest.approx(1e-4)
+    assert ca_distance_change(*(torch.from_numpy(x) for x in (after, turned, mask))) == pytest.approx(1e-4)
 
 
-def test_plddt_is_the_mean_of_its_bins() -> None:
+def test_plddt_is_the_expectation_over_bins() -> None:
     logits = torch.full((3, 50), -1e3)
     logits[0, 0] = logits[1, 49] = 0.0
     logits[2] = 0.0
-    assert plddt(logits) == pytest.approx([1.0, 99.0, 50.0])
+    assert compute_plddt(logits) == pytest.approx([1.0, 99.0, 50.0])
 
 
 @pytest.mark.parametrize("length", [3, 40])
-def test_aligned_error_is_an_expectation(length: int) -> None:
+def test_pae_and_ptm_are_expectations_over_bins(length: int) -> None:
     logits = np.random.default_rng(1).standard_normal((length, length, 64)) * 3
     centers = np.arange(64) * 0.5 + 0.25
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     d0 = 1.24 * (max(length, 19) - 15) ** (1 / 3) - 1.8
     score = probabilities @ (1 / (1 + (centers / d0) ** 2))
     for budget in (1, None):
-        error = aligned_error(torch.from_numpy(logits), torch.nn.Identity(), budget)
+        error = compute_aligned_error(torch.from_numpy(logits), torch.nn.Identity(), budget)
         assert error.pae == pytest.approx(probabilities @ centers, rel=1e-5)
         assert error.ptm == pytest.approx(score.mean(axis=1).max(), rel=1e-5)
         assert error.max_pae == pytest.approx(31.75)
 
 
-def test_ptm_takes_the_best_aligned_residue() -> None:
+def test_ptm_uses_the_best_aligned_residue() -> None:
     logits = torch.full((20, 20, 64), -1e3)
     logits[..., 63] = 0.0
     logits[7, :, 63], logits[7, :, 0] = -1e3, 0.0
-    error = aligned_error(logits, torch.nn.Identity())
+    error = compute_aligned_error(logits, torch.nn.Identity())
     d0 = 1.24 * 5 ** (1 / 3) - 1.8
     assert error.ptm == pytest.approx(1 / (1 + (0.25 / d0) ** 2))
     assert error.pae[7].max() == pytest.approx(0.25) and error.pae[8].min() == pytest.approx(31.75)
-    transposed = aligned_error(logits.transpose(0, 1), torch.nn.Identity())
+    transposed = compute_aligned_error(logits.transpose(0, 1), torch.nn.Identity())
     assert transposed.ptm == pytest.approx(error.ptm / 20, rel=0.01)
 
 
-def test_masks_of_ones_are_left_out(make_features: Any) -> None:
+def test_masks_of_all_ones_are_left_out(make_features: Any) -> None:
     features = make_features(iterations=2)
     features["extra_msa_mask"][1, 2] = 0
     first, second = (feature_tensors(features, i, torch.device("cpu")) for i in range(2))

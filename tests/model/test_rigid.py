@@ -1,4 +1,4 @@
-"""Rotations, quaternions and frames."""
+"""Tests of rotations, quaternions and frames."""
 
 import numpy as np
 import torch
@@ -26,14 +26,14 @@ def close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 @given(quaternions())
-def test_a_unit_quaternion_is_a_rotation(q: torch.Tensor) -> None:
+def test_unit_quaternions_give_rotations(q: torch.Tensor) -> None:
     rotation = rotation_from_quaternion(q)
     assert close(rotation @ rotation.T, torch.eye(3, dtype=torch.float64))
     assert close(torch.linalg.det(rotation), torch.tensor(1.0, dtype=torch.float64))
-    assert close(rotation @ q[1:], q[1:])  # the axis stays
+    assert close(rotation @ q[1:], q[1:])  # the axis is invariant
 
 
-def test_a_quarter_turn_about_z() -> None:
+def test_quarter_turn_about_z() -> None:
     half = torch.tensor(np.pi / 4)
     q = torch.stack([half.cos(), torch.zeros(()), torch.zeros(()), half.sin()])
     turned = rotation_from_quaternion(q) @ torch.tensor([1.0, 0.0, 0.0])
@@ -41,30 +41,32 @@ def test_a_quarter_turn_about_z() -> None:
 
 
 @given(rigids, vectors)
-def test_the_inverse_undoes(rigid: Rigid, point: torch.Tensor) -> None:
-    there = rigid.apply(point)
-    assert close(rigid.inverse().apply(there), point)
-    assert close(rigid.invert_apply(there), point)
-    unity = rigid.compose(rigid.inverse())
-    assert close(unity.rotation, torch.eye(3, dtype=torch.float64))
-    assert close(unity.translation, torch.zeros(3, dtype=torch.float64))
+def test_inverse_cancels(rigid: Rigid, point: torch.Tensor) -> None:
+    moved = rigid.apply(point)
+    assert close(rigid.inverse().apply(moved), point)
+    assert close(rigid.invert_apply(moved), point)
+    identity = rigid.compose(rigid.inverse())
+    assert close(identity.rotation, torch.eye(3, dtype=torch.float64))
+    assert close(identity.translation, torch.zeros(3, dtype=torch.float64))
 
 
 @given(rigids, rigids, rigids, vectors)
-def test_composition_is_application_in_turn(a: Rigid, b: Rigid, c: Rigid, point: torch.Tensor) -> None:
+def test_composition_applies_both_and_is_associative(
+    a: Rigid, b: Rigid, c: Rigid, point: torch.Tensor
+) -> None:
     assert close(a.compose(b).apply(point), a.apply(b.apply(point)))
     left, right = a.compose(b).compose(c), a.compose(b.compose(c))
     assert close(left.rotation, right.rotation) and close(left.translation, right.translation)
 
 
 @given(quaternions(), vectors)
-def test_updating_a_quaternion_composes_rotations(q: torch.Tensor, vector: torch.Tensor) -> None:
+def test_quaternion_update_composes_rotations(q: torch.Tensor, vector: torch.Tensor) -> None:
     turn = torch.cat([torch.ones(1, dtype=torch.float64), vector])
     composed = rotation_from_quaternion(q) @ rotation_from_quaternion(turn / turn.norm())
     assert close(rotation_from_quaternion(update_quaternion(q, vector)), composed)
 
 
-def test_axes_are_broadcast() -> None:
+def test_leading_axes_broadcast() -> None:
     rigid = Rigid(torch.eye(3).expand(4, 3, 3), torch.arange(12.0).view(4, 3))
     points = torch.ones(4, 5, 3)
     moved = rigid.unsqueeze(1).apply(points)
@@ -73,9 +75,9 @@ def test_axes_are_broadcast() -> None:
 
 
 @given(rigids)
-def test_a_frame_is_found_from_three_points(rigid: Rigid) -> None:
+def test_frame_from_points_recovers_the_frame(rigid: Rigid) -> None:
     local = torch.tensor([[-2.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.7, 1.5, 0.0]], dtype=torch.float64)
     frame = frame_from_points(*rigid.apply(local))
-    # norms have 1e-8 under the root
+    # norms have 1e-8 added under the root
     assert torch.allclose(frame.rotation, rigid.rotation, atol=1e-7)
     assert close(frame.translation, rigid.translation)

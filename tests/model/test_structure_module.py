@@ -1,4 +1,4 @@
-"""What the structure module must not depend on."""
+"""Tests of the structure module: invariances, masks, chunks and memory."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,12 @@ from model.config import ModelConfig, StructureConfig
 from model.kernels import REFERENCE
 from model.parameters import random_parameters
 from model.rigid import Rigid, rotation_from_quaternion
-from model.structure_module import Backbone, InvariantPointAttention, StructureModule, attention_elements
+from model.structure_module import (
+    Backbone,
+    InvariantPointAttention,
+    StructureModule,
+    point_attention_elements,
+)
 
 LENGTH = 11
 
@@ -39,30 +44,30 @@ def inputs(tiny_config: ModelConfig) -> tuple[torch.Tensor, torch.Tensor]:
     return single, torch.randn(LENGTH, LENGTH, channels[1], generator=generator)
 
 
-def test_turning_and_moving_all_frames_changes_nothing(
+def test_point_attention_is_invariant_to_a_common_rigid_motion(
     attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
-    frames, everywhere = random_rigid(LENGTH), random_rigid(1, seed=3)
+    frames, motion = random_rigid(LENGTH), random_rigid(1, seed=3)
     logits = attention.pair_logits(inputs[1])
     before = attention(*inputs, logits, frames, None)
-    after = attention(*inputs, logits, everywhere.compose(frames), None)
+    after = attention(*inputs, logits, motion.compose(frames), None)
     assert torch.allclose(after, before, atol=1e-4)
-    # and it does depend on where residues are relative to each other
+    # but it depends on relative positions
     moved = Rigid(frames.rotation, frames.translation * torch.linspace(1, 2, LENGTH)[:, None])
     assert not torch.allclose(attention(*inputs, logits, moved, None), before, atol=1e-2)
 
 
-def test_pieces_give_what_the_whole_gives(
+def test_chunks_do_not_change_point_attention(
     attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     frames, mask = random_rigid(LENGTH), torch.arange(LENGTH) < LENGTH - 2
-    given = *inputs, attention.pair_logits(inputs[1]), frames, mask.float()
-    whole = attention(*given, budget=2**40)
+    arguments = *inputs, attention.pair_logits(inputs[1]), frames, mask.float()
+    whole = attention(*arguments, budget=2**40)
     for budget in (1, 700, None):
-        assert torch.allclose(attention(*given, budget=budget), whole, atol=1e-5)
+        assert torch.allclose(attention(*arguments, budget=budget), whole, atol=1e-5)
 
 
-def test_masked_residues_do_not_matter(
+def test_masked_residues_have_no_effect(
     attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     single, pair = inputs
@@ -71,19 +76,19 @@ def test_masked_residues_do_not_matter(
     frames = random_rigid(LENGTH)
     logits = attention.pair_logits(pair)
     padded = attention(single, pair, logits, frames, mask)[:real]
-    alone = attention(single[:real], pair[:real, :real], logits[:, :real, :real], frames[:real], None)
-    assert torch.allclose(padded, alone, atol=1e-5)
+    unpadded = attention(single[:real], pair[:real, :real], logits[:, :real, :real], frames[:real], None)
+    assert torch.allclose(padded, unpadded, atol=1e-5)
 
 
-def test_the_backbone_is_updated_in_its_own_frame() -> None:
+def test_backbone_updates_are_local() -> None:
     start = Backbone(torch.tensor([[0.5, 0.5, 0.5, 0.5]]), torch.tensor([[1.0, 2.0, 3.0]]))
-    # this quaternion turns x to y, y to z, z to x
-    moved = start.updated(torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]), start.rigid())
+    # this quaternion rotates x to y, y to z, z to x
+    moved = start.updated(torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]), start.to_rigid())
     assert torch.allclose(moved.translation, torch.tensor([[1.0, 3.0, 3.0]]))
     assert torch.allclose(moved.quaternion, start.quaternion)
 
 
-def test_no_update_leaves_residues_at_the_origin(tiny_config: ModelConfig) -> None:
+def test_zero_parameters_leave_residues_at_the_origin(tiny_config: ModelConfig) -> None:
     module = StructureModule(tiny_config.structure, tiny_config.evoformer.pair.channels, REFERENCE)
     for parameter in module.parameters():
         torch.nn.init.zeros_(parameter)
@@ -97,34 +102,34 @@ def test_no_update_leaves_residues_at_the_origin(tiny_config: ModelConfig) -> No
     assert torch.allclose(positions[:, 2].norm(dim=-1), torch.full((LENGTH,), 1.525), atol=0.02)  # C
 
 
-def test_parameters_of_tests_are_not_degenerate(tiny_config: ModelConfig) -> None:
+def test_random_parameters_are_not_constant(tiny_config: ModelConfig) -> None:
     assert all(array.std() > 0 for array in random_parameters(tiny_config).values() if array.size > 1)
 
 
-def test_point_attention_takes_what_plans_count_for_it() -> None:
-    """Bytes of intermediates, as the allocator has them; the pair representation's part is small here."""
+def test_memory_of_point_attention_is_as_planned() -> None:
     config, length = StructureConfig(), 128
     attention = InvariantPointAttention(config, 8)
     fill(attention)
     single, pair = torch.randn(length, config.channels), torch.randn(length, length, 8)
     logits, frames = attention.pair_logits(pair), random_rigid(length)
-    counted = 4 * length**2 * attention_elements(config)
-    taken = peak_bytes(lambda: attention(single, pair, logits, frames, None, budget=2**40))
-    assert 0.75 * counted < taken < counted
+    planned = 4 * length**2 * point_attention_elements(config)
+    peak = peak_bytes(lambda: attention(single, pair, logits, frames, None, budget=2**40))
+    # the pair representation, which is not counted, is small here
+    assert 0.75 * planned < peak < planned
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_chunks_are_as_large_as_planned_for_the_trunk(dtype: torch.dtype) -> None:
+def test_chunks_have_the_size_planned_for_the_trunk(dtype: torch.dtype) -> None:
     config, length = StructureConfig(), 128
     module = StructureModule(config, 8, REFERENCE)
     fill(module)
     single, pair = torch.randn(length, config.channels), torch.randn(length, length, 8).to(dtype)
     aatype = torch.zeros(length, dtype=torch.long)
-    chunk = length**2 * attention_elements(config) // 4
+    chunk = length**2 * point_attention_elements(config) // 4
     with chunk_budget(chunk):
-        taken = peak_bytes(lambda: module(single, pair, aatype, None))
+        peak = peak_bytes(lambda: module(single, pair, aatype, None))
     fixed = 4 * length**2 * (8 + 2 * config.heads)
-    assert 0.75 * pair.element_size() * chunk < taken - fixed < 1.2 * pair.element_size() * chunk
+    assert 0.75 * pair.element_size() * chunk < peak - fixed < 1.2 * pair.element_size() * chunk
 
 
 def fill(module: torch.nn.Module) -> None:
@@ -133,7 +138,7 @@ def fill(module: torch.nn.Module) -> None:
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """The most that is allocated at a time during a call."""
+    """Return the peak of allocated memory during a call, in bytes."""
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as profile:

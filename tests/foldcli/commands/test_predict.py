@@ -232,7 +232,7 @@ def write_parameters(folder: Path, kind: str) -> None:
     ("kind", "code", "said"),
     [
         ("none", 4, "has no params_model_3_ptm.npz"),
-        ("junk", 3, "no npz file"),
+        ("junk", 3, "not an npz file"),
         ("missing key", 3, "missing: alphafold/alphafold_iteration/"),
         ("wrong shape", 3, "is (1,) instead of"),
     ],

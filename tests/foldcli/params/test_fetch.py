@@ -181,7 +181,7 @@ def test_parameters_of_another_network_are_refused(
 ) -> None:
     archive = tmp_path / "a.tar"
     archive.write_bytes(tar_of({FILE: npz("model_3")}))
-    with pytest.raises(InputError, match=f"{FILE}: does not hold the parameters of model_3_ptm: missing:"):
+    with pytest.raises(InputError, match=f"{FILE}: does not contain the parameters of model_3_ptm: missing:"):
         fetcher(local=archive)
     assert names(folder) == set()
 

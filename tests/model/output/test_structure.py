@@ -1,4 +1,4 @@
-"""PDB and mmCIF files are read back by gemmi and Biopython with every number in its place."""
+"""Tests of PDB and mmCIF files, read back with gemmi and Biopython."""
 
 import dataclasses
 import io
@@ -9,7 +9,7 @@ import pytest
 from Bio.PDB import MMCIFParser, PDBParser
 
 from model import residue_constants
-from model.output.structure import Provenance, mmcif_text, pdb_text
+from model.output.structure import Provenance, format_mmcif, format_pdb
 from model.recycling import Prediction
 
 NAMES = ("MET", "GLY", "TRP", "SER")
@@ -17,7 +17,7 @@ PROVENANCE = Provenance("target_1", "foldcli 0.0", "alphafold2_ptm_model_3, seed
 
 
 def prediction_of(aatype: list[int], seed: int = 0) -> Prediction:
-    """A made-up prediction with the right atoms for each residue type."""
+    """Return a random prediction with the atoms of each residue type."""
     rng = np.random.default_rng(seed)
     length = len(aatype)
     mask = residue_constants.atom37_mask()[aatype].astype(np.float32)
@@ -54,16 +54,16 @@ def check_atoms(structure: gemmi.Structure, prediction: Prediction) -> None:
             assert atom.b_iso == pytest.approx(prediction.plddt[i], abs=5.1e-3)
 
 
-def test_pdb_reads_back(prediction: Prediction) -> None:
-    text = pdb_text(prediction, PROVENANCE)
+def test_pdb_round_trip(prediction: Prediction) -> None:
+    text = format_pdb(prediction, PROVENANCE)
     check_atoms(gemmi.read_pdb_string(text), prediction)
     assert max(map(len, text.splitlines())) <= 80
     chain = PDBParser(QUIET=True).get_structure("x", io.StringIO(text))[0]["A"]
     assert [residue.get_resname() for residue in chain] == list(NAMES)
 
 
-def test_mmcif_reads_back_with_plddt_per_residue(prediction: Prediction) -> None:
-    text = mmcif_text(prediction, PROVENANCE)
+def test_mmcif_round_trip_with_plddt_per_residue(prediction: Prediction) -> None:
+    text = format_mmcif(prediction, PROVENANCE)
     block = gemmi.cif.read_string(text).sole_block()
     check_atoms(gemmi.make_structure_from_block(block), prediction)
     rows = block.find("_ma_qa_metric_local.", ["label_seq_id", "label_comp_id", "metric_value"])
@@ -75,28 +75,28 @@ def test_mmcif_reads_back_with_plddt_per_residue(prediction: Prediction) -> None
     assert [residue.get_resname() for residue in chain] == list(NAMES)
 
 
-def test_an_unknown_residue_keeps_its_number_and_has_no_atoms() -> None:
+def test_unknown_residues_are_numbered_and_have_no_atoms() -> None:
     met, unknown = residue_constants.RESTYPE_NAMES.index("MET"), 20
     prediction = prediction_of([met, unknown, met])
-    assert [r.seqid.num for r in gemmi.read_pdb_string(pdb_text(prediction, PROVENANCE))[0]["A"]] == [1, 3]
-    block = gemmi.cif.read_string(mmcif_text(prediction, PROVENANCE)).sole_block()
+    assert [r.seqid.num for r in gemmi.read_pdb_string(format_pdb(prediction, PROVENANCE))[0]["A"]] == [1, 3]
+    block = gemmi.cif.read_string(format_mmcif(prediction, PROVENANCE)).sole_block()
     assert [row[0] for row in block.find("_entity_poly_seq.", ["mon_id"])] == ["MET", "UNK", "MET"]
     assert [r.label_seq for r in gemmi.make_structure_from_block(block)[0]["A"]] == [1, 3]
 
 
-def test_the_warning_comes_first(prediction: Prediction) -> None:
+def test_warning_is_in_the_first_line(prediction: Prediction) -> None:
     warned = dataclasses.replace(PROVENANCE, warning="UNTRAINED network. " + "Means nothing at all. " * 5)
-    assert pdb_text(prediction, warned).splitlines()[0].startswith("REMARK   6 UNTRAINED network.")
-    assert "UNTRAINED" in gemmi.cif.read_string(mmcif_text(prediction, warned)).sole_block().find_value(
+    assert format_pdb(prediction, warned).splitlines()[0].startswith("REMARK   6 UNTRAINED network.")
+    assert "UNTRAINED" in gemmi.cif.read_string(format_mmcif(prediction, warned)).sole_block().find_value(
         "_struct.title"
     )
-    assert "UNTRAINED" not in pdb_text(prediction, PROVENANCE)
+    assert "UNTRAINED" not in format_pdb(prediction, PROVENANCE)
 
 
-def test_coordinates_that_do_not_fit_are_refused(prediction: Prediction) -> None:
+def test_coordinates_that_do_not_fit_are_an_error(prediction: Prediction) -> None:
     prediction.atom_positions[0, 1, 0] = 12345.0
     with pytest.raises(ValueError, match="too large"):
-        pdb_text(prediction, PROVENANCE)
+        format_pdb(prediction, PROVENANCE)
     prediction.atom_positions[0, 1, 0] = np.nan
     with pytest.raises(ValueError, match="finite"):
-        pdb_text(prediction, PROVENANCE)
+        format_pdb(prediction, PROVENANCE)

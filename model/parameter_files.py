@@ -1,0 +1,136 @@
+"""DeepMind's parameter files: names of the arrays, and reading of npz files.
+
+This module does not import torch, so that a thread can read parameters while torch is still being imported.
+
+A key consists of a scope and a name: `alphafold/alphafold_iteration/evoformer/preprocess_1d//weights`. The
+blocks of a stack share one key; its array has a leading axis of blocks.
+"""
+
+import contextlib
+import hashlib
+import io
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+import numpy as np
+
+from model.errors import ParametersError, ParametersMissing
+
+ROOT_SCOPE = "alphafold/alphafold_iteration"
+TRUNK_SCOPE = f"{ROOT_SCOPE}/evoformer/"
+# modules that group layers in `model.alphafold` and have no scope in the files
+_WITHOUT_SCOPE = frozenset(
+    {
+        "heads",
+        "input_embedding",
+        "recycling_embedding",
+        "extra_msa_embedding",
+        "template_torsion_embedding",
+    }
+)
+# modules whose scope has a longer name in the files
+_LONG_SCOPES = {"template_pair_stack": "template_pair_stack/__layer_stack_no_state"}
+
+# an error message names this many keys and counts the rest
+MAX_NAMED_KEYS = 3
+
+# shape and type of each array, by key
+ArrayHeaders = dict[str, tuple[tuple[int, ...], np.dtype]]
+Path = str | os.PathLike[str]
+
+
+def parameter_key(tensor_name: str) -> tuple[str, int | None]:
+    """Return the key of a tensor, given its name in the network's state.
+
+    Args:
+        tensor_name: for example `evoformer.extra_msa_stack.3.msa_transition.transition1.bias`.
+
+    Returns:
+        The key, and the index of the tensor's block in its stack, or None outside of stacks.
+    """
+    *scopes, name = tensor_name.split(".")
+    block = next((int(scope) for scope in scopes if scope.isdigit()), None)
+    path = [_LONG_SCOPES.get(s, s) for s in scopes if s not in _WITHOUT_SCOPE and not s.isdigit()]
+    return f"{'/'.join([ROOT_SCOPE, *path])}//{name}", block
+
+
+def read_headers(path: Path) -> tuple[ArrayHeaders, str]:
+    """Read the arrays' headers, without their data.
+
+    Returns:
+        Shape and type of each array, and a digest of the content: the SHA-256 (hex) of the names and
+        checksums in the file's directory.
+    """
+    headers, digest = {}, hashlib.sha256()
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            digest.update(f"{entry.filename}\0{entry.CRC}\0".encode())
+            with archive.open(entry) as stream:
+                shape, _, dtype = _read_npy_header(stream)
+                headers[entry.filename.removesuffix(".npy")] = shape, dtype
+    return headers, digest.hexdigest()
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read all arrays, as float32, by key.
+
+    Raises:
+        ParametersError: an array contains infinities or NaN.
+    """
+    with zipfile.ZipFile(path) as archive:
+        arrays = {
+            entry.filename.removesuffix(".npy"): _parse_npy(archive.read(entry))
+            for entry in archive.infolist()
+        }
+    if infinite := [key for key, array in arrays.items() if not np.isfinite(array).all()]:
+        raise ParametersError(format_keys("not finite", infinite), path)
+    return arrays
+
+
+def _parse_npy(content: bytes) -> np.ndarray:
+    """Return the array of a npy file's content.
+
+    `numpy.load` reads 256 KiB at a time and reacquires the interpreter lock after each, which is slow while
+    other threads are busy.
+    """
+    stream = io.BytesIO(content)
+    shape, fortran_order, dtype = _read_npy_header(stream)
+    flat = np.frombuffer(content, dtype, math.prod(shape), stream.tell())
+    return np.array(flat.reshape(shape, order="F" if fortran_order else "C"), np.float32, order="C")
+
+
+def _read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read shape, Fortran order and type from the start of a npy file."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    header: tuple[tuple[int, ...], bool, np.dtype] = read(stream)
+    return header
+
+
+@contextlib.contextmanager
+def parameter_errors(path: Path, network: str) -> Iterator[None]:
+    """Convert exceptions of zipfile and numpy into errors that name the file and the network.
+
+    Raises:
+        ParametersMissing: the file does not exist.
+        ParametersError: the file is not an npz file of plain arrays, or is truncated or corrupt.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        remedy = f"put DeepMind's params_{network}.npz there, or name the folder that has it"
+        raise ParametersMissing(f"{path}: no such file", remedy) from error
+    except ParametersError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise ParametersError(f"not an npz file of plain arrays, or damaged ({error})", path) from error
+
+
+def format_keys(problem: str, keys: list[str]) -> str:
+    """Format the first keys that have a problem and the number of further ones; empty without keys."""
+    more = f" and {len(keys) - MAX_NAMED_KEYS} more" if len(keys) > MAX_NAMED_KEYS else ""
+    return f"{problem}: {', '.join(keys[:MAX_NAMED_KEYS])}{more}" if keys else ""
