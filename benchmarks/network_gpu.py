@@ -8,8 +8,8 @@
 one; with --repeats 0, that of the first. --memory prints the peak of a pass with one block in each stack,
 which equals that of all blocks. A prediction includes copying the features to the GPU, four passes (fewer with
 --recycles) and the confidence scores; the time of its passes is the median of all but the first. --budget
-prints the time of each heavy operation in one pass, measured with CUDA events, and the lower bounds that
-arithmetic, memory and exponentials set on this GPU. Figures of other programs were measured on the same kind
+prints the time of each heavy operation in one pass, measured with CUDA events, and lower bounds set by
+arithmetic, memory and exponentials on this GPU. Figures of other programs were measured on the same kind
 of GPU; see network_floors.py.
 """
 
