@@ -7,9 +7,9 @@
 508 + 5,120 MSA rows, masks of all ones. The time of a pass is the median of --repeats passes after a first
 one; with --repeats 0, that of the first. --memory prints the peak of a pass with one block in each stack,
 which equals that of all blocks. A prediction includes copies of the features to the GPU, four passes (fewer
-with --recycles) and the confidence scores; the time of its passes is the median of all but the first. --budget
-prints the time of each heavy operation in one pass, measured with CUDA events, and lower bounds set by
-arithmetic, memory and exponentials on this GPU. Figures of other programs were measured on the same kind
+with --recycles) and the confidence scores; the time of its passes is the median of all but the first.
+--budget prints the time of each heavy operation in one pass, measured with CUDA events, and lower bounds set
+by arithmetic, memory and exponentials on this GPU. Figures of other programs were measured on the same kind
 of GPU; see network_floors.py.
 """
 
@@ -183,7 +183,8 @@ def print_prediction(network: AlphaFold, length: int, recycles: int) -> None:
     print(
         f"| prediction, {length} residues, {recycles + 1} passes | {seconds:.1f} s | of four passes: "
         f"target {PREDICTION_TARGETS.get(length, NAN)} s, "
-        f"ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s, FastFold on 8 × A100 {FASTFOLD.get(length, NAN)} s |\n"
+        f"ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s, "
+        f"FastFold on 8 × A100 {FASTFOLD.get(length, NAN)} s |\n"
         f"| its passes, {comparison_cells(length, one, peak, plan)} |",
         flush=True,
     )
