@@ -22,7 +22,7 @@ import numpy as np
 
 from msa.alphabet import encode
 from msa.cpu.gapless import gapless_scores
-from msa.database.build import database_from
+from msa.database.build import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.profile.pssm import query_profile
@@ -79,7 +79,7 @@ def main() -> None:
     queries = list(read_fasta(options.queries))[: options.count]
     records = list(read_fasta(options.database))
     with tempfile.TemporaryDirectory() as name:
-        database = database_from(Path(options.database), Path(name) / "cache", None)
+        database = open_or_build_database(Path(options.database), Path(name) / "cache", None)
         targets = SequenceArrays(database.residues, database.offsets, database.lengths)
         residues = sum(len(q.sequence) for q in queries)
         cells = residues * database.total_residues / 1e9

@@ -28,7 +28,7 @@ from cuda.alignment.smith_waterman.source import STARTS
 from msa.alphabet import encode
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
-from msa.database.build import database_from
+from msa.database.build import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
@@ -113,7 +113,7 @@ def main() -> None:
     queries = [Query(query_profile(query), query) for query in codes]
     results = []
     with tempfile.TemporaryDirectory() as name:
-        database = database_from(Path(options.database), Path(name), None)
+        database = open_or_build_database(Path(options.database), Path(name), None)
         targets = SequenceArrays(database.residues, database.offsets, database.lengths)
         device = DeviceTargets(
             cuda.to_device(np.array(targets.residues)),

@@ -1,7 +1,7 @@
 """The residue alphabet of databases and profiles.
 
-A residue byte holds its letter in the low five bits and the soft-mask flag in bit 5, so masking costs no
-second copy and no letter of the input is lost. The first twenty letters are in AlphaFold's order.
+A residue byte holds the letter's code in its low five bits and the soft-mask flag in bit 5, so masking needs
+no second copy and loses no letter. The first twenty letters are in AlphaFold's order.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ LETTERS = STANDARD + "XBZUOJ"
 X = LETTERS.index("X")
 LETTER_BITS = 0b0001_1111
 MASK_BIT = 0b0010_0000
-# between sequences of a database: a masked X, which no scoring rewards, so that a kernel that reads on past a
-# sequence's end, four bytes at a time, cannot raise its score
+# The padding between the sequences of a database: a masked X, whose score is never positive. Kernels read
+# four bytes at a time and may read past the end of a sequence; the padding cannot raise its score.
 PAD = X | MASK_BIT
 INVALID = 0xFF
 
@@ -25,15 +25,15 @@ _DECODE[MASK_BIT : MASK_BIT + len(LETTERS)] = _DECODE[: len(LETTERS)]
 
 
 def encode(sequence: str | bytes) -> np.ndarray:
-    """Letters, in either case, to codes.
+    """Convert letters, in either case, to codes.
 
     Returns:
-        uint8 [length]; `INVALID` where a character is no letter of the alphabet.
+        uint8 [length]; `INVALID` where a character is not a letter of the alphabet.
     """
     raw = sequence.encode("latin-1", "replace") if isinstance(sequence, str) else sequence
     return _ENCODE[np.frombuffer(raw, np.uint8)]
 
 
 def decode(codes: np.ndarray) -> str:
-    """Codes (uint8 [length], mask bit ignored) to upper-case letters."""
+    """Convert codes (uint8 [length], mask bit ignored) to upper-case letters."""
     return _DECODE[codes].tobytes().decode("ascii")

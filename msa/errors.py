@@ -1,13 +1,15 @@
-"""What can be wrong with what a user gives: errors that name file, line and reason in one line."""
+"""Exceptions for mistakes that a user can correct; each text is one line that names file, line and reason."""
 
 import os
 
 
 class InputError(ValueError):
-    """Bad input. Its text is `path:line:column: reason`, as far as these are known.
+    """Invalid input.
+
+    The text is `path:line:column: reason`, without the parts that are unknown.
 
     Args:
-        reason: what is wrong, in a few words.
+        reason: the problem, in a few words.
         path: the file; `-` stands for standard input.
         line: 1-based line number.
         column: 1-based column in that line.
@@ -21,16 +23,16 @@ class InputError(ValueError):
         column: int | None = None,
     ) -> None:
         self.reason, self.path, self.line, self.column = reason, path, line, column
-        place = [] if path is None else ["standard input" if str(path) == "-" else os.fspath(path)]
-        place += [str(number) for number in (line, column) if number is not None]
-        super().__init__(f"{':'.join(place)}: {reason}" if place else reason)
+        location = [] if path is None else ["standard input" if str(path) == "-" else os.fspath(path)]
+        location += [str(number) for number in (line, column) if number is not None]
+        super().__init__(f"{':'.join(location)}: {reason}" if location else reason)
 
 
 class MissingError(Exception):
-    """Something needed is not there.
+    """A file, program or device that is needed but absent.
 
     Args:
-        reason: what is missing.
+        reason: the missing thing.
         remedy: how to get it; may have several lines.
     """
 

@@ -1,4 +1,4 @@
-"""How the CPU kernels are compiled: without the GIL, and kept between runs where there is a place for it."""
+"""The decorator that compiles the CPU kernels: no GIL, with an on-disk cache."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,12 +7,12 @@ import numba
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function with numba on first use: no GIL, machine code cached on disk.
+    """Compile a function with numba on its first call, without the GIL and cached on disk.
 
-    The code is kept in `__pycache__` beside the source; where that cannot be written, in the user's cache
-    folder; `NUMBA_CACHE_DIR` overrides both. Where neither can be written (a read-only container without a
-    home), numba raises RuntimeError on decoration; the kernel is then compiled anew in each process, which
-    only costs time.
+    numba keeps the machine code in `__pycache__` next to the source or, if that is not writable, in the
+    user's cache folder; `NUMBA_CACHE_DIR` overrides both. If neither is writable (a read-only container
+    without a home), numba raises RuntimeError on decoration; the kernel is then compiled again in every
+    process.
     """
     try:
         return numba.njit(nogil=True, cache=True)(function)

@@ -9,7 +9,7 @@ from foldcli.options import common as options
 
 if TYPE_CHECKING:
     from msa.database.build import BuildSettings
-    from msa.database.manifest import Manifest
+    from msa.database.manifest import DatabaseManifest
 
 
 @click.command("createdb")
@@ -161,7 +161,7 @@ def _described(source: dict[str, Any]) -> str:
     return f"{source['name']}{kind}, {source['bytes']:,} bytes of FASTA"
 
 
-def _clusters(manifest: "Manifest") -> str:
+def _clusters(manifest: "DatabaseManifest") -> str:
     """What there is to say of clusters; nothing without any."""
     clusters = manifest.clusters
     if clusters is None:
@@ -172,7 +172,7 @@ def _clusters(manifest: "Manifest") -> str:
     )
 
 
-def _summary(manifest: "Manifest") -> str:
+def _summary(manifest: "DatabaseManifest") -> str:
     masked = manifest.masked_residues / manifest.residues
     how = "unmasked" if manifest.masking is None else f"{masked:.1%} masked"
     clusters = "" if manifest.clusters is None else f" in {manifest.clusters.representatives:,} clusters"

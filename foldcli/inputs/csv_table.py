@@ -5,7 +5,7 @@ import io
 
 from foldcli.inputs.json_with_lines import decode
 from msa.errors import InputError
-from msa.io.fasta import FastaRecord, complex_record, plain_sequence
+from msa.io.fasta import FastaRecord, clean_sequence, make_record
 
 # ColabFold's columns of files that take part in a prediction; others it does not look at either
 _FILES = {"a3mpath": "an alignment", "templatepath": "a template"}
@@ -72,7 +72,5 @@ def _record(fields: dict[str, str], found: int, expected: int, path: str, line: 
     identifier = "_".join(fields["id"].split())
     if not identifier:
         raise InputError("no id", path, line)
-    sequence = plain_sequence(fields["sequence"], path, line)
-    if ":" in sequence:
-        return complex_record(identifier, sequence, path, line)
-    return FastaRecord(identifier, sequence)
+    sequence = clean_sequence(fields["sequence"], path, line)
+    return make_record(identifier, sequence, path, line)

@@ -9,7 +9,7 @@ from typing import Any
 from foldcli.inputs.json_with_lines import Located
 from msa.errors import InputError
 from msa.io.alignments import Alignment, read_alignment
-from msa.io.fasta import FastaRecord, UnsupportedRecord, plain_sequence
+from msa.io.fasta import FastaRecord, UnsupportedRecord, clean_sequence
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Job:
             InputError: there is no sequence, or a character in it that is no residue.
         """
         sequence = text_of(entity, "sequence", self.path)
-        sequence = plain_sequence(sequence, self.path, entity.line_of("sequence"))
+        sequence = clean_sequence(sequence, self.path, entity.line_of("sequence"))
         self.chains += [sequence] * copies
         return sequence
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from foldcli.inputs.csv_table import looks_like_table, parse_table
 from msa.alphabet import encode
 from msa.errors import InputError
-from msa.io import stockholm_reader as stockholm
+from msa.io import stockholm
 from msa.io.alignments import Alignment, parse_alignment
 from msa.io.compression import SUFFIXES, read_bytes
 from msa.io.fasta import UTF8_MARK, FastaRecord, read_records
 from msa.io.mmseqs_files import is_mmseqs
 from msa.io.query_columns import GAP as GAP_LETTER
-from msa.io.saved_profiles import is_saved, parse_profiles
+from msa.io.saved_profiles import is_profile_archive, parse_profiles
 from msa.profile.matrices import DEFAULT_MATRIX
 from msa.profile.pssm import ProfileQuery
 
@@ -59,11 +59,11 @@ def read_queries(
         OSError: the file cannot be read.
     """
     if os.fspath(path) != "-" and is_mmseqs(path):
-        from msa.io.mmseqs_queries import mmseqs_queries
+        from msa.io.mmseqs_records import read_mmseqs_queries
 
-        return list(mmseqs_queries(path, comp_bias_corr, matrix))
+        return list(read_mmseqs_queries(path, comp_bias_corr, matrix))
     name, data = os.fspath(path), read_bytes(path)
-    if is_saved(data):
+    if is_profile_archive(data):
         return list(parse_profiles(data, name, matrix))
     data = data.removeprefix(UTF8_MARK)
     text = data.lstrip()

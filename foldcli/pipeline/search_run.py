@@ -107,7 +107,7 @@ class Search:
     def write_alignment(self, stream: IO[str], kind: str, query: "FastaRecord", hits: "Sequence[Hit]") -> int:
         """Write A3M or Stockholm; how many rows there are, the query's own apart."""
         from msa.io.a3m import write_a3m
-        from msa.io.stockholm_writer import write_stockholm
+        from msa.io.stockholm import write_stockholm
         from msa.search.alignment_rows import alignment_hits
 
         rows = alignment_hits(query, hits, self.rows, self.settings.threads)

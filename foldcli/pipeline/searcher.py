@@ -92,10 +92,10 @@ def open_database(db: str) -> "TargetDatabase":
     """
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
-    from msa.database.build import database_from
+    from msa.database.build import open_or_build_database
 
     with progress_bar("building the database", "B") as progress:
-        return database_from(Path(db), cache_dir(), progress, lambda line: logger.info("%s", line))
+        return open_or_build_database(Path(db), cache_dir(), progress, lambda line: logger.info("%s", line))
 
 
 def find_database(db: str) -> "TargetDatabase | None":
@@ -105,11 +105,11 @@ def find_database(db: str) -> "TargetDatabase | None":
         InputError: see `open_database`.
     """
     from foldcli.paths import cache_dir
-    from msa.database.build import place_of
+    from msa.database.build import database_path
     from msa.database.database import TargetDatabase
     from msa.database.manifest import MANIFEST
 
-    place = place_of(db, cache_dir())
+    place = database_path(db, cache_dir())
     if place != Path(db) and not (place / MANIFEST).is_file():
         return None
     return TargetDatabase.open(place)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msa.errors import InputError
-from msa.io import stockholm_reader as stockholm
+from msa.io import stockholm
 
 if TYPE_CHECKING:
     import numpy as np

@@ -224,7 +224,7 @@ def _query(value: Any) -> FastaRecord:
     _check_types(value, {"header": str, "sequence": str} | own)
     query = FastaRecord(value["header"], value["sequence"])
     if found := _NOT_A_LETTER.search(query.sequence):
-        raise InputError(f"query {query.id!r}: {found[0]!r} is no residue letter (A-Z)")
+        raise InputError(f"query {query.id!r}: {found[0]!r} is not a residue letter (A-Z)")
     check_query(query)
     if "profile" in value:
         profile = _profile(value["profile"], query)

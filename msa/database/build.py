@@ -1,4 +1,4 @@
-"""Building a target database: records parsed and masked in threads, sorted, whole or not at all."""
+"""Building of target databases: parse and mask in threads, sort by length, publish when complete."""
 
 import contextlib
 import hashlib
@@ -15,17 +15,24 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from msa.database.build_files import publish, staged_folder
-from msa.database.cluster_build import Clustering
+from msa.database.build_files import publish, temporary_folder
+from msa.database.clusters import ClusterBuilder
 from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
-from msa.database.manifest import CLUSTER_PARTS, MANIFEST, PARTS, PLAIN_VERSION, Manifest, Part
+from msa.database.manifest import (
+    CLUSTER_PARTS,
+    MANIFEST,
+    PARTS,
+    PLAIN_VERSION,
+    DatabaseManifest,
+    DatabasePart,
+)
 from msa.database.masking import MaskSettings, mask
 from msa.errors import InputError
 from msa.io.compression import open_counted
-from msa.io.fasta_blocks import ODDITIES, Block, Records, parse_block, read_blocks
+from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
 from msa.io.mmseqs_database import open_mmseqs
-from msa.io.mmseqs_files import files_of, is_mmseqs
+from msa.io.mmseqs_files import is_mmseqs, list_files
 from msa.io.mmseqs_records import MmseqsSource
 
 Progress = Callable[[int, int | None], None]
@@ -39,14 +46,14 @@ def _available_cores() -> int:
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """How to build a database. Only `mask` and `clusters` change what is written.
+    """Settings of a build. Only `mask` and `clusters` change the content of the database.
 
     Attributes:
         mask: soft-mask low complexity and short tandem repeats.
-        clusters: table of the sequences' clusters, of which a search goes through the representatives.
+        clusters: table of the sequences' clusters; a search then scans only their representatives.
         threads: CPU threads that parse and mask.
-        block_bytes: FASTA bytes that one thread works on at a time.
-        overwrite: replace a database that already has the name.
+        block_bytes: FASTA bytes that a thread processes at a time.
+        overwrite: replace an existing database of the same name.
     """
 
     mask: bool = True
@@ -61,24 +68,24 @@ def build_database(
     output: str | os.PathLike[str],
     settings: BuildSettings | None = None,
     progress: Progress | None = None,
-) -> Manifest:
-    """Build a target database.
+) -> DatabaseManifest:
+    """Build a target database from FASTA files.
 
-    Memory stays below 2 GiB whatever the size of the inputs, unless there are clusters; beside the output,
-    disk space for one more copy of the residues and headers is needed while building.
+    Memory stays below 2 GiB for inputs of any size, unless there are clusters. In addition to the output, the
+    build temporarily needs disk space for another copy of the residues and headers.
 
     Args:
         inputs: FASTA files, compressed or not, read in this order; `-` is standard input.
-        output: folder to make. It appears when the database is complete, and not at all on any failure.
+        output: folder to create. It appears when the database is complete, and never after a failure.
         settings: see BuildSettings.
-        progress: called with (bytes read of the input files, their size or None if it is unknown).
+        progress: called with (bytes read of the input files, their size or None if unknown).
 
     Returns:
-        what the new database's manifest says.
+        The manifest of the new database.
 
     Raises:
-        InputError: bad input, no sequence at all, or the output exists; names file, line and column.
-        OSError: a file cannot be read, the output cannot be written, the disk is full.
+        InputError: invalid input, no sequences, or the output exists; names file, line and column.
+        OSError: a file cannot be read, the output cannot be written, or the disk is full.
     """
     settings = settings or BuildSettings()
     names = [os.fspath(path) for path in inputs]
@@ -90,17 +97,19 @@ def build_from_mmseqs(
     output: str | os.PathLike[str],
     settings: BuildSettings | None = None,
     progress: Progress | None = None,
-) -> Manifest:
+) -> DatabaseManifest:
     """Build a target database from an MMseqs2 sequence database, plain or padded, in the order of its keys.
 
-    What comes out is what `build_database` makes of the FASTA file that `mmseqs convert2fasta` writes.
+    The result equals that of `build_database` for the FASTA file that `mmseqs convert2fasta` writes.
 
     Args:
         path: name of the MMseqs2 database.
-        output, settings, progress: see `build_database`; progress is told bytes of entries.
+        output: see `build_database`.
+        settings: see `build_database`.
+        progress: see `build_database`; counts bytes of entries.
 
     Raises:
-        InputError: not such a database, files missing, truncated or damaged, or the output exists.
+        InputError: not a sequence database, files missing, truncated or damaged, or the output exists.
         OSError: see `build_database`.
     """
     settings = settings or BuildSettings()
@@ -108,12 +117,12 @@ def build_from_mmseqs(
 
 
 class _Source(Protocol):
-    """Where records come from.
+    """A source of sequences.
 
     Attributes:
-        name: the one file or database; None where there are several.
-        bytes_read, bytes_total: how far they have been read; the total may be unknown.
-        described: what the manifest says of the input, once all has been read.
+        name: the only file or database; None if there are several.
+        bytes_read, bytes_total: progress of reading; the total may be unknown.
+        description: the manifest's `inputs`, complete once all blocks have been read.
     """
 
     name: str | None
@@ -121,24 +130,25 @@ class _Source(Protocol):
     bytes_total: int | None
 
     @property
-    def described(self) -> list[dict[str, Any]]: ...
+    def description(self) -> list[dict[str, Any]]: ...
 
-    def blocks(self) -> Iterator[Block]: ...
+    def blocks(self) -> Iterator[FastaBlock]: ...
 
-    def parse(self, block: Block) -> Records: ...
+    def parse(self, block: FastaBlock) -> ParsedBlock: ...
 
 
 def _build(
     open_source: Callable[[], _Source], final: Path, settings: BuildSettings, progress: Progress | None
-) -> Manifest:
+) -> DatabaseManifest:
+    """Build in a temporary folder, then give it its final name."""
     _check_output(final, settings.overwrite)
     source = open_source()
-    with staged_folder(final) as folder:
+    with temporary_folder(final) as folder:
         try:
             manifest = _build_in(folder, source, settings, progress)
             publish(folder, final, replace=settings.overwrite)
         except FileExistsError:
-            raise InputError("another build took this name meanwhile", final) from None
+            raise InputError("created by another build in the meantime", final) from None
         except OSError as error:
             if error.filename is not None and Path(error.filename).is_relative_to(folder):
                 error.filename = str(final)
@@ -147,50 +157,54 @@ def _build(
 
 
 def _check_output(final: Path, overwrite: bool) -> None:
+    """Raise InputError if the output exists, unless it is an empty folder or a database to overwrite."""
     if not os.path.lexists(final) or (final.is_dir() and not any(final.iterdir())):
         return
     if not overwrite:
-        raise InputError("already exists, and overwriting was not asked for (--overwrite)", final)
+        raise InputError("already exists; --overwrite replaces it", final)
     if not (final / MANIFEST).is_file():
-        raise InputError("exists and is no target database, so it is not overwritten", final)
+        raise InputError("exists and is not a target database, so it is not overwritten", final)
 
 
-def _build_in(folder: Path, source: _Source, settings: BuildSettings, progress: Progress | None) -> Manifest:
-    # a table that is wrong is found before the sequences are read
-    clustering = None if settings.clusters is None else Clustering(settings.clusters)
+def _build_in(
+    folder: Path, source: _Source, settings: BuildSettings, progress: Progress | None
+) -> DatabaseManifest:
+    """Write all files of a database into a folder."""
+    # an invalid table must be reported before the sequences are read
+    cluster_builder = None if settings.clusters is None else ClusterBuilder(settings.clusters)
     sorter = LengthSorter(folder)
     oddities = np.zeros(len(ODDITIES), np.int64)
-    masked = 0
-    with contextlib.closing(_in_order(source, settings)) as parsed:
-        for records, masked_here in parsed:
-            sorter.add(records)
-            if clustering is not None:
-                clustering.add(records)
-            oddities += records.oddities
-            masked += masked_here
+    masked_residues = 0
+    with contextlib.closing(_parse_in_order(source, settings)) as blocks:
+        for block, masked in blocks:
+            sorter.add(block)
+            if cluster_builder is not None:
+                cluster_builder.add(block)
+            oddities += block.oddities
+            masked_residues += masked
             if progress is not None:
                 progress(source.bytes_read, source.bytes_total)
     if sorter.sequences == 0:
-        raise InputError("no sequence that is not empty", source.name)
+        raise InputError("no non-empty sequences", source.name)
     duplicate_ids = sorter.duplicate_ids()
     clusters = None
     parts: tuple[str, ...] = PARTS
-    if clustering is None:
+    if cluster_builder is None:
         checksums = sorter.write(settings.threads)
     else:
-        clusters, checksums = clustering.write(folder, sorter, settings.threads)
+        clusters, checksums = cluster_builder.write(folder, sorter, settings.threads)
         parts += CLUSTER_PARTS
-    manifest = Manifest(
+    manifest = DatabaseManifest(
         sequences=sorter.sequences,
         residues=sorter.residues,
-        masked_residues=masked,
+        masked_residues=masked_residues,
         length_quantiles={f"{fraction:g}": sorter.quantile(fraction) for fraction in _QUANTILES},
         duplicate_ids=duplicate_ids,
         oddities=dict(zip(ODDITIES, oddities.tolist(), strict=True)),
         masking={"method": "tantan"} | asdict(MaskSettings()) if settings.mask else None,
-        inputs=source.described,
+        inputs=source.description,
         built_by=_versions(),
-        parts={name: Part((folder / name).stat().st_size, checksums[name]) for name in parts},
+        parts={name: DatabasePart((folder / name).stat().st_size, checksums[name]) for name in parts},
         clusters=clusters,
     )
     (folder / MANIFEST).write_text(json.dumps(manifest.as_json(), indent=2) + "\n")
@@ -198,7 +212,7 @@ def _build_in(folder: Path, source: _Source, settings: BuildSettings, progress: 
 
 
 class _FastaSource:
-    """The blocks of several input files, one file after another, and how far they have been read."""
+    """The blocks of several FASTA files, one file after another, with progress."""
 
     def __init__(self, names: list[str], block_bytes: int) -> None:
         self._names, self._block_bytes = names, block_bytes
@@ -206,26 +220,31 @@ class _FastaSource:
         self.bytes_read = 0
         sizes = [Path(name).stat().st_size if Path(name).is_file() else None for name in names]
         self.bytes_total = None if None in sizes else sum(size for size in sizes if size is not None)
-        self.described: list[dict[str, Any]] = []
+        self.description: list[dict[str, Any]] = []
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[FastaBlock]:
         for name in self._names:
-            before, of_records = self.bytes_read, 0
+            bytes_before, fasta_bytes = self.bytes_read, 0
             with open_counted(name) as (stream, count):
                 for block in read_blocks(stream, name, self._block_bytes):
-                    of_records += len(block.data)
-                    self.bytes_read = before + count()
+                    fasta_bytes += len(block.data)
+                    self.bytes_read = bytes_before + count()
                     yield block
-            self.described.append({"name": Path(name).name, "bytes": of_records})
+            self.description.append({"name": Path(name).name, "bytes": fasta_bytes})
 
-    def parse(self, block: Block) -> Records:
+    def parse(self, block: FastaBlock) -> ParsedBlock:
         return parse_block(block)
 
 
-def _in_order(source: _Source, settings: BuildSettings) -> Generator[tuple[Records, int], None, None]:
-    """Parse and mask blocks in threads; results come in the order of the blocks, few of them at a time."""
+def _parse_in_order(
+    source: _Source, settings: BuildSettings
+) -> Generator[tuple[ParsedBlock, int], None, None]:
+    """Parse and mask blocks in threads; yield each, with its masked residues, in the order of the input.
+
+    At most `settings.threads` + 2 blocks are in memory at a time.
+    """
     pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="createdb")
-    pending: deque[Future[tuple[Records, int]]] = deque()
+    pending: deque[Future[tuple[ParsedBlock, int]]] = deque()
     try:
         for block in source.blocks():
             pending.append(pool.submit(_parse_and_mask, source, block, settings))
@@ -237,9 +256,9 @@ def _in_order(source: _Source, settings: BuildSettings) -> Generator[tuple[Recor
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _parse_and_mask(source: _Source, block: Block, settings: BuildSettings) -> tuple[Records, int]:
-    records = source.parse(block)
-    return records, mask(records.residues, records.lengths) if settings.mask else 0
+def _parse_and_mask(source: _Source, block: FastaBlock, settings: BuildSettings) -> tuple[ParsedBlock, int]:
+    parsed = source.parse(block)
+    return parsed, mask(parsed.residues, parsed.lengths) if settings.mask else 0
 
 
 def _versions() -> dict[str, str]:
@@ -250,58 +269,58 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def database_from(
+def open_or_build_database(
     path: str | os.PathLike[str],
     cache_dir: Path,
     progress: Progress | None = None,
-    notice: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> TargetDatabase:
-    """Open a target database, or build one from a FASTA file or MMseqs2 database when it is first asked for.
+    """Open a target database; build it first from a FASTA file or an MMseqs2 database.
 
-    What was built is kept in `cache_dir/databases/KEY` and opened from then on. KEY is taken of the files'
-    bytes, the settings and the format version, so edited files are built anew. Processes that build at the
-    same time do not disturb each other: one takes the name, the others discard theirs.
+    A built database is kept in `cache_dir/databases/KEY` and reused. KEY is a hash of the files' bytes, the
+    settings and the format version, so an edited file gives a new database. Several processes may build at
+    the same time: one database is kept, the others are discarded.
 
     Args:
         path: database folder, FASTA file, compressed or not, or name of an MMseqs2 database.
-        cache_dir: folder for what is built.
-        progress: see `build_database`; not called when nothing is built.
-        notice: told in one line that an MMseqs2 database is converted, and where to.
+        cache_dir: folder for built databases.
+        progress: see `build_database`; not called if nothing is built.
+        notify: called with one line before an MMseqs2 database is converted.
 
     Raises:
-        InputError: none of these, or a damaged one; `-`, which cannot be read twice.
-        OSError: the file cannot be read, or the cache not be written.
+        InputError: none of these, or a damaged one; or `-`, which cannot be read twice.
+        OSError: the file cannot be read, or the cache cannot be written.
     """
-    built = place_of(path, cache_dir)
+    database = database_path(path, cache_dir)
     source, settings = Path(path), BuildSettings()
     try:
-        return TargetDatabase.open(built)
+        return TargetDatabase.open(database)
     except InputError:
-        if built == source:
+        if database == source:
             raise
-        damaged = built.exists()
+        damaged = database.exists()
     settings = replace(settings, overwrite=damaged)
     try:
         if is_mmseqs(source):
-            notice(f"{source}: an MMseqs2 database, converted once, to {built}")
-            build_from_mmseqs(source, built, settings, progress)
+            notify(f"{source}: an MMseqs2 database, converted once, to {database}")
+            build_from_mmseqs(source, database, settings, progress)
         else:
-            build_database([source], built, settings, progress)
+            build_database([source], database, settings, progress)
     except InputError:
-        if damaged or not built.exists():
+        if damaged or not database.exists():
             raise
-    return TargetDatabase.open(built)
+    return TargetDatabase.open(database)
 
 
-def place_of(path: str | os.PathLike[str], cache_dir: Path) -> Path:
-    """Where `database_from` opens a database: itself, or in the cache, where it may have to be built first.
+def database_path(path: str | os.PathLike[str], cache_dir: Path) -> Path:
+    """Return the folder that `open_or_build_database` opens; in the cache it may not have been built yet.
 
     Args:
-        path: see `database_from`.
-        cache_dir: folder for what is built.
+        path: see `open_or_build_database`.
+        cache_dir: folder for built databases.
 
     Raises:
-        InputError: neither a folder nor something that a database can be built of; `-`.
+        InputError: neither a folder nor something that a database can be built from; or `-`.
         OSError: the file cannot be read.
     """
     if str(path) == "-":
@@ -309,17 +328,17 @@ def place_of(path: str | os.PathLike[str], cache_dir: Path) -> Path:
     source = Path(path)
     if source.is_dir():
         return source
-    of_mmseqs = is_mmseqs(source)
-    if not of_mmseqs and not source.exists():
+    from_mmseqs = is_mmseqs(source)
+    if not from_mmseqs and not source.exists():
         raise InputError("no such database or FASTA file", source)
-    if of_mmseqs:
-        # what is no such database is told before all of it is read for the key
+    if from_mmseqs:
+        # report an unusable database before all of it is read for the key
         open_mmseqs(source)
-    files = files_of(source) if of_mmseqs else [source]
-    return Path(cache_dir) / "databases" / _key(files, BuildSettings())
+    files = list_files(source) if from_mmseqs else [source]
+    return Path(cache_dir) / "databases" / _cache_key(files, BuildSettings())
 
 
-def _key(files: Sequence[Path], settings: BuildSettings) -> str:
+def _cache_key(files: Sequence[Path], settings: BuildSettings) -> str:
     masking = asdict(MaskSettings()) if settings.mask else None
     identity: list[Any] = [PLAIN_VERSION, masking]
     for path in files:

@@ -1,4 +1,4 @@
-"""A folder that takes its name only when it is complete."""
+"""Output folders that appear under their final name only when they are complete."""
 
 import contextlib
 import errno
@@ -14,27 +14,28 @@ _SUFFIX = ".building"
 
 
 @contextlib.contextmanager
-def staged_folder(final: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `final`, removed with all it holds unless `publish` has renamed it.
+def temporary_folder(final: Path) -> Iterator[Path]:
+    """Create a temporary folder next to `final` and remove it at the end, unless `publish` has renamed it.
 
-    What a killed build to the same `final` left there is removed first: the owner of a folder holds a lock
-    on a file inside, which the kernel drops when its process ends, however it ends.
+    Folders left by killed builds of the same `final` are removed first. The owner of a folder holds a lock on
+    a file inside, which the kernel releases when the process ends for any reason.
 
     Raises:
-        OSError: the folder cannot be made; the error names it.
+        OSError: the folder cannot be created; the error names it.
     """
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:  # mkdir says so of a file in the way
+    except FileExistsError as error:  # raised when a parent is a file
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
     prefix = f".{final.name}."
-    for left in final.parent.glob(f"{_escaped(prefix)}*{_SUFFIX}"):
-        _remove_if_abandoned(left)
+    for folder in final.parent.glob(f"{_escape_glob(prefix)}*{_SUFFIX}"):
+        _remove_if_abandoned(folder)
     folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=final.parent))
     try:
         with (folder / _UNLOCKED).open("wb") as lock:
-            # a lock goes by its name once it is held: before that, another build would take it for abandoned.
-            # Some network file systems have no locks; there nothing ever gets the name and is removed.
+            # The file is called .lock only once it is locked; before that another build would consider the
+            # folder abandoned. On network file systems without locks it keeps its name, and no build ever
+            # removes the folder.
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 (folder / _UNLOCKED).rename(folder / _LOCK)
@@ -43,7 +44,7 @@ def staged_folder(final: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _escaped(name: str) -> str:
+def _escape_glob(name: str) -> str:
     return "".join(f"[{character}]" if character in "*?[" else character for character in name)
 
 
@@ -57,23 +58,23 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 
 def publish(folder: Path, final: Path, replace: bool) -> None:
-    """Give a staged folder its final name, with its content safely on the disk.
+    """Sync a temporary folder to disk and rename it to its final name.
 
     Args:
-        folder: from `staged_folder`.
-        final: must not exist, or be an empty folder, unless `replace`.
-        replace: move what has the name out of the way first, and remove it afterwards.
+        folder: from `temporary_folder`.
+        final: must not exist or must be an empty folder, unless `replace`.
+        replace: move an existing folder of that name aside first, and remove it afterwards.
 
     Raises:
-        OSError: FileExistsError where the name is taken; others if the disk is full or the folder not
-        writable.
+        FileExistsError: the name is taken.
+        OSError: the disk is full or the folder is not writable.
     """
     for lock in (_UNLOCKED, _LOCK):
         (folder / lock).unlink(missing_ok=True)
     for path in folder.iterdir():
         _sync(path)
     _sync(folder)
-    # mkdtemp makes folders private; give the result what the user's umask would have given
+    # mkdtemp makes folders private; use the permissions that the user's umask gives
     umask = os.umask(0)
     os.umask(umask)
     folder.chmod(0o777 & ~umask)
@@ -90,7 +91,7 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
 
 
 def _swap(folder: Path, final: Path) -> None:
-    """Replace `final`, putting it back if the new folder cannot take its place."""
+    """Replace `final` by `folder`; if the second rename fails, restore `final`."""
     with tempfile.TemporaryDirectory(prefix=f".{final.name}.", suffix=".old", dir=final.parent) as aside:
         old = Path(aside) / "old"
         final.rename(old)
@@ -106,7 +107,7 @@ def _sync(path: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        # a folder cannot be synced on every file system; a file's data must be
+        # some file systems cannot sync folders; the data of files must be synced
         if path.is_dir() and error.errno in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
             return
         error.filename = str(path)

@@ -1,34 +1,39 @@
-"""Clusters of a database's sequences, from such a table as `mmseqs createtsv` writes.
+"""Clusters of a database's sequences, read from a table such as `mmseqs createtsv` writes.
 
-A line has a representative's id, a tab and the id of a member of its cluster, which it is itself as well.
+Each line has the id of a representative, a tab and the id of a member of its cluster. A representative is a
+member of its own cluster.
 
-Ids are compared by 64-bit hashes, as everywhere in a build: a table takes 16 bytes a line.
+Ids are compared by 64-bit hashes, as everywhere in a build, so a table takes 24 bytes of memory per line.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from msa.database.length_sort import LengthSorter
+from msa.database.manifest import CLUSTERS, MEMBERS, ClusterSummary
 from msa.errors import InputError
 from msa.io.compression import open_input
-from msa.io.fasta_blocks import hash_bytes, is_blank
+from msa.io.fasta_blocks import ParsedBlock, hash_bytes, is_blank
 from msa.jit import kernel
 
-_BLOCK = 8 << 20
+_CHUNK_BYTES = 8 << 20
 _TAB, _NEWLINE, _RETURN, _BAR = b"\t\n\r|"
 
 
 @dataclass(frozen=True)
 class ClusterTable:
-    """A table of clusters whose every representative is a member of the cluster it names.
+    """A table of clusters, sorted by the hashes of the members.
 
     Attributes:
         path: the file.
-        members: uint64 [lines], a hash of each line's member, ascending.
-        lines: int64 [lines], the line that each stands in, from 0.
-        representatives: int64 [lines], for each of them the place of its representative among them.
+        members: uint64 [lines], ascending: hash of each line's member.
+        lines: int64 [lines], 0-based line number of each member.
+        representatives: int64 [lines], for each member the index of its representative in `members`.
     """
 
     path: str
@@ -38,113 +43,182 @@ class ClusterTable:
 
     @property
     def count(self) -> int:
-        """How many clusters there are."""
+        """The number of clusters."""
         return int(np.count_nonzero(self.representatives == np.arange(len(self.lines))))
 
     def assign(self, ids: np.ndarray, accessions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The line of each sequence, by its id or, where the table has not that, by its accession.
+        """Match sequences to lines, by id or, if the table lacks the id, by accession.
 
         Args:
-            ids: uint64 [n], a hash of each sequence's id.
-            accessions: uint64 [n], of what stands behind the first bar of an id such as sp|P0C2L1|A3X1_LOXLA,
-                which is all that MMseqs2 writes of it; 0 where there are none.
+            ids: uint64 [n], hash of each sequence's id.
+            accessions: uint64 [n], hash of the accession, which follows the first bar of an id such as
+                sp|P0C2L1|A3X1_LOXLA and is all that MMseqs2 writes of it; 0 without a bar.
 
         Returns:
-            int64 [n], places in `members`, −1 for sequences that the table does not have; int64 [lines], the
-            sequence of each.
+            int64 [n]: for each sequence its index in `members`, −1 if the table lacks it.
+            int64 [lines]: for each member its sequence.
 
         Raises:
-            InputError: a line has no sequence, or two; names it.
+            InputError: a line matches no sequence, or several; names it.
         """
-        found = self._places(ids)
-        missing = np.flatnonzero(found < 0)
-        found[missing] = self._places(accessions[missing])
-        there = np.flatnonzero(found >= 0)
+        indices = _find(self.members, ids)
+        missing = np.flatnonzero(indices < 0)
+        indices[missing] = _find(self.members, accessions[missing])
+        matched = np.flatnonzero(indices >= 0)
         sequences = np.full(len(self.lines), -1, np.int64)
-        sequences[found[there]] = there
-        again = np.bincount(found[there], minlength=len(self.lines)) > 1
+        sequences[indices[matched]] = matched
+        repeated = np.bincount(indices[matched], minlength=len(self.lines)) > 1
         for wrong, reason in (
             (sequences < 0, "no sequence of the FASTA input has the id {!r}"),
-            (again, "several sequences of the FASTA input have the id {!r}"),
+            (repeated, "several sequences of the FASTA input have the id {!r}"),
         ):
             if wrong.any():
                 line = int(self.lines[wrong].min())
-                raise InputError(reason.format(_fields(self.path, line)[1]), self.path, line + 1)
-        return found, sequences
-
-    def _places(self, hashes: np.ndarray) -> np.ndarray:
-        return _places(self.members, hashes)
+                raise InputError(reason.format(_read_ids(self.path, line)[1]), self.path, line + 1)
+        return indices, sequences
 
 
 def read_clusters(path: str | os.PathLike[str]) -> ClusterTable:
     """Read a table of clusters, compressed or not.
 
     Raises:
-        InputError: an empty file, a line that is not two ids with a tab between, a member that stands in two
-            lines, a representative that is no member of its own cluster; names file and line.
+        InputError: an empty file, a line that is not two ids with a tab between them, a member on two lines,
+            or a representative that is not a member of its own cluster; names file and line.
         OSError: the file cannot be read.
     """
     name = os.fspath(path)
-    blocks = list(_hashed(name))
-    pairs = np.concatenate([np.empty((0, 2), np.uint64), *blocks])
+    pairs = np.concatenate([np.empty((0, 2), np.uint64), *_hash_file(name)])
     if not len(pairs):
         raise InputError("empty file: expected lines of a representative's id, a tab and a member's", name)
     lines = np.argsort(pairs[:, 1], kind="stable")
     members = pairs[lines, 1]
-    twice = lines[1:][members[1:] == members[:-1]]
-    if len(twice):
-        line = int(twice.min())
-        raise InputError(f"{_fields(name, line)[1]!r} is a member for the second time", name, line + 1)
-    own = pairs[lines, 0]
-    representatives = _places(members, own)
-    wrong = (representatives < 0) | (own[representatives] != own)
+    repeated = lines[1:][members[1:] == members[:-1]]
+    if len(repeated):
+        line = int(repeated.min())
+        raise InputError(f"{_read_ids(name, line)[1]!r} is a member for the second time", name, line + 1)
+    hashes = pairs[lines, 0]
+    representatives = _find(members, hashes)
+    wrong = (representatives < 0) | (hashes[representatives] != hashes)
     if wrong.any():
         line = int(lines[wrong].min())
-        reason = f"the representative {_fields(name, line)[0]!r} is no member of its own cluster"
+        reason = f"the representative {_read_ids(name, line)[0]!r} is not a member of its own cluster"
         raise InputError(reason, name, line + 1)
     return ClusterTable(name, members, lines, representatives)
 
 
-def _places(members: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """Where hashes stand among members, which ascend; −1 for those that do not; int64."""
-    places = np.minimum(np.searchsorted(members, hashes), len(members) - 1)
-    return np.where(members[places] == hashes, places, -1)
+class ClusterBuilder:
+    """The assignment of sequences to the clusters of a table while a database is built.
+
+    The table and the hashed ids of all sequences are kept in memory: at most about 100 bytes per sequence.
+
+    Args:
+        path: the table; see `read_clusters`.
+
+    Raises:
+        InputError: the table is invalid.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._table = read_clusters(path)
+        self._ids: list[np.ndarray] = []
+        self._accessions: list[np.ndarray] = []
+
+    def add(self, block: ParsedBlock) -> None:
+        """Add the next sequences of the input."""
+        self._ids.append(block.id_hashes)
+        self._accessions.append(accession_hashes(block.headers, block.header_lengths))
+
+    def write(
+        self, folder: Path, sorter: LengthSorter, threads: int
+    ) -> tuple[ClusterSummary, dict[str, str]]:
+        """Write all parts of the database.
+
+        Args:
+            folder: folder of the database.
+            sorter: a sorter that has all sequences.
+            threads: see `LengthSorter.write`.
+
+        Returns:
+            The summary for the manifest, and the SHA-256 of each part.
+
+        Raises:
+            InputError: sequences and table do not match.
+            OSError: the disk is full.
+        """
+        representatives = self._representatives(sorter)
+        is_member = representatives != np.arange(len(representatives))
+        ranks = sorter.ranks(is_member)
+        count = int(np.count_nonzero(~is_member))
+        clusters, members = ranks[representatives[is_member]], ranks[is_member]
+        # sort by cluster, then by the order of the database
+        members = members[np.lexsort((members, clusters))]
+        sizes = np.bincount(clusters, minlength=count)
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        residues = sorter.residues_of(~is_member)
+        checksums = sorter.write(threads, is_member)
+        for name, array in ((CLUSTERS, starts), (MEMBERS, members)):
+            data = array.astype("<i8").tobytes()
+            (folder / name).write_bytes(data)
+            checksums[name] = hashlib.sha256(data).hexdigest()
+        summary = ClusterSummary(count, residues, int(sizes.max()) + 1, Path(self._table.path).name)
+        return summary, checksums
+
+    def _representatives(self, sorter: LengthSorter) -> np.ndarray:
+        """Return the representative of each sequence, int64 [sequences], as indices in input order."""
+        ids, accessions = np.concatenate(self._ids), np.concatenate(self._accessions)
+        self._ids, self._accessions = [], []
+        indices, sequences = self._table.assign(ids, accessions)
+        unmatched = np.flatnonzero(indices < 0)
+        if len(unmatched):
+            header = sorter.header(int(unmatched[0]))
+            others = f", nor {len(unmatched) - 1} others" if len(unmatched) > 1 else ""
+            raise InputError(
+                f"no line has the sequence {header[:60]!r} as a member{others}; one alone is its own",
+                self._table.path,
+            )
+        return np.asarray(sequences[self._table.representatives[indices]])
 
 
-def _hashed(name: str) -> Iterator[np.ndarray]:
-    """Hashes of each line's two ids, uint64 [lines, 2], a block of lines at a time."""
-    before, rest = 0, b""
+def _find(members: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+    """Return the index of each hash in `members`, which ascend; −1 if absent; int64."""
+    indices = np.minimum(np.searchsorted(members, hashes), len(members) - 1)
+    return np.where(members[indices] == hashes, indices, -1)
+
+
+def _hash_file(name: str) -> Iterator[np.ndarray]:
+    """Yield hashes of each line's two ids, uint64 [lines, 2], a chunk of lines at a time."""
+    lines_before, rest = 0, b""
     with open_input(name) as stream:
-        while piece := stream.read(_BLOCK):
-            joined = rest + piece
+        while data := stream.read(_CHUNK_BYTES):
+            joined = rest + data
             cut = joined.rfind(b"\n") + 1
-            yield (pairs := _hashed_block(joined[:cut], name, before))
-            before, rest = before + len(pairs), joined[cut:]
-    yield _hashed_block(rest, name, before)
+            yield (pairs := _hash_chunk(joined[:cut], name, lines_before))
+            lines_before, rest = lines_before + len(pairs), joined[cut:]
+    yield _hash_chunk(rest, name, lines_before)
 
 
-def _hashed_block(data: bytes, name: str, before: int) -> np.ndarray:
-    most = data.count(b"\n") + 1
-    pairs: np.ndarray = np.empty((most, 2), np.uint64)
-    count, whole = _hash_lines(np.frombuffer(data, np.uint8), pairs)
-    if not whole:
-        raise InputError("expected a representative's id, a tab and a member's", name, before + count + 1)
+def _hash_chunk(data: bytes, name: str, lines_before: int) -> np.ndarray:
+    pairs: np.ndarray = np.empty((data.count(b"\n") + 1, 2), np.uint64)
+    count, valid = _hash_lines(np.frombuffer(data, np.uint8), pairs)
+    if not valid:
+        reason = "expected a representative's id, a tab and a member's"
+        raise InputError(reason, name, lines_before + count + 1)
     return pairs[:count]
 
 
-def _fields(name: str, line: int) -> tuple[str, str]:
-    """Both ids of a line, from 0; for messages."""
+def _read_ids(name: str, line: int) -> tuple[str, str]:
+    """Return both ids of a line (0-based) for an error message."""
     with open_input(name) as stream:
         for number, text in enumerate(stream):
             if number == line:
-                one, other = text.decode("utf-8", "replace").split("\t")
-                return one.strip(), other.strip()
+                representative, member = text.decode("utf-8", "replace").split("\t")
+                return representative.strip(), member.strip()
     raise AssertionError("the line has been read before")
 
 
 @kernel
 def _hash_lines(data, pairs):  # type: ignore[no-untyped-def]
-    """Fill `pairs` from whole lines; how many there are, and whether the one after these is wrong."""
+    """Fill `pairs` from whole lines; return the number of valid lines, and whether no invalid one follows."""
     count = start = 0
     while start < len(data):
         end = start
@@ -166,21 +240,22 @@ def _hash_lines(data, pairs):  # type: ignore[no-untyped-def]
 
 @kernel
 def accession_hashes(headers, header_lengths):  # type: ignore[no-untyped-def]
-    """Hashes of what stands behind the first bar of each id, up to the next, uint64 [n]; 0 without a bar.
+    """Return the hash of the text between the first two bars of each id, uint64 [n]; 0 without a bar.
 
     Args:
-        headers, header_lengths: see msa.io.fasta_blocks.Records.
+        headers: uint8, all headers, concatenated.
+        header_lengths: int32 [n].
     """
     hashes = np.zeros(len(header_lengths), np.uint64)
     start = 0
     for k in range(len(header_lengths)):
         end = start + header_lengths[k]
-        first = place = start
-        while place < end and not is_blank(headers[place]) and (first == start or headers[place] != _BAR):
-            if headers[place] == _BAR:
-                first = place + 1
-            place += 1
-        if start < first < place:
-            hashes[k] = hash_bytes(headers, first, place)
+        first = stop = start
+        while stop < end and not is_blank(headers[stop]) and (first == start or headers[stop] != _BAR):
+            if headers[stop] == _BAR:
+                first = stop + 1
+            stop += 1
+        if start < first < stop:
+            hashes[k] = hash_bytes(headers, first, stop)
         start = end
     return hashes

@@ -1,4 +1,4 @@
-"""The target database: a folder of flat files, memory-mapped; docs/databases.md describes them."""
+"""The target database: a folder of flat, memory-mapped files; docs/databases.md describes the format."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ from msa.database.manifest import (
     OFFSETS,
     PARTS,
     RESIDUES,
-    Manifest,
+    DatabaseManifest,
     read_manifest,
 )
 from msa.errors import InputError
@@ -35,27 +35,27 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     CLUSTERS: np.dtype("<i8"),
     MEMBERS: np.dtype("<i8"),
 }
-_HASH_PIECE = 1 << 22
+_HASH_CHUNK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class TargetDatabase:
-    """An open target database. Sequences are in order of length, shortest first.
+    """An open target database, with its sequences sorted by length, shortest first.
 
-    In a database with clusters the representatives come first, in this order, then all other members.
+    In a database with clusters the representatives come first, sorted by length, then all other members, also
+    sorted by length.
 
     Attributes:
-        path: its folder.
-        manifest: what it says of itself.
-        residues: uint8, all sequences; low five bits the letter, bit 5 the soft mask. Between sequences
-        stands
-            `alphabet.PAD` up to the next multiple of four bytes.
+        path: folder of the database.
+        manifest: content of its manifest.
+        residues: uint8, all sequences; low five bits the letter, bit 5 the soft mask. Each sequence is padded
+            with `alphabet.PAD` to a multiple of four bytes.
         offsets: int64 [sequences], first byte of each sequence in `residues`.
-        lengths: int32 [sequences], its residues.
+        lengths: int32 [sequences], residues of each sequence.
     """
 
     path: Path
-    manifest: Manifest
+    manifest: DatabaseManifest
     residues: np.ndarray = field(repr=False)
     offsets: np.ndarray = field(repr=False)
     lengths: np.ndarray = field(repr=False)
@@ -66,11 +66,11 @@ class TargetDatabase:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "TargetDatabase":
-        """Map a database into memory, reading nothing but its manifest and its ends.
+        """Map a database into memory; only its manifest and the ends of its indices are read.
 
         Raises:
-            InputError: no database, from a newer version, or a part is missing, of the wrong size, or at odds
-                with another; names the file. Damage inside a part is found by `verify`.
+            InputError: not a database, made by a newer version, or a part is missing, has the wrong size or
+                contradicts another; names the file. `verify` finds damage inside a part.
         """
         folder = Path(path)
         if not folder.exists():
@@ -104,17 +104,17 @@ class TargetDatabase:
 
     @property
     def total_residues(self) -> int:
-        """Residues of all sequences, padding not counted."""
+        """Residues of all sequences, without padding."""
         return self.manifest.residues
 
     @property
     def representatives(self) -> int:
-        """Sequences that a search goes through, the first ones: all, unless there are clusters."""
+        """The number of sequences that a search scans, which come first: all, unless there are clusters."""
         clusters = self.manifest.clusters
         return len(self) if clusters is None else clusters.representatives
 
     def members(self, representatives: np.ndarray) -> np.ndarray:
-        """What the clusters of some representatives have beside these: int64, cluster after cluster."""
+        """Return the members of some clusters, without the representatives: int64, cluster after cluster."""
         if self._clusters is None or self._members is None:
             return np.empty(0, np.int64)
         starts, ends = self._clusters[representatives], self._clusters[representatives + 1]
@@ -122,56 +122,56 @@ class TargetDatabase:
         return np.concatenate([np.empty(0, np.int64), *(self._members[a:b] for a, b in spans)])
 
     def codes(self, index: int) -> np.ndarray:
-        """uint8 [length] view of a sequence, mask bits included; 0 ≤ index < len(self)."""
+        """Return a view of a sequence, uint8 [length], with mask bits; 0 ≤ index < len(self)."""
         start = int(self.offsets[index])
         return self.residues[start : start + int(self.lengths[index])]
 
     def sequence(self, index: int) -> str:
-        """A sequence in upper-case letters, masked or not."""
+        """Return a sequence as upper-case letters, ignoring the mask."""
         return alphabet.decode(self.codes(index))
 
     def header(self, index: int) -> str:
-        """The header line of a sequence, without `>`."""
+        """Return the header line of a sequence, without `>`."""
         start, end = self._header_index[index], self._header_index[index + 1]
         return self._headers[start:end].tobytes().decode("utf-8", "replace")
 
     def id(self, index: int) -> str:
-        """The first word of a sequence's header."""
+        """Return the first word of a sequence's header."""
         return first_word(self.header(index))
 
     def verify(self, progress: Callable[[int, int | None], None] | None = None) -> None:
         """Read every byte and compare checksums.
 
         Args:
-            progress: called with (bytes read, bytes in all).
+            progress: called with (bytes read, total bytes).
 
         Raises:
-            InputError: a part is not what was written; names it.
+            InputError: a part has changed since it was written; names it.
         """
         done, total = 0, sum(part.bytes for part in self.manifest.parts.values())
         for name in self.manifest.parts:
             digest = hashlib.sha256()
             with (self.path / name).open("rb") as stream:
-                while piece := stream.read(_HASH_PIECE):
-                    digest.update(piece)
-                    done += len(piece)
+                while chunk := stream.read(_HASH_CHUNK_BYTES):
+                    digest.update(chunk)
+                    done += len(chunk)
                     if progress is not None:
                         progress(done, total)
             if digest.hexdigest() != self.manifest.parts[name].sha256:
-                raise InputError("damaged: its SHA-256 is not the one in the manifest", self.path / name)
+                raise InputError("damaged: its SHA-256 differs from the manifest's", self.path / name)
 
 
-def _map(folder: Path, name: str, manifest: Manifest) -> np.ndarray:
+def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
+    """Map one part into memory after checking its size."""
     path, expected, dtype = folder / name, manifest.parts[name].bytes, _DTYPES[name]
     try:
         size = path.stat().st_size
     except FileNotFoundError:
         raise InputError("damaged database: this part is missing", path) from None
     if size != expected:
-        what = "truncated" if size < expected else "too long"
-        raise InputError(f"damaged database: {what}, {size} bytes of {expected}", path)
-    if size == 0:  # every header may be empty, and an empty file cannot be mapped
+        problem = "truncated" if size < expected else "too long"
+        raise InputError(f"damaged database: {problem}, {size} bytes of {expected}", path)
+    if size == 0:  # all headers may be empty, and an empty file cannot be mapped
         return np.empty(0, dtype)
-    # as a plain array: slices of np.memmap are ten times slower to make, and the mapping stays open through
-    # its base
+    # as a plain array, whose slices are ten times faster to make than those of np.memmap
     return np.memmap(path, dtype, mode="r").view(np.ndarray)

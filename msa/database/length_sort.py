@@ -1,10 +1,10 @@
-"""Writing sequences in order of length when neither they nor their index fit in memory.
+"""Sorting of sequences by length when neither they nor their index fit in memory.
 
-A counting sort in two passes. The first spools sequences as they come and counts, per length, sequences and
-header bytes. From these counts the place of every sequence in the sorted files is known before it is
-written, so the second pass reads the spool from front to back and lays each record down at the next free
-place of its length. Only as many pages are being written to at a time as there are different lengths, some
-thousands, whatever the size of the database.
+A counting sort in two passes. The first pass writes sequences to temporary files (the spool) as they arrive
+and counts, for each length, sequences and header bytes. These counts give the offset of every sequence in the
+sorted files. The second pass reads the spool from start to end and writes each record at the next free offset
+of its length. The number of pages being written to at a time is that of different lengths, some thousands,
+whatever the size of the database.
 """
 
 import hashlib
@@ -18,91 +18,91 @@ import numpy as np
 
 from msa import alphabet
 from msa.database.manifest import HEADER_INDEX, HEADERS, LENGTHS, OFFSETS, RESIDUES
-from msa.io.fasta_blocks import Records
+from msa.io.fasta_blocks import ParsedBlock
 from msa.jit import kernel
 
-# pages written through a mapping count as this process's memory until they are let go
-_LET_GO_EVERY = 64 << 20
-_IDS_AT_ONCE = 1 << 24
-_HASH_PIECE = 1 << 22
+# pages written through a mapping count as this process's memory until they are released
+_RELEASE_PAGES_EVERY = 64 << 20
+_MAX_IDS_IN_MEMORY = 1 << 24
+_HASH_CHUNK_BYTES = 1 << 22
 _ALIGNMENT = 4
 
 
 class LengthSorter:
-    """Collects records in their input order, then writes the five parts of a database.
+    """A collector of sequences in input order that writes the five parts of a database.
 
     Args:
-        folder: where spool files and parts go.
-        ids_at_once: id hashes (8 bytes each) to sort in memory when counting duplicates.
+        folder: folder for the temporary files and the parts.
+        max_ids_in_memory: id hashes (8 bytes each) to sort at a time when counting duplicates.
     """
 
-    def __init__(self, folder: Path, ids_at_once: int = _IDS_AT_ONCE) -> None:
-        self._folder, self._ids_at_once = folder, ids_at_once
+    def __init__(self, folder: Path, max_ids_in_memory: int = _MAX_IDS_IN_MEMORY) -> None:
+        self._folder, self._max_ids_in_memory = folder, max_ids_in_memory
         self._residues = _Spool(folder / "residues.spool")
         self._lengths = _Spool(folder / "lengths.spool")
         self._headers = _Spool(folder / "headers.spool")
         self._header_lengths = _Spool(folder / "header_lengths.spool")
         self._id_hashes = _Spool(folder / "id_hashes.spool")
         self._blocks: list[tuple[int, int, int]] = []  # sequences, residues, header bytes
-        self._counts = np.zeros(1, np.int64)  # sequences, by length
-        self._header_bytes = np.zeros(1, np.int64)
-        # of what is sorted by, once it is known: sequences and header bytes
-        self._slots, self._slot_headers = self._counts, self._header_bytes
-        self._later: np.ndarray | None = None
+        self._counts = np.zeros(1, np.int64)  # sequences of each length
+        self._header_bytes = np.zeros(1, np.int64)  # header bytes of each length
+        # the same for each sort key; see _keys
+        self._key_counts, self._key_header_bytes = self._counts, self._header_bytes
+        self._is_member: np.ndarray | None = None
         self._stopped = threading.Event()
 
     @property
     def sequences(self) -> int:
-        """How many have been added."""
+        """The number of sequences added."""
         return int(self._counts.sum())
 
     @property
     def residues(self) -> int:
-        """How many have been added."""
+        """The number of residues added."""
         return int(self._counts @ np.arange(len(self._counts)))
 
-    def add(self, records: Records) -> None:
-        """Spool the next records.
+    def add(self, block: ParsedBlock) -> None:
+        """Write the next sequences to the spool.
 
         Raises:
             OSError: the disk is full; the error names the spool file.
         """
-        if len(records.lengths) == 0:
+        if len(block.lengths) == 0:
             return
-        size = max(len(self._counts), int(records.lengths.max()) + 1)
-        self._counts = _grown(self._counts, size)
-        self._header_bytes = _grown(self._header_bytes, size)
-        self._counts += np.bincount(records.lengths, minlength=size)
-        per_length = np.bincount(records.lengths, weights=records.header_lengths, minlength=size)
-        self._header_bytes += per_length.astype(np.int64)
-        self._residues.append(records.residues)
-        self._lengths.append(records.lengths)
-        self._headers.append(records.headers)
-        self._header_lengths.append(records.header_lengths)
-        self._id_hashes.append(records.id_hashes)
-        self._blocks.append((len(records.lengths), len(records.residues), len(records.headers)))
+        size = max(len(self._counts), int(block.lengths.max()) + 1)
+        self._counts = _extend(self._counts, size)
+        self._header_bytes = _extend(self._header_bytes, size)
+        self._counts += np.bincount(block.lengths, minlength=size)
+        header_bytes = np.bincount(block.lengths, weights=block.header_lengths, minlength=size)
+        self._header_bytes += header_bytes.astype(np.int64)
+        self._residues.append(block.residues)
+        self._lengths.append(block.lengths)
+        self._headers.append(block.headers)
+        self._header_lengths.append(block.header_lengths)
+        self._id_hashes.append(block.id_hashes)
+        self._blocks.append((len(block.lengths), len(block.residues), len(block.headers)))
 
     def quantile(self, fraction: float) -> int:
-        """The smallest length that at least `fraction` of the sequences do not exceed."""
-        cumulated = np.cumsum(self._counts)
-        return int(np.searchsorted(cumulated, max(1, np.ceil(fraction * cumulated[-1]))))
+        """Return the smallest length that at least `fraction` of the sequences do not exceed."""
+        cumulative = np.cumsum(self._counts)
+        return int(np.searchsorted(cumulative, max(1, np.ceil(fraction * cumulative[-1]))))
 
     def duplicate_ids(self) -> int:
-        """How many sequences have an id that an earlier one has (told by 64-bit hashes)."""
-        rounds = -(-self.sequences // self._ids_at_once)
+        """Return how many sequences have the id of an earlier one, compared by 64-bit hashes."""
+        rounds = -(-self.sequences // self._max_ids_in_memory)
         duplicates = 0
         for number in range(rounds):
-            mine, first = [], 0
+            selected, first = [], 0
             for sequences, _, _ in self._blocks:
                 hashes = self._id_hashes.read(first, sequences, np.uint64)
-                mine.append(hashes[hashes % np.uint64(rounds) == number] if rounds > 1 else hashes)
+                selected.append(hashes[hashes % np.uint64(rounds) == number] if rounds > 1 else hashes)
                 first += sequences
-            together = np.sort(np.concatenate(mine))
-            duplicates += int(np.count_nonzero(together[1:] == together[:-1]))
+            hashes = np.sort(np.concatenate(selected))
+            duplicates += int(np.count_nonzero(hashes[1:] == hashes[:-1]))
         return duplicates
 
     def header(self, sequence: int) -> str:
-        """The header of a sequence by its place in the input."""
+        """Return the header of a sequence, given its index in input order."""
         first = start = 0
         for sequences, _, header_bytes in self._blocks:
             if sequence < first + sequences:
@@ -112,24 +112,28 @@ class LengthSorter:
         start += int(lengths[:-1].sum())
         return self._headers.read(start, int(lengths[-1]), np.uint8).tobytes().decode("utf-8", "replace")
 
-    def places(self, later: np.ndarray) -> np.ndarray:
-        """Where `write` lays each sequence down, by its place in the input: int64 [sequences]."""
+    def ranks(self, is_member: np.ndarray) -> np.ndarray:
+        """Return the index in the sorted database of each sequence in input order, int64 [sequences].
+
+        Args:
+            is_member: see `write`.
+        """
         lengths = self._lengths.read(0, self.sequences, np.int32)
-        places = np.empty(len(lengths), np.int64)
-        places[np.lexsort((lengths, later))] = np.arange(len(lengths))
-        return places
+        ranks = np.empty(len(lengths), np.int64)
+        ranks[np.lexsort((lengths, is_member))] = np.arange(len(lengths))
+        return ranks
 
-    def residues_of(self, chosen: np.ndarray) -> int:
-        """Residues of some sequences: bool [sequences], in the order of the input."""
-        return int(self._lengths.read(0, self.sequences, np.int32)[chosen].sum(dtype=np.int64))
+    def residues_of(self, selected: np.ndarray) -> int:
+        """Return the total residues of the selected sequences; bool [sequences] in input order."""
+        return int(self._lengths.read(0, self.sequences, np.int32)[selected].sum(dtype=np.int64))
 
-    def write(self, threads: int, later: np.ndarray | None = None) -> dict[str, str]:
-        """Write residues, offsets, lengths, headers and header index in order of length, and drop the spool.
+    def write(self, threads: int, is_member: np.ndarray | None = None) -> dict[str, str]:
+        """Write residues, offsets, lengths, headers and header index, sorted by length, and delete the spool.
 
         Args:
             threads: with more than one, sequences and headers are written at the same time.
-            later: bool [sequences] in the order of the input: those that come behind all others, in order of
-                length as well.
+            is_member: bool [sequences] in input order: members of clusters that are not representatives. They
+                follow all other sequences and are sorted by length as well.
 
         Returns:
             SHA-256 of each part, in hexadecimal.
@@ -137,9 +141,9 @@ class LengthSorter:
         Raises:
             OSError: the disk is full; the error names the part.
         """
-        self._slots, self._slot_headers = self._counts, self._header_bytes
-        if later is not None:
-            self._part(later)
+        self._key_counts, self._key_header_bytes = self._counts, self._header_bytes
+        if is_member is not None:
+            self._count_members(is_member)
         with ThreadPoolExecutor(min(threads, 2)) as pool:
             try:
                 futures = [pool.submit(self._write_sequences), pool.submit(self._write_headers)]
@@ -148,137 +152,134 @@ class LengthSorter:
                 self._stopped.set()
                 raise
         for spool in (self._residues, self._lengths, self._headers, self._header_lengths, self._id_hashes):
-            spool.drop()
+            spool.delete()
         return checksums
 
-    def _part(self, later: np.ndarray) -> None:
-        """Count sequences and header bytes of the two parts apart: those of the later ones behind the others.
-
-        From then on the key of a later sequence is not its length but that and the number of lengths.
-        """
-        self._later, size = later, 2 * len(self._counts)
-        self._slots, self._slot_headers = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    def _count_members(self, is_member: np.ndarray) -> None:
+        """Count sequences and header bytes by key, with separate keys for members."""
+        self._is_member, size = is_member, 2 * len(self._counts)
+        self._key_counts, self._key_header_bytes = np.zeros(size, np.int64), np.zeros(size, np.int64)
         first = 0
         for sequences, _, _ in self._blocks:
             keys = self._keys(first, sequences)
-            self._slots += np.bincount(keys, minlength=size)
+            self._key_counts += np.bincount(keys, minlength=size)
             weights = self._header_lengths.read(first, sequences, np.int32)
-            self._slot_headers += np.bincount(keys, weights, size).astype(np.int64)
+            self._key_header_bytes += np.bincount(keys, weights, size).astype(np.int64)
             first += sequences
 
     def _keys(self, first: int, count: int) -> np.ndarray:
-        """What sequences are sorted by: their lengths, and behind all lengths those of later ones."""
+        """Return the sort keys of some sequences: the length; for members the length plus len(_counts)."""
         lengths = self._lengths.read(first, count, np.int32)
-        if self._later is None:
+        if self._is_member is None:
             return lengths
-        return lengths + len(self._counts) * self._later[first : first + count]
+        return lengths + len(self._counts) * self._is_member[first : first + count]
 
     def _write_sequences(self) -> dict[str, str]:
-        keys = np.flatnonzero(self._slots)
-        counts, lengths = self._slots[keys], keys % len(self._counts)
-        with _Mapped(self._folder / LENGTHS, 4 * self.sequences) as part:
+        keys = np.flatnonzero(self._key_counts)
+        counts, lengths = self._key_counts[keys], keys % len(self._counts)
+        with _MappedFile(self._folder / LENGTHS, 4 * self.sequences) as part:
             out, first = part.array.view(np.int32), 0
             for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
                 out[first : first + count] = length
                 first += count
                 part.wrote(4 * count)
-        per_length = counts * (-(-lengths // _ALIGNMENT) * _ALIGNMENT)
+        bytes_per_key = counts * (-(-lengths // _ALIGNMENT) * _ALIGNMENT)
         with (
-            _Mapped(self._folder / RESIDUES, int(per_length.sum())) as part,
-            _Mapped(self._folder / OFFSETS, 8 * self.sequences) as places,
+            _MappedFile(self._folder / RESIDUES, int(bytes_per_key.sum())) as part,
+            _MappedFile(self._folder / OFFSETS, 8 * self.sequences) as offsets,
         ):
             sizes = [residues for _, residues, _ in self._blocks]
-            self._lay_down(self._residues, sizes, self._lengths, per_length, _ALIGNMENT, part, places)
+            self._distribute(self._residues, sizes, self._lengths, bytes_per_key, _ALIGNMENT, part, offsets)
         return {name: self._checksum(name) for name in (LENGTHS, RESIDUES, OFFSETS)}
 
     def _write_headers(self) -> dict[str, str]:
-        per_length = self._slot_headers[np.flatnonzero(self._slots)]
-        total = int(per_length.sum())
+        bytes_per_key = self._key_header_bytes[np.flatnonzero(self._key_counts)]
+        total = int(bytes_per_key.sum())
         with (
-            _Mapped(self._folder / HEADERS, total) as part,
-            _Mapped(self._folder / HEADER_INDEX, 8 * (self.sequences + 1)) as places,
+            _MappedFile(self._folder / HEADERS, total) as part,
+            _MappedFile(self._folder / HEADER_INDEX, 8 * (self.sequences + 1)) as offsets,
         ):
             sizes = [header_bytes for _, _, header_bytes in self._blocks]
-            self._lay_down(self._headers, sizes, self._header_lengths, per_length, 1, part, places)
-            places.array.view(np.int64)[-1] = total
+            self._distribute(self._headers, sizes, self._header_lengths, bytes_per_key, 1, part, offsets)
+            offsets.array.view(np.int64)[-1] = total
         return {name: self._checksum(name) for name in (HEADERS, HEADER_INDEX)}
 
-    def _lay_down(
+    def _distribute(
         self,
         items: "_Spool",
         block_bytes: list[int],
         item_sizes: "_Spool",
-        bytes_per_length: np.ndarray,
+        bytes_per_key: np.ndarray,
         alignment: int,
-        part: "_Mapped",
-        places: "_Mapped",
+        part: "_MappedFile",
+        offsets: "_MappedFile",
     ) -> None:
-        """Copy spooled items to `part` by their sequences' lengths, and where they begin to `places`."""
-        keys = np.flatnonzero(self._slots)
-        slot_of_key = np.zeros(len(self._slots), np.int32)
+        """Copy spooled items to `part`, sorted by their sequences' keys, and their offsets to `offsets`."""
+        keys = np.flatnonzero(self._key_counts)
+        slot_of_key = np.zeros(len(self._key_counts), np.int32)
         slot_of_key[keys] = np.arange(len(keys))
-        next_rank = np.cumsum(self._slots[keys]) - self._slots[keys]
-        next_place = np.cumsum(bytes_per_length) - bytes_per_length
+        next_rank = np.cumsum(self._key_counts[keys]) - self._key_counts[keys]
+        next_offset = np.cumsum(bytes_per_key) - bytes_per_key
         sequence = position = 0
-        for (in_block, _, _), size in zip(self._blocks, block_bytes, strict=True):
+        for (sequences, _, _), size in zip(self._blocks, block_bytes, strict=True):
             if self._stopped.is_set():
                 return
             _copy_items(
                 items.read(position, size, np.uint8),
-                item_sizes.read(sequence, in_block, np.int32),
-                slot_of_key[self._keys(sequence, in_block)],
+                item_sizes.read(sequence, sequences, np.int32),
+                slot_of_key[self._keys(sequence, sequences)],
                 next_rank,
-                next_place,
+                next_offset,
                 alignment,
                 part.array,
-                places.array.view(np.int64),
+                offsets.array.view(np.int64),
             )
             position += size
-            sequence += in_block
+            sequence += sequences
             part.wrote(size)
-            places.wrote(8 * in_block)
+            offsets.wrote(8 * sequences)
 
     def _checksum(self, name: str) -> str:
         digest = hashlib.sha256()
         with (self._folder / name).open("rb") as stream:
-            while (piece := stream.read(_HASH_PIECE)) and not self._stopped.is_set():
-                digest.update(piece)
+            while (chunk := stream.read(_HASH_CHUNK_BYTES)) and not self._stopped.is_set():
+                digest.update(chunk)
         return digest.hexdigest()
 
 
 class _Spool:
-    """A temporary file, written from front to back and read from anywhere, by several threads."""
+    """A temporary file that is appended to and then read at any offset, by several threads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stream = path.open("wb+", buffering=0)
 
     def append(self, array: np.ndarray) -> None:
-        left = np.ascontiguousarray(array).view(np.uint8).data
+        remaining = np.ascontiguousarray(array).view(np.uint8).data
         try:
-            while left:
-                left = left[self._stream.write(left) :]
+            while remaining:
+                remaining = remaining[self._stream.write(remaining) :]
         except OSError as error:
             error.filename = str(self._path)
             raise
 
     def read(self, first: int, count: int, dtype: type) -> np.ndarray:
-        """`count` items from item `first` on."""
+        """Read `count` items, starting with item `first`."""
         data: np.ndarray = np.empty(count, dtype)
-        left, position = data.view(np.uint8).data, first * data.itemsize
-        while left and (got := os.preadv(self._stream.fileno(), [left], position)):
-            left, position = left[got:], position + got
+        remaining, offset = data.view(np.uint8).data, first * data.itemsize
+        while remaining and (size := os.preadv(self._stream.fileno(), [remaining], offset)):
+            remaining, offset = remaining[size:], offset + size
         return data
 
-    def drop(self) -> None:
+    def delete(self) -> None:
         self._stream.close()
         self._path.unlink(missing_ok=True)
 
 
-class _Mapped:
-    """A new file of known size, mapped for writing, its space on the disk taken beforehand.
+class _MappedFile:
+    """A new file of known size, mapped for writing, with its disk space allocated in advance.
 
-    Without that a full disk would show as a signal in the middle of a store, which kills the process.
+    Without the allocation a full disk would raise a signal (SIGBUS) that kills the process.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -296,48 +297,49 @@ class _Mapped:
             self._map = mmap.mmap(stream.fileno(), size)
         self.array = np.frombuffer(self._map, np.uint8)
 
-    def __enter__(self) -> "_Mapped":
+    def __enter__(self) -> "_MappedFile":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # the mapping itself ends when the last array on it does
-        self._let_go()
+        # the file is unmapped when the last array that refers to the mapping is freed
+        self._release_pages()
         self.array = np.empty(0, np.uint8)
         self._map = None
 
     def wrote(self, count: int) -> None:
-        """Take note of bytes written; now and then their pages go back to the system, which stores them."""
+        """Add `count` bytes written; now and then release their pages to the system, which saves them."""
         self._written += count
-        if self._written >= _LET_GO_EVERY:
-            self._let_go()
+        if self._written >= _RELEASE_PAGES_EVERY:
+            self._release_pages()
 
-    def _let_go(self) -> None:
+    def _release_pages(self) -> None:
         self._written = 0
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
 
 
-def _grown(counts: np.ndarray, size: int) -> np.ndarray:
+def _extend(counts: np.ndarray, size: int) -> np.ndarray:
+    """Return the counts with zeros appended up to `size`."""
     return counts if len(counts) == size else np.append(counts, np.zeros(size - len(counts), np.int64))
 
 
 @kernel
 def _copy_items(  # type: ignore[no-untyped-def]
-    items, sizes, slots, next_rank, next_place, alignment, out, out_places
+    items, sizes, slots, next_rank, next_offset, alignment, out, out_offsets
 ):
-    """Copy each item of a block to the next free place of its slot, padded to the alignment."""
+    """Copy each item of a block to the next free offset of its slot, padded to the alignment."""
     position = np.int64(0)
     for item in range(len(sizes)):
         slot, size = slots[item], np.int64(sizes[item])
-        start = next_place[slot]
+        start = next_offset[slot]
         padded = (size + alignment - 1) // alignment * alignment
-        next_place[slot] += padded
-        # indices into slices of their own cannot be negative, which lets the loop be vectorised
+        next_offset[slot] += padded
+        # indices into slices cannot be negative, so the compiler can vectorise the loops
         source, target = items[position : position + size], out[start : start + padded]
-        for place in range(size):
-            target[place] = source[place]
-        for place in range(size, padded):
-            target[place] = alphabet.PAD
+        for i in range(size):
+            target[i] = source[i]
+        for i in range(size, padded):
+            target[i] = alphabet.PAD
         position += size
-        out_places[next_rank[slot]] = start
+        out_offsets[next_rank[slot]] = start
         next_rank[slot] += 1

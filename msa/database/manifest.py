@@ -1,4 +1,4 @@
-"""The manifest of a target database: what the folder holds, and that it is whole."""
+"""The manifest of a target database: counts, checksums and origin of the files in its folder."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -10,7 +10,7 @@ from msa.errors import InputError
 
 FORMAT = "foldcli target database"
 FORMAT_VERSION = 2
-"""The newest that is read. A database has the oldest that can hold it: 2 with clusters, else 1."""
+"""The newest readable version. Databases have the oldest sufficient one: 2 with clusters, else 1."""
 PLAIN_VERSION = 1
 MANIFEST = "manifest.json"
 RESIDUES, OFFSETS, LENGTHS = "residues.u8", "offsets.i64", "lengths.i32"
@@ -18,7 +18,7 @@ HEADERS, HEADER_INDEX = "headers.bin", "headers.idx"
 PARTS = (RESIDUES, OFFSETS, LENGTHS, HEADERS, HEADER_INDEX)
 CLUSTERS, MEMBERS = "clusters.idx", "members.i64"
 CLUSTER_PARTS = (CLUSTERS, MEMBERS)
-"""Of a database with clusters, beside PARTS."""
+"""Additional parts of a database with clusters."""
 
 _REMARKS = {
     "empty_sequences": "records without a sequence, left out",
@@ -30,7 +30,7 @@ _REMARKS = {
 
 
 @dataclass(frozen=True)
-class Part:
+class DatabasePart:
     """One file of a database.
 
     Attributes:
@@ -43,14 +43,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Clusters:
-    """Of a database whose searches go through the representatives of clusters.
+class ClusterSummary:
+    """The clusters of a database in which searches scan only cluster representatives.
 
     Attributes:
-        representatives: how many there are: the first sequences of the database.
-        residues: theirs.
-        largest: sequences of the largest cluster.
-        table: name (without its folder) of the table that the clusters were read from.
+        representatives: number of representatives, which are the first sequences of the database.
+        residues: total residues of the representatives.
+        largest: number of sequences in the largest cluster.
+        table: name, without its folder, of the table that the clusters were read from.
     """
 
     representatives: int
@@ -60,22 +60,22 @@ class Clusters:
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """What manifest.json says.
+class DatabaseManifest:
+    """The content of manifest.json.
 
     Attributes:
-        sequences: how many there are.
-        residues: how many there are, padding not counted.
-        masked_residues: how many carry the soft-mask bit.
-        length_quantiles: residues, by quantile ("0", "0.05", "0.25", "0.5", "0.75", "0.95", "1").
-        duplicate_ids: sequences whose id an earlier one has; they are kept.
-        oddities: what was odd in the input and how often, by the names of msa.io.fasta_blocks.ODDITIES.
-        masking: the masking method's parameters by name; None when nothing was masked.
-        inputs: name (without its folder), decompressed size as FASTA in bytes, and format where that is
-            another, of each input, in order.
-        built_by: versions of the programs that matter.
+        sequences: number of sequences.
+        residues: number of residues, without padding.
+        masked_residues: number of residues with the soft-mask bit.
+        length_quantiles: sequence length by quantile ("0", "0.05", "0.25", "0.5", "0.75", "0.95", "1").
+        duplicate_ids: number of sequences with the id of an earlier one; they are kept.
+        oddities: count of each unusual feature of the input, by the names of msa.io.fasta_blocks.ODDITIES.
+        masking: parameters of the masking method by name; None if nothing was masked.
+        inputs: name (without its folder), decompressed size as FASTA in bytes, and format if not FASTA, of
+            each input, in order.
+        built_by: versions of foldcli and of the libraries that matter.
         parts: size and checksum of each file.
-        clusters: see Clusters; None where every sequence is searched.
+        clusters: summary of the clusters; None if every sequence is searched.
     """
 
     sequences: int
@@ -87,22 +87,22 @@ class Manifest:
     masking: dict[str, Any] | None
     inputs: list[dict[str, Any]]
     built_by: dict[str, str]
-    parts: dict[str, Part]
-    clusters: Clusters | None = None
+    parts: dict[str, DatabasePart]
+    clusters: ClusterSummary | None = None
 
     @property
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of each part: what tells one database's content from another's."""
+        """SHA-256 of each part; together they identify the database's content."""
         return {name: part.sha256 for name, part in self.parts.items()}
 
     def remarks(self) -> list[str]:
-        """What was odd in the input, what became of it, and how often; empty for clean input."""
-        told = [(self.oddities[name], told_as) for name, told_as in _REMARKS.items()]
-        told.append((self.duplicate_ids, "sequences with an id that an earlier one has, all kept"))
-        return [f"{told_as}: {count:,}" for count, told_as in told if count]
+        """Return a line per unusual feature of the input: its treatment and count; empty for clean input."""
+        counts = [(self.oddities[name], text) for name, text in _REMARKS.items()]
+        counts.append((self.duplicate_ids, "sequences with an id that an earlier one has, all kept"))
+        return [f"{text}: {count:,}" for count, text in counts if count]
 
     def as_json(self) -> dict[str, Any]:
-        """The manifest as written to the file."""
+        """Return the content of the file as a JSON object."""
         layout = {
             "format": FORMAT,
             "format_version": PLAIN_VERSION if self.clusters is None else FORMAT_VERSION,
@@ -116,11 +116,11 @@ class Manifest:
         return content
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> DatabaseManifest:
     """Read and check the manifest of a database folder.
 
     Raises:
-        InputError: not a database, made by a newer version, damaged, or inconsistent with itself.
+        InputError: not a database, made by a newer version, damaged, or inconsistent.
     """
     path = folder / MANIFEST
     try:
@@ -128,7 +128,7 @@ def read_manifest(folder: Path) -> Manifest:
     except FileNotFoundError:
         raise InputError(f"not a target database: no {MANIFEST} in the folder", folder) from None
     except ValueError as error:
-        raise InputError(f"damaged manifest: no JSON ({error})", path) from error
+        raise InputError(f"damaged manifest: not valid JSON ({error})", path) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError("not the manifest of a target database", path)
     version = content.get("format_version")
@@ -142,19 +142,21 @@ def read_manifest(folder: Path) -> Manifest:
     if (content.get("alphabet"), content.get("mask_bit")) != (alphabet.LETTERS, alphabet.MASK_BIT):
         raise InputError("damaged manifest: unknown residue alphabet", path)
     try:
-        values = {field.name: content[field.name] for field in fields(Manifest) if field.name != "clusters"}
+        names = [field.name for field in fields(DatabaseManifest) if field.name != "clusters"]
+        values = {name: content[name] for name in names}
         parts: tuple[str, ...] = PARTS
         if version > PLAIN_VERSION:
-            values["clusters"], parts = Clusters(**content["clusters"]), PARTS + CLUSTER_PARTS
-        values["parts"] = {name: Part(**values["parts"][name]) for name in parts}
-        manifest = Manifest(**values)
+            values["clusters"], parts = ClusterSummary(**content["clusters"]), PARTS + CLUSTER_PARTS
+        values["parts"] = {name: DatabasePart(**values["parts"][name]) for name in parts}
+        manifest = DatabaseManifest(**values)
         _check_sizes(manifest, path)
     except (KeyError, TypeError) as error:
         raise InputError(f"damaged manifest: {error} is missing or malformed", path) from error
     return manifest
 
 
-def _check_sizes(manifest: Manifest, path: Path) -> None:
+def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:
+    """Raise InputError if counts and sizes contradict each other."""
     sequences = manifest.sequences
     expected = {OFFSETS: 8 * sequences, LENGTHS: 4 * sequences, HEADER_INDEX: 8 * (sequences + 1)}
     if manifest.clusters is not None:

@@ -1,13 +1,13 @@
-"""Soft-masking of low complexity and short tandem repeats: tantan's method.
+"""Soft-masking of low complexity and short tandem repeats with tantan's method.
 
 M. C. Frith, A new repeat-masking method enables specific detection of homologous sequences, Nucleic Acids
 Research 39:e23 (2011). A hidden Markov model has a background state and one repeat state per period k =
-1…50. In state k a residue x is emitted that resembles the one k places before, y, with likelihood exp(λ ·
-BLOSUM62[x, y]) relative to the background. Forward and backward recursions give each residue's probability
-to be in a repeat; where that is at least a half, it is masked.
+1…50. State k emits a residue x with likelihood exp(λ · BLOSUM62[x, y]) relative to the background, where y is
+the residue k positions earlier. The forward and backward recursions give each residue's probability of being
+in a repeat; residues with a probability of at least one half are masked.
 
 The recursions run in float32, one vector lane per period, and are rescaled every 16 residues, so sequences
-of any length neither over- nor underflow.
+of any length neither overflow nor underflow.
 """
 
 import functools
@@ -17,16 +17,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, STANDARD
-from msa.database.vector_lanes import COUNT, load, splat, total, transpose
+from msa.database.vector_lanes import LANE_COUNT, load, splat, total, transpose
 from msa.jit import kernel
 from msa.profile.matrices import substitution_matrix
 
-# likelihoods are laid out for so many residues at a time: with all letters' rows these just fit the L2 cache
+# residues per chunk: the likelihoods of a chunk, one row per letter, just fit the L2 cache
 _CHUNK = 512
-_WIDTH = COUNT + _CHUNK
+_WIDTH = LANE_COUNT + _CHUNK
 _RESCALE_EVERY = 16
-# stands before the start of a sequence: nothing resembles it, so that no repeat begins there
-_NOTHING = 31
+# code before the start and after the end of a sequence; its likelihood is 0, so no repeat begins there
+_NO_RESIDUE = 31
 _CODES = 32
 _GROUP = 8
 
@@ -39,8 +39,8 @@ class MaskSettings:
         start: probability, per residue, that a repeat begins.
         end: probability, per residue, that a repeat ends.
         periods: the longest period, at most 64 residues.
-        decay: how much less likely each period is than the one before it.
-        threshold: the smallest probability to be in a repeat that gets a residue masked.
+        decay: probability of each period relative to the next shorter one.
+        threshold: residues with at least this probability of being in a repeat are masked.
     """
 
     start: float = 0.005
@@ -50,17 +50,17 @@ class MaskSettings:
     threshold: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 1 <= self.periods <= COUNT:
-            raise ValueError(f"periods must be from 1 to {COUNT}, not {self.periods}")
+        if not 1 <= self.periods <= LANE_COUNT:
+            raise ValueError(f"periods must be from 1 to {LANE_COUNT}, not {self.periods}")
 
 
 @functools.cache
 def matrix_lambda() -> float:
-    """λ of BLOSUM62, nats per half-bit: 0.3240.
+    """Return λ of BLOSUM62 in nats per half-bit: 0.3240.
 
-    The scale at which the scores of the twenty standard residues are log likelihood ratios of some residue
-    frequencies (Yu, Wootton & Altschul, PNAS 100:15688, 2003): where the elements of the inverse of exp(λ S)
-    add up to 1.
+    At this scale the scores of the twenty standard residues are log likelihood ratios for some residue
+    frequencies, and the elements of the inverse of exp(λ S) sum to 1 (Yu, Wootton & Altschul, PNAS 100:15688,
+    2003).
     """
     scores = substitution_matrix()[: len(STANDARD), : len(STANDARD)].astype(np.float64)
     low, high = 0.2, 0.5
@@ -75,41 +75,41 @@ def matrix_lambda() -> float:
 
 @functools.cache
 def likelihood_ratios() -> np.ndarray:
-    """How much likelier a residue is in a repeat than in the background, given the one a period before.
+    """Return the likelihoods of residues in a repeat, given the residue one period before.
 
     Returns:
-        float32 [32, 32], by their codes, symmetric: exp(λ · score) from BLOSUM62 as the search uses it (X,
-        B, Z, U, O and J included); 0 for codes that are no letters.
+        float32 [32, 32], symmetric, indexed by residue codes: exp(λ · score), relative to the background,
+            with BLOSUM62 as the search uses it (including X, B, Z, U, O and J); 0 for codes without a letter.
     """
     ratios = np.zeros((_CODES, _CODES), np.float32)
     scores = substitution_matrix()[:, : len(LETTERS)]
-    # math.exp of a few integers, as numpy's own varies with the machine in the last bit
-    of_letters = [[math.exp(matrix_lambda() * score) for score in row] for row in scores.tolist()]
-    ratios[: len(LETTERS), : len(LETTERS)] = of_letters
+    # math.exp, because the last bit of numpy's depends on the machine
+    letter_ratios = [[math.exp(matrix_lambda() * score) for score in row] for row in scores.tolist()]
+    ratios[: len(LETTERS), : len(LETTERS)] = letter_ratios
     ratios.flags.writeable = False
     return ratios
 
 
 @functools.cache
 def _transitions(settings: MaskSettings) -> np.ndarray:
-    """float32 [128]: probability that a repeat of each period begins, then that one goes on.
+    """Return the probabilities that a repeat of each period begins, then that it continues, float32 [128].
 
-    Lane 64 − k of both is period k.
-    Lanes without a period have 0 for both, lest a repeat of a longer period grow there beyond float32.
+    Period k is in lane 64 − k of each half. Lanes without a period have 0 in both halves; otherwise repeats
+    of longer periods would overflow float32 there.
     """
     weights = settings.decay ** np.arange(settings.periods)
-    transitions = np.zeros((2, COUNT), np.float32)
-    transitions[0, COUNT - settings.periods :] = (settings.start * weights / weights.sum())[::-1]
-    transitions[1, COUNT - settings.periods :] = 1 - settings.end
+    transitions = np.zeros((2, LANE_COUNT), np.float32)
+    transitions[0, LANE_COUNT - settings.periods :] = (settings.start * weights / weights.sum())[::-1]
+    transitions[1, LANE_COUNT - settings.periods :] = 1 - settings.end
     return transitions.reshape(-1)
 
 
 def repeat_probabilities(codes: np.ndarray, settings: MaskSettings | None = None) -> np.ndarray:
-    """Each residue's probability to be in a repeat.
+    """Return each residue's probability of being in a repeat.
 
     Args:
         codes: uint8 [length], one sequence.
-        settings: the model's parameters.
+        settings: parameters of the model.
 
     Returns:
         float32 [length].
@@ -124,12 +124,12 @@ def mask(residues: np.ndarray, lengths: np.ndarray, settings: MaskSettings | Non
     """Set the soft-mask bit of residues in repeats, in place. Releases the GIL.
 
     Args:
-        residues: uint8, contiguous: the codes of all sequences one after another.
+        residues: uint8, contiguous: the codes of all sequences, concatenated.
         lengths: int32 [sequences].
-        settings: the model's parameters and the threshold.
+        settings: parameters of the model, and the threshold.
 
     Returns:
-        how many residues were masked.
+        The number of residues masked.
     """
     settings = settings or MaskSettings()
     longest = int(lengths.max(initial=0))
@@ -151,7 +151,7 @@ def _arguments(settings: MaskSettings) -> tuple[np.ndarray, np.ndarray, np.float
 
 def _workspace(longest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return (
-        np.empty(COUNT + longest + _GROUP, np.uint8),
+        np.empty(LANE_COUNT + longest + _GROUP, np.uint8),
         np.empty(_CODES * _WIDTH, np.float32),
         np.empty(longest // _RESCALE_EVERY + 1, np.float32),
     )
@@ -161,6 +161,7 @@ def _workspace(longest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _mask(  # type: ignore[no-untyped-def]
     residues, lengths, threshold, ratios, transitions, start, end, padded, likelihoods, scales, probabilities
 ):
+    """Mask all sequences in place; return the number of residues masked."""
     masked = first = 0
     for sequence in range(len(lengths)):
         codes = residues[first : first + lengths[sequence]]
@@ -174,16 +175,16 @@ def _mask(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _lay_out(padded, first, last, groups, ratios, likelihoods):  # type: ignore[no-untyped-def]
-    """Lay out the likelihoods of each letter against residues [first − 64, last), periods side by side.
+def _fill_likelihoods(padded, first, last, groups, ratios, likelihoods):  # type: ignore[no-untyped-def]
+    """Fill in the likelihoods of each letter given residues [first − 64, last), with periods contiguous.
 
-    likelihoods[letter * _WIDTH + lane + i − first], lane = 64 − k, is that of the letter at i, given the
-    residue at i − k.
+    likelihoods[letter * _WIDTH + lane + i − first], lane = 64 − k, is the likelihood of the letter at i given
+    the residue at i − k.
     """
-    for place in range(0, COUNT + last - first, _GROUP):
+    for offset in range(0, LANE_COUNT + last - first, _GROUP):
         for group in range(groups):
             letter = group * _GROUP
-            transpose(ratios, padded, first + place, letter, likelihoods, letter * _WIDTH + place, _WIDTH)
+            transpose(ratios, padded, first + offset, letter, likelihoods, letter * _WIDTH + offset, _WIDTH)
 
 
 @kernel
@@ -192,27 +193,27 @@ def _probabilities(  # type: ignore[no-untyped-def]
 ):
     """Fill `probabilities` for one sequence; `padded`, `likelihoods` and `scales` are workspace."""
     length = len(codes)
-    padded[:COUNT] = _NOTHING
+    padded[:LANE_COUNT] = _NO_RESIDUE
     highest = 0
     for i in range(length):
         code = codes[i] & LETTER_BITS
-        padded[COUNT + i] = code
+        padded[LANE_COUNT + i] = code
         highest = max(highest, code)
-    padded[COUNT + length : COUNT + length + _GROUP] = _NOTHING
+    padded[LANE_COUNT + length : LANE_COUNT + length + _GROUP] = _NO_RESIDUE
     groups = highest // _GROUP + 1
 
     one = np.float32(1)
     background_stay = one - start
-    period_starts, repeat_stay = load(transitions, 0), load(transitions, COUNT)
+    period_starts, repeat_stay = load(transitions, 0), load(transitions, LANE_COUNT)
 
-    # forward; the background's share is kept in `probabilities`
+    # forward; `probabilities` keeps the values of the background state
     background = one
     repeats = splat(np.float32(0))
     for first in range(0, length, _CHUNK):
         last = min(length, first + _CHUNK)
-        _lay_out(padded, first, last, groups, ratios, likelihoods)
+        _fill_likelihoods(padded, first, last, groups, ratios, likelihoods)
         for i in range(first, last):
-            ratio = load(likelihoods, np.intp(padded[COUNT + i]) * _WIDTH + i - first)
+            ratio = load(likelihoods, np.intp(padded[LANE_COUNT + i]) * _WIDTH + i - first)
             ended = end * total(repeats)
             repeats = (repeats * repeat_stay + period_starts * splat(background)) * ratio
             background = background * background_stay + ended
@@ -224,21 +225,20 @@ def _probabilities(  # type: ignore[no-untyped-def]
             probabilities[i] = background
     norm = one / (background * background_stay + end * total(repeats))
 
-    # backward, rescaled by the same factors in the same places, so that forward · backward needs no
-    # logarithms
+    # backward, rescaled by the same factors at the same residues, so forward · backward needs no logarithms
     background = background_stay
     repeats = splat(end)
     for first in range((length - 1) // _CHUNK * _CHUNK, -1, -_CHUNK):
         last = min(length, first + _CHUNK)
         if length > _CHUNK:
-            _lay_out(padded, first, last, groups, ratios, likelihoods)
+            _fill_likelihoods(padded, first, last, groups, ratios, likelihoods)
         for i in range(last - 1, first - 1, -1):
             probabilities[i] = one - probabilities[i] * background * norm
             if i % _RESCALE_EVERY == _RESCALE_EVERY - 1:
                 scale = scales[i // _RESCALE_EVERY]
                 repeats = repeats * splat(scale)
                 background *= scale
-            repeats = repeats * load(likelihoods, np.intp(padded[COUNT + i]) * _WIDTH + i - first)
+            repeats = repeats * load(likelihoods, np.intp(padded[LANE_COUNT + i]) * _WIDTH + i - first)
             ended = splat(end * background)
             background = background * background_stay + total(period_starts * repeats)
             repeats = repeats * repeat_stay + ended

@@ -1,15 +1,15 @@
-"""A vector of floats inside compiled kernels: `Lanes`, 64 float32 numbers that LLVM keeps in registers.
+"""A vector type for compiled kernels: `Lanes`, 64 float32 numbers that LLVM keeps in registers.
 
-numba has no vector type, and loops over arrays that stand for one keep its numbers in memory, with a check of
-their addresses before each loop. In a function compiled by `msa.jit.kernel`,
+numba has no vector type, and loops over small arrays keep their numbers in memory and check for overlap
+before each loop. In a function compiled by `msa.jit.kernel`,
 
-    v = load(array, start)          64 numbers from a float32 array, from any place
+    v = load(array, start)          64 numbers from a float32 array, at any offset
     w = v * u + splat(x)            lane by lane
-    x = total(v)                    their sum
+    x = total(v)                    sum of the lanes
     transpose(...)                  8 × 8 numbers from rows to columns
 
-and LLVM cuts the vector to what the machine's registers hold (AVX-512, AVX2, SSE, NEON). Nothing is
-reordered or contracted, and the sum's order is fixed, so that results are the same bits on every machine.
+LLVM splits the vector into registers of the machine (AVX-512, AVX2, SSE, NEON). It reorders and contracts
+nothing, and the order of the sum is fixed, so results have the same bits on every machine.
 """
 
 import operator
@@ -22,19 +22,19 @@ from numba.core.datamodel.models import PrimitiveModel
 from numba.core.typing.templates import Signature, signature
 from numba.extending import intrinsic, overload, register_model
 
-COUNT = 64
+LANE_COUNT = 64
 
 _FLOAT = ir.FloatType()
 _INDEX = ir.IntType(32)
-_VECTOR = ir.VectorType(_FLOAT, COUNT)
+_VECTOR = ir.VectorType(_FLOAT, LANE_COUNT)
 
 Emitted = tuple[Signature, Any]
-# numba declares the result with the parameters of the function that emits, not of the one that is called
+# numba types the result with the parameters of the emitting function, which would mislead mypy
 _intrinsic: Any = intrinsic
 
 
 class LanesType(types.Type):
-    """numba's name for 64 float32 numbers."""
+    """The numba type of 64 float32 numbers."""
 
     def __init__(self) -> None:
         super().__init__(name="Lanes")
@@ -55,34 +55,34 @@ def _order(indices: range | list[int]) -> ir.Constant:
 
 @_intrinsic
 def splat(typing: Any, number: types.Type) -> Emitted:
-    """All lanes equal to a float32."""
+    """Return a vector whose lanes all equal a float32."""
 
     def emit(context: BaseContext, builder: ir.IRBuilder, kind: Signature, arguments: Any) -> ir.Value:
         undefined = ir.Constant(_VECTOR, ir.Undefined)
         first = builder.insert_element(undefined, arguments[0], ir.Constant(_INDEX, 0))
-        return builder.shuffle_vector(first, undefined, _order([0] * COUNT))
+        return builder.shuffle_vector(first, undefined, _order([0] * LANE_COUNT))
 
     return signature(LANES, types.float32), emit
 
 
 @_intrinsic
 def load(typing: Any, array: types.Type, start: types.Type) -> Emitted:
-    """The numbers array[start : start + 64] of a contiguous float32 array; bounds are not checked."""
+    """Return array[start : start + 64] of a contiguous float32 array; bounds are not checked."""
 
     def emit(context: BaseContext, builder: ir.IRBuilder, kind: Signature, arguments: Any) -> ir.Value:
         data = context.make_array(kind.args[0])(context, builder, arguments[0]).data
-        place = builder.gep(data, [arguments[1]])
-        return builder.load(builder.bitcast(place, _VECTOR.as_pointer()), align=4)
+        address = builder.gep(data, [arguments[1]])
+        return builder.load(builder.bitcast(address, _VECTOR.as_pointer()), align=4)
 
     return signature(LANES, array, types.intp), emit
 
 
 @_intrinsic
 def total(typing: Any, vector: types.Type) -> Emitted:
-    """The sum of the lanes, as a float32: halves are added until one number is left."""
+    """Return the sum of the lanes, float32, by adding halves until one number is left."""
 
     def emit(context: BaseContext, builder: ir.IRBuilder, kind: Signature, arguments: Any) -> ir.Value:
-        value, count = arguments[0], COUNT
+        value, count = arguments[0], LANE_COUNT
         while count > 1:
             count //= 2
             low = builder.shuffle_vector(value, value, _order(range(count)))
@@ -104,40 +104,40 @@ def transpose(
     start: types.Type,
     stride: types.Type,
 ) -> Emitted:
-    """Copy eight pieces of eight numbers from rows of a table to columns of an output.
+    """Copy an 8 × 8 block of numbers from rows of a table to columns of an output.
 
     out[start + a * stride + j] = table[rows[first + j], column + a] for a and j below 8, where table is
     float32 [n, m], rows uint8, out float32, all contiguous; bounds are not checked.
     """
     size = 8
-    piece = ir.VectorType(_FLOAT, size)
+    vector_of_8 = ir.VectorType(_FLOAT, size)
 
     def emit(context: BaseContext, builder: ir.IRBuilder, kind: Signature, arguments: Any) -> ir.Value:
         def array(number: int) -> Any:
             return context.make_array(kind.args[number])(context, builder, arguments[number])
 
-        source, names, target = array(0), array(1).data, array(4).data
+        source, row_indices, target = array(0), array(1).data, array(4).data
         first, column, start, stride = (arguments[number] for number in (2, 3, 5, 6))
         width = builder.extract_value(source.shape, 1)
         word = first.type
 
         def row(j: int) -> ir.Value:
-            name = builder.load(builder.gep(names, [builder.add(first, ir.Constant(word, j))]))
-            place = builder.add(builder.mul(builder.zext(name, word), width), column)
-            return builder.load(
-                builder.bitcast(builder.gep(source.data, [place]), piece.as_pointer()), align=4
-            )
+            index = builder.load(builder.gep(row_indices, [builder.add(first, ir.Constant(word, j))]))
+            offset = builder.add(builder.mul(builder.zext(index, word), width), column)
+            address = builder.gep(source.data, [offset])
+            return builder.load(builder.bitcast(address, vector_of_8.as_pointer()), align=4)
 
-        # three rounds, each of which interleaves vectors that are half of all apart
+        # three rounds; each interleaves vector k with vector k + 4
         vectors = [row(j) for j in range(size)]
-        low = _order([place // 2 + size * (place % 2) for place in range(size)])
-        high = _order([size // 2 + place // 2 + size * (place % 2) for place in range(size)])
+        low = _order([i // 2 + size * (i % 2) for i in range(size)])
+        high = _order([size // 2 + i // 2 + size * (i % 2) for i in range(size)])
         for _ in range(3):
             pairs = list(zip(vectors[: size // 2], vectors[size // 2 :], strict=True))
             vectors = [builder.shuffle_vector(a, b, order) for a, b in pairs for order in (low, high)]
         for a, vector in enumerate(vectors):
-            place = builder.add(start, builder.mul(stride, ir.Constant(word, a)))
-            builder.store(vector, builder.bitcast(builder.gep(target, [place]), piece.as_pointer()), align=4)
+            offset = builder.add(start, builder.mul(stride, ir.Constant(word, a)))
+            address = builder.gep(target, [offset])
+            builder.store(vector, builder.bitcast(address, vector_of_8.as_pointer()), align=4)
         return context.get_dummy_value()
 
     whole = types.intp
@@ -160,7 +160,7 @@ def _multiply(typing: Any, left: types.Type, right: types.Type) -> Emitted:
     return signature(LANES, LANES, LANES), emit
 
 
-# numba wants the annotations of an implementation to be those of the function that chooses it
+# numba requires an implementation to have the same annotations as the function that returns it
 @overload(operator.add)
 def _overloaded_add(left: Any, right: Any) -> Any:
     def add(left: Any, right: Any) -> Any:

@@ -1,15 +1,227 @@
-"""A3M alignments: one column per query residue, what a target has in between in lower case."""
+"""A3M files, read and written, and aligned FASTA files, read.
 
-from collections.abc import Sequence
-from typing import IO
+In A3M every row has one column per query residue, upper case or `-`; residues that a row inserts between two
+columns are lower case. In aligned FASTA all rows have the same length, in either case.
+"""
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from msa.errors import InputError
+from msa.io import query_columns
 from msa.io.fasta import FastaRecord
+from msa.io.query_columns import GAP, QueryColumns, ragged_reason
 from msa.io.taxonomy import organism_fields
-from msa.search.hits import Hit
+
+if TYPE_CHECKING:
+    from msa.search.hits import Hit
+
+_SKIP, _MATCH, _INSERT, _INVALID = range(4)
+
+_UPPER = np.arange(256, dtype=np.uint8)
+_UPPER[ord("a") : ord("z") + 1] -= 32
+_UPPER[ord(".")] = GAP
 
 
-def a3m_row(hit: Hit) -> str:
-    """A hit as a row: upper case and `-` for each query residue, lower case for residues in between."""
+def _classes(lower: int, dot: int) -> np.ndarray:
+    """Return the class of every byte, given those of lower-case letters and of the dot."""
+    table = np.full(256, _INVALID, np.uint8)
+    table[ord("A") : ord("Z") + 1] = _MATCH
+    table[ord("a") : ord("z") + 1] = lower
+    table[GAP] = _MATCH
+    table[ord(".")] = dot
+    table[list(b" \t\r\n")] = _SKIP
+    return table
+
+
+# in A3M a dot only pads insertions to equal length; in aligned FASTA it is a gap
+_A3M_CLASSES = _classes(lower=_INSERT, dot=_SKIP)
+_ALIGNED_CLASSES = _classes(lower=_MATCH, dot=_MATCH)
+_UPPER_CASE_ALIGNED_CLASSES = _classes(lower=_INVALID, dot=_MATCH)
+
+
+def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """Parse A3M or aligned FASTA.
+
+    Args:
+        data: decompressed content that starts with `>` or `#`.
+        source: file name for errors.
+
+    Returns:
+        names, letters and deletions; see `msa.io.alignments.Alignment`.
+
+    Raises:
+        InputError: rows of different length, a character that is not a letter, no sequences, text before the
+            first header, or a query that is empty or has insertions.
+    """
+    records = _RecordOffsets(data, source)
+    names = records.names()
+    try:
+        return names, *_fill(records, _A3M_CLASSES)
+    except _RaggedError as error:
+        as_a3m = error.with_traceback(None)  # the traceback would keep half-filled arrays alive
+    # lower case next to an upper-case query means insertions, so the file can only be A3M
+    lower_case = as_a3m.row == 0
+    try:
+        return names, *_fill(records, _ALIGNED_CLASSES if lower_case else _UPPER_CASE_ALIGNED_CLASSES)
+    except (_RaggedError, InputError):
+        raise _ragged_input(as_a3m, names, records) from None
+
+
+class _RecordOffsets:
+    """Byte offsets of the lines and records of a FASTA-like file."""
+
+    def __init__(self, data: bytes, source: str | None) -> None:
+        self.data, self.source = data, source
+        self.bytes = np.frombuffer(data, np.uint8)
+        self.line_ends = np.append(np.flatnonzero(self.bytes == ord("\n")), len(data))
+        self.line_starts = np.append(0, self.line_ends[:-1] + 1)
+        self.line_starts = self.line_starts[self.line_starts < len(data)]
+        self.line_ends = self.line_ends[: len(self.line_starts)]
+        first = self.bytes[self.line_starts]
+        headers = np.flatnonzero(first == ord(">"))
+        comments = first == ord("#")
+        self.comment_starts, self.comment_ends = self.line_starts[comments], self.line_ends[comments]
+        if len(headers) == 0:
+            raise InputError("no sequences", source)
+        self.starts = self.line_starts[headers]
+        self.body_starts = self.line_ends[headers]
+        self.ends = np.append(self.starts[1:], len(data))
+        self._check_text_before_first_header()
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def _check_text_before_first_header(self) -> None:
+        """Raise InputError if a line before the first header is neither blank nor a comment."""
+        before = slice(int(np.searchsorted(self.line_starts, self.starts[0])))
+        for start, end in zip(
+            self.line_starts[before].tolist(), self.line_ends[before].tolist(), strict=True
+        ):
+            line = self.data[start:end]
+            if line.strip() and not line.startswith(b"#"):
+                raise InputError("text before the first header line ('>')", self.source, self.line_of(start))
+
+    def line_of(self, offset: int) -> int:
+        """Return the 1-based number of the line that contains a byte."""
+        return int(np.searchsorted(self.line_starts, offset, side="right"))
+
+    def names(self) -> tuple[str, ...]:
+        """Return the headers of all records."""
+        names: list[str] = []
+        for first, last in self.blocks():
+            spans = zip(self.starts[first:last].tolist(), self.body_starts[first:last].tolist(), strict=True)
+            names += [self.data[a + 1 : b].decode("utf-8", "replace").strip() for a, b in spans]
+        return tuple(names)
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Return ranges [first, last) of records, each of about `BLOCK_BYTES` bytes."""
+        size = query_columns.BLOCK_BYTES
+        cuts = np.searchsorted(self.starts, np.arange(size, len(self.data), size))
+        edges = np.unique(np.concatenate([[0], cuts, [len(self)]])).tolist()
+        return list(pairwise(edges))
+
+    def classes(self, table: np.ndarray, first: int, last: int) -> np.ndarray:
+        """Classify every byte of records [first, last); headers and comments get `_SKIP`.
+
+        Raises:
+            InputError: a character that is not a letter.
+        """
+        base, end = int(self.starts[first]), int(self.ends[last - 1])
+        classes = table[self.bytes[base:end]]
+        for a, b in zip(self.starts[first:last].tolist(), self.body_starts[first:last].tolist(), strict=True):
+            classes[a - base : b - base] = _SKIP
+        inside = slice(*np.searchsorted(self.comment_starts, [base, end]).tolist())
+        spans = (self.comment_starts[inside] - base, self.comment_ends[inside] - base)
+        for a, b in zip(*(edges.tolist() for edges in spans), strict=True):
+            classes[a:b] = _SKIP
+        invalid = classes == _INVALID
+        if invalid.any():
+            offset = base + int(invalid.argmax())
+            line = self.line_of(offset)
+            column = offset - int(self.line_starts[line - 1]) + 1
+            character = chr(self.bytes[offset])
+            shown = repr(character) if character.isprintable() else f"byte {self.bytes[offset]:#04x}"
+            raise InputError(f"{shown} is not a residue letter", self.source, line, column)
+        return classes
+
+
+class _RaggedError(Exception):
+    """Rows of different length under one interpretation of the file."""
+
+    def __init__(self, row: int, length: int, expected: int) -> None:
+        self.row, self.length, self.expected = row, length, expected
+
+
+def _ragged_input(error: _RaggedError, names: tuple[str, ...], records: _RecordOffsets) -> InputError:
+    """Return the user's error for a row of the wrong length."""
+    line = records.line_of(int(records.starts[error.row]))
+    if error.row == 0:
+        if error.length == 0:
+            return InputError("the query (first row) is empty", records.source, line)
+        return InputError(
+            "the query (first row) has insertions (lower case): its columns must be the query's residues",
+            records.source,
+            line,
+        )
+    name = names[error.row].split(maxsplit=1)[0] if names[error.row] else "unnamed"
+    return InputError(ragged_reason(error.row, name, error.length, error.expected), records.source, line)
+
+
+def _fill(records: _RecordOffsets, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return letters and deletions [rows, columns] under one interpretation of the characters.
+
+    Raises:
+        _RaggedError: rows differ in length, or the query is empty or has insertions.
+        InputError: a character that is not a letter.
+    """
+    blocks = iter(records.blocks())
+    try:
+        return _fill_blocks(records, table, blocks)
+    except _RaggedError:
+        # an invalid character anywhere in the rest of the file is the clearer error
+        for first, last in blocks:
+            records.classes(table, first, last)
+        raise
+
+
+def _fill_blocks(
+    records: _RecordOffsets, table: np.ndarray, blocks: Iterator[tuple[int, int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fill in the alignment block by block; see `_fill`."""
+    result: QueryColumns | None = None
+    for first, last in blocks:
+        classes = records.classes(table, first, last)
+        base = int(records.starts[first])
+        row_starts = records.starts[first:last] - base
+        match = classes == _MATCH
+        lengths = np.add.reduceat(match, row_starts, dtype=np.int64)
+        inserted = np.flatnonzero(classes == _INSERT)
+        if result is None:
+            width = int(lengths[0])
+            if width == 0 or np.any(inserted < records.ends[0] - base):
+                raise _RaggedError(0, width, width)
+        if np.any(lengths != width):
+            odd = int(np.argmax(lengths != width))
+            raise _RaggedError(first + odd, int(lengths[odd]), width)
+        block = records.bytes[base : base + len(classes)]
+        letters = _UPPER[block[match]].reshape(last - first, width)
+        if result is None:
+            result = QueryColumns(len(records), letters[0])
+        row = np.searchsorted(row_starts, inserted, side="right") - 1
+        following = np.cumsum(match, dtype=np.int64)[inserted]
+        # an insertion after the last column has no column to follow it and is not counted
+        following = following[following < (row + 1) * width]
+        result.add_rows(first, letters, *np.unique(following, return_counts=True))
+    assert result is not None  # _RecordOffsets refuses files without records
+    return result.letters, result.deletions
+
+
+def a3m_row(hit: "Hit") -> str:
+    """Return a hit as a row: upper case or `-` for each query residue, lower case for insertions."""
     parts = ["-" * (hit.qstart - 1)]
     j = hit.tstart - 1
     for length, operation in hit.alignment.operations:
@@ -23,18 +235,17 @@ def a3m_row(hit: Hit) -> str:
     return "".join(parts)
 
 
-def write_a3m(stream: IO[str], query: FastaRecord, hits: Sequence[Hit]) -> None:
-    """Write the query, then its hits in the order given.
+def write_a3m(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") -> None:
+    """Write the query and its hits, in the given order.
 
-    A hit's header has the fields, separated by tabs, that MMseqs2 writes and ColabFold's alignments have: id,
-    bits, fraction identical, E-value, then start, end and length of query and of target, the starts and ends
-    counted from 0. What the target's own header says of its organism (TaxID=, RepID=, OX=) follows as one
-    more field, if there is any.
+    The header of a hit has the tab-separated fields of MMseqs2 and ColabFold: id, bits, fraction identical,
+    E-value, then 0-based start, 0-based end and length of the query and of the target. If the target's own
+    header names its organism (TaxID=, RepID=, OX=), these words follow as one more field.
 
     Args:
-        stream: text.
-        query: what was searched with; its whole header is written.
-        hits: see Hit.
+        stream: text stream.
+        query: the query; its whole header is written.
+        hits: the rows after the query.
     """
     stream.write(f">{query.header}\n{query.sequence}\n")
     for hit in hits:
@@ -43,5 +254,5 @@ def write_a3m(stream: IO[str], query: FastaRecord, hits: Sequence[Hit]) -> None:
             hit.qstart - 1, hit.qend - 1, hit.query_length, hit.tstart - 1, hit.tend - 1, hit.target_length,
         )  # fmt: skip
         organism = organism_fields(hit.header)
-        told = [*map(str, fields), *([organism] if organism else [])]
-        stream.write(">" + "\t".join(told) + f"\n{a3m_row(hit)}\n")
+        header = [*map(str, fields), *([organism] if organism else [])]
+        stream.write(">" + "\t".join(header) + f"\n{a3m_row(hit)}\n")

@@ -1,4 +1,4 @@
-"""Files that are never seen half-written."""
+"""Files that other processes never see half-written."""
 
 import contextlib
 import os
@@ -12,23 +12,23 @@ from typing import IO, Any, Literal
 def atomic_write(
     path: str | os.PathLike[str], mode: Literal["w", "wb"] = "w", prefix: Path | None = None
 ) -> Iterator[IO[Any]]:
-    """Open a temporary file that takes the name of `path` when the block ends without an exception.
+    """Open a temporary file that is renamed to `path` when the block ends without an exception.
 
     Args:
-        path: final name; its folder is made when absent.
+        path: final name; its folder is created if absent.
         mode: "w" (UTF-8 text) or "wb".
-        prefix: what the temporary file's path begins with, on the same file system; by default it is a hidden
-            file beside `path`.
+        prefix: start of the temporary file's path, on the same file system as `path`; by default a hidden
+            file in the same folder.
 
     Raises:
-        OSError: the folder or file cannot be written; nothing stays behind under either name.
+        OSError: the folder or file cannot be written; neither file is left behind.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if prefix is None:
         prefix = path.parent / f".{path.name}."
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    # named before it is made: an interrupt between the two would leave a file that nobody knows
+    # choosing the name before creating the file means that an interrupt in between leaves no unknown file
     temporary = prefix.with_name(f"{prefix.name}{secrets.token_hex(8)}.tmp")
     kind = {"w": "x", "wb": "xb"}[mode]
     try:

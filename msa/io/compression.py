@@ -1,4 +1,4 @@
-"""Opening input: plain, gzip, bzip2, xz or zstd, told apart by the first bytes, never by the name."""
+"""Input files, plain or compressed with gzip, bzip2, xz or zstd, recognised by their first bytes."""
 
 import bz2
 import contextlib
@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import zstandard
+
 from msa.errors import InputError
 
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
-"""What the names of compressed files end with, where a name must tell what is behind it."""
+"""Suffixes of compressed files, for code that has only a name to go by."""
 
-# A piece is decompressed whole, so this bounds memory: the worst ratio (zstd, a block of one repeated byte)
-# is near 2^15, which makes 128 MiB of a piece.
-_PIECE = 4096
+# Compressed bytes per step. Each step is decompressed whole, so this bounds memory: the highest ratio (zstd,
+# a block of one repeated byte) is near 2^15, which gives 128 MiB.
+_STEP_BYTES = 4096
 
 
 def _zstd() -> Any:
-    import zstandard
-
     return zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
 
 
@@ -36,12 +36,12 @@ _FORMATS: list[tuple[bytes, str, Callable[[], Any]]] = [
 _LONGEST_MAGIC = max(len(magic) for magic, _, _ in _FORMATS)
 
 
-class _Decompressed(io.RawIOBase):
-    """The content of a compressed stream: one or more members, each of which must be complete."""
+class _Decompressor(io.RawIOBase):
+    """The decompressed content of a stream of one or more members, each of which must be complete."""
 
-    def __init__(self, raw: BinaryIO, name: str, kind: str, make: Callable[[], Any]) -> None:
-        self._raw, self._name, self._kind, self._make = raw, name, kind, make
-        self._member = make()
+    def __init__(self, raw: BinaryIO, name: str, kind: str, new_member: Callable[[], Any]) -> None:
+        self._raw, self._name, self._kind, self._new_member = raw, name, kind, new_member
+        self._member = new_member()
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -49,32 +49,32 @@ class _Decompressed(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            piece = self._raw.read(_PIECE)
-            if not piece:
+            data = self._raw.read(_STEP_BYTES)
+            if not data:
                 if not self._member.eof:
                     raise InputError(f"truncated {self._kind} file", self._name)
                 return 0
-            self._ready = memoryview(self._decompress(piece))
+            self._ready = memoryview(self._decompress(data))
         count = min(len(buffer), len(self._ready))
         buffer[:count] = self._ready[:count]
         self._ready = self._ready[count:]
         return count
 
-    def _decompress(self, piece: bytes) -> bytes:
-        made = []
-        while piece:
+    def _decompress(self, data: bytes) -> bytes:
+        parts = []
+        while data:
             if self._member.eof:
-                # tape blocks and some downloads end in NUL bytes, which are no member of any format
-                piece = piece.lstrip(b"\0")
-                if not piece:
+                # tape blocks and some downloads end in NUL bytes, with which no member starts
+                data = data.lstrip(b"\0")
+                if not data:
                     break
-                self._member = self._make()
+                self._member = self._new_member()
             try:
-                made.append(self._member.decompress(piece))
-            except Exception as error:  # each library has its own class for damaged data
+                parts.append(self._member.decompress(data))
+            except Exception as error:  # each library raises its own class for damaged data
                 raise InputError(f"damaged {self._kind} file ({error})", self._name) from error
-            piece = self._member.unused_data if self._member.eof else b""
-        return b"".join(made)
+            data = self._member.unused_data if self._member.eof else b""
+        return b"".join(parts)
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         path: the file; `-` is standard input.
 
     Yields:
-        a buffered binary stream. Reading it raises InputError where a compressed file is truncated or
+        a buffered binary stream. Reading from it raises InputError if a compressed file is truncated or
         damaged.
 
     Raises:
@@ -97,23 +97,24 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_counted(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
-    """Like `open_input`, with a function that tells how many bytes of the file itself have been read."""
+    """Like `open_input`, and also yield a function that returns how many bytes of the file have been read."""
     name = os.fspath(path)
     with contextlib.ExitStack() as stack:
         raw = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
-        tally = _Tally(raw, name)
-        source = stack.enter_context(io.BufferedReader(tally, 1 << 20))
+        counter = _CountingReader(raw, name)
+        source = stack.enter_context(io.BufferedReader(counter, 1 << 20))
         start = source.peek(_LONGEST_MAGIC)
-        for magic, kind, make in _FORMATS:
+        for magic, kind, new_member in _FORMATS:
             if start.startswith(magic):
-                content = _Decompressed(cast(BinaryIO, source), name, kind, make)
-                yield cast(BinaryIO, stack.enter_context(io.BufferedReader(content, 1 << 20))), tally.total
+                content = _Decompressor(cast(BinaryIO, source), name, kind, new_member)
+                stream = stack.enter_context(io.BufferedReader(content, 1 << 20))
+                yield cast(BinaryIO, stream), counter.total
                 return
-        yield cast(BinaryIO, source), tally.total
+        yield cast(BinaryIO, source), counter.total
 
 
-class _Tally(io.RawIOBase):
-    """Counts what is read of a file and puts its name into the errors of reading it."""
+class _CountingReader(io.RawIOBase):
+    """A reader that counts bytes and adds the file's name to read errors."""
 
     def __init__(self, raw: Any, name: str) -> None:
         self._raw, self._name, self._count = raw, name, 0
@@ -123,19 +124,19 @@ class _Tally(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         try:
-            got = self._raw.readinto(buffer)
+            count = self._raw.readinto(buffer)
         except OSError as error:
             error.filename = error.filename or self._name
             raise
-        self._count += got or 0
-        return int(got or 0)
+        self._count += count or 0
+        return int(count or 0)
 
     def total(self) -> int:
         return self._count
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The whole decompressed content of a file; `-` is standard input.
+    """Return the whole decompressed content of a file; `-` is standard input.
 
     Raises:
         InputError: a compressed file is truncated or damaged.

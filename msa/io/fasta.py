@@ -1,6 +1,6 @@
-"""Reading FASTA strictly, as a query needs it: whatever is odd is an error that names its line and column.
+"""The strict FASTA reader, for queries: anything unusual is an error that names its line and column.
 
-Target databases are more forgiving and much faster: msa/io/fasta_blocks.py.
+Target databases use `msa.io.fasta_blocks`, which is more tolerant and much faster.
 """
 
 import os
@@ -23,8 +23,8 @@ class FastaRecord:
     """One sequence of a FASTA file.
 
     Attributes:
-        header: its header line without `>` and surrounding blanks.
-        sequence: its residues, upper-case letters A-Z.
+        header: header line without `>` and surrounding blanks.
+        sequence: residues, upper-case letters A-Z.
     """
 
     header: str
@@ -32,47 +32,46 @@ class FastaRecord:
 
     @property
     def id(self) -> str:
-        """The header's first word; empty if the header is."""
+        """The first word of the header; empty if the header is."""
         return first_word(self.header)
 
 
 @dataclass(frozen=True)
 class UnsupportedRecord(FastaRecord):
-    """A well-formed record of what is neither searched with nor folded; the others of its file can be.
+    """A well-formed record that cannot be searched with or folded; other records of its file may be usable.
 
     Attributes:
-        holds: what it has, such as "2 protein chains".
-        path, line: where it stands.
+        content: description of the content, such as "2 protein chains".
+        path, line: location in the input.
     """
 
-    holds: str
+    content: str
     path: str
     line: int | None
 
     def error(self) -> InputError:
-        """Why it cannot be a query."""
-        return InputError(f"{self.id!r} has {self.holds}: {SUPPORTED}", self.path, self.line)
+        """Return the error that says why the record cannot be a query."""
+        return InputError(f"{self.id!r} has {self.content}: {SUPPORTED}", self.path, self.line)
 
 
 def first_word(header: str) -> str:
-    """The id in a header: what stands before its first blank."""
+    """Return the id in a header: everything before its first blank."""
     return header.split(maxsplit=1)[0] if header else ""
 
 
-def bad_character(byte: int) -> str:
-    """What is wrong with a byte that stands where a residue belongs."""
+def invalid_residue_reason(byte: int) -> str:
+    """Return the error text for a byte that is not allowed in a sequence."""
     character = chr(byte)
     if character in "-.":
         return f"{character!r} is a gap: a query must not be aligned"
     if character == "*":
-        return "'*' inside a sequence: a stop codon may only end it"
-    return (
-        f"{character!r} is no residue letter" if 32 < byte < 127 else f"byte {byte:#04x} is no residue letter"
-    )
+        return "'*' inside a sequence: a stop codon is allowed only at the end"
+    shown = repr(character) if 32 < byte < 127 else f"byte {byte:#04x}"
+    return f"{shown} is not a residue letter"
 
 
-def text_before_header(line: bytes) -> str:
-    """What is wrong with a file whose first line that is not blank, `line`, is no header."""
+def missing_header_reason(line: bytes) -> str:
+    """Return the error text for a file whose first non-blank line, `line`, is not a header."""
     if b"\0" in line or not line.decode("utf-8", "replace").isprintable():
         return "not a FASTA file: binary data"
     return "not a FASTA file: text before the first header line ('>')"
@@ -81,16 +80,18 @@ def text_before_header(line: bytes) -> str:
 def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
     """Read the records of a FASTA file one by one.
 
-    Lower case is taken as upper case; blanks, blank lines, Windows line ends, a UTF-8 mark and one `*` at the
-    end of a sequence are dropped; compression is recognised by content.
+    Lower case becomes upper case; blanks, blank lines, Windows line ends, a UTF-8 mark and one `*` at the end
+    of a sequence are dropped; compression is recognised by content.
 
     Args:
         path: the file; `-` is standard input.
 
+    Yields:
+        the records; a complex, whose chains ColabFold joins with `:`, as an UnsupportedRecord.
+
     Raises:
-        InputError: an empty file, text before the first header, binary data, a character that is no letter,
-            a record without a sequence; names file, line and column. A complex, which ColabFold writes with
-            `:` between its chains, is an UnsupportedRecord.
+        InputError: an empty file, text before the first header, binary data, a character that is not a
+            letter, or a record without a sequence; names file, line and column.
         OSError: the file cannot be read.
     """
     with open_input(path) as stream:
@@ -98,35 +99,35 @@ def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
 
 
 def read_records(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
-    """Like `read_fasta`, from decompressed content, which errors call `name`."""
+    """Read records from decompressed content, called `name` in errors; see `read_fasta`."""
     header: str | None = None
     header_line = 0
     pieces: list[bytes] = []
-    stop: tuple[int, int] | None = None  # where a '*' stood that nothing has followed yet
+    stop: tuple[int, int] | None = None  # line and column of a '*' that nothing has followed yet
     for number, line in enumerate(stream, start=1):
         if number == 1:
             line = line.removeprefix(UTF8_MARK)
         if line.startswith(b">"):
             if header is not None:
-                yield _finished(header, pieces, name, header_line)
+                yield _record(header, pieces, name, header_line)
             header, header_line, pieces, stop = _header(line, name, number), number, [], None
             continue
         residues = line.translate(None, _BLANKS).upper()
         if not residues:
             continue
         if header is None:
-            raise InputError(text_before_header(line.strip()), name, number)
+            raise InputError(missing_header_reason(line.strip()), name, number)
         if stop is not None:
-            raise InputError(bad_character(ord("*")), name, *stop)
+            raise InputError(invalid_residue_reason(ord("*")), name, *stop)
         if residues.endswith(b"*"):
             residues = residues[:-1]
             stop = number, line.rindex(b"*") + 1
         if not _LETTERS.issuperset(residues.replace(_CHAIN_BREAK, b"")):
-            raise _bad_line(line, name, number)
+            raise _invalid_line(line, name, number)
         pieces.append(residues)
     if header is None:
         raise InputError("empty file", name)
-    yield _finished(header, pieces, name, header_line)
+    yield _record(header, pieces, name, header_line)
 
 
 def _header(line: bytes, name: str, number: int) -> str:
@@ -135,36 +136,36 @@ def _header(line: bytes, name: str, number: int) -> str:
     return line[1:].decode("utf-8", "replace").strip()
 
 
-def _bad_line(line: bytes, name: str, number: int) -> InputError:
-    """The error of the first character of a line that is no residue; its last `*` has been looked at."""
+def _invalid_line(line: bytes, name: str, number: int) -> InputError:
+    """Return the error for the first character of a line that is not a residue, ignoring a final `*`."""
     last_stop = len(line.rstrip(_BLANKS)) - 1 if line.rstrip(_BLANKS).endswith(b"*") else -1
     for position, byte in enumerate(line):
         letter = bytes([byte]).upper()
-        known = letter[0] in _LETTERS or letter == _CHAIN_BREAK or byte in _BLANKS
-        if not known and position != last_stop:
-            return InputError(bad_character(byte), name, number, position + 1)
-    raise AssertionError("called for a line with a bad character")
+        valid = letter[0] in _LETTERS or letter == _CHAIN_BREAK or byte in _BLANKS
+        if not valid and position != last_stop:
+            return InputError(invalid_residue_reason(byte), name, number, position + 1)
+    raise AssertionError("called for a line without an invalid character")
 
 
-def _finished(header: str, pieces: list[bytes], name: str, line: int) -> FastaRecord:
+def _record(header: str, pieces: list[bytes], name: str, line: int) -> FastaRecord:
     sequence = b"".join(pieces).decode("ascii")
     if not sequence:
         raise InputError(f"no sequence after the header {('>' + header)[:60]!r}", name, line)
+    return make_record(header, sequence, name, line)
+
+
+def make_record(header: str, sequence: str, name: str, line: int) -> FastaRecord:
+    """Return the record of a cleaned sequence: an UnsupportedRecord if `:` joins several chains."""
     if ":" in sequence:
-        return complex_record(header, sequence, name, line)
+        return UnsupportedRecord(header, sequence, f"{sequence.count(':') + 1} chains (':')", name, line)
     return FastaRecord(header, sequence)
 
 
-def complex_record(header: str, sequence: str, name: str, line: int) -> UnsupportedRecord:
-    """The record of chains joined by `:`."""
-    return UnsupportedRecord(header, sequence, f"{sequence.count(':') + 1} chains (':')", name, line)
-
-
-def plain_sequence(text: str, name: str, line: int) -> str:
-    """The residues in a field of a table or a value of a job, cleaned as those of FASTA; `:` is left in.
+def clean_sequence(text: str, name: str, line: int) -> str:
+    """Return the residues in a table field or job value, cleaned as in FASTA; `:` is kept.
 
     Raises:
-        InputError: there are none, or a character that is no residue.
+        InputError: there are none, or a character is not a residue.
     """
     letters = "".join(text.split()).upper().removesuffix("*")
     if not letters:
@@ -172,5 +173,5 @@ def plain_sequence(text: str, name: str, line: int) -> str:
     for letter in letters:
         byte = letter.encode()[0]
         if byte not in _LETTERS and letter != ":":
-            raise InputError(bad_character(byte), name, line)
+            raise InputError(invalid_residue_reason(byte), name, line)
     return letters

@@ -1,20 +1,22 @@
-"""Tables of hits, tab-separated, with MMseqs2's column names and number formats."""
+"""Tab-separated tables of hits, with MMseqs2's column names and number formats."""
 
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from msa.io.fasta import FastaRecord
-from msa.search.hits import Hit
 
-Column = Callable[[FastaRecord, Hit], str]
+if TYPE_CHECKING:
+    from msa.search.hits import Hit
+
+Column = Callable[[FastaRecord, "Hit"], str]
 
 
-def _mismatches(hit: Hit) -> int:
-    # a run is its length times four and its operation, 0 for pairs
+def _mismatches(hit: "Hit") -> int:
+    # a run is 4 * length + operation; operation 0 is a run of aligned pairs
     return sum([run >> 2 for run in hit.alignment.runs.tolist() if not run & 3]) - hit.alignment.identities
 
 
-def _gaps(hit: Hit) -> int:
+def _gaps(hit: "Hit") -> int:
     return sum([run & 3 > 0 for run in hit.alignment.runs.tolist()])
 
 
@@ -44,7 +46,7 @@ COLUMNS: dict[str, Column] = {
     # a tab in a header would shift the columns after it
     "theader": lambda query, hit: hit.header.replace("\t", " "),
 }
-"""Column name → its text for a hit."""
+"""The function that formats each column."""
 
 DEFAULT_COLUMNS = (
     "query", "target", "fident", "alnlen", "mismatch", "gapopen",
@@ -53,10 +55,10 @@ DEFAULT_COLUMNS = (
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """Read a comma-separated list of column names.
+    """Parse a comma-separated list of column names.
 
     Raises:
-        ValueError: a name that is no column; its text lists those there are.
+        ValueError: an unknown name; the text lists the known ones.
     """
     names = tuple(text.split(","))
     for name in names:
@@ -66,15 +68,15 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def write_m8(
-    stream: IO[str], query: FastaRecord, hits: Sequence[Hit], columns: Sequence[str] = DEFAULT_COLUMNS
+    stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]", columns: Sequence[str] = DEFAULT_COLUMNS
 ) -> None:
     """Write one line per hit, without a header line.
 
     Args:
-        stream: text.
-        query: what was searched with.
+        stream: text stream.
+        query: the query of the hits.
         hits: in the order of the lines.
         columns: keys of COLUMNS.
     """
-    chosen = [COLUMNS[name] for name in columns]
-    stream.write("".join(["\t".join([column(query, hit) for column in chosen]) + "\n" for hit in hits]))
+    formatters = [COLUMNS[name] for name in columns]
+    stream.write("".join(["\t".join([column(query, hit) for column in formatters]) + "\n" for hit in hits]))

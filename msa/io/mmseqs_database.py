@@ -1,4 +1,4 @@
-"""The entries of MMseqs2 databases in the order of their keys; msa/io/mmseqs_files.py tells of the files."""
+"""The entries of MMseqs2 databases, in the order of their keys; see `msa.io.mmseqs_files` for the format."""
 
 import mmap
 import os
@@ -9,23 +9,30 @@ from pathlib import Path
 import numpy as np
 
 from msa.errors import InputError
-from msa.io.mmseqs_files import AMINO_ACIDS, TEXT, Layout, data_files, layout_of, present
+from msa.io.mmseqs_files import (
+    AMINO_ACIDS,
+    TEXT,
+    Layout,
+    data_files,
+    missing_file_as_input_error,
+    read_layout,
+)
 from msa.jit import kernel
 
 FORBIDDEN = -1
 _NEWLINE, _TAB = 10, 9
-_INDEX_PIECE = 1 << 22
-_LET_GO_EVERY = 64 << 20
+_INDEX_CHUNK_BYTES = 1 << 22
+_RELEASE_PAGES_EVERY = 64 << 20
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Some entries of a database, in the order of their keys.
+    """The index lines of some entries, usually in the order of their keys.
 
     Attributes:
-        keys: int64 [n], ascending.
-        offsets: int64 [n], the first byte of each.
-        lengths: int64 [n], bytes of each, without its ending.
+        keys: int64 [n].
+        offsets: int64 [n], the first byte of each entry in the data.
+        lengths: int64 [n], bytes of each entry, without its terminator.
     """
 
     keys: np.ndarray
@@ -35,27 +42,29 @@ class Entries:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __getitem__(self, chosen: slice | np.ndarray) -> "Entries":
-        return Entries(self.keys[chosen], self.offsets[chosen], self.lengths[chosen])
+    def __getitem__(self, indices: slice | np.ndarray) -> "Entries":
+        return Entries(self.keys[indices], self.offsets[indices], self.lengths[indices])
 
 
-def joined(pieces: "list[Entries]") -> Entries:
-    """Pieces of an index as one."""
+def _concatenate(chunks: "list[Entries]") -> Entries:
     columns = ("keys", "offsets", "lengths")
-    return Entries(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns))
+    return Entries(*(np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in columns))
 
 
-class MmseqsFiles:
-    """The data files and the index of one database: of sequences, of headers, or of profiles.
+class EntryReader:
+    """A reader of the entries of one database: of sequences, headers or profiles.
+
+    Args:
+        name: name of the database.
+        layout: layout of its entries.
 
     Attributes:
-        name: the database's.
-        layout: of its entries.
-        count: entries.
-        bytes: of all entries, endings apart.
+        index: path of the index.
+        count: number of entries.
+        bytes: size of all entries, without their terminators.
 
     Raises:
-        InputError: files are missing or truncated, or hold what cannot be read; names file and reason.
+        InputError: files are missing, truncated or unreadable; names file and reason.
     """
 
     def __init__(self, name: str, layout: Layout) -> None:
@@ -67,137 +76,174 @@ class MmseqsFiles:
         self._touched = 0
         self.count = self.bytes = 0
         self._ascending, last = True, -1
-        for piece in self._lines():
-            self._ascending &= bool(piece.keys[0] >= last and np.all(piece.keys[1:] >= piece.keys[:-1]))
-            last = int(piece.keys[-1])
-            self.count += len(piece)
-            self.bytes += int(piece.lengths.sum())
-            self._check_ends(piece)
+        for chunk in self._index_chunks():
+            self._ascending &= bool(chunk.keys[0] >= last and np.all(chunk.keys[1:] >= chunk.keys[:-1]))
+            last = int(chunk.keys[-1])
+            self.count += len(chunk)
+            self.bytes += int(chunk.lengths.sum())
+            self._check_ends(chunk)
         if self.count == 0:
             raise InputError("no entries", self.index)
 
-    def _check_ends(self, piece: Entries) -> None:
-        """Refuse entries that end after the data, the first byte of the ending included."""
-        ends = piece.offsets + piece.lengths + (self.layout.mark is not None)
+    def _check_ends(self, chunk: Entries) -> None:
+        """Raise InputError if an entry, or the first byte of its terminator, lies beyond the data."""
+        ends = chunk.offsets + chunk.lengths + (self.layout.terminator is not None)
         beyond = np.flatnonzero(ends > self._starts[-1])
         if len(beyond):
             raise InputError(
-                f"truncated: {self._starts[-1]} bytes, and the entry with key {piece.keys[beyond[0]]} ends "
+                f"truncated: {self._starts[-1]} bytes, and the entry with key {chunk.keys[beyond[0]]} ends "
                 f"at byte {ends[beyond[0]]}",
                 self.files[-1],
             )
 
-    def pieces(self) -> Iterator[Entries]:
-        """The entries in the order of their keys, some 200,000 at a time where the index has that order."""
+    def chunks(self) -> Iterator[Entries]:
+        """Yield all entries in the order of their keys.
+
+        A chunk has about 200,000 entries, or all of them if the index is not sorted by key.
+        """
         if self._ascending:
-            yield from self._lines()
+            yield from self._index_chunks()
             return
-        entries = joined(list(self._lines()))
+        entries = _concatenate(list(self._index_chunks()))
         yield entries[np.argsort(entries.keys, kind="stable")]
 
-    def copy(self, entries: Entries, out: np.ndarray, places: np.ndarray, table: np.ndarray) -> None:
-        """Copy entries without their endings.
+    def copy(self, entries: Entries, out: np.ndarray, out_offsets: np.ndarray, table: np.ndarray) -> None:
+        """Copy entries, without their terminators, into an array.
 
         Args:
-            entries: of this database.
-            out: uint8, where to.
-            places: int64 [n], first byte of each entry in `out`.
-            table: int16 [256], what each byte becomes; FORBIDDEN if it may not occur.
+            entries: entries of this database.
+            out: uint8, the destination.
+            out_offsets: int64 [n], offset of each entry in `out`.
+            table: int16 [256], the byte that replaces each byte; FORBIDDEN if it must not occur.
 
         Raises:
-            InputError: an entry has such a byte, or does not end where its index says that it ends.
+            InputError: an entry has a forbidden byte, or does not end where the index says.
         """
-        of_file = np.searchsorted(self._starts, entries.offsets, side="right") - 1
-        for number in np.unique(of_file[entries.lengths > 0]).tolist():
-            chosen = np.flatnonzero((of_file == number) & (entries.lengths > 0))
-            mine = entries[chosen]
+        file_of_entry = np.searchsorted(self._starts, entries.offsets, side="right") - 1
+        for number in np.unique(file_of_entry[entries.lengths > 0]).tolist():
+            indices = np.flatnonzero((file_of_entry == number) & (entries.lengths > 0))
+            in_file = entries[indices]
             data = self._mapped(number)
-            starts = mine.offsets - self._starts[number]
-            ends = starts + mine.lengths
-            limit = len(data) - (self.layout.mark is not None)
+            starts = in_file.offsets - self._starts[number]
+            ends = starts + in_file.lengths
+            limit = len(data) - (self.layout.terminator is not None)
             wrong = ends > limit
-            if self.layout.mark is not None:
-                wrong |= data[np.minimum(ends, limit)] != self.layout.mark
+            if self.layout.terminator is not None:
+                wrong |= data[np.minimum(ends, limit)] != self.layout.terminator
             if wrong.any():
-                key = mine.keys[int(wrong.argmax())]
+                key = in_file.keys[int(wrong.argmax())]
                 raise InputError(
                     f"damaged: the entry with key {key} does not end where the index says", self.name
                 )
-            bad = _copy(data, starts, mine.lengths, out, places[chosen], table)
-            if bad >= 0:
-                found = data[starts[bad] : ends[bad]]
-                byte = int(found[table[found] == FORBIDDEN][0])
+            invalid = _copy(data, starts, in_file.lengths, out, out_offsets[indices], table)
+            if invalid >= 0:
+                content = data[starts[invalid] : ends[invalid]]
+                byte = int(content[table[content] == FORBIDDEN][0])
                 raise InputError(
-                    f"damaged: the entry with key {mine.keys[bad]} has a byte {byte:#04x}", self.name
+                    f"damaged: the entry with key {in_file.keys[invalid]} has a byte {byte:#04x}", self.name
                 )
-            self._let_go(int(mine.lengths.sum()))
+            self._release_pages(int(in_file.lengths.sum()))
 
-    def _lines(self) -> Iterator[Entries]:
-        return _read_index(self.index, self.layout.ending)
+    def _index_chunks(self) -> Iterator[Entries]:
+        return _read_index(self.index, self.layout.terminator_length)
 
     def close(self) -> None:
-        """Let go of the data; mappings end with the last array on them."""
+        """Drop the memory maps; each is unmapped with the last array that refers to it."""
         self._maps = []
 
     def _mapped(self, number: int) -> np.ndarray:
+        """Return the content of a data file, uint8."""
         self._maps += [None] * (number + 1 - len(self._maps))
-        held = self._maps[number]
-        if held is None:
+        mapped = self._maps[number]
+        if mapped is None:
             with self.files[number].open("rb") as stream:
-                held = self._maps[number] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        return np.frombuffer(held, np.uint8)
+                mapped = self._maps[number] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(mapped, np.uint8)
 
-    def _let_go(self, count: int) -> None:
-        """Pages that were read count as this process's memory until they are given back."""
+    def _release_pages(self, count: int) -> None:
+        """Add `count` bytes read; now and then release the pages, which count as this process's memory."""
         self._touched += count
-        if self._touched >= _LET_GO_EVERY:
+        if self._touched >= _RELEASE_PAGES_EVERY:
             self._touched = 0
-            for held in self._maps:
-                if held is not None:
-                    held.madvise(mmap.MADV_DONTNEED)
+            for mapped in self._maps:
+                if mapped is not None:
+                    mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def open_mmseqs(path: str | os.PathLike[str], wanted: int = AMINO_ACIDS) -> tuple[MmseqsFiles, MmseqsFiles]:
-    """The entries and the headers of a database.
+class HeaderLookup:
+    """A lookup of headers by key, for keys that ascend from call to call."""
+
+    def __init__(self, headers: EntryReader) -> None:
+        self._headers, self._chunks = headers, headers.chunks()
+        empty = np.empty(0, np.int64)
+        self._loaded = Entries(empty, empty, empty)
+
+    def find(self, keys: np.ndarray) -> Entries:
+        """Return the headers with these keys (int64 [n ≥ 1], ascending).
+
+        Raises:
+            InputError: a key has no header.
+        """
+        first, last = keys[0], keys[-1]
+        chunks = [self._loaded[np.searchsorted(self._loaded.keys, first) :]]
+        while len(chunks[-1]) == 0 or chunks[-1].keys[-1] < last:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                break
+            chunks.append(chunk[np.searchsorted(chunk.keys, first) :])
+        self._loaded = _concatenate(chunks)
+        indices = np.searchsorted(self._loaded.keys, keys)
+        found = indices < len(self._loaded)
+        found[found] = self._loaded.keys[indices[found]] == keys[found]
+        if not found.all():
+            key = keys[int(np.argmin(found))]
+            raise InputError(f"no header for the sequence with key {key}", self._headers.index)
+        return self._loaded[indices]
+
+
+def open_mmseqs(
+    path: str | os.PathLike[str], requested: int = AMINO_ACIDS
+) -> tuple[EntryReader, EntryReader]:
+    """Open the entries and the headers of a database.
 
     Args:
-        path: its name.
-        wanted: AMINO_ACIDS, plain or padded, or PROFILES.
+        path: name of the database.
+        requested: AMINO_ACIDS, plain or padded, or PROFILES.
 
     Raises:
-        InputError: it holds something else, or its files are missing or truncated.
+        InputError: it has another type, or its files are missing or truncated.
     """
     name = os.fspath(path)
-    return MmseqsFiles(name, layout_of(name, wanted)), MmseqsFiles(f"{name}_h", TEXT)
+    return EntryReader(name, read_layout(name, requested)), EntryReader(f"{name}_h", TEXT)
 
 
-def _read_index(path: Path, ending: int) -> Iterator[Entries]:
-    """The lines of an index, in their order, some at a time.
+def _read_index(path: Path, terminator_length: int) -> Iterator[Entries]:
+    """Yield the lines of an index in their order, a chunk at a time.
 
     Raises:
-        InputError: missing, or a line that is none; names it.
+        InputError: the file is missing, or a line is malformed; names it.
     """
-    with present(path), path.open("rb") as stream:
+    with missing_file_as_input_error(path), path.open("rb") as stream:
         line, rest = 1, b""
-        while piece := stream.read(_INDEX_PIECE):
-            text = rest + piece
+        while data := stream.read(_INDEX_CHUNK_BYTES):
+            text = rest + data
             cut = text.rfind(b"\n") + 1
             rest = text[cut:]
             if not cut:
                 continue
             values = np.empty((text.count(b"\n", 0, cut), 3), np.int64)
-            read = _parse_lines(np.frombuffer(text, np.uint8)[:cut], values)
-            if read < len(values):
-                raise InputError("no line of an index (key, offset, length)", path, line + read)
-            line += read
-            yield Entries(values[:, 0], values[:, 1], np.maximum(values[:, 2] - ending, 0))
+            parsed = _parse_lines(np.frombuffer(text, np.uint8)[:cut], values)
+            if parsed < len(values):
+                raise InputError("not an index line (key, offset, length)", path, line + parsed)
+            line += parsed
+            yield Entries(values[:, 0], values[:, 1], np.maximum(values[:, 2] - terminator_length, 0))
         if rest:
             raise InputError("truncated: the last line has no end", path, line)
 
 
 @kernel
 def _parse_lines(text, values):  # type: ignore[no-untyped-def]
-    """Fill one row of `values` for each line; how many are lines of three numbers."""
+    """Fill one row of `values` per line; return the number of lines before the first malformed one."""
     position = 0
     for row in range(len(values)):
         for column in range(3):
@@ -214,16 +260,16 @@ def _parse_lines(text, values):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _copy(data, starts, lengths, out, places, table):  # type: ignore[no-untyped-def]
-    """Copy items through a table; the first item with a byte that may not occur, or -1."""
+def _copy(data, starts, lengths, out, out_offsets, table):  # type: ignore[no-untyped-def]
+    """Copy items through a table; return the first item with a forbidden byte, or -1."""
     for item in range(len(starts)):
         source = data[starts[item] : starts[item] + lengths[item]]
-        target = out[places[item] : places[item] + lengths[item]]
-        bad = False
-        for place in range(len(source)):
-            byte = table[source[place]]
-            bad |= byte == FORBIDDEN
-            target[place] = byte
-        if bad:
+        target = out[out_offsets[item] : out_offsets[item] + lengths[item]]
+        invalid = False
+        for i in range(len(source)):
+            byte = table[source[i]]
+            invalid |= byte == FORBIDDEN
+            target[i] = byte
+        if invalid:
             return item
     return -1

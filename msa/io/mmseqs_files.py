@@ -1,9 +1,15 @@
-"""The files of an MMseqs2 database, and what its type says that they hold.
+"""The files and types of MMseqs2 databases.
 
-A database named DB is a file DB, or DB.0, DB.1, … that count as one; DB.index, a line for each entry with
-its key, its first byte and its bytes; DB.dbtype, four bytes that say what it holds; and the headers, DB_h
-with the same files. An entry is text that ends in a line end and a NUL byte. In a padded database
-(`makepaddedseqdb`, `createdb --gpu`) it is a number for each residue, padded to four bytes, without an end.
+A database DB consists of
+- DB, or DB.0, DB.1, … that count as one file: the entries;
+- DB.index: key, offset and length of every entry, one per line;
+- DB.dbtype: four bytes that give the type of the entries;
+- DB_h with the same files: the headers.
+
+A text entry ends in a line end and a NUL byte. In a padded database (`makepaddedseqdb`, `createdb --gpu`) an
+entry has one number per residue, is padded to a multiple of four bytes and has no terminator.
+
+This module does not import numba, so `is_mmseqs` is cheap for commands that only read FASTA files.
 """
 
 import contextlib
@@ -19,10 +25,11 @@ _PADDED, _COMPRESSED = 8 << 16, 1 << 31
 _NEWLINE = 10
 
 PADDED_LETTERS = "ACDEFGHIKLMNPQRSTVWYX"
-"""Residues by their number in a padded database; 32 more marks one as masked."""
+"""Residues by their number in a padded database."""
 PADDED_MASK = 32
+"""Added to the number of a masked residue."""
 
-_REFUSED = {
+_UNSUPPORTED_TYPES = {
     1: "holds nucleotides: translate them to proteins (mmseqs extractorfs, mmseqs translatenucs)",
     2: "holds profiles: give the sequence database, or one of their consensus (mmseqs profile2consensus)",
     5: "holds alignments: give the sequence database that was searched",
@@ -33,63 +40,64 @@ _REFUSED = {
 }
 
 
-def is_mmseqs(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is the name of an MMseqs2 database, whole or not."""
-    name = os.fspath(path)
-    indices = [Path(f"{name}.index"), Path(f"{name}_h.index")]
-    return Path(f"{name}.dbtype").is_file() or all(index.is_file() for index in indices)
-
-
 @dataclass(frozen=True)
 class Layout:
-    """How entries lie in their files.
+    """The format of entries in their files.
 
     Attributes:
-        ending: bytes that an index counts for each entry beyond its content.
-        mark: the first of these, which has to be there; None where there are none in the file.
+        terminator_length: bytes that the index counts for each entry in addition to its content.
+        terminator: first byte of the terminator; None if the file has no terminators.
     """
 
-    ending: int
-    mark: int | None
+    terminator_length: int
+    terminator: int | None
 
 
 TEXT, PADDED, PROFILE = Layout(2, _NEWLINE), Layout(2, None), Layout(1, 0)
 
 
-def kind_of(path: str | os.PathLike[str]) -> int:
-    """What a database holds, such as AMINO_ACIDS or PROFILES.
+def is_mmseqs(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is the name of an MMseqs2 database, complete or not."""
+    name = os.fspath(path)
+    indices = [Path(f"{name}.index"), Path(f"{name}_h.index")]
+    return Path(f"{name}.dbtype").is_file() or all(index.is_file() for index in indices)
+
+
+def entry_type(path: str | os.PathLike[str]) -> int:
+    """Return the type of a database's entries, such as AMINO_ACIDS or PROFILES.
 
     Raises:
         InputError: no .dbtype, or a damaged one.
     """
-    return _dbtype(os.fspath(path)) & 0xFFFF
+    return _read_dbtype(os.fspath(path)) & 0xFFFF
 
 
-def layout_of(name: str, wanted: int) -> Layout:
-    """How the entries of a database lie in its files, if it holds what is wanted.
+def read_layout(name: str, requested: int) -> Layout:
+    """Return the layout of a database's entries if they have the requested type.
 
     Args:
-        name: the database's.
-        wanted: AMINO_ACIDS, plain or padded, or PROFILES.
+        name: name of the database.
+        requested: AMINO_ACIDS, plain or padded, or PROFILES.
 
     Raises:
-        InputError: it holds something else, or in compressed form; says what to do.
+        InputError: the database has another type or is compressed; says what to do.
     """
-    kind = _dbtype(name)
-    holds, flags = kind & 0xFFFF, kind & 0x7FFF_0000
-    if holds != wanted:
-        what = _REFUSED.get(holds, f"of type {holds} holds no sequences: give the sequence database")
-        raise InputError(f"this MMseqs2 database {what}", name)
-    if flags & ~(_PADDED if wanted == AMINO_ACIDS else 0):
+    dbtype = _read_dbtype(name)
+    entries, flags = dbtype & 0xFFFF, dbtype & 0x7FFF_0000
+    if entries != requested:
+        reason = f"of type {entries} holds no sequences: give the sequence database"
+        raise InputError(f"this MMseqs2 database {_UNSUPPORTED_TYPES.get(entries, reason)}", name)
+    if flags & ~(_PADDED if requested == AMINO_ACIDS else 0):
         raise InputError(f"an MMseqs2 database of an unknown kind (flags {flags >> 16:#x} in .dbtype)", name)
-    headers_kind = _dbtype(f"{name}_h")
-    if (kind | headers_kind) & _COMPRESSED:
-        raise InputError(f"a compressed MMseqs2 database: {_how_to_decompress(name, headers_kind)}", name)
-    return PROFILE if wanted == PROFILES else PADDED if flags & _PADDED else TEXT
+    headers_dbtype = _read_dbtype(f"{name}_h")
+    if (dbtype | headers_dbtype) & _COMPRESSED:
+        remedy = _decompress_command(name, headers_dbtype)
+        raise InputError(f"a compressed MMseqs2 database: {remedy}", name)
+    return PROFILE if requested == PROFILES else PADDED if flags & _PADDED else TEXT
 
 
-def files_of(path: str | os.PathLike[str]) -> list[Path]:
-    """The files that the sequences and headers of a database are in.
+def list_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Return all files of a database: those of its sequences, then those of its headers.
 
     Raises:
         InputError: some are missing.
@@ -100,22 +108,22 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     ]
 
 
-def _how_to_decompress(name: str, headers_kind: int) -> str:
-    plain, headers = f"{name}_plain", "decompress" if headers_kind & _COMPRESSED else "lndb"
+def _decompress_command(name: str, headers_dbtype: int) -> str:
+    plain, headers = f"{name}_plain", "decompress" if headers_dbtype & _COMPRESSED else "lndb"
     return f"run `mmseqs decompress {name} {plain} && mmseqs {headers} {name}_h {plain}_h` and give {plain}"
 
 
-def _dbtype(name: str) -> int:
+def _read_dbtype(name: str) -> int:
     path = Path(f"{name}.dbtype")
-    with present(path):
+    with missing_file_as_input_error(path):
         content = path.read_bytes()
     if len(content) != 4:
-        raise InputError(f"damaged: {len(content)} bytes, 4 are due", path)
+        raise InputError(f"damaged: {len(content)} bytes instead of 4", path)
     return int.from_bytes(content, "little")
 
 
 def data_files(name: str) -> list[Path]:
-    """The files that count as the one that holds the entries.
+    """Return the one or several files that hold the entries.
 
     Raises:
         InputError: there is none.
@@ -132,8 +140,8 @@ def data_files(name: str) -> list[Path]:
 
 
 @contextlib.contextmanager
-def present(path: Path) -> Iterator[None]:
-    """Say of a file that is missing that it is."""
+def missing_file_as_input_error(path: Path) -> Iterator[None]:
+    """Turn FileNotFoundError into an InputError that names the file."""
     try:
         yield
     except FileNotFoundError:

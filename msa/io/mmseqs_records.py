@@ -1,58 +1,77 @@
-"""The sequences of an MMseqs2 database as blocks of FASTA records: the way from there into a target database.
+"""Records of MMseqs2 databases: blocks of FASTA for building a target database, and search queries.
 
-Every entry becomes the record that `mmseqs convert2fasta` would write of it, so that the rules for odd input
-are FASTA's, and the target database is the one that the FASTA file would have become.
+Every sequence entry becomes the record that `mmseqs convert2fasta` writes. So the rules for unusual input are
+those of FASTA, and the target database equals the one built from that FASTA file.
+
+A profile entry has 25 bytes per position: 20 signed scores in eighths of bits, in the order of the residues'
+letters; the numbers of the query's and the consensus's residue; the effective number of sequences and two gap
+costs. The scores are log odds, from which the original frequencies are recovered.
 """
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from msa.alphabet import STANDARD
 from msa.errors import InputError
-from msa.io.fasta_blocks import LONGEST_RECORD, Block, Records, parse_block
-from msa.io.mmseqs_database import FORBIDDEN, Entries, MmseqsFiles, joined, open_mmseqs
-from msa.io.mmseqs_files import PADDED, PADDED_LETTERS, PADDED_MASK
+from msa.io.fasta import FastaRecord, read_records
+from msa.io.fasta_blocks import MAX_RECORD_BYTES, FastaBlock, ParsedBlock, parse_block
+from msa.io.mmseqs_database import FORBIDDEN, Entries, EntryReader, HeaderLookup, open_mmseqs
+from msa.io.mmseqs_files import PADDED, PADDED_LETTERS, PADDED_MASK, PROFILES, entry_type
+from msa.profile.matrices import DEFAULT_MATRIX, background
+from msa.profile.pssm import ProfileQuery, profile_from_frequencies
 
 _HEADER_MARK, _LINE_END, _BLANK = ord(">"), ord("\n"), ord(" ")
 
 
 def _text_table() -> np.ndarray:
-    """What becomes of a byte of text: it stays, but for what would begin another line or ends an entry."""
+    """Return the table that keeps bytes of text, except line ends (blanks instead) and NUL (forbidden)."""
     table = np.arange(256, dtype=np.int16)
     table[_LINE_END] = _BLANK
     table[0] = FORBIDDEN
     return table
 
 
-HEADER_TABLE = _text_table()
+_HEADER_TABLE = _text_table()
 _SEQUENCE_TABLE = _text_table()
 _SEQUENCE_TABLE[_HEADER_MARK] = FORBIDDEN
 _PADDED_TABLE = np.full(256, FORBIDDEN, np.int16)
 for _number, _letter in enumerate(PADDED_LETTERS.encode()):
     _PADDED_TABLE[_number] = _PADDED_TABLE[_number + PADDED_MASK] = _letter
+_IDENTITY_TABLE = np.arange(256, dtype=np.int16)
+
+# layout of a position in a profile entry
+_POSITION_BYTES, _SCORES, _QUERY = 25, 20, 20
+_SCORES_PER_BIT = 8
+_QUERY_BLOCK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class EntryBlock(Block):
-    """Some whole records made of entries, two lines each.
+class EntryBlock(FastaBlock):
+    """A block of records made from entries, two lines each.
 
     Attributes:
-        keys: int64 [records], their keys.
+        keys: int64 [records], keys of the entries.
     """
 
     keys: np.ndarray
 
 
 class MmseqsSource:
-    """The records of a database in the order of its keys, and how far they have been read.
+    """The records of a sequence database in the order of its keys, with progress.
 
     Args:
-        path: the database's name.
-        block_bytes: of a block, about.
+        path: name of the database.
+        block_bytes: approximate size of a block.
+
+    Attributes:
+        name: name of the database.
+        bytes_read, bytes_total: size of the entries read so far, and of all.
 
     Raises:
         InputError: see `open_mmseqs`.
@@ -64,51 +83,55 @@ class MmseqsSource:
         self._name, self._block_bytes = os.fspath(path), block_bytes
         self.bytes_read = 0
         self.bytes_total: int | None = self._sequences.bytes + self._headers.bytes
-        self._written = 0
+        self._fasta_bytes = 0
 
     @property
-    def described(self) -> list[dict[str, Any]]:
-        """For the manifest: bytes are those of the FASTA file that the entries make."""
+    def description(self) -> list[dict[str, Any]]:
+        """The manifest's entry for this input; the size is that of the equivalent FASTA file."""
         kind = "padded MMseqs2 database" if self._sequences.layout == PADDED else "MMseqs2 database"
-        return [{"name": Path(self._name).name, "bytes": self._written, "format": kind}]
+        return [{"name": Path(self._name).name, "bytes": self._fasta_bytes, "format": kind}]
 
-    def blocks(self) -> Iterator[Block]:
-        """Whole records; raises InputError where an entry is damaged or has no header."""
-        headers = Lookup(self._headers)
+    def blocks(self) -> Iterator[FastaBlock]:
+        """Yield blocks of whole records.
+
+        Raises:
+            InputError: an entry is damaged or has no header.
+        """
+        lookup = HeaderLookup(self._headers)
         try:
-            for sequences in self._sequences.pieces():
-                named = headers.find(sequences.keys)
-                # a record: its mark, header, line end, sequence, line end
-                sizes = named.lengths + sequences.lengths + 3
+            for sequences in self._sequences.chunks():
+                headers = lookup.find(sequences.keys)
+                # a record: `>`, header, line end, sequence, line end
+                sizes = headers.lengths + sequences.lengths + 3
                 cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // self._block_bytes)) + 1
                 for first, end in zip([0, *cuts], [*cuts, len(sizes)], strict=True):
-                    yield self._block(sequences[first:end], named[first:end], sizes[first:end])
+                    yield self._block(sequences[first:end], headers[first:end], sizes[first:end])
         finally:
             self._sequences.close()
             self._headers.close()
 
     def _block(self, sequences: Entries, headers: Entries, sizes: np.ndarray) -> EntryBlock:
-        if sizes.max() > LONGEST_RECORD:
+        if sizes.max() > MAX_RECORD_BYTES:
             key = sequences.keys[int(sizes.argmax())]
             raise InputError(
-                f"an entry of more than {LONGEST_RECORD >> 20} MiB is no protein (its key is {key})",
+                f"an entry of more than {MAX_RECORD_BYTES >> 20} MiB is not a protein (its key is {key})",
                 self._name,
             )
         text = np.full(int(sizes.sum()), _LINE_END, np.uint8)
         starts = np.cumsum(sizes) - sizes
         text[starts] = _HEADER_MARK
-        self._headers.copy(headers, text, starts + 1, HEADER_TABLE)
+        self._headers.copy(headers, text, starts + 1, _HEADER_TABLE)
         table = _PADDED_TABLE if self._sequences.layout == PADDED else _SEQUENCE_TABLE
         self._sequences.copy(sequences, text, starts + headers.lengths + 2, table)
-        self._written += len(text)
+        self._fasta_bytes += len(text)
         self.bytes_read += int(sequences.lengths.sum() + headers.lengths.sum())
         return EntryBlock(self._name, 1, text.tobytes(), sequences.keys)
 
-    def parse(self, block: Block) -> Records:
-        """The records of a block.
+    def parse(self, block: FastaBlock) -> ParsedBlock:
+        """Parse a block of this source.
 
         Raises:
-            InputError: a character that is no letter; names the entry's key.
+            InputError: a character that is not a letter; names the entry's key.
         """
         try:
             return parse_block(block)
@@ -118,32 +141,67 @@ class MmseqsSource:
             raise InputError(f"{error.reason} (in the entry with key {key})", self._name) from None
 
 
-class Lookup:
-    """Finds entries by keys that ascend from one question to the next."""
+def read_mmseqs_queries(
+    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
+) -> Iterator[FastaRecord]:
+    """Read the entries of a database as queries, in the order of their keys.
 
-    def __init__(self, files: MmseqsFiles) -> None:
-        self._files, self._pieces = files, files.pieces()
-        none = np.empty(0, np.int64)
-        self._held = Entries(none, none, none)
+    Args:
+        path: name of the database.
+        comp_bias_corr: for profiles; see `profile_from_frequencies`.
+        matrix: for profiles; see `profile_from_frequencies`.
 
-    def find(self, keys: np.ndarray) -> Entries:
-        """The entries with these keys (int64 [n ≥ 1], ascending).
+    Returns:
+        FastaRecord for a sequence, ProfileQuery for a profile.
 
-        Raises:
-            InputError: there is none for a key.
-        """
-        first, last = keys[0], keys[-1]
-        held = [self._held[np.searchsorted(self._held.keys, first) :]]
-        while len(held[-1]) == 0 or held[-1].keys[-1] < last:
-            piece = next(self._pieces, None)
-            if piece is None:
-                break
-            held.append(piece[np.searchsorted(piece.keys, first) :])
-        self._held = joined(held)
-        places = np.searchsorted(self._held.keys, keys)
-        there = places < len(self._held)
-        there[there] = self._held.keys[places[there]] == keys[there]
-        if not there.all():
-            key = keys[int(np.argmin(there))]
-            raise InputError(f"no header for the sequence with key {key}", self._files.index)
-        return self._held[places]
+    Raises:
+        InputError: it holds neither, or is incomplete, truncated or damaged; names file and key.
+    """
+    if entry_type(path) == PROFILES:
+        return _profile_queries(os.fspath(path), comp_bias_corr, matrix)
+    return _sequence_queries(os.fspath(path))
+
+
+def _sequence_queries(name: str) -> Iterator[FastaRecord]:
+    source = MmseqsSource(name, _QUERY_BLOCK_BYTES)
+    for block in source.blocks():
+        source.parse(block)  # its errors name the entry's key
+        yield from read_records(BytesIO(block.data), name)
+
+
+def _profile_queries(name: str, comp_bias_corr: bool, matrix: str) -> Iterator[FastaRecord]:
+    profiles, headers = open_mmseqs(name, PROFILES)
+    lookup = HeaderLookup(headers)
+    for chunk in profiles.chunks():
+        header_entries = lookup.find(chunk.keys)
+        for k in range(len(chunk)):
+            content = _read_entry(profiles, chunk[k : k + 1], _IDENTITY_TABLE)
+            header = _read_entry(headers, header_entries[k : k + 1], _HEADER_TABLE).tobytes()
+            if len(content) == 0 or len(content) % _POSITION_BYTES:
+                raise InputError(
+                    f"the profile with key {chunk.keys[k]} has {len(content)} bytes, not a multiple of "
+                    f"{_POSITION_BYTES}: made by an MMseqs2 that is too old",
+                    name,
+                )
+            positions = content.reshape(-1, _POSITION_BYTES)
+            if positions[:, _QUERY].max() >= len(PADDED_LETTERS):
+                raise InputError(f"damaged: an invalid residue in the entry with key {chunk.keys[k]}", name)
+            sequence = "".join(PADDED_LETTERS[number] for number in positions[:, _QUERY].tolist())
+            frequencies = _frequencies(positions[:, :_SCORES])
+            profile = profile_from_frequencies(frequencies, comp_bias_corr, matrix)
+            text = header.decode("utf-8", "replace").strip()
+            yield ProfileQuery(text, sequence, profile, f"an entry of {name}")
+
+
+def _read_entry(reader: EntryReader, entry: Entries, table: np.ndarray) -> np.ndarray:
+    """Return the content of one entry, uint8."""
+    content = np.empty(int(entry.lengths[0]), np.uint8)
+    reader.copy(entry, content, np.zeros(1, np.int64), table)
+    return content
+
+
+def _frequencies(scores: np.ndarray) -> np.ndarray:
+    """Return frequencies, float64 [length, 20] in `STANDARD` order, from scores, uint8 [length, 20]."""
+    odds = np.exp2(scores.view(np.int8) / _SCORES_PER_BIT)
+    order = [PADDED_LETTERS.index(letter) for letter in STANDARD]
+    return np.asarray(odds[:, order] * background()[: len(STANDARD)])

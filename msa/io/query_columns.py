@@ -1,26 +1,27 @@
-"""The columns in which the query has a residue: other rows' letters there, and what lies between them.
+"""Conversion of aligned rows to the columns of their query, shared by the alignment readers.
 
-An alignment is filled in block by block of rows, so that what is made on the way stays small beside
-the result.
+The readers fill in an alignment block by block, so that their temporary arrays stay small compared with the
+result.
 """
 
 import numpy as np
 
 GAP = ord("-")
-# work on blocks of about this many bytes: they stay in the processor's cache, and the peak near the result
-BLOCK = 1 << 17
+# bytes of a block, approximately: small enough for the processor's cache
+BLOCK_BYTES = 1 << 17
 
 
 class QueryColumns:
-    """Rows of an alignment's own columns in, rows of its query's columns out.
+    """An alignment reduced to the columns in which the query has a residue.
 
     Args:
-        rows: of the alignment.
-        query: uint8 [width], the first row in all columns; those in which it has a gap are dropped.
+        rows: number of rows.
+        query: uint8 [width], the first row in all columns; columns where it has a gap are dropped.
 
     Attributes:
-        letters: uint8 [rows, columns], undefined where nothing was put.
-        deletions: the narrowest unsigned integers that hold what was put, [rows, columns].
+        letters: uint8 [rows, columns]; undefined until `add_rows` has filled the row.
+        deletions: residues dropped before each column, unsigned integers [rows, columns], no wider than the
+            largest count needs.
     """
 
     def __init__(self, rows: int, query: np.ndarray) -> None:
@@ -32,36 +33,43 @@ class QueryColumns:
 
     @property
     def columns(self) -> int:
-        """Residues of the query."""
+        """The number of residues of the query."""
         return len(self._kept)
 
-    def put(self, first: int, wide: np.ndarray, places: np.ndarray, counts: np.ndarray) -> None:
-        """Fill in the rows from `first` on.
+    def add_rows(self, first: int, rows: np.ndarray, following: np.ndarray, counts: np.ndarray) -> None:
+        """Fill in a block of rows.
 
         Args:
             first: index of the block's first row.
-            wide: uint8 [block, width], upper-case letters and gaps.
-            places: int [insertions], ascending; which element of `wide` follows an insertion.
-            counts: int [insertions], how many residues were inserted there.
+            rows: uint8 [block, width], upper-case letters and gaps.
+            following: int [insertions], ascending: flat index into `rows` of the element after each
+                insertion.
+            counts: int [insertions], residues of each insertion.
         """
         if self.columns == 0:
             return
-        rows = slice(first, first + len(wide))
+        block = slice(first, first + len(rows))
         if self.columns == self._width:
-            self.letters[rows] = wide
+            self.letters[block] = rows
             self._widen(counts)
-            self.deletions[rows].reshape(-1)[places] = counts
+            self.deletions[block].reshape(-1)[following] = counts
             return
-        self.letters[rows] = wide[:, self._kept]
-        between = ((wide != GAP) & self._dropped).astype(np.int64)
-        between.reshape(-1)[places] += counts
-        # sum over each kept column and the dropped ones before it; those after the last are counted nowhere
+        self.letters[block] = rows[:, self._kept]
+        dropped = ((rows != GAP) & self._dropped).astype(np.int64)
+        dropped.reshape(-1)[following] += counts
+        # sum over each kept column and the dropped columns before it; those after the last are not counted
         starts = np.append(0, self._kept[:-1] + 1)
-        summed = np.add.reduceat(between[:, : self._kept[-1] + 1], starts, axis=1)
+        summed = np.add.reduceat(dropped[:, : self._kept[-1] + 1], starts, axis=1)
         self._widen(summed)
-        self.deletions[rows] = summed
+        self.deletions[block] = summed
 
     def _widen(self, counts: np.ndarray) -> None:
+        """Give `deletions` a wider type if `counts` need one."""
         needed = np.min_scalar_type(int(counts.max(initial=0)))
         if needed.itemsize > self.deletions.itemsize:
             self.deletions = self.deletions.astype(needed)
+
+
+def ragged_reason(row: int, name: str, length: int, expected: int) -> str:
+    """Return the error text for a row (0-based) whose length differs from the query's."""
+    return f"row {row + 1} ({name}) has {length} columns, the query has {expected}"

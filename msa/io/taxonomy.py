@@ -1,4 +1,4 @@
-"""What headers of UniProt's databases say of a sequence's organism.
+"""The organism of a sequence, from the FASTA headers of UniProt's databases.
 
 >sp|P0C2L1|A3X1_LOXLA Dermonecrotic toxin ... OS=Loxosceles laeta OX=58217 GN=...
 >UniRef100_A0A2L2TCV1 Endo-1,4-beta-xylanase n=1 Tax=Fusarium venenatum TaxID=56646 RepID=A0A2L2TCV1_9HYPO
@@ -7,22 +7,22 @@
 import re
 
 _FIELD = re.compile(r"(?:(?<=\s)|^)(?:TaxID|RepID|OX)=\S+")
-# the first word of a UniProt entry, which AlphaFold reads species from when it pairs chains
+# the first word of a UniProt entry, from which AlphaFold reads the species when it pairs chains
 _ENTRY = re.compile(
     r"(?:tr|sp)\|[A-Za-z0-9]{6,10}(?:_\d+)?\|[A-Za-z0-9]+_([A-Za-z0-9]{1,5})(?:_\d+)?(?:[/\s]|$)"
 )
 
 
 def organism_fields(header: str) -> str:
-    """A header's TaxID=, RepID= and OX= as they stand there, blanks between them; empty without any."""
+    """Return a header's TaxID=, RepID= and OX= fields, separated by blanks; empty if it has none."""
     return " ".join(_FIELD.findall(header))
 
 
 def species(header: str) -> str:
-    """What tells an organism from others: UniProt's mnemonic (LOXLA), else its taxon's number, else nothing.
+    """Return UniProt's mnemonic of the species (LOXLA), else the taxon's number, else an empty string.
 
     Args:
-        header: of a database, or of a row that msa.io.a3m wrote.
+        header: a header of a database, or of a row written by `msa.io.a3m.write_a3m`.
     """
     if entry := _ENTRY.match(header):
         return entry[1]

@@ -12,7 +12,8 @@ from features.cache import CorruptEntryError, FeatureCache, cache_key, entry_met
 from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
 from foldcli.pipeline.feature_stage import load_or_make
-from msa.io.alignments import Alignment, parse_alignment, read_alignment, single_sequence
+from msa.io.alignments import Alignment, parse_alignment, read_alignment
+from tests.msa.io.alignment_builders import single_sequence
 
 A3M = b">q\nMKVLGA\n>a\nMK-aaLGA\n>b\nM--L-A\n"
 

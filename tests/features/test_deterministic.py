@@ -11,7 +11,8 @@ from features.deterministic import make_features
 from features.residues import ATOM37, RESTYPES, atom_maps
 from features.schema import CACHED
 from msa.errors import InputError
-from msa.io.alignments import Alignment, parse_alignment, single_sequence
+from msa.io.alignments import Alignment, parse_alignment
+from tests.msa.io.alignment_builders import single_sequence
 
 ROWS = st.lists(st.text("ARNDX-", min_size=4, max_size=4), max_size=12)
 

@@ -13,7 +13,8 @@ from features.cache import FeatureCache, cache_key
 from features.deterministic import make_features
 from features.entry import CorruptEntryError, encode_entry, entry_metadata, read_entry
 from features.schema import CACHED
-from msa.io.alignments import read_alignment, single_sequence
+from msa.io.alignments import read_alignment
+from tests.msa.io.alignment_builders import single_sequence
 
 FUZZED = 500
 

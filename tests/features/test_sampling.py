@@ -11,7 +11,8 @@ from features.deterministic import make_features
 from features.draws import PhiloxDraws
 from features.residues import MASK
 from features.sampling import SamplingSettings, sample_features, sample_iteration
-from msa.io.alignments import Alignment, single_sequence
+from msa.io.alignments import Alignment
+from tests.msa.io.alignment_builders import single_sequence
 
 
 def random_features(rows: int, length: int, seed: int = 0) -> dict[str, np.ndarray]:

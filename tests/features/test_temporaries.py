@@ -12,7 +12,7 @@ from features import temporaries
 from features.cache import FeatureCache, cache_key, read_entry
 from features.deterministic import make_features
 from features.temporaries import abandoned, remove_abandoned, temporary_prefix
-from msa.io.alignments import single_sequence
+from tests.msa.io.alignment_builders import single_sequence
 
 KEY = "ab" * 32
 context = multiprocessing.get_context("fork")

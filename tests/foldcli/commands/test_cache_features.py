@@ -106,7 +106,7 @@ def test_a_bad_target_stops_no_other_and_is_listed(folder: Path, tmp_path: Path)
     [
         (b"\x7fELF\x02\x01\x00", "not an alignment"),
         (b"#5,4\t1,1\n>q\nMKVLAMKVL\n", "complex"),
-        (b">q\nMK1\n", "bad.a3m:2:3: '1' is no residue letter"),
+        (b">q\nMK1\n", "bad.a3m:2:3: '1' is not a residue letter"),
         (b"\x1f\x8b\x08\x00", "bad.a3m: truncated gzip file"),
         (b"", "empty file"),
     ],

@@ -76,7 +76,7 @@ def test_verify_finds_damage(demo: Path, tmp_path: Path) -> None:
         stream.write(b"\xff")
     result = createdb("--verify", copy)
     assert result.returncode == 3
-    assert error_of(result) == f"{copy}/residues.u8: damaged: its SHA-256 is not the one in the manifest"
+    assert error_of(result) == f"{copy}/residues.u8: damaged: its SHA-256 differs from the manifest's"
     os.truncate(copy / "residues.u8", 100)
     for option in ("--verify", "--info"):
         result = createdb(option, copy)
@@ -122,7 +122,7 @@ def test_clusters(tmp_path: Path) -> None:
     for table, said in (
         ("b\ta\nb\tb\nc\tc\nc\td\n", "b.tsv:4: no sequence of the FASTA input has the id 'd'"),
         ("b\ta\nb\tb\nc\tc\nc\ta\n", "b.tsv:4: 'a' is a member for the second time"),
-        ("b\ta\nb\tb\na\tc\n", "b.tsv:3: the representative 'a' is no member of its own cluster"),
+        ("b\ta\nb\tb\na\tc\n", "b.tsv:3: the representative 'a' is not a member of its own cluster"),
         ("", "b.tsv: empty file: expected lines of a representative's id, a tab and a member's"),
     ):
         (tmp_path / "b.tsv").write_text(table)
@@ -178,8 +178,8 @@ def test_overwriting_must_be_asked_for(tmp_path: Path) -> None:
         (b"MKV\n", "in.fasta:1: not a FASTA file: text before the first header line ('>')"),
         (bytes(range(256)), "in.fasta:1: not a FASTA file: binary data"),
         (b"", "in.fasta: empty file"),
-        (b">a\n\n", "in.fasta: no sequence that is not empty"),
-        (b">a\nMKV\nMK7\n", "in.fasta:3:3: '7' is no residue letter"),
+        (b">a\n\n", "in.fasta: no non-empty sequences"),
+        (b">a\nMKV\nMK7\n", "in.fasta:3:3: '7' is not a residue letter"),
         (gzip.compress(b">a\nMKV\n", mtime=0)[:-1], "in.fasta: truncated gzip file"),
         (None, "in.fasta: no such file or directory"),
     ],

@@ -201,7 +201,7 @@ def test_usage_errors(folder: Path, arguments: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("queries", "said"),
     [
-        (">q\nMKV1L\n", "q.fasta:2:4: '1' is no residue letter"),
+        (">q\nMKV1L\n", "q.fasta:2:4: '1' is not a residue letter"),
         (">q\n", "q.fasta:1: no sequence"),
         (">q\nM\n", "query 'q' has 1 residue: a search needs at least 2"),
         ("MKVL\n", "q.fasta:1: not a FASTA file"),

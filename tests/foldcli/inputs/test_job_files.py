@@ -97,7 +97,7 @@ def test_a_complex_in_a_table_or_in_fasta_is_refused_and_the_others_are_read(tmp
         (f"name,sequence\na,{GB1}\n", ":1", "no column 'id'"),
         (f"id,sequence\na,{GB1}\nb,\n", ":3", "no sequence"),
         (f"id,sequence\n,{GB1}\n", ":2", "no id"),
-        (f"id,sequence\na,{GB1}\n\nb,{GB1}7\n", ":4", "'7' is no residue"),
+        (f"id,sequence\na,{GB1}\n\nb,{GB1}7\n", ":4", "'7' is not a residue"),
         (f"id,sequence\na,{GB1}\nb,MK-V\n", ":3", "is a gap"),
         (f"id,sequence\na,{GB1}\nb\n", ":3", "1 fields where the first line has 2"),
         (f'id,sequence\na,{GB1}\n"b,{GB1}\n', ":3", "not a table"),
@@ -184,7 +184,7 @@ START = '{"name": "a", "sequences": ['
         ('{"name": "a", "sequences": [\n{"protein": {}, "dna": {}}]}', ":2", "must have one key"),
         ('{"name": "a", "sequences": [\n{"peptide": {}}]}', ":2", "unknown kind of chain 'peptide'"),
         ('{"name": "a", "sequences": [\n{"protein":\n {"id": "A"}}]}', ":3", "no 'sequence'"),
-        (START + '\n{"protein":\n {"id": "A",\n"sequence": "MK1"}}]}', ":4", "'1' is no residue"),
+        (START + '\n{"protein":\n {"id": "A",\n"sequence": "MK1"}}]}', ":4", "'1' is not a residue"),
         (START + '\n{"protein":\n {"sequence": "MKV",\n"ptms": []}}]}', ":4", "unknown key 'ptms'"),
         (START + '{"proteinChain":\n {"sequence": "MKV", "count": "2"}}]}', ":2", "count is '2'"),
         ('{"name": "a", "dialect": "af4"}', ":1", "dialect 'af4' is not known"),
@@ -203,7 +203,7 @@ def test_quotation_marks_and_braces_in_strings_do_not_shift_lines(tmp_path: Path
     text = (
         '{"name": "a \\" } {\\\\",\n"sequences": [{"protein": {"description": "[{:",\n"sequence": "MK1"}}]}'
     )
-    with pytest.raises(InputError, match=r"q\.json:3: '1' is no residue"):
+    with pytest.raises(InputError, match=r"q\.json:3: '1' is not a residue"):
         read(tmp_path / "q.json", text)
 
 
@@ -247,7 +247,7 @@ def test_what_is_no_single_chain_in_yaml_is_refused_by_name(tmp_path: Path, rest
         ("just text\n", ":1", "the file is not a mapping"),
         (f"{HEAD}  - protein: {{id: A\n", ":5", "not valid YAML"),
         (f"{HEAD}  - protein:\n      sequence: MK\n      sequence: MV\n", ":6", "'sequence' stands twice"),
-        (f"{HEAD}  - protein:\n      sequence: MK1\n", ":5", "'1' is no residue"),
+        (f"{HEAD}  - protein:\n      sequence: MK1\n", ":5", "'1' is not a residue"),
         (f"{HEAD}  - protein:\n      sequenze: MK\n", ":5", "unknown key 'sequenze'"),
         (f"{HEAD}  - protein:\n      id: A\n", ":5", "no 'sequence'"),
         (f"{HEAD}  - protein: &a\n      x: *a\n", ":4", "not valid YAML"),

@@ -179,7 +179,7 @@ REQUEST = SearchRequest([QUERY], SearchSettings()).message()
             {"queries": [{"header": "q", "sequence": "MK", "profile": "AAAA"}]},
             "profile of 3 bytes, expected 64 per residue",
         ),
-        ({"queries": [{"header": "q x", "sequence": "MkV"}]}, "query 'q': 'k' is no residue letter"),
+        ({"queries": [{"header": "q x", "sequence": "MkV"}]}, "query 'q': 'k' is not a residue letter"),
         ({"queries": [{"header": "q x", "sequence": "M"}]}, "query 'q' has 1 residue"),
         ({"settings": []}, "settings: expected an object, got a list"),
         ({"settings": {"threads": 4}}, "settings: there is no 'threads'; there are comp_bias_corr"),

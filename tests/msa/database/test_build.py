@@ -1,4 +1,4 @@
-"""A database holds its input, whatever threads and blocks made it, and appears whole or not at all."""
+"""Building of databases: content, independence of threads and blocks, and cleanup after failures."""
 
 import gzip
 import json
@@ -15,15 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from msa import alphabet
-from msa.database import build
-from msa.database import length_sort as by_length
-from msa.database.build import BuildSettings, build_database, database_from
+from msa.database import build, length_sort
+from msa.database.build import BuildSettings, build_database, open_or_build_database
 from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
 from msa.database.manifest import OFFSETS, PARTS
 from msa.database.masking import mask
 from msa.errors import InputError
-from msa.io.fasta_blocks import Block, parse_block
+from msa.io.fasta_blocks import FastaBlock, parse_block
 
 ONE = BuildSettings(threads=1)
 
@@ -34,7 +33,7 @@ def write(path: Path, records: list[tuple[str, str]]) -> Path:
 
 
 def some_records(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Records with repeats to mask, many lengths and many of equal length."""
+    """Return records with repeats, of various lengths, some of them equal."""
     random = np.random.default_rng(seed)
     records = []
     for number in range(count):
@@ -56,7 +55,7 @@ SEQUENCES = st.text(alphabet.LETTERS, min_size=1, max_size=12)
 @given(st.lists(st.tuples(HEADERS, SEQUENCES), min_size=1, max_size=12), st.booleans())
 @example([("", "M")], True)
 @example([("a", "MMMM"), ("b", "AAAA"), ("c", "K" * 40), ("", "MKVL")], True)
-def test_round_trip(
+def test_database_contains_its_input(
     tmp_path_factory: pytest.TempPathFactory, records: list[tuple[str, str]], masked: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("build")
@@ -78,7 +77,7 @@ def test_round_trip(
     database.verify()
 
 
-def test_layout_is_as_documented(tmp_path: Path) -> None:
+def test_files_have_the_documented_layout(tmp_path: Path) -> None:
     path = write(tmp_path / "in.fasta", [("b", "MKVLA"), ("a x", "AC"), ("c", "GG")])
     build_database([path], tmp_path / "db", BuildSettings(mask=False, threads=1))
     parts = {name: (tmp_path / "db" / name).read_bytes() for name in PARTS}
@@ -94,7 +93,7 @@ def test_layout_is_as_documented(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "db")) == sorted([*PARTS, "manifest.json"])
 
 
-def test_same_bytes_whatever_threads_and_blocks(tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_threads_and_blocks(tmp_path: Path) -> None:
     path = write(tmp_path / "in.fasta", some_records(300))
     made = set()
     for threads, block_bytes in [(1, 4 << 20), (1, 50), (3, 1000), (8, 333), (2, 4 << 20)]:
@@ -105,7 +104,7 @@ def test_same_bytes_whatever_threads_and_blocks(tmp_path: Path) -> None:
     assert len(made) == 1
 
 
-def test_compressed_and_split_input_make_the_same_database(tmp_path: Path) -> None:
+def test_compressed_and_split_input_give_the_same_database(tmp_path: Path) -> None:
     records = some_records(50)
     whole = write(tmp_path / "whole.fasta", records)
     packed = tmp_path / "packed"
@@ -120,7 +119,7 @@ def test_compressed_and_split_input_make_the_same_database(tmp_path: Path) -> No
     assert sum(source["bytes"] for source in manifests[2].inputs) == whole.stat().st_size
 
 
-def test_a_missing_last_line_end_does_not_join_two_files(tmp_path: Path) -> None:
+def test_missing_final_line_end_does_not_join_two_files(tmp_path: Path) -> None:
     (tmp_path / "1.fasta").write_text(">a\nMKV")
     (tmp_path / "2.fasta").write_text(">b\nMK")
     build_database([tmp_path / "1.fasta", tmp_path / "2.fasta"], tmp_path / "db", ONE)
@@ -150,23 +149,23 @@ def test_length_quantiles(tmp_path: Path) -> None:
     assert quantiles == {"0": 1, "0.05": 5, "0.25": 25, "0.5": 50, "0.75": 75, "0.95": 95, "1": 100}
 
 
-def test_duplicates_are_counted_in_as_many_rounds_as_memory_asks(tmp_path: Path) -> None:
-    for ids_at_once in (7, 50, 1000):
-        sorter = LengthSorter(tmp_path, ids_at_once)
+def test_duplicate_ids_are_counted_with_limited_memory(tmp_path: Path) -> None:
+    for max_ids_in_memory in (7, 50, 1000):
+        sorter = LengthSorter(tmp_path, max_ids_in_memory)
         for start in range(0, 100, 25):
             text = b"".join(b">s%d\nM\n" % (number % 37) for number in range(start, start + 25))
-            sorter.add(parse_block(Block("in", 1, text)))
+            sorter.add(parse_block(FastaBlock("in", 1, text)))
         assert sorter.duplicate_ids() == 63
 
 
-def test_pages_are_let_go_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_length, "_LET_GO_EVERY", 100)
+def test_content_is_correct_when_pages_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(length_sort, "_RELEASE_PAGES_EVERY", 100)
     records = some_records(100)
     build_database([write(tmp_path / "in.fasta", records)], tmp_path / "db", BuildSettings(block_bytes=200))
     assert contents(TargetDatabase.open(tmp_path / "db")) == sorted(records, key=lambda r: len(r[1]))
 
 
-def test_progress_ends_at_the_size_of_the_files(tmp_path: Path) -> None:
+def test_progress_ends_at_the_total_file_size(tmp_path: Path) -> None:
     path = tmp_path / "in.gz"
     path.write_bytes(gzip.compress(write(tmp_path / "in", some_records(200)).read_bytes()))
     calls: list[tuple[int, int | None]] = []
@@ -178,31 +177,31 @@ def test_progress_ends_at_the_size_of_the_files(tmp_path: Path) -> None:
     assert len(calls) > 5
 
 
-BAD = {
-    "bad letter": (b">a\nMKV\n>b\nMK1\n", "in.fasta:4:3: '1' is no residue letter"),
+INVALID = {
+    "bad letter": (b">a\nMKV\n>b\nMK1\n", "in.fasta:4:3: '1' is not a residue letter"),
     "no header": (b"MKV\n", "in.fasta:1: not a FASTA file: text before the first header"),
     "binary": (bytes(range(256)), "in.fasta:1: not a FASTA file: binary data"),
     "empty": (b"", "in.fasta: empty file"),
-    "no residues": (b">a\n>b\n\n", "in.fasta: no sequence that is not empty"),
+    "no residues": (b">a\n>b\n\n", "in.fasta: no non-empty sequences"),
     "truncated": (gzip.compress(b">a\nMKV\n")[:-2], "in.fasta: truncated gzip file"),
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_input_leaves_nothing(tmp_path: Path, kind: str) -> None:
-    content, said = BAD[kind]
+@pytest.mark.parametrize("kind", INVALID)
+def test_invalid_input_leaves_no_files(tmp_path: Path, kind: str) -> None:
+    content, message = INVALID[kind]
     (tmp_path / "in.fasta").write_bytes(content)
     good = write(tmp_path / "good.fasta", some_records(30))
     with pytest.raises(InputError) as caught:
         build_database([tmp_path / "in.fasta"], tmp_path / "db", BuildSettings(threads=2, block_bytes=100))
-    assert str(caught.value).startswith(f"{tmp_path}/{said}")
+    assert str(caught.value).startswith(f"{tmp_path}/{message}")
     if kind != "no residues":
         with pytest.raises(InputError):
             build_database([good, tmp_path / "in.fasta"], tmp_path / "db", ONE)
     assert sorted(os.listdir(tmp_path)) == ["good.fasta", "in.fasta"]
 
 
-def test_errors_are_found_in_any_block(tmp_path: Path) -> None:
+def test_errors_are_located_in_any_block(tmp_path: Path) -> None:
     records = some_records(100)
     records[70] = ("bad", "MKV5")
     path = write(tmp_path / "in.fasta", records)
@@ -214,7 +213,7 @@ def test_errors_are_found_in_any_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_any_exception_leaves_nothing(tmp_path: Path, error: type) -> None:
+def test_any_exception_leaves_no_files(tmp_path: Path, error: type) -> None:
     def stop(done: int, total: int | None) -> None:
         raise error
 
@@ -224,29 +223,29 @@ def test_any_exception_leaves_nothing(tmp_path: Path, error: type) -> None:
     assert os.listdir(tmp_path) == ["in.fasta"]
 
 
-def test_an_existing_output_is_kept_unless_overwriting_a_database(tmp_path: Path) -> None:
+def test_only_an_empty_folder_or_overwritten_database_is_replaced(tmp_path: Path) -> None:
     first = write(tmp_path / "1.fasta", [("a", "MKV")])
     second = write(tmp_path / "2.fasta", [("b", "MKVL")])
     (tmp_path / "db").mkdir()
-    build_database([first], tmp_path / "db", ONE)  # an empty folder is in nobody's way
+    build_database([first], tmp_path / "db", ONE)  # an empty folder may be replaced
     with pytest.raises(InputError, match="already exists"):
         build_database([second], tmp_path / "db", ONE)
     assert contents(TargetDatabase.open(tmp_path / "db")) == [("a", "MKV")]
-    held = TargetDatabase.open(tmp_path / "db")
+    opened = TargetDatabase.open(tmp_path / "db")
     overwriting = BuildSettings(threads=1, overwrite=True)
     build_database([second], tmp_path / "db", overwriting)
     assert contents(TargetDatabase.open(tmp_path / "db")) == [("b", "MKVL")]
-    assert contents(held) == [("a", "MKV")], "who has it open keeps it"
+    assert contents(opened) == [("a", "MKV")], "an open database stays readable"
     build_database([first], tmp_path / "new", overwriting)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("")
     for taken in ("folder", "1.fasta"):
-        with pytest.raises(InputError, match="no target database, so it is not overwritten"):
+        with pytest.raises(InputError, match="is not a target database, so it is not overwritten"):
             build_database([first], tmp_path / taken, overwriting)
     assert sorted(os.listdir(tmp_path)) == ["1.fasta", "2.fasta", "db", "folder", "new"]
 
 
-def test_a_failed_overwrite_keeps_the_old_database(tmp_path: Path) -> None:
+def test_failed_overwrite_keeps_the_old_database(tmp_path: Path) -> None:
     build_database([write(tmp_path / "1.fasta", [("a", "MKV")])], tmp_path / "db", ONE)
     (tmp_path / "bad.fasta").write_text(">b\nM1\n")
     with pytest.raises(InputError):
@@ -255,13 +254,13 @@ def test_a_failed_overwrite_keeps_the_old_database(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["1.fasta", "bad.fasta", "db"]
 
 
-def test_a_file_that_grows_too_large_leaves_nothing(tmp_path: Path) -> None:
-    """A limit on the size of files stands in for a full disk: the same calls fail in the same way."""
+def test_full_disk_leaves_no_files(tmp_path: Path) -> None:
+    """A limit on file sizes simulates a full disk: the same calls fail."""
     path = write(tmp_path / "in.fasta", some_records(3000))
     code = (
         "import os, resource, sys\n"
         "from msa.database.build import build_database\n"
-        # the first compiles, and writes machine code, while it can
+        # compiles and caches the kernels before the limit
         "residues = build_database([sys.argv[1]], 'other').residues\n"
         "for limit in (1000, 100_000, residues):\n"
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))\n"
@@ -273,85 +272,85 @@ def test_a_file_that_grows_too_large_leaves_nothing(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, "-c", code, path], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
-    assert len(lines) == 3, "in the first spool file, in its middle, and in the residues with their padding"
+    assert len(lines) == 3, "one failure per limit"
     for line in lines:
         name, _, left = line.partition(" ")
         assert name == "db"
         assert sorted(literal_eval(left)) == ["in.fasta", "other"]
 
 
-class TestDatabaseFrom:
-    def test_a_fasta_is_built_once_and_reused(self, tmp_path: Path) -> None:
+class TestOpenOrBuildDatabase:
+    def test_fasta_file_is_built_once_and_reused(self, tmp_path: Path) -> None:
         records = some_records(20)
         path = write(tmp_path / "in.fasta", records)
         calls: list[int] = []
-        first = database_from(path, tmp_path / "cache", lambda done, total: calls.append(done))
+        first = open_or_build_database(path, tmp_path / "cache", lambda done, total: calls.append(done))
         assert contents(first) == sorted(records, key=lambda r: len(r[1]))
         assert calls
         calls.clear()
         stamp = (first.path / "manifest.json").stat().st_mtime_ns
-        again = database_from(path, tmp_path / "cache", lambda done, total: calls.append(done))
+        again = open_or_build_database(path, tmp_path / "cache", lambda done, total: calls.append(done))
         assert (again.path, calls) == (first.path, [])
         assert (again.path / "manifest.json").stat().st_mtime_ns == stamp
         copy = tmp_path / "copy.fasta"
         copy.write_bytes(path.read_bytes())
-        assert database_from(copy, tmp_path / "cache").path == first.path
+        assert open_or_build_database(copy, tmp_path / "cache").path == first.path
 
-    def test_an_edited_fasta_is_built_anew(self, tmp_path: Path) -> None:
+    def test_edited_fasta_file_is_built_again(self, tmp_path: Path) -> None:
         path = write(tmp_path / "in.fasta", [("a", "MKV")])
         stat = path.stat()
-        first = database_from(path, tmp_path / "cache")
+        first = open_or_build_database(path, tmp_path / "cache")
         write(path, [("a", "MKL")])
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        assert contents(database_from(path, tmp_path / "cache")) == [("a", "MKL")]
+        assert contents(open_or_build_database(path, tmp_path / "cache")) == [("a", "MKL")]
         assert contents(first) == [("a", "MKV")]
 
-    def test_a_database_is_opened(self, tmp_path: Path) -> None:
+    def test_database_folder_is_opened(self, tmp_path: Path) -> None:
         build_database([write(tmp_path / "in.fasta", [("a", "MKV")])], tmp_path / "db", ONE)
-        assert database_from(tmp_path / "db", tmp_path / "cache").path == tmp_path / "db"
+        assert open_or_build_database(tmp_path / "db", tmp_path / "cache").path == tmp_path / "db"
         assert not (tmp_path / "cache").exists()
 
-    def test_a_damaged_cache_entry_is_built_anew(self, tmp_path: Path) -> None:
+    def test_damaged_cached_database_is_built_again(self, tmp_path: Path) -> None:
         path = write(tmp_path / "in.fasta", [("a", "MKV")])
-        built = database_from(path, tmp_path / "cache").path
+        built = open_or_build_database(path, tmp_path / "cache").path
         os.truncate(built / OFFSETS, 4)
-        assert contents(database_from(path, tmp_path / "cache")) == [("a", "MKV")]
+        assert contents(open_or_build_database(path, tmp_path / "cache")) == [("a", "MKV")]
 
-    def test_builders_at_the_same_time_do_not_disturb_each_other(self, tmp_path: Path) -> None:
+    def test_concurrent_builds_keep_one_database(self, tmp_path: Path) -> None:
         records = some_records(200)
         path = write(tmp_path / "in.fasta", records)
         with ThreadPoolExecutor(6) as pool:
-            opened = list(pool.map(lambda _: database_from(path, tmp_path / "cache"), range(6)))
+            opened = list(pool.map(lambda _: open_or_build_database(path, tmp_path / "cache"), range(6)))
         for database in opened:
             assert contents(database) == sorted(records, key=lambda r: len(r[1]))
         assert len(os.listdir(tmp_path / "cache" / "databases")) == 1
 
     @pytest.mark.parametrize(
-        ("name", "said"),
+        ("name", "message"),
         [
             ("absent", "absent: no such database or FASTA file"),
             ("folder", "folder: not a target database: no manifest.json"),
-            ("bad.fasta", "bad.fasta:2:2: '1' is no residue letter"),
+            ("bad.fasta", "bad.fasta:2:2: '1' is not a residue letter"),
         ],
     )
-    def test_what_is_no_database(self, tmp_path: Path, name: str, said: str) -> None:
+    def test_other_paths_are_refused(self, tmp_path: Path, name: str, message: str) -> None:
         (tmp_path / "folder").mkdir()
         (tmp_path / "bad.fasta").write_text(">a\nM1\n")
         with pytest.raises(InputError) as caught:
-            database_from(tmp_path / name, tmp_path / "cache")
-        assert str(caught.value).startswith(f"{tmp_path}/{said}")
+            open_or_build_database(tmp_path / name, tmp_path / "cache")
+        assert str(caught.value).startswith(f"{tmp_path}/{message}")
 
     def test_standard_input_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="createdb"):
-            database_from("-", tmp_path)
+            open_or_build_database("-", tmp_path)
 
 
-def test_settings_that_change_the_content_change_the_key(
+def test_cache_key_depends_on_settings_that_change_the_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "in.fasta", [("a", "MKV")])
-    keys = {build._key([path], BuildSettings(mask=masked)) for masked in (True, False)}
-    assert build._key([path], BuildSettings(threads=7, block_bytes=1)) in keys
+    keys = {build._cache_key([path], BuildSettings(mask=masked)) for masked in (True, False)}
+    assert build._cache_key([path], BuildSettings(threads=7, block_bytes=1)) in keys
     monkeypatch.setattr(build, "PLAIN_VERSION", 2)
-    keys.add(build._key([path], BuildSettings()))
+    keys.add(build._cache_key([path], BuildSettings()))
     assert len(keys) == 3

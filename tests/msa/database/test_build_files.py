@@ -1,4 +1,4 @@
-"""A folder appears whole or not at all, and what a killed process left behind is swept up by the next."""
+"""Build folders appear only when complete, and folders of killed builds are removed by the next build."""
 
 import os
 import signal
@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from msa.database.build_files import publish, staged_folder
+from msa.database.build_files import publish, temporary_folder
 
 
 def make(final: Path, replace: bool = False) -> None:
-    with staged_folder(final) as folder:
+    with temporary_folder(final) as folder:
         (folder / "file").write_text("content")
         publish(folder, final, replace)
 
 
-def test_it_appears_with_all_it_holds_and_nothing_else(tmp_path: Path) -> None:
+def test_published_folder_has_its_files_and_permissions(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
         make(tmp_path / "new" / "final")
@@ -28,14 +28,14 @@ def test_it_appears_with_all_it_holds_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "final").stat().st_mode & 0o777 == 0o750
 
 
-def test_without_publishing_nothing_stays(tmp_path: Path) -> None:
-    with staged_folder(tmp_path / "final") as folder:
+def test_unpublished_folder_is_removed(tmp_path: Path) -> None:
+    with temporary_folder(tmp_path / "final") as folder:
         (folder / "file").write_text("content")
         assert not (tmp_path / "final").exists()
     assert os.listdir(tmp_path) == []
 
 
-def test_a_taken_name_is_kept(tmp_path: Path) -> None:
+def test_existing_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
     make(tmp_path / "final")
     (tmp_path / "final" / "file").write_text("first")
     with pytest.raises(FileExistsError):
@@ -46,23 +46,23 @@ def test_a_taken_name_is_kept(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["final"]
 
 
-def test_a_file_in_the_way(tmp_path: Path) -> None:
+def test_file_as_parent_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError) as caught:
         make(tmp_path / "file" / "final")
     assert caught.value.filename == str(tmp_path / "file")
 
 
-def test_what_a_killed_process_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path: Path) -> None:
+def test_folders_of_killed_builds_are_removed_and_those_of_running_builds_kept(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from msa.database.build_files import staged_folder\n"
-        "with staged_folder(pathlib.Path(sys.argv[1])) as folder:\n"
+        "from msa.database.build_files import temporary_folder\n"
+        "with temporary_folder(pathlib.Path(sys.argv[1])) as folder:\n"
         "    (folder / 'big').write_text('content')\n"
         "    print('ready', flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    final = tmp_path / "a[b]*"  # a name that is a pattern must not match others
+    final = tmp_path / "a[b]*"  # a name with wildcards must not match others
     other = tmp_path / "ab"
     owners = []
     for name in (final, other):
@@ -74,7 +74,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_holds_is_no
         owners.append(owner)
     assert len(os.listdir(tmp_path)) == 2
     make(final)
-    assert len(os.listdir(tmp_path)) == 3, "both are at work"
+    assert len(os.listdir(tmp_path)) == 3, "both builds are running"
     for owner in owners:
         owner.send_signal(signal.SIGKILL)
         owner.communicate()

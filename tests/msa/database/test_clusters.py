@@ -1,4 +1,4 @@
-"""Databases with clusters: the table, what is laid down, and what a search finds through representatives."""
+"""Databases with clusters: the table, the order of sequences, and searches through representatives."""
 
 import gzip
 import json
@@ -27,8 +27,8 @@ def build(folder: Path, records: Records, table: str | None = None, mask: bool =
     if table is not None:
         clusters = folder / "t.tsv"
         clusters.write_text(table)
-    how = BuildSettings(mask=mask, clusters=clusters, threads=1, block_bytes=512, overwrite=True)
-    build_database([folder / "t.fasta"], folder / "db", how)
+    build_settings = BuildSettings(mask=mask, clusters=clusters, threads=1, block_bytes=512, overwrite=True)
+    build_database([folder / "t.fasta"], folder / "db", build_settings)
     return TargetDatabase.open(folder / "db")
 
 
@@ -37,50 +37,49 @@ def some_records(count: int, seed: int = 0) -> Records:
     return [(f"s{k} of {count}", "".join(rng.choice(LETTERS, rng.integers(1, 60)))) for k in range(count)]
 
 
-def table_of(heads: list[int]) -> str:
-    """A table in which sequence k is in the cluster of heads[k]."""
-    return "".join(f"s{head}\ts{k}\n" for k, head in enumerate(heads))
+def table_of(representatives: list[int]) -> str:
+    """Return a table in which sequence k is in the cluster of representatives[k]."""
+    return "".join(f"s{representative}\ts{k}\n" for k, representative in enumerate(representatives))
 
 
 @st.composite
 def clusterings(draw: st.DrawFn) -> list[int]:
-    """The head of each sequence."""
+    """Draw the representative of each sequence."""
     count = draw(st.integers(1, 40))
-    heads = sorted(draw(st.sets(st.integers(0, count - 1), min_size=1)))
-    return [k if k in heads else draw(st.sampled_from(heads)) for k in range(count)]
+    representatives = sorted(draw(st.sets(st.integers(0, count - 1), min_size=1)))
+    return [k if k in representatives else draw(st.sampled_from(representatives)) for k in range(count)]
 
 
 @settings(deadline=None, max_examples=40)
 @given(clusterings())
-def test_representatives_come_first_and_know_their_members(
-    tmp_path_factory: pytest.TempPathFactory, heads: list[int]
+def test_representatives_come_first_and_list_their_members(
+    tmp_path_factory: pytest.TempPathFactory, representatives: list[int]
 ) -> None:
-    records = some_records(len(heads), seed=len(heads))
-    database = build(tmp_path_factory.mktemp("db"), records, table_of(heads))
-    number = [int(database.id(place)[1:]) for place in range(len(database))]
-    assert sorted(number) == list(range(len(heads)))
-    assert [database.sequence(place) for place in range(len(database))] == [records[k][1] for k in number]
-    assert [database.header(place) for place in range(len(database))] == [records[k][0] for k in number]
+    records = some_records(len(representatives), seed=len(representatives))
+    database = build(tmp_path_factory.mktemp("db"), records, table_of(representatives))
+    number = [int(database.id(index)[1:]) for index in range(len(database))]
+    assert sorted(number) == list(range(len(representatives)))
+    assert [database.sequence(index) for index in range(len(database))] == [records[k][1] for k in number]
+    assert [database.header(index) for index in range(len(database))] == [records[k][0] for k in number]
     count = database.representatives
-    assert sorted(number[:count]) == sorted(set(heads))
-    for first, end in ((0, count), (count, len(heads))):
-        # by length, then in the order of the input
-        places = list(zip(database.lengths[first:end].tolist(), number[first:end], strict=True))
-        assert places == sorted(places)
-    for place in range(count):
-        members = database.members(np.array([place])).tolist()
+    assert sorted(number[:count]) == sorted(set(representatives))
+    for first, end in ((0, count), (count, len(representatives))):
+        # sorted by length, then in input order
+        keys = list(zip(database.lengths[first:end].tolist(), number[first:end], strict=True))
+        assert keys == sorted(keys)
+    for index in range(count):
+        members = database.members(np.array([index])).tolist()
         assert members == sorted(members)
-        own = {number[member] for member in members}
-        assert own == {k for k, head in enumerate(heads) if head == number[place] != k}
-    every = np.arange(count)
-    assert sorted(database.members(every).tolist()) == list(range(count, len(heads)))
-    told = database.manifest.clusters
-    assert told is not None and told.residues == database.lengths[:count].sum()
-    assert told.largest == max(heads.count(head) for head in heads)
+        inputs = {number[member] for member in members}
+        assert inputs == {k for k, head in enumerate(representatives) if head == number[index] != k}
+    assert sorted(database.members(np.arange(count)).tolist()) == list(range(count, len(representatives)))
+    summary = database.manifest.clusters
+    assert summary is not None and summary.residues == database.lengths[:count].sum()
+    assert summary.largest == max(representatives.count(head) for head in representatives)
     database.verify()
 
 
-def test_without_clusters_nothing_has_changed(tmp_path: Path) -> None:
+def test_database_without_clusters_has_format_version_1(tmp_path: Path) -> None:
     database = build(tmp_path, some_records(5))
     assert database.representatives == len(database) == 5
     assert database.members(np.arange(5)).tolist() == []
@@ -90,21 +89,21 @@ def test_without_clusters_nothing_has_changed(tmp_path: Path) -> None:
     assert json.loads((clustered.path / "manifest.json").read_text())["format_version"] == 2
 
 
-def test_ids_as_mmseqs_writes_them(tmp_path: Path) -> None:
+def test_table_may_have_accessions_instead_of_ids(tmp_path: Path) -> None:
     headers = ["sp|P0C2L1|A3X1_LOXLA Toxin", "tr|A0A146SKV9|A0A146SKV9_FUNHE", "lcl|foo x", "plain", "a|b|c"]
     records = [(header, "MKVL" * k) for k, header in enumerate(headers, start=1)]
-    # an id that stands whole in the table is taken whole
+    # a complete id takes precedence over its accession
     table = "P0C2L1\tfoo\r\nP0C2L1\tP0C2L1\r\nP0C2L1\tA0A146SKV9\r\na|b|c\tplain\r\na|b|c\ta|b|c"
     database = build(tmp_path, records, table)
-    first = [database.header(place) for place in range(2)]
+    first = [database.header(index) for index in range(2)]
     assert first == [headers[0], headers[4]]
-    assert {database.id(place) for place in database.members(np.array([1])).tolist()} == {"plain"}
+    assert {database.id(index) for index in database.members(np.array([1])).tolist()} == {"plain"}
     (tmp_path / "t.tsv.gz").write_bytes(gzip.compress(table.encode()))
     assert read_clusters(tmp_path / "t.tsv.gz").count == 2
 
 
 @pytest.mark.parametrize(
-    ("table", "line", "said"),
+    ("table", "line", "reason"),
     [
         ("", None, "empty file"),
         ("s0\ts0\ns1\n", 2, "a representative's id, a tab and a member's"),
@@ -116,26 +115,26 @@ def test_ids_as_mmseqs_writes_them(tmp_path: Path) -> None:
         ("s0\t\n", 1, "a representative's id, a tab and a member's"),
         ("s0\ts0\ns0\ts1\ns0\ts2\ns0\ts1\n", 4, "'s1' is a member for the second time"),
         ("s0\ts0\ns1\ts2\ns1\ts1\ns1\ts2\n", 4, "'s2' is a member for the second time"),
-        ("s0\ts0\ns0\ts1\ns1\ts2\n", 3, "the representative 's1' is no member of its own cluster"),
-        ("s0\ts0\nx\ts1\ns0\ts2\n", 2, "the representative 'x' is no member of its own cluster"),
+        ("s0\ts0\ns0\ts1\ns1\ts2\n", 3, "the representative 's1' is not a member of its own cluster"),
+        ("s0\ts0\nx\ts1\ns0\ts2\n", 2, "the representative 'x' is not a member of its own cluster"),
         ("s0\ts0\ns0\ts1\ns0\ts9\ns0\ts2\n", 3, "no sequence of the FASTA input has the id 's9'"),
         ("s0\ts0\ns0\ts1\n", None, "no line has the sequence 's2 of 3' as a member"),
     ],
 )
-def test_a_wrong_table_is_refused(tmp_path: Path, table: str, line: int | None, said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
+def test_invalid_table_is_refused(tmp_path: Path, table: str, line: int | None, reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as error:
         build(tmp_path, some_records(3), table)
     assert (error.value.path, error.value.line) == (str(tmp_path / "t.tsv"), line)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "db").exists() and not list(tmp_path.glob(".db*"))
 
 
-def test_an_id_that_two_sequences_have_is_refused(tmp_path: Path) -> None:
+def test_duplicate_ids_in_the_input_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="several sequences of the FASTA input have the id 's0'"):
         build(tmp_path, [*some_records(2), ("s0 again", "MKVL")], "s1\ts1\ns0\ts0\n")
 
 
-def test_damage_is_found(tmp_path: Path) -> None:
+def test_damaged_cluster_files_are_reported(tmp_path: Path) -> None:
     database = build(tmp_path, some_records(9), table_of([0] * 5 + [5] * 4))
     path = database.path / "members.i64"
     path.write_bytes(path.read_bytes()[::-1])
@@ -153,7 +152,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[FastaRecord, Records, Path]:
-    """A query, near relatives, one that only a profile finds, and noise."""
+    """Return a query, sequences (close relatives, a distant one and noise), and a folder."""
     rng = np.random.default_rng(5)
     query = rng.choice(LETTERS, 120)
     kept = rng.random(120) < 0.5
@@ -164,62 +163,62 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[FastaRecord, Recor
     return FastaRecord("query", "".join(query)), records, tmp_path_factory.mktemp("family")
 
 
-def told(hits: list) -> list[tuple]:  # type: ignore[type-arg]
+def summaries(hits: list) -> list[tuple]:  # type: ignore[type-arg]
     return [(hit.id, hit.score, hit.evalue, hit.cigar, hit.tstart, hit.sequence) for hit in hits]
 
 
-def heads_of_family(count: int) -> list[int]:
-    """s3 stands for the near relatives and for some of the noise; s20 for the far one; the others alone."""
-    heads = list(range(count))
+def family_representatives(count: int) -> list[int]:
+    """Return representatives: s3 for close relatives and some noise, s20 for the distant one."""
+    representatives = list(range(count))
     for k in (*range(12), *range(100, 140)):
-        heads[k] = 3
-    heads[12] = 20
-    return heads
+        representatives[k] = 3
+    representatives[12] = 20
+    return representatives
 
 
-def test_members_have_numbers_of_their_own(family: tuple[FastaRecord, Records, Path]) -> None:
+def test_search_aligns_members_of_representatives_it_finds(family: tuple[FastaRecord, Records, Path]) -> None:
     query, records, folder = family
-    # all members are aligned, whatever their gapless score
+    # align all members, whatever their gapless score
     everything = SearchSettings(evalue=5, max_seqs=len(records), min_ungapped_score=0)
-    heads = heads_of_family(len(records))
+    representatives = family_representatives(len(records))
     plain = build(folder / "plain", records)
-    found = told(search(query, plain, everything))
+    found = summaries(search(query, plain, everything))
     through = {ids for ids, *_ in found}
-    expected = [hit for hit in found if f"s{heads[int(hit[0][1:])]}" in through]
-    clustered = build(folder / "clustered", records, table_of(heads))
-    got = told(search(query, clustered, everything))
-    # of equal E-values and scores those first in the database come first, which are others in each
+    expected = [hit for hit in found if f"s{representatives[int(hit[0][1:])]}" in through]
+    clustered = build(folder / "clustered", records, table_of(representatives))
+    got = summaries(search(query, clustered, everything))
+    # hits with equal E-value and score are in database order, which differs
     assert sorted(got) == sorted(expected) and [hit[2] for hit in got] == sorted(hit[2] for hit in got)
     assert sum(ids in {f"s{k}" for k in range(12)} for ids, *_ in got) == 12
-    # a representative that is above the limit brings nobody, one below it none above
-    strict = told(search(query, clustered, SearchSettings(evalue=1e-3)))
+    # neither a representative nor a member above the E-value limit is reported
+    strict = summaries(search(query, clustered, SearchSettings(evalue=1e-3)))
     assert strict and max(hit[2] for hit in strict) <= 1e-3 and {hit[0] for hit in strict} <= through
-    # 1 target passes the filter, and brings 11
+    # one target passes the filter and adds 11 members
     assert len(search(query, clustered, SearchSettings(max_seqs=1))) == 12
 
 
-def test_iterations_use_members(family: tuple[FastaRecord, Records, Path]) -> None:
+def test_iterations_build_profiles_from_members(family: tuple[FastaRecord, Records, Path]) -> None:
     query, records, folder = family
-    heads = heads_of_family(len(records))
-    heads[12] = 12
+    representatives = family_representatives(len(records))
+    representatives[12] = 12
     plain = build(folder / "plain", records)
-    clustered = build(folder / "iterated", records, table_of(heads))
-    alone = FastaRecord("alone", "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFK")
-    how = SearchSettings(num_iterations=3, max_seqs=len(records))
-    (_, one), (_, many) = search_many([alone, query], clustered, how)
+    clustered = build(folder / "iterated", records, table_of(representatives))
+    unrelated = FastaRecord("unrelated", "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFK")
+    search_settings = SearchSettings(num_iterations=3, max_seqs=len(records))
+    (_, one), (_, many) = search_many([unrelated, query], clustered, search_settings)
     assert one == []
-    # the profile is that of all relatives: it finds the far one with the same numbers, but for what chance
-    # finds, which is fitted to representatives
+    # the profile is made from all relatives and finds the distant one with the same alignment; E-values
+    # differ by a factor, because their statistics are fitted to representatives
     assert "s12" in [hit.id for hit in many]
-    got, expected = sorted(told(many)), sorted(told(search(query, plain, how)))
+    got, expected = sorted(summaries(many)), sorted(summaries(search(query, plain, search_settings)))
     assert [(hit[:2], hit[3:]) for hit in got] == [(hit[:2], hit[3:]) for hit in expected]
     ratios = [one[2] / other[2] for one, other in zip(got, expected, strict=True)]
     assert 0.5 < ratios[0] < 2 and ratios == pytest.approx([ratios[0]] * len(ratios))
 
 
-def test_progress_ends_at_all_sequences(family: tuple[FastaRecord, Records, Path]) -> None:
+def test_progress_ends_at_the_number_of_sequences(family: tuple[FastaRecord, Records, Path]) -> None:
     query, records, folder = family
-    clustered = build(folder / "progress", records, table_of(heads_of_family(len(records))))
+    clustered = build(folder / "progress", records, table_of(family_representatives(len(records))))
     seen: list[tuple[int, int | None]] = []
     search(query, clustered, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (len(records), len(records)) and seen == sorted(seen)

@@ -1,4 +1,4 @@
-"""Every kind of damage to a database is found, by opening it or by verifying it, and named."""
+"""Open databases, and detection of every kind of damage by opening or verifying."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST, PARTS
 from msa.database.masking import MaskSettings, matrix_lambda
 from msa.errors import InputError
-from msa.io.fasta_blocks import LONGEST_RECORD
+from msa.io.fasta_blocks import MAX_RECORD_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     (folder / "manifest.json").write_text(json.dumps(content))
 
 
-def test_what_an_open_database_offers(whole: Path) -> None:
+def test_attributes_and_methods_of_an_open_database(whole: Path) -> None:
     database = TargetDatabase.open(str(whole))
     assert (len(database), database.total_residues, database.path) == (4, 34, whole)
     assert (database.residues.dtype, database.offsets.dtype, database.lengths.dtype) == ("u1", "<i8", "<i4")
@@ -49,7 +49,7 @@ def test_what_an_open_database_offers(whole: Path) -> None:
     assert [database.id(i) for i in range(4)] == ["s2", "s3", "s1", "s0"]
     assert database.header(3) == "s0 text"
     assert database.sequence(3) == "MKV" * 5
-    assert database.codes(3).base is not None, "a view, no copy"
+    assert database.codes(3).base is not None, "a view, not a copy"
     with pytest.raises(ValueError, match="read-only"):
         database.residues[0] = 0
     calls: list[tuple[int, int | None]] = []
@@ -59,22 +59,22 @@ def test_what_an_open_database_offers(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_missing_part(copy: Path, name: str) -> None:
+def test_missing_part_is_reported(copy: Path, name: str) -> None:
     (copy / name).unlink()
     with pytest.raises(InputError, match=f"{name}: damaged database: this part is missing"):
         TargetDatabase.open(copy)
 
 
 @pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize(("change", "said"), [(-1, "truncated"), (-4, "truncated"), (4, "too long")])
-def test_a_part_of_the_wrong_size(copy: Path, name: str, change: int, said: str) -> None:
+@pytest.mark.parametrize(("change", "reason"), [(-1, "truncated"), (-4, "truncated"), (4, "too long")])
+def test_part_of_the_wrong_size_is_reported(copy: Path, name: str, change: int, reason: str) -> None:
     os.truncate(copy / name, (copy / name).stat().st_size + change)
-    with pytest.raises(InputError, match=f"{name}: damaged database: {said}"):
+    with pytest.raises(InputError, match=f"{name}: damaged database: {reason}"):
         TargetDatabase.open(copy)
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_any_flipped_bit_is_found_by_verify(copy: Path, name: str) -> None:
+def test_verify_detects_a_flipped_bit(copy: Path, name: str) -> None:
     data = bytearray((copy / name).read_bytes())
     data[len(data) // 2] ^= 1
     (copy / name).write_bytes(data)
@@ -84,7 +84,7 @@ def test_any_flipped_bit_is_found_by_verify(copy: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
         (lambda m: m.update(format_version=3), "format version 3 is newer than this foldcli reads"),
         (lambda m: m.update(format_version=0), "format version 0"),
@@ -103,22 +103,24 @@ def test_any_flipped_bit_is_found_by_verify(copy: Path, name: str) -> None:
         (lambda m: m["parts"]["residues.u8"].update(bytes=41), "41 bytes"),
     ],
 )
-def test_a_wrong_manifest(copy: Path, change: Callable[[dict[str, Any]], object], said: str) -> None:
+def test_invalid_manifest_is_reported(
+    copy: Path, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
     edit(copy, change)
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(InputError, match=reason) as caught:
         TargetDatabase.open(copy)
     assert caught.value.path == copy / "manifest.json"
 
 
-def test_a_consistent_manifest_that_lies(copy: Path) -> None:
-    """Sizes that agree with each other but not with the index of sequences."""
+def test_manifest_that_contradicts_the_offsets_is_reported(copy: Path) -> None:
+    """The sizes agree with each other but not with the offsets."""
     os.truncate(copy / "residues.u8", 44)
     edit(copy, lambda m: m["parts"]["residues.u8"].update(bytes=44))
     with pytest.raises(InputError, match=r"offsets\.i64: the last sequence ends at byte 40 of 44"):
         TargetDatabase.open(copy)
 
 
-def test_an_index_of_headers_that_does_not_fit(copy: Path) -> None:
+def test_header_index_that_contradicts_the_headers_is_reported(copy: Path) -> None:
     index = np.fromfile(copy / "headers.idx", "<i8")
     index[-1] += 1
     index.tofile(copy / "headers.idx")
@@ -127,13 +129,13 @@ def test_an_index_of_headers_that_does_not_fit(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
-def test_a_manifest_that_is_none(copy: Path, content: bytes) -> None:
+def test_malformed_manifest_is_reported(copy: Path, content: bytes) -> None:
     (copy / "manifest.json").write_bytes(content)
     with pytest.raises(InputError, match=r"manifest.json: (damaged manifest|not the manifest)"):
         TargetDatabase.open(copy)
 
 
-def test_no_database_at_all(tmp_path: Path) -> None:
+def test_other_paths_are_not_databases(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="absent: no such database"):
         TargetDatabase.open(tmp_path / "absent")
     with pytest.raises(InputError, match=r"not a target database: no manifest\.json"):
@@ -143,7 +145,7 @@ def test_no_database_at_all(tmp_path: Path) -> None:
         TargetDatabase.open(tmp_path / "file")
 
 
-def test_the_documentation_says_what_the_code_does(root: Path) -> None:
+def test_documentation_agrees_with_the_code(root: Path) -> None:
     text = (root / "docs" / "databases.md").read_text()
     for name in [*PARTS, MANIFEST, f"`{alphabet.LETTERS}`", f"The pad byte is {alphabet.PAD}:"]:
         assert name in text
@@ -151,4 +153,4 @@ def test_the_documentation_says_what_the_code_does(root: Path) -> None:
     for value in (model.start, model.end, model.periods, model.decay, model.threshold):
         assert f"| {value} |" in text
     assert f"λ = {matrix_lambda():.4f}" in text
-    assert f"{LONGEST_RECORD >> 20} MiB a record" in text
+    assert f"{MAX_RECORD_BYTES >> 20} MiB a record" in text

@@ -1,4 +1,4 @@
-"""Masking equals its model, written down plainly in float64, and the program that the method is named for."""
+"""Masking equals a simple float64 implementation of the model, and the tantan program."""
 
 import math
 import shutil
@@ -16,8 +16,8 @@ from msa.io.fasta import read_fasta
 from msa.profile.matrices import substitution_matrix
 
 
-def plain_probabilities(codes: np.ndarray, model: MaskSettings) -> np.ndarray:
-    """The forward-backward algorithm in float64, state by state: 0 is background, k a repeat of period k."""
+def reference_probabilities(codes: np.ndarray, model: MaskSettings) -> np.ndarray:
+    """Run forward-backward in float64; state 0 is the background, state k a repeat of period k."""
     scores = substitution_matrix().astype(float) * matrix_lambda()
     states, length = model.periods + 1, len(codes)
     weights = [model.decay**k for k in range(model.periods)]
@@ -47,7 +47,7 @@ def plain_probabilities(codes: np.ndarray, model: MaskSettings) -> np.ndarray:
 
 def check(codes: np.ndarray, model: MaskSettings) -> None:
     found = repeat_probabilities(codes, model)
-    np.testing.assert_allclose(found, plain_probabilities(codes, model), atol=3e-5)
+    np.testing.assert_allclose(found, reference_probabilities(codes, model), atol=3e-5)
 
 
 @settings(deadline=None, max_examples=40)
@@ -63,12 +63,12 @@ def check(codes: np.ndarray, model: MaskSettings) -> None:
 @example(unit="W", copies=1025, before="", after="", changes=[], periods=50)
 @example(unit="MKV", copies=1, before="", after="", changes=[], periods=50)
 @example(unit="M", copies=1, before="", after="", changes=[], periods=50)
-def test_equal_to_the_plain_recursions(
+def test_equals_the_reference_recursions(
     unit: str, copies: int, before: str, after: str, changes: list[tuple[int, str]], periods: int
 ) -> None:
     codes = alphabet.encode(before + unit * copies + after)
-    for place, letter in changes:
-        codes[place % len(codes)] = alphabet.LETTERS.index(letter)
+    for position, letter in changes:
+        codes[position % len(codes)] = alphabet.LETTERS.index(letter)
     check(codes, MaskSettings(periods=periods))
 
 
@@ -80,7 +80,7 @@ def test_equal_to_the_plain_recursions(
         MaskSettings(start=0.001, end=0.01, periods=64, decay=1.0),
     ],
 )
-def test_long_sequences_across_chunks(model: MaskSettings) -> None:
+def test_equals_the_reference_across_chunks(model: MaskSettings) -> None:
     random = np.random.default_rng(1)
     for length in (511, 512, 513, 1600):
         codes = random.integers(0, 20, length).astype(np.uint8)
@@ -90,22 +90,22 @@ def test_long_sequences_across_chunks(model: MaskSettings) -> None:
         check(codes, model)
 
 
-def test_a_repeat_of_any_length_and_period_neither_overflows_nor_vanishes() -> None:
+def test_long_repeats_neither_overflow_nor_underflow() -> None:
     titin = alphabet.encode("WCYHPFWMCW" * 4000)
     found = repeat_probabilities(titin)
     assert found[:10].max() < 0.5
     assert (found[20:-20] > 0.99).all()
-    # longer than the longest period of the model, so no repeat to it
+    # longer than the longest period of the model, so not detected as a repeat
     random = np.random.default_rng(5)
     unit = random.permutation(np.repeat(np.arange(20, dtype=np.uint8), 3))
     longer = repeat_probabilities(np.tile(unit, 700))
     assert np.isfinite(longer).all()
     np.testing.assert_allclose(
-        longer[:600], plain_probabilities(np.tile(unit, 10), MaskSettings()), atol=0.02
+        longer[:600], reference_probabilities(np.tile(unit, 10), MaskSettings()), atol=0.02
     )
 
 
-def test_the_likelihoods_belong_to_frequencies() -> None:
+def test_likelihood_ratios_correspond_to_frequencies() -> None:
     assert matrix_lambda() == pytest.approx(0.3240, abs=5e-5)
     ratios = likelihood_ratios()
     assert (ratios == ratios.T).all()
@@ -130,12 +130,12 @@ def test_mask_sets_the_bit_where_the_probability_is_at_least_the_threshold() -> 
         assert (residues & alphabet.LETTER_BITS == np.concatenate(sequences)).all()
 
 
-def test_masked_residues_count_as_what_they_are() -> None:
+def test_probabilities_ignore_existing_masks() -> None:
     codes = alphabet.encode("MKVLAAGIVGL" * 3)
     assert (repeat_probabilities(codes | alphabet.MASK_BIT) == repeat_probabilities(codes)).all()
 
 
-def test_nothing_to_mask() -> None:
+def test_empty_input() -> None:
     assert mask(np.empty(0, np.uint8), np.empty(0, np.int32)) == 0
     assert len(repeat_probabilities(np.empty(0, np.uint8))) == 0
 
@@ -151,16 +151,16 @@ needs_tantan = pytest.mark.skipif(
 
 
 def tantan(path: Path, *options: str) -> list[list[str]]:
-    """Lines of each record that `tantan -p OPTIONS` prints."""
+    """Return the lines of each record printed by `tantan -p OPTIONS`."""
     text = subprocess.run(["tantan", "-p", *options, path], capture_output=True, text=True, check=True).stdout
     return [record.splitlines()[1:] for record in text.split(">")[1:]]
 
 
-def only_standard(path: Path, folder: Path, most: int) -> tuple[Path, list[str]]:
-    """A copy of the first records whose letters tantan and BLOSUM62 score alike."""
+def only_standard(path: Path, folder: Path, max_records: int) -> tuple[Path, list[str]]:
+    """Copy the first records that have only standard residues, which tantan scores by BLOSUM62."""
     sequences = []
     for record in read_fasta(path):
-        if not set(record.sequence) - set(alphabet.STANDARD) and len(sequences) < most:
+        if not set(record.sequence) - set(alphabet.STANDARD) and len(sequences) < max_records:
             sequences.append(record.sequence)
     copy = folder / "standard.fasta"
     copy.write_text("".join(f">{number}\n{sequence}\n" for number, sequence in enumerate(sequences)))
@@ -168,9 +168,9 @@ def only_standard(path: Path, folder: Path, most: int) -> tuple[Path, list[str]]
 
 
 @needs_tantan
-def test_probabilities_are_those_of_the_tantan_program(root: Path, tmp_path: Path) -> None:
+def test_probabilities_equal_those_of_tantan(root: Path, tmp_path: Path) -> None:
     path, sequences = only_standard(root / "examples" / "demo.fasta", tmp_path, 1000)
-    with path.open("a") as stream:  # globins and their like hardly repeat anything
+    with path.open("a") as stream:  # the proteins of the demo have hardly any repeats
         for extra in (
             "MKV" * 30,
             "GSGSGSGSGAPAPAP" * 20 + sequences[0],
@@ -186,11 +186,11 @@ def test_probabilities_are_those_of_the_tantan_program(root: Path, tmp_path: Pat
 
 
 @needs_tantan
-def test_masked_residues_are_those_of_the_tantan_program(shared_dir: Path, tmp_path: Path) -> None:
+def test_masked_residues_equal_those_of_tantan(shared_dir: Path, tmp_path: Path) -> None:
     path, sequences = only_standard(shared_dir / "data" / "realseq.fasta.gz", tmp_path, 2000)
     ours = alphabet.encode("".join(sequences))
     mask(ours, np.array([len(sequence) for sequence in sequences], np.int32))
     theirs = np.array([letter.islower() for lines in tantan(path) for line in lines for letter in line])
     assert theirs.mean() > 0.02
-    # a residue may lie so near the threshold that the fourth digit decides
+    # rounding may decide for residues very close to the threshold
     assert np.count_nonzero((ours & alphabet.MASK_BIT != 0) != theirs) <= len(theirs) // 10**6 + 1

@@ -1,6 +1,6 @@
-"""Alignments read in the plainest order: all classes, all rows, then all columns.
+"""A simple reader of alignments that `msa.io.alignments` must equal byte for byte, including its errors.
 
-Large in memory. What `msa.io.alignments` must equal byte for byte, errors included.
+It processes all bytes, then all rows, then all columns, and needs a lot of memory.
 """
 
 import re
@@ -13,7 +13,7 @@ from msa.io.alignments import Alignment
 GAP = ord("-")
 _SKIP, _MATCH, _INSERT, _INVALID = range(4)
 STOCKHOLM_START = b"# STOCKHOLM"
-# ColabFold's first line: chain lengths, then how often each chain occurs
+# ColabFold's first line: the lengths of the chains, then the number of copies of each
 _COLABFOLD_START = re.compile(rb"#(\d+(?:,\d+)*)\t(\d+(?:,\d+)*)[ \t\r]*$")
 
 _UPPER = np.arange(256, dtype=np.uint8)
@@ -31,15 +31,15 @@ def _classes(lower: int, dot: int) -> np.ndarray:
     return table
 
 
-# in A3M a dot only pads insertions to equal length; in aligned FASTA it is one more way to write a gap
+# in A3M a dot only pads insertions to equal length; in aligned FASTA it is a gap
 _A3M_CLASSES = _classes(lower=_INSERT, dot=_SKIP)
 _ALIGNED_CLASSES = _classes(lower=_MATCH, dot=_MATCH)
 _UPPER_CASE_ALIGNED_CLASSES = _classes(lower=_INVALID, dot=_MATCH)
 
 
 def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
-    """The alignment in a file's content."""
-    # NUL separates the queries of MMseqs2's result databases and is left behind at the end of such A3M files
+    """Parse the content of a file."""
+    # MMseqs2 separates the entries of a result database by NUL, which stays at the end of its A3M files
     data = data.rstrip(b"\0")
     start = data[:4096].lstrip()
     if not data.strip():
@@ -51,8 +51,8 @@ def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
     raise InputError("not an alignment: neither A3M or aligned FASTA (`>`) nor Stockholm", source, 1)
 
 
-def _refuse_complexes(first_line: bytes, source: str | None) -> int | None:
-    """The query length that ColabFold's header line declares, None where there is no such line."""
+def _declared_length(first_line: bytes, source: str | None) -> int | None:
+    """Return the query length declared by ColabFold's header line; None without such a line."""
     match = _COLABFOLD_START.match(first_line)
     if match is None:
         return None
@@ -69,8 +69,8 @@ def _refuse_complexes(first_line: bytes, source: str | None) -> int | None:
     return lengths[0]
 
 
-class _Records:
-    """Where the records of a FASTA-like file lie, by byte offset."""
+class _RecordOffsets:
+    """Byte offsets of the lines and records of a FASTA-like file."""
 
     def __init__(self, data: bytes, source: str | None) -> None:
         self.data, self.source = data, source
@@ -87,12 +87,12 @@ class _Records:
         self.starts = self.line_starts[headers]
         self.body_starts = self.line_ends[headers]
         self.ends = np.append(self.starts[1:], len(data))
-        self._refuse_text_before_first_header()
+        self._check_text_before_first_header()
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def _refuse_text_before_first_header(self) -> None:
+    def _check_text_before_first_header(self) -> None:
         first_header = int(self.starts[0])
         for start, end in zip(self.line_starts.tolist(), self.line_ends.tolist(), strict=True):
             if start >= first_header:
@@ -102,7 +102,7 @@ class _Records:
                 raise InputError("text before the first header line ('>')", self.source, self.line_of(start))
 
     def line_of(self, offset: int) -> int:
-        """1-based number of the line that holds a byte."""
+        """Return the 1-based number of the line that contains a byte."""
         return int(np.searchsorted(self.line_starts, offset, side="right"))
 
     def names(self) -> tuple[str, ...]:
@@ -110,10 +110,10 @@ class _Records:
         return tuple(self.data[a + 1 : b].decode("utf-8", "replace").strip() for a, b in spans)
 
     def classes(self, table: np.ndarray, first: int, last: int) -> np.ndarray:
-        """Class of every byte of records [first, last), none invalid; headers and comments are skipped.
+        """Classify every byte of records [first, last); headers and comments get `_SKIP`.
 
         Raises:
-            InputError: a character that is no letter.
+            InputError: a character that is not a letter.
         """
         base, end = int(self.starts[first]), int(self.ends[last - 1])
         found = table[self.bytes[base:end]]
@@ -129,25 +129,25 @@ class _Records:
             column = offset - int(self.line_starts[line - 1]) + 1
             character = chr(self.bytes[offset])
             shown = repr(character) if character.isprintable() else f"byte {self.bytes[offset]:#04x}"
-            raise InputError(f"{shown} is no residue letter", self.source, line, column)
+            raise InputError(f"{shown} is not a residue letter", self.source, line, column)
         return found
 
 
 class _RaggedError(Exception):
-    """Rows that differ in length, under one reading of the file."""
+    """Rows of different length under one interpretation of the file."""
 
     def __init__(self, row: int, length: int, expected: int) -> None:
         self.row, self.length, self.expected = row, length, expected
 
 
 def _parse_fasta_like(data: bytes, source: str | None) -> Alignment:
-    declared = _refuse_complexes(data.lstrip().split(b"\n", 1)[0], source)
-    records = _Records(data, source)
+    declared = _declared_length(data.lstrip().split(b"\n", 1)[0], source)
+    records = _RecordOffsets(data, source)
     names = records.names()
     try:
         letters, deletions = _fill(records, _A3M_CLASSES)
     except _RaggedError as as_a3m:
-        # lower case beside a query in upper case means insertions, so that only A3M can be meant
+        # lower case next to an upper-case query means insertions, so the file can only be A3M
         lower_case = as_a3m.row == 0
         try:
             letters, deletions = _fill(
@@ -163,7 +163,7 @@ def _parse_fasta_like(data: bytes, source: str | None) -> Alignment:
     return Alignment(names, letters, deletions, source)
 
 
-def _ragged_input(error: _RaggedError, names: tuple[str, ...], records: _Records) -> InputError:
+def _ragged_input(error: _RaggedError, names: tuple[str, ...], records: _RecordOffsets) -> InputError:
     line = records.line_of(int(records.starts[error.row]))
     if error.row == 0:
         if error.length == 0:
@@ -181,14 +181,14 @@ def _ragged_reason(row: int, name: str, length: int, expected: int) -> str:
     return f"row {row + 1} ({name}) has {length} columns, the query has {expected}"
 
 
-def _fill(records: _Records, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Letters and deletions [rows, columns] under one reading of the characters.
+def _fill(records: _RecordOffsets, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return letters and deletions [rows, columns] under one interpretation of the characters.
 
     Raises:
-        _RaggedError: rows differ in length, the query is empty or has insertions.
+        _RaggedError: rows differ in length, or the query is empty or has insertions.
     """
     letters = np.empty((0, 0), np.uint8)
-    places, sizes = [], []  # the non-zero deletions: flat position, count
+    indices, sizes = [], []  # the non-zero deletions: flat index, count
     for first, last in [(0, len(records))]:
         classes = records.classes(table, first, last)
         base = int(records.starts[first])
@@ -209,15 +209,15 @@ def _fill(records: _Records, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         if len(inserted):
             row = np.searchsorted(row_starts, inserted, side="right") - 1
             following = np.cumsum(match, dtype=np.int32)[inserted]
-            # an insertion after the last column precedes no column of its row and is counted nowhere
+            # an insertion after the last column has no column to follow it and is not counted
             following = following[following < (row + 1) * columns] + first * columns
-            place, count = np.unique(following, return_counts=True)
-            places.append(place)
+            index, count = np.unique(following, return_counts=True)
+            indices.append(index)
             sizes.append(count)
     largest = max((int(count.max(initial=0)) for count in sizes), default=0)
     deletions = np.zeros(letters.shape, np.min_scalar_type(largest))
-    for place, count in zip(places, sizes, strict=True):
-        deletions.reshape(-1)[place] = count
+    for index, count in zip(indices, sizes, strict=True):
+        deletions.reshape(-1)[index] = count
     return letters, deletions
 
 
@@ -232,7 +232,7 @@ def _restrict_to_query(
         return letters, deletions
     counts = (letters != GAP).astype(deletions.dtype if deletions.any() else np.uint8)
     counts[:, kept] = 0
-    # sum over each kept column and the dropped ones before it; those after the last are counted nowhere
+    # sum over each kept column and the dropped ones before it; those after the last are not counted
     segment_starts = np.append(0, kept[:-1] + 1)
     summed = np.add.reduceat(counts[:, : kept[-1] + 1], segment_starts, axis=1, dtype=np.int64)
     summed += np.add.reduceat(deletions[:, : kept[-1] + 1], segment_starts, axis=1, dtype=np.int64)
@@ -240,9 +240,9 @@ def _restrict_to_query(
 
 
 def _parse_stockholm(data: bytes, source: str | None) -> Alignment:
-    """The first alignment of a Stockholm file, its columns those of the first sequence.
+    """Parse the first alignment of a Stockholm file; its first sequence is the query.
 
-    As DeepMind's AlphaFold reads it, except that `.` is a gap too and lower case counts as upper.
+    DeepMind's AlphaFold reads the same, except that here `.` is a gap too and lower case equals upper case.
     """
     parts: dict[bytes, list[bytes]] = {}
     first_lines: dict[bytes, int] = {}
@@ -269,7 +269,7 @@ def _parse_stockholm(data: bytes, source: str | None) -> Alignment:
         offset = int(invalid.argmax())
         name = list(parts)[offset // len(rows[0])]
         raise InputError(
-            f"{chr(raw[offset])!r} in {name.decode('utf-8', 'replace')} is no residue letter",
+            f"{chr(raw[offset])!r} in {name.decode('utf-8', 'replace')} is not a residue letter",
             source,
             _stockholm_line(data, name, offset % len(rows[0])),
         )
@@ -279,7 +279,7 @@ def _parse_stockholm(data: bytes, source: str | None) -> Alignment:
 
 
 def _stockholm_line(data: bytes, name: bytes, column: int) -> int:
-    """1-based line of the piece of `name` that holds an alignment column."""
+    """Return the 1-based line of the piece of `name` that contains an alignment column."""
     for number, line in enumerate(data.split(b"\n"), start=1):
         words = line.split()
         if len(words) == 2 and words[0] == name:

@@ -1,4 +1,4 @@
-"""Alignment readers against a reader that goes letter by letter, and every kind of bad input."""
+"""Alignment readers: round trips from generated alignments, and every kind of invalid input."""
 
 import gzip
 import string
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from msa.errors import InputError
 from msa.io import query_columns
-from msa.io.alignments import parse_alignment, read_alignment, single_sequence
+from msa.io.alignments import parse_alignment, read_alignment
+from tests.msa.io.alignment_builders import single_sequence
 
 LETTERS = st.sampled_from(string.ascii_uppercase)
 INSERTS = st.text("acdefghiklmnpqrstvwy", max_size=4)
@@ -19,7 +20,7 @@ INSERTS = st.text("acdefghiklmnpqrstvwy", max_size=4)
 
 @st.composite
 def families(draw: st.DrawFn) -> list[tuple[str, list[str], list[str]]]:
-    """Rows of (name, aligned cells, insertions before each cell and after the last); row 0 is the query."""
+    """Draw rows of (name, cells, insertions before each cell and after the last); row 0 is the query."""
     length = draw(st.integers(1, 12))
     rows = []
     for i in range(draw(st.integers(1, 8))):
@@ -36,7 +37,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 @given(families(), st.integers(1, 30), st.booleans())
-def test_a3m_gives_back_what_was_written(rows, width: int, crlf: bool) -> None:
+def test_a3m_round_trip(rows, width: int, crlf: bool) -> None:
     text = ""
     for name, cells, inserts in rows:
         line = "".join(map("".join, zip(inserts, [*cells, ""], strict=True)))
@@ -51,7 +52,7 @@ def test_a3m_gives_back_what_was_written(rows, width: int, crlf: bool) -> None:
 
 
 @given(families(), st.integers(1, 30), st.sampled_from("-."))
-def test_stockholm_and_aligned_fasta_give_back_what_was_written(rows, width: int, gap: str) -> None:
+def test_stockholm_and_aligned_fasta_round_trip(rows, width: int, gap: str) -> None:
     widths = [max(map(len, column)) for column in zip(*(row[2] for row in rows), strict=True)]
     full = {}
     for name, cells, inserts in rows:
@@ -73,59 +74,59 @@ def test_stockholm_and_aligned_fasta_give_back_what_was_written(rows, width: int
 
 @given(families(), st.integers(1, 200))
 @settings(max_examples=50)
-def test_block_size_changes_nothing(rows, block: int) -> None:
+def test_result_does_not_depend_on_block_size(rows, block: int) -> None:
     text = "".join(
         f">{name}\n{''.join(map(''.join, zip(inserts, [*cells, ''], strict=True)))}\n"
         for name, cells, inserts in rows
     ).encode()
     whole = parse_alignment(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query_columns, "BLOCK", block)
+        patch.setattr(query_columns, "BLOCK_BYTES", block)
         in_blocks = parse_alignment(text)
     np.testing.assert_array_equal(whole.letters, in_blocks.letters)
     np.testing.assert_array_equal(whole.deletions, in_blocks.deletions)
 
 
-def test_deletions_are_as_wide_as_they_need_to_be() -> None:
+def test_deletion_dtype_is_the_narrowest_that_fits() -> None:
     parsed = parse_alignment(b">q\nMK\n>a\nM" + b"a" * 300 + b"K\n")
     assert parsed.deletions.tolist() == [[0, 0], [0, 300]]
     assert parsed.deletions.dtype == np.uint16
     assert parse_alignment(b">q\nMK\n>a\nMaK\n").deletions.dtype == np.uint8
 
 
-def test_insertions_after_the_last_column_are_counted_nowhere() -> None:
+def test_insertions_after_the_last_column_are_not_counted() -> None:
     parsed = parse_alignment(b">q\nMK\n>a\nMKaa\n>b\ncMK\n")
     assert parsed.deletions.tolist() == [[0, 0], [0, 0], [1, 0]]
 
 
-def test_dots_only_pad_insertions_in_a3m() -> None:
+def test_dots_in_a3m_are_padding() -> None:
     parsed = parse_alignment(b">q\nM..K\n>a\nMac-\n>b\nMa.K\n")
     assert parsed.sequences == ["MK", "M-", "MK"]
     assert parsed.deletions.tolist() == [[0, 0], [0, 2], [0, 1]]
 
 
-def test_columns_without_a_query_residue_become_deletions_in_a3m_too() -> None:
+def test_a3m_columns_without_a_query_residue_become_deletions() -> None:
     parsed = parse_alignment(b">q\nM-K-\n>a\nMaLcKT\n>b\nM--a-\n".replace(b"M--a-", b"M-aK-"))
     assert parsed.sequences == ["MK", "MK", "MK"]
     assert parsed.deletions.tolist() == [[0, 0], [0, 3], [0, 1]]
 
 
-def test_lower_case_aligned_fasta_is_read_as_upper_case() -> None:
+def test_lower_case_aligned_fasta_becomes_upper_case() -> None:
     assert parse_alignment(b">q\nmkvl\n>a\nm-vL\n").sequences == ["MKVL", "M-VL"]
 
 
-def test_a_single_sequence_is_an_alignment_of_one_row() -> None:
-    alone = single_sequence("ubq", "MQIFVK")
-    assert alone.query == "MQIFVK"
-    assert len(alone) == 1 and alone.source is None
-    assert not alone.deletions.any()
+def test_single_sequence_gives_one_row() -> None:
+    alignment = single_sequence("ubq", "MQIFVK")
+    assert alignment.query == "MQIFVK"
+    assert len(alignment) == 1 and alignment.source is None
+    assert not alignment.deletions.any()
 
 
-def test_colabfolds_header_line_of_a_monomer_is_read() -> None:
+def test_colabfold_header_line_of_a_monomer_is_accepted() -> None:
     assert parse_alignment(b"#2\t1\n>101\nMK\n>a\n-K\n").sequences == ["MK", "-K"]
 
 
-def test_nul_at_the_end_is_no_content() -> None:
+def test_trailing_nul_is_ignored() -> None:
     assert parse_alignment(b">q\nMK\n\0").query == "MK"
 
 
@@ -138,7 +139,7 @@ def test_compression_is_recognised_by_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "place", "words"),
+    ("content", "location", "reason"),
     [
         (b"", "bad", "empty file"),
         (b" \n\n", "bad", "empty file"),
@@ -151,10 +152,10 @@ def test_compression_is_recognised_by_content(tmp_path: Path) -> None:
         (b">q\nMaK\n>a\nMK\n", "bad:1", "the query (first row) has insertions"),
         (b">q\n>a\nMK\n", "bad:1", "the query (first row) is empty"),
         (b">q\n--\n>a\nMK\n", "bad", "no residues"),
-        (b">q\nMK\n>a\nM1\n", "bad:4:2", "'1' is no residue letter"),
-        (b">q\nMK*\n", "bad:2:3", "'*' is no residue letter"),
-        (b">q\nMK\n>a\n\xc3\x28\n", "bad:4:1", "'Ã' is no residue letter"),
-        (b">q\nMK\n>a\nM\0K\n>b\nMK\n", "bad:4:2", "byte 0x00 is no residue letter"),
+        (b">q\nMK\n>a\nM1\n", "bad:4:2", "'1' is not a residue letter"),
+        (b">q\nMK*\n", "bad:2:3", "'*' is not a residue letter"),
+        (b">q\nMK\n>a\n\xc3\x28\n", "bad:4:1", "'Ã' is not a residue letter"),
+        (b">q\nMK\n>a\nM\0K\n>b\nMK\n", "bad:4:2", "byte 0x00 is not a residue letter"),
         (b"#5,4\t1,1\n>q\nMKVLAMKVL\n", "bad:1", "complex (2 chains"),
         (b"#5\t2\n>q\nMKVLA\n", "bad:1", "complex (2 chains"),
         (b"#5\t1,1\n>q\nMKVLA\n", "bad:1", "do not match"),
@@ -164,21 +165,21 @@ def test_compression_is_recognised_by_content(tmp_path: Path) -> None:
         (b"# STOCKHOLM 1.0\n//\n", "bad", "no sequences"),
         (b"# STOCKHOLM 1.0\nq MK\na M\n//\n", "bad:3", "row 2 (a) has 1 columns, the query has 2"),
         (b"# STOCKHOLM 1.0\nq MK\na M K\n//\n", "bad:3", "expected a name and a piece of sequence"),
-        (b"# STOCKHOLM 1.0\nq MK\na MK\n\nq MK\na M5\n//\n", "bad:6", "'5' in a is no residue letter"),
+        (b"# STOCKHOLM 1.0\nq MK\na MK\n\nq MK\na M5\n//\n", "bad:6", "'5' in a is not a residue letter"),
         (b"# STOCKHOLM 1.0\nq --\na MK\n//\n", "bad", "no residues"),
     ],
 )
-def test_bad_input_is_named(content: bytes, place: str, words: str) -> None:
+def test_invalid_input_is_reported_with_its_location(content: bytes, location: str, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_alignment(content, "bad")
-    assert str(caught.value).startswith(f"{place}: ")
-    assert words in caught.value.reason
+    assert str(caught.value).startswith(f"{location}: ")
+    assert reason in caught.value.reason
 
 
 @given(
     st.binary(max_size=200), st.sampled_from([b"", b">q\n", b"# STOCKHOLM 1.0\n", b"#3\t1\n>q\nMKV\n>a\n"])
 )
-def test_junk_is_refused_or_read_but_never_a_surprise(junk: bytes, start: bytes) -> None:
+def test_arbitrary_bytes_are_parsed_or_raise_input_error(junk: bytes, start: bytes) -> None:
     try:
         parsed = parse_alignment(start + junk)
     except InputError:

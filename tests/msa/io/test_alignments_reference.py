@@ -1,4 +1,4 @@
-"""Alignments, and what is said about bad ones, equal those of the plain reader beside the tests."""
+"""Alignments and error messages equal those of the simple reference reader."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from msa.io.compression import read_bytes
 from tests.msa.io import reference_alignments
 
 LETTERS = "ACDXBZUOJ-.acdx"
-# what makes rows ragged, letters invalid, lines odd
-SPOILERS = [
+# insertions that give ragged rows, invalid letters or unusual lines
+ERRORS = [
     "",
     "",
     "",
@@ -38,7 +38,7 @@ SPOILERS = [
 
 
 def outcome(reader, data: bytes):
-    """What a reader returns or raises, to be compared."""
+    """Return what a reader returns or raises, in comparable form."""
     try:
         read = reader(data, "x.a3m")
     except InputError as error:
@@ -50,16 +50,16 @@ def outcome(reader, data: bytes):
     )
 
 
-def spoiled(draw: st.DrawFn, text: str) -> bytes:
+def corrupted(draw: st.DrawFn, text: str) -> bytes:
     for _ in range(draw(st.integers(0, 2))):
-        place = draw(st.integers(0, len(text)))
-        text = text[:place] + draw(st.sampled_from(SPOILERS)) + text[place + draw(st.integers(0, 1)) :]
+        index = draw(st.integers(0, len(text)))
+        text = text[:index] + draw(st.sampled_from(ERRORS)) + text[index + draw(st.integers(0, 1)) :]
     return text.encode()
 
 
 @st.composite
 def fasta_like(draw: st.DrawFn) -> bytes:
-    """A3M or aligned FASTA, of a query with gaps too, often with something wrong."""
+    """Draw A3M or aligned FASTA, possibly with gaps in the query, often with an error."""
     width = draw(st.integers(1, 9))
     insertions = draw(st.sampled_from([0, 3, 300]))
     text = draw(st.sampled_from(["", "", "#4\t1\n", "#4,4\t1,1\n", "# note\n", "\n "]))
@@ -68,17 +68,17 @@ def fasta_like(draw: st.DrawFn) -> bytes:
             st.text(LETTERS[:11] if draw(st.booleans()) else LETTERS, min_size=width, max_size=width)
         )
         if row and insertions:
-            place = draw(st.integers(0, width))
-            cells = cells[:place] + "a" * draw(st.integers(0, insertions)) + cells[place:]
+            index = draw(st.integers(0, width))
+            cells = cells[:index] + "a" * draw(st.integers(0, insertions)) + cells[index:]
         fold = draw(st.integers(1, 12))
         lines = [cells[k : k + fold] for k in range(0, len(cells), fold)]
         text += f">s{row} x\n" + "\n".join(lines) + "\n"
-    return spoiled(draw, text)
+    return corrupted(draw, text)
 
 
 @st.composite
 def stockholm(draw: st.DrawFn) -> bytes:
-    """Stockholm in several blocks of columns, often with something wrong."""
+    """Draw Stockholm in several blocks of columns, often with an error."""
     width, fold = draw(st.integers(1, 12)), draw(st.integers(1, 12))
     rows = draw(st.lists(st.text(LETTERS, min_size=width, max_size=width), min_size=1, max_size=7))
     text = "# STOCKHOLM 1.0\n#=GF ID x\n"
@@ -86,7 +86,7 @@ def stockholm(draw: st.DrawFn) -> bytes:
         text += "\n" + "".join(
             f"{'AC'[k % 2] * k or 'q'}  {x[start : start + fold]} \n" for k, x in enumerate(rows)
         )
-    return spoiled(draw, text + "//\n" + draw(st.sampled_from(["", "junk\n", "# STOCKHOLM 1.0\nq M\n"])))
+    return corrupted(draw, text + "//\n" + draw(st.sampled_from(["", "junk\n", "# STOCKHOLM 1.0\nq M\n"])))
 
 
 @given(fasta_like() | stockholm(), st.integers(1, 60))
@@ -94,15 +94,15 @@ def stockholm(draw: st.DrawFn) -> bytes:
 @example(b">q\n--\n>a\nM5\n", 1)
 @example(b"# STOCKHOLM 1.0\nq MKV\na MKV\n\nq MKV\na 5KV\n//\n", 1)
 @settings(max_examples=600, deadline=None)
-def test_readers_agree_in_blocks_of_any_size(data: bytes, block: int) -> None:
+def test_readers_agree_for_any_block_size(data: bytes, block: int) -> None:
     expected = outcome(reference_alignments.parse_alignment, data)
     assert outcome(parse_alignment, data) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query_columns, "BLOCK", block)
+        patch.setattr(query_columns, "BLOCK_BYTES", block)
         assert outcome(parse_alignment, data) == expected
 
 
-def test_readers_agree_where_blocks_end() -> None:
+def test_readers_agree_on_alignments_of_several_blocks() -> None:
     rng = np.random.default_rng(0)
     letters = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8)[rng.integers(21, size=(3000, 211))]
     rows = [row.tobytes().decode() for row in letters]
@@ -113,7 +113,7 @@ def test_readers_agree_where_blocks_end() -> None:
     )
     sto = "# STOCKHOLM 1.0\n" + "".join(f"s{k} {row}\n" for k, row in enumerate(rows)) + "//\n"
     for data in (fasta, a3m, sto.encode()):
-        assert len(data) > 2 * query_columns.BLOCK
+        assert len(data) > 2 * query_columns.BLOCK_BYTES
         expected = outcome(reference_alignments.parse_alignment, data)
         assert not isinstance(expected, str)
         assert outcome(parse_alignment, data) == expected

@@ -1,4 +1,4 @@
-"""A file appears under its final name only when it is complete."""
+"""Atomic writing: a file appears under its final name only when it is complete."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from msa.io.atomic import atomic_write
 
 
-def test_content_appears_at_the_end(tmp_path: Path) -> None:
+def test_file_appears_when_the_block_ends(tmp_path: Path) -> None:
     path = tmp_path / "new" / "file"
     with atomic_write(path) as stream:
         stream.write("Å")
@@ -18,7 +18,7 @@ def test_content_appears_at_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, OSError])
-def test_a_failure_keeps_the_old_file_and_leaves_no_other(tmp_path: Path, error: type) -> None:
+def test_failure_keeps_the_old_file_and_leaves_no_temporary_file(tmp_path: Path, error: type) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(error), atomic_write(path) as stream:
@@ -38,9 +38,9 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+def test_full_disk_error_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError) as caught, atomic_write(tmp_path / "file") as stream:
-        # /dev/full answers ENOSPC to every write, as a full disk does
+        # every write to /dev/full fails with ENOSPC
         os.dup2(os.open("/dev/full", os.O_WRONLY), stream.fileno())
         stream.write("x")
     assert caught.value.filename == str(tmp_path / "file")

@@ -1,4 +1,4 @@
-"""Input is opened by what it is, and a compressed file that is not whole is never taken for a short one."""
+"""Input files are decompressed according to their content, and incomplete ones are errors."""
 
 import bz2
 import gzip
@@ -21,7 +21,7 @@ COMPRESSORS = {
     "xz": lzma.compress,
     "zstd": zstandard.ZstdCompressor(write_checksum=True).compress,
 }
-# random bytes do not compress, so that the file is cut in the middle of its data
+# random bytes do not compress, so cutting the compressed file cuts its data
 CONTENT = os.urandom(200_000) + b">a\nMKV\n" * 1000
 
 
@@ -30,7 +30,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_plain_files_are_read_as_they_are(tmp_path: Path) -> None:
+def test_plain_files_are_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "misleading.gz"
     for content in (b"", b"\x1f", b">a\nMKV\n", CONTENT):
         path.write_bytes(content)
@@ -45,21 +45,21 @@ def test_compression_is_recognised_by_content(tmp_path: Path, kind: str) -> None
         assert stream.read(10) + stream.readline() + stream.read() == CONTENT
 
 
-def test_several_members_are_one_content(tmp_path: Path, kind: str) -> None:
+def test_several_members_are_concatenated(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     compress = COMPRESSORS[kind]
     path.write_bytes(compress(CONTENT) + compress(b"") + compress(b"more"))
     assert read_bytes(path) == CONTENT + b"more"
 
 
-def test_trailing_zero_bytes_are_no_damage(tmp_path: Path, kind: str) -> None:
+def test_trailing_nul_bytes_are_ignored(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(COMPRESSORS[kind](CONTENT) + bytes(10_000))
     assert read_bytes(path) == CONTENT
 
 
 @pytest.mark.parametrize("left", [7, 100, 150_000, -4, -1])
-def test_a_truncated_file_is_an_error(tmp_path: Path, kind: str, left: int) -> None:
+def test_truncated_file_is_an_error(tmp_path: Path, kind: str, left: int) -> None:
     path = tmp_path / "file"
     path.write_bytes(COMPRESSORS[kind](CONTENT)[:left])
     with pytest.raises(InputError, match=f"truncated {kind} file") as caught:
@@ -67,7 +67,7 @@ def test_a_truncated_file_is_an_error(tmp_path: Path, kind: str, left: int) -> N
     assert caught.value.path == str(path)
 
 
-def test_a_damaged_file_is_an_error(tmp_path: Path, kind: str) -> None:
+def test_damaged_file_is_an_error(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     data = bytearray(COMPRESSORS[kind](CONTENT))
     data[len(data) // 2] ^= 0xFF
@@ -76,14 +76,14 @@ def test_a_damaged_file_is_an_error(tmp_path: Path, kind: str) -> None:
         read_bytes(path)
 
 
-def test_garbage_after_the_end_is_an_error(tmp_path: Path, kind: str) -> None:
+def test_trailing_garbage_is_an_error(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(COMPRESSORS[kind](CONTENT) + b"garbage" * 10)
     with pytest.raises(InputError, match=kind):
         read_bytes(path)
 
 
-def test_the_bytes_read_of_the_file_itself_are_counted(tmp_path: Path, kind: str) -> None:
+def test_open_counted_counts_compressed_bytes(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(COMPRESSORS[kind](bytes(10**6)))
     with open_counted(path) as (stream, count):
@@ -91,14 +91,14 @@ def test_the_bytes_read_of_the_file_itself_are_counted(tmp_path: Path, kind: str
         assert count() == path.stat().st_size < 10**5
 
 
-def test_standard_input_is_decompressed_too(kind: str) -> None:
+def test_standard_input_is_decompressed(kind: str) -> None:
     code = "import sys; from msa.io.compression import read_bytes; sys.stdout.buffer.write(read_bytes('-'))"
-    for given in (CONTENT, COMPRESSORS[kind](CONTENT)):
-        result = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True)
+    for data in (CONTENT, COMPRESSORS[kind](CONTENT)):
+        result = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
         assert result.stdout == CONTENT
 
 
-def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
+def test_open_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         read_bytes(tmp_path / "absent")
     assert missing.value.filename == str(tmp_path / "absent")
@@ -107,7 +107,7 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     assert folder.value.filename == str(tmp_path)
 
 
-def test_a_stream_is_an_ordinary_one(tmp_path: Path, kind: str) -> None:
+def test_stream_is_a_buffered_reader(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     text = "".join(f"line {number}\n" for number in range(5000))
     path.write_bytes(COMPRESSORS[kind](text.encode()))

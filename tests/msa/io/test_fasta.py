@@ -1,4 +1,4 @@
-"""Queries are read strictly: every odd input has one outcome, and errors name line and column."""
+"""The strict FASTA reader: accepted and rejected input, with the location of every error."""
 
 import gzip
 from pathlib import Path
@@ -37,12 +37,12 @@ def parsed(tmp_path: Path, content: bytes) -> list[tuple[str, str]]:
         (gzip.compress(b">a\nMKV\n", mtime=0), [("a", "MKV")]),
     ],
 )
-def test_what_is_accepted(tmp_path: Path, content: bytes, expected: list[tuple[str, str]]) -> None:
+def test_valid_input(tmp_path: Path, content: bytes, expected: list[tuple[str, str]]) -> None:
     assert parsed(tmp_path, content) == expected
 
 
 @pytest.mark.parametrize(
-    ("content", "place", "reason"),
+    ("content", "location", "reason"),
     [
         (b"", "", "empty file"),
         (b"\n \r\n\n", "", "empty file"),
@@ -55,27 +55,29 @@ def test_what_is_accepted(tmp_path: Path, content: bytes, expected: list[tuple[s
         (b">a\n>b\nMKV\n", ":1", "no sequence after the header '>a'"),
         (b">a\nMKV\n>b\n", ":3", "no sequence after the header '>b'"),
         (b">a\n*\n", ":1", "no sequence"),
-        (b">a\nMKV\nMK7\n", ":3:3", "'7' is no residue letter"),
-        (b">a\r\n\r\nMKV\r\nM K!V\r\n", ":4:4", "'!' is no residue letter"),
+        (b">a\nMKV\nMK7\n", ":3:3", "'7' is not a residue letter"),
+        (b">a\r\n\r\nMKV\r\nM K!V\r\n", ":4:4", "'!' is not a residue letter"),
         (b">a\nMK-V\n", ":2:3", "'-' is a gap"),
         (b">a\nMK.V\n", ":2:3", "'.' is a gap"),
         (b">a\nMK*V\n", ":2:3", "'*' inside a sequence"),
         (b">a\nMK*\n\nV\n", ":2:3", "'*' inside a sequence"),
         (b">a\nMKV**\n", ":2:4", "'*' inside a sequence"),
-        (b">a\nMK>V\n", ":2:3", "'>' is no residue letter"),
-        (b">a\nMK\0V\n", ":2:3", "byte 0x00 is no residue letter"),
-        (">a\nMKå\n".encode(), ":2:3", "byte 0xc3 is no residue letter"),
+        (b">a\nMK>V\n", ":2:3", "'>' is not a residue letter"),
+        (b">a\nMK\0V\n", ":2:3", "byte 0x00 is not a residue letter"),
+        (">a\nMKå\n".encode(), ":2:3", "byte 0xc3 is not a residue letter"),
         (gzip.compress(b">a\nMKV\n", mtime=0)[:-3], "", "truncated gzip file"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, content: bytes, place: str, reason: str) -> None:
+def test_invalid_input_is_reported_with_its_location(
+    tmp_path: Path, content: bytes, location: str, reason: str
+) -> None:
     with pytest.raises(InputError) as caught:
         parsed(tmp_path, content)
-    assert str(caught.value).startswith(f"{tmp_path}/query.fasta{place}: ")
+    assert str(caught.value).startswith(f"{tmp_path}/query.fasta{location}: ")
     assert reason in str(caught.value)
 
 
-def test_records_before_an_error_are_delivered(tmp_path: Path) -> None:
+def test_records_before_an_error_are_yielded(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_bytes(b">a\nMKV\n>b\nM1\n")
     records = read_fasta(tmp_path / "a.fasta")
     assert next(records) == FastaRecord("a", "MKV")
@@ -86,7 +88,7 @@ def test_records_before_an_error_are_delivered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "name"), [("a", "a"), ("sp|P1|X Some protein", "sp|P1|X"), ("a\tb", "a"), ("", "")]
 )
-def test_the_id_is_the_first_word(header: str, name: str) -> None:
+def test_id_is_the_first_word_of_the_header(header: str, name: str) -> None:
     assert FastaRecord(header, "M").id == name
 
 
@@ -96,7 +98,7 @@ SEQUENCES = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ", min_size=1, max_size=50)
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(HEADERS, SEQUENCES), min_size=1, max_size=5), st.integers(1, 60), st.booleans())
-def test_what_is_written_is_read(
+def test_round_trip(
     tmp_path_factory: pytest.TempPathFactory, records: list[tuple[str, str]], width: int, windows: bool
 ) -> None:
     end = "\r\n" if windows else "\n"

@@ -1,4 +1,4 @@
-"""The compiled parser equals a plain one, wherever the blocks are cut, and counts what it changes."""
+"""The compiled FASTA parser equals a simple one for all block boundaries, and counts its changes."""
 
 import io
 
@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from msa import alphabet
 from msa.errors import InputError
-from msa.io import fasta_blocks as records
-from msa.io.fasta_blocks import ODDITIES, Block, Records, parse_block, read_blocks
+from msa.io import fasta_blocks
+from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
 
 
-def parsed(content: bytes, size: int = 1 << 20) -> list[Records]:
+def parsed(content: bytes, size: int = 1 << 20) -> list[ParsedBlock]:
     return [parse_block(block) for block in read_blocks(io.BytesIO(content), "in", size)]
 
 
-def as_pairs(blocks: list[Records]) -> list[tuple[bytes, str]]:
+def as_pairs(blocks: list[ParsedBlock]) -> list[tuple[bytes, str]]:
     pairs = []
     for block in blocks:
         residue = header = 0
@@ -29,13 +29,13 @@ def as_pairs(blocks: list[Records]) -> list[tuple[bytes, str]]:
     return pairs
 
 
-def counts(blocks: list[Records]) -> dict[str, int]:
+def counts(blocks: list[ParsedBlock]) -> dict[str, int]:
     total = np.sum([block.oddities for block in blocks], axis=0)
     return {name: count for name, count in zip(ODDITIES, total.tolist(), strict=True) if count}
 
 
-def plainly(content: bytes) -> tuple[list[tuple[bytes, str]], dict[str, int]]:
-    """What the parser should make of a valid content, one record and one character at a time."""
+def simple_parse(content: bytes) -> tuple[list[tuple[bytes, str]], dict[str, int]]:
+    """Parse valid content one record and one character at a time."""
     pairs, count = [], dict.fromkeys(ODDITIES, 0)
     for record in (b"\n" + content.removeprefix(b"\xef\xbb\xbf")).split(b"\n>")[1:]:
         header, _, body = record.partition(b"\n")
@@ -66,15 +66,15 @@ CONTENTS = st.lists(st.tuples(HEADERS, BODIES), min_size=1, max_size=8).map(
 @example(b">a\n\n>b\n\n", 1)
 @example(b"\xef\xbb\xbf\n\n>a\nM*-*K*-*\n", 3)
 @example(b">a\nMKV\n>", 1 << 20)
-def test_equal_to_plain_parsing_wherever_blocks_are_cut(content: bytes, size: int) -> None:
-    pairs, count = plainly(content)
+def test_equals_simple_parser_for_all_block_boundaries(content: bytes, size: int) -> None:
+    pairs, count = simple_parse(content)
     blocks = parsed(content, size)
     assert as_pairs(blocks) == pairs
     assert counts(blocks) == count
 
 
 @given(CONTENTS, st.integers(1, 60))
-def test_blocks_are_the_content(content: bytes, size: int) -> None:
+def test_blocks_cover_the_content(content: bytes, size: int) -> None:
     blocks = list(read_blocks(io.BytesIO(content), "in", size))
     assert b"".join(block.data for block in blocks) == content
     line = 1
@@ -84,55 +84,55 @@ def test_blocks_are_the_content(content: bytes, size: int) -> None:
         line += block.data.count(b"\n")
 
 
-def test_a_header_where_two_pieces_meet_is_a_place_to_cut() -> None:
-    content = b">header\nMKVLAAG\n" * 100  # after the first line, every second piece of 8 bytes ends a record
+def test_blocks_are_cut_at_a_header_on_a_read_boundary() -> None:
+    content = b">header\nMKVLAAG\n" * 100  # after the first line, every second read of 8 bytes ends a record
     assert [len(block.data) for block in read_blocks(io.BytesIO(content), "in", 8)] == [16] * 100
 
 
 @pytest.mark.parametrize("size", [1, 5, 1 << 20])
 @pytest.mark.parametrize(
-    ("content", "place", "reason"),
+    ("content", "location", "reason"),
     [
         (b"", "in", "empty file"),
         (b" \r\n\n", "in", "empty file"),
         (b"\n\nMKV\n>a\n", "in:3", "text before the first header"),
         (b"\0\1\2", "in:1", "binary data"),
-        (b">a\nMKV\n>b\nMK7\n", "in:4:3", "'7' is no residue letter"),
-        (b"\n>a\nMKV\n>b\nMK>V\n", "in:5:3", "'>' is no residue letter"),
+        (b">a\nMKV\n>b\nMK7\n", "in:4:3", "'7' is not a residue letter"),
+        (b"\n>a\nMKV\n>b\nMK>V\n", "in:5:3", "'>' is not a residue letter"),
         (b">a\nMKV\n>b\xff\0\nMKV\n", "in:3:4", "binary data"),
-        (b">a\nMKV\n>b\nMKV\nMKV\xc3\n", "in:5:4", "byte 0xc3 is no residue letter"),
+        (b">a\nMKV\n>b\nMKV\nMKV\xc3\n", "in:5:4", "byte 0xc3 is not a residue letter"),
     ],
 )
-def test_errors_name_the_place(content: bytes, place: str, reason: str, size: int) -> None:
+def test_errors_name_their_location(content: bytes, location: str, reason: str, size: int) -> None:
     with pytest.raises(InputError) as caught:
         parsed(content, size)
-    assert str(caught.value).startswith(f"{place}: ")
+    assert str(caught.value).startswith(f"{location}: ")
     assert reason in str(caught.value)
 
 
-def test_a_titin_and_the_longest_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_limited_in_size_but_titin_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     titin = b">titin\n" + b"MKVLA\n" * 8000
     assert as_pairs(parsed(titin, 1000)) == [(b"titin", "MKVLA" * 8000)]
-    monkeypatch.setattr(records, "LONGEST_RECORD", 10_000)
+    monkeypatch.setattr(fasta_blocks, "MAX_RECORD_BYTES", 10_000)
     with pytest.raises(InputError, match="in:3: a record of more than"):
         parsed(b">a\nMKV\n" + titin, 1000)
 
 
-def test_id_hashes_follow_the_first_word_alone() -> None:
-    block = parse_block(Block("in", 1, b">a one\nM\n>a\ttwo\nM\n>a\nM\n>ab\nM\n>\nM\n>b a\nM\n> a\nM\n"))
+def test_id_hashes_depend_only_on_the_first_word() -> None:
+    block = parse_block(FastaBlock("in", 1, b">a one\nM\n>a\ttwo\nM\n>a\nM\n>ab\nM\n>\nM\n>b a\nM\n> a\nM\n"))
     hashes = block.id_hashes.tolist()
     assert hashes[0] == hashes[1] == hashes[2] == hashes[6]
     assert len(set(hashes)) == 4
 
 
-def test_id_hashes_do_not_collide_by_pattern() -> None:
+def test_id_hashes_of_numbered_ids_do_not_collide() -> None:
     content = b"".join(b">UniRef50_%d\nM\n" % number for number in range(100_000))
-    block = parse_block(Block("in", 1, content))
+    block = parse_block(FastaBlock("in", 1, content))
     assert len(np.unique(block.id_hashes)) == 100_000
     assert len(np.unique(block.id_hashes % np.uint64(1 << 32))) > 99_990
 
 
-def test_every_letter_keeps_its_identity() -> None:
+def test_every_letter_is_kept() -> None:
     letters = bytes(range(ord("A"), ord("Z") + 1))
-    residues = parse_block(Block("in", 1, b">a\n" + letters + letters.lower())).residues
+    residues = parse_block(FastaBlock("in", 1, b">a\n" + letters + letters.lower())).residues
     assert alphabet.decode(residues) == letters.decode() * 2

@@ -1,4 +1,4 @@
-"""MMseqs2 databases as queries: sequences as they are, profiles as the frequencies that they were made of."""
+"""MMseqs2 databases as queries: sequences, and profiles converted to residue frequencies."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ RECORDS = [("one first", "MKVLAAGG"), ("two", "MKXVV"), ("three", "WWW")]
 
 
 def write_profiles(folder: Path, scores: list[np.ndarray], width: int = 25) -> Path:
-    """Profiles of the RECORDS: int8 [length, 20] scores each, residues in MMseqs2's order."""
+    """Write profiles of RECORDS; scores int8 [length, 20] each, residues in MMseqs2's order."""
     name = write(folder / "profiles", RECORDS)
     data, lines = b"", []
-    for key, ((_, sequence), own) in enumerate(zip(RECORDS, scores, strict=True)):
+    for key, ((_, sequence), matrix) in enumerate(zip(RECORDS, scores, strict=True)):
         rows = np.zeros((len(sequence), width), np.int8)
-        rows[:, :20] = own
+        rows[:, :20] = matrix
         rows[:, 20] = [PADDED_LETTERS.index(letter) for letter in sequence]
         entry = rows.tobytes() + b"\0"
         lines.append(f"{key}\t{len(data)}\t{len(entry)}\n")
@@ -40,41 +40,41 @@ def random_scores() -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_sequences(tmp_path: Path, padded: bool) -> None:
+def test_sequences_become_fasta_records(tmp_path: Path, padded: bool) -> None:
     assert read_queries(write(tmp_path / "db", RECORDS, padded=padded)) == [FastaRecord(*r) for r in RECORDS]
 
 
 @pytest.mark.parametrize("corrected", [True, False])
-def test_profiles(tmp_path: Path, corrected: bool) -> None:
+def test_profiles_become_profile_queries(tmp_path: Path, corrected: bool) -> None:
     scores = random_scores()
     scores[0][0, :2] = -128, 127
     queries = read_queries(write_profiles(tmp_path, scores), corrected)
     assert [(query.header, query.sequence) for query in queries] == RECORDS
-    for query, own in zip(queries, scores, strict=True):
+    for query, matrix in zip(queries, scores, strict=True):
         assert isinstance(query, ProfileQuery)
         frequencies = [
             [background()[STANDARD.index(a)] * 2 ** (row[PADDED_LETTERS.index(a)] / 8) for a in STANDARD]
-            for row in own.astype(float)
+            for row in matrix.astype(float)
         ]
         expected = profile_from_frequencies(np.array(frequencies), corrected)
         np.testing.assert_array_equal(query.profile, expected)
 
 
-def test_scores_of_zero_are_the_background() -> None:
+def test_background_frequencies_score_zero() -> None:
     zero = profile_from_frequencies(np.tile(background()[:20] * 7, (5, 1)), False)
     assert not zero[:, :20].any()
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_damage_is_reported_with_file_and_reason(tmp_path: Path) -> None:
     scores = random_scores()
     name = write_profiles(tmp_path, scores, width=23)
-    with pytest.raises(InputError, match=r"the profile with key 0 has 184 bytes, no multiple of 25"):
+    with pytest.raises(InputError, match=r"the profile with key 0 has 184 bytes, not a multiple of 25"):
         read_queries(name)
     name = write_profiles(tmp_path, scores)
     data = bytearray(name.read_bytes())
     data[20] = 21
     name.write_bytes(data)
-    with pytest.raises(InputError, match=r"damaged: no residue's number in the entry with key 0"):
+    with pytest.raises(InputError, match=r"damaged: an invalid residue in the entry with key 0"):
         read_queries(name)
     name.write_bytes(data[:-5])
     with pytest.raises(InputError, match=r"truncated: \d+ bytes, and the entry with key 2 ends at byte"):

@@ -1,4 +1,4 @@
-"""Saved profiles come back as they were, or not at all."""
+"""Saved profiles: round trip, and rejection of damaged files."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def saved(count: int = len(QUERIES)) -> bytes:
 
 
 def changed(**arrays: np.ndarray | bytes | None) -> bytes:
-    """A file of one profile with other arrays, or contents, in place of its own; None leaves one out."""
+    """Return a file of one profile with some arrays, or their raw contents, replaced; None removes one."""
     stream = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(saved(1))) as old, zipfile.ZipFile(stream, "w") as new:
         contents = {name: old.read(name) for name in old.namelist()}
@@ -58,7 +58,7 @@ def about(**values: object) -> np.ndarray:
     return np.frombuffer(json.dumps(json.loads(text) | values).encode(), np.uint8)
 
 
-def test_profiles_come_back(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     with atomic_write(tmp_path / "p.npz", "wb") as stream:
         stream.write(saved())
     found = read_profiles(tmp_path / "p.npz")
@@ -69,14 +69,14 @@ def test_profiles_come_back(tmp_path: Path) -> None:
     assert found[0].made_from == f"an earlier search, saved in {tmp_path}/p.npz"
 
 
-def test_numpy_reads_it_and_the_same_profiles_are_the_same_bytes() -> None:
+def test_numpy_can_read_the_file_and_equal_profiles_give_equal_bytes() -> None:
     with np.load(io.BytesIO(saved()), allow_pickle=False) as archive:
         np.testing.assert_array_equal(archive["profile_2"], USED[2].profile)
         np.testing.assert_array_equal(archive["residues_0"], USED[0].codes)
     assert saved() == saved()
 
 
-def test_an_error_leaves_no_file(tmp_path: Path) -> None:
+def test_error_while_writing_leaves_no_file(tmp_path: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError),
         atomic_write(tmp_path / "p.npz", "wb") as stream,
@@ -87,7 +87,7 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_every_truncation_is_told() -> None:
+def test_every_truncation_is_an_error() -> None:
     whole = saved(2)
     for end in range(len(whole)):
         with pytest.raises(InputError, match=r"^p\.npz: "):
@@ -95,10 +95,10 @@ def test_every_truncation_is_told() -> None:
 
 
 @given(st.data())
-def test_a_changed_byte_is_told_or_changes_nothing(data: st.DataObject) -> None:
+def test_changed_byte_is_an_error_or_has_no_effect(data: st.DataObject) -> None:
     whole = bytearray(saved(2))
-    place = data.draw(st.integers(0, len(whole) - 1))
-    whole[place] ^= data.draw(st.integers(1, 255))
+    index = data.draw(st.integers(0, len(whole) - 1))
+    whole[index] ^= data.draw(st.integers(1, 255))
     try:
         found = list(parse_profiles(bytes(whole), "p.npz"))
     except InputError as error:
@@ -109,7 +109,7 @@ def test_a_changed_byte_is_told_or_changes_nothing(data: st.DataObject) -> None:
         np.testing.assert_array_equal(query.profile, used.profile)
 
 
-class Evil:
+class PickleBomb:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return exec, ("raise SystemExit('unpickled')",)
 
@@ -117,15 +117,15 @@ class Evil:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (changed(about=None), "no profiles saved by --save-profile"),
-        (changed(about=about(format="x")), "no profiles saved by --save-profile"),
+        (changed(about=None), "not a file of profiles saved by --save-profile"),
+        (changed(about=about(format="x")), "not a file of profiles saved by --save-profile"),
         (
             changed(about=about(version=2)),
             r"version 2 is newer than this foldcli reads \(1\): update foldcli",
         ),
-        (changed(about=about(version=0)), "damaged profiles: what they say of themselves makes no sense"),
-        (changed(about=about(alphabet="ACGT")), "damaged profiles: what they say"),
-        (changed(about=about(profiles=[])), "damaged profiles: what they say"),
+        (changed(about=about(version=0)), "damaged profiles: invalid description"),
+        (changed(about=about(alphabet="ACGT")), "damaged profiles: invalid description"),
+        (changed(about=about(profiles=[])), "damaged profiles: invalid description"),
         (changed(about=about(profiles=[{}])), "damaged profiles: 'length'"),
         (changed(about=about(profiles=7)), "damaged profiles: "),
         (changed(about=np.frombuffer(b"{", np.uint8)), "damaged profiles: "),
@@ -137,16 +137,16 @@ class Evil:
         (changed(profile_0=USED[0].profile[:3]), r"damaged profiles: profile_0 is int16 \[3, 32\]"),
         (changed(profile_0=USED[1].codes), r"damaged profiles: profile_0 is uint8 \[8\]"),
         (changed(profile_0=USED[2].profile), "damaged profiles: profile_0 has [0-9]+ bytes"),
-        (changed(profile_0=np.array([Evil()], object)), "damaged profiles: "),
+        (changed(profile_0=np.array([PickleBomb()], object)), "damaged profiles: "),
         (changed(profile_0=b""), "damaged profiles: |damaged or truncated profiles"),
     ],
 )
-def test_what_no_one_wrote_is_refused(content: bytes, reason: str) -> None:
+def test_invalid_archives_are_refused(content: bytes, reason: str) -> None:
     with pytest.raises(InputError, match=rf"^p\.npz: {reason}"):
         list(parse_profiles(content, "p.npz"))
 
 
-def test_something_else_is_refused_by_name(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "q.fasta").write_text(">a\nMKV\n")
-    with pytest.raises(InputError, match=r"q\.fasta: no profiles saved by --save-profile"):
+    with pytest.raises(InputError, match=r"q\.fasta: not a file of profiles saved by --save-profile"):
         read_profiles(tmp_path / "q.fasta")

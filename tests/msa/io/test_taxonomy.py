@@ -1,4 +1,4 @@
-"""What headers say of an organism, and that it survives being written to an A3M and read again."""
+"""Organisms in headers, also after writing them to an A3M file and reading it."""
 
 import io
 
@@ -15,7 +15,7 @@ from msa.search.alignment_rows import alignment_hits
 from msa.search.hits import Hit, LocalAlignment
 
 QUERY = FastaRecord("query", "MKVLAAGIVG")
-# header in a database, what an alignment keeps of it, its species
+# header in a database, fields kept in alignments, species
 HEADERS = [
     ("sp|P0C2L1|A3X1_LOXLA Toxin OS=Loxosceles laeta OX=58217 GN=x PE=1 SV=1", "OX=58217", "LOXLA"),
     ("tr|A0A146SKV9|A0A146SKV9_FUNHE Protein OX=8078", "OX=8078", "FUNHE"),
@@ -39,7 +39,7 @@ def hit(header: str, sequence: str = "MKVLAAGIVG", bits: float = 20.0) -> Hit:
 
 
 @pytest.mark.parametrize(("header", "fields", "name"), HEADERS)
-def test_of_a_header(header: str, fields: str, name: str) -> None:
+def test_organism_fields_and_species(header: str, fields: str, name: str) -> None:
     assert organism_fields(header) == fields
     assert species(header) == name
 
@@ -50,11 +50,11 @@ def written(hits: list[Hit]) -> str:
     return stream.getvalue()
 
 
-def test_survives_an_a3m() -> None:
+def test_a3m_round_trip_keeps_species() -> None:
     hits = [hit(header) for header, _, _ in HEADERS]
     read = parse_alignment(written(hits).encode())
     assert [species(name) for name in read.names[1:]] == [name for _, _, name in HEADERS]
-    # the ten fields of ColabFold's alignments stay where they were
+    # the ten fields of ColabFold's alignments come first
     fields = read.names[4].split("\t")
     assert fields[0] == "UniRef100_A0A2L2TCV1" and len(fields) == 11
     assert fields[1:10] == ["20", "0.900", "1.000E-05", "0", "9", "10", "0", "9", "10"]
@@ -64,19 +64,19 @@ def test_survives_an_a3m() -> None:
     assert make_features([read])["msa"].shape == (1, 10)
 
 
-def test_a_row_is_written_once_for_each_species() -> None:
+def test_equal_rows_are_written_once_per_species() -> None:
     hits = [
         hit("a"), hit("b TaxID=1", bits=19), hit("c TaxID=1", bits=18), hit("d TaxID=2", bits=17),
         hit("e", "MKVLAAGI", bits=16), hit("f", "MKVLAAGI", bits=15),
     ]  # fmt: skip
     rows = alignment_hits(QUERY, hits, AlignmentFilter())
-    # the first repeats the query
+    # the first row equals the query
     assert [row.id for row in rows] == ["b", "d", "e"]
     of_taxon = FastaRecord("query TaxID=1", QUERY.sequence)
     assert [row.id for row in alignment_hits(of_taxon, hits, AlignmentFilter())] == ["a", "d", "e"]
 
 
-def test_rows_that_differ_in_insertions_alone_are_both_written() -> None:
+def test_rows_that_differ_only_in_insertions_are_kept() -> None:
     runs = np.array([5 << 2, 1 << 2 | 2, 5 << 2], np.int32)
     inserted = Hit(0, "i", "MKVLAWAGIVG", 10, 9.0, 1e-3, LocalAlignment(40, 1, 10, 1, 11, 10, 11, runs))
     rows = alignment_hits(QUERY, [inserted, hit("same")], AlignmentFilter())
@@ -84,7 +84,7 @@ def test_rows_that_differ_in_insertions_alone_are_both_written() -> None:
     assert "MKVLAwAGIVG" in written(rows)
 
 
-def test_the_filter_chooses_among_what_is_left() -> None:
+def test_alignment_filter_applies_after_deduplication() -> None:
     hits = [hit("near", "MKVLAAGIVA"), hit("far", "MKWWWWGIVG"), hit("short", "MKVL")]
     everything = alignment_hits(QUERY, hits, AlignmentFilter())
     assert [row.id for row in everything] == ["near", "far", "short"]

@@ -1,4 +1,4 @@
-"""The writers: text against expectations made by hand, and read back."""
+"""The writers of m8, A3M and Stockholm against hand-written expectations."""
 
 import io
 from pathlib import Path
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msa.io.a3m import a3m_row, write_a3m
 from msa.io.fasta import FastaRecord
 from msa.io.m8 import COLUMNS, DEFAULT_COLUMNS, parse_columns, write_m8
-from msa.io.stockholm_writer import write_stockholm
+from msa.io.stockholm import write_stockholm
 from msa.search.hits import Hit, LocalAlignment
 
 QUERY = FastaRecord("q1 my protein", "MKTAYIAKQR")
@@ -37,11 +37,11 @@ def m8(columns: tuple[str, ...]) -> str:
     return stream.getvalue()
 
 
-def test_default_columns_are_mmseqs2s() -> None:
+def test_default_columns_are_those_of_mmseqs2() -> None:
     assert m8(DEFAULT_COLUMNS) == "q1\tt1|x\t0.500\t10\t0\t2\t2\t9\t3\t9\t1.234E-05\t26\n"
 
 
-def test_every_column() -> None:
+def test_text_of_every_column() -> None:
     expected = {
         "query": "q1", "target": "t1|x", "fident": "0.500", "pident": "50.000", "alnlen": "10",
         "mismatch": "0", "gapopen": "2", "qstart": "2", "qend": "9", "tstart": "3", "tend": "9",
@@ -54,8 +54,8 @@ def test_every_column() -> None:
     assert dict(zip(names, m8(names).rstrip("\n").split("\t"), strict=True)) == expected
 
 
-def test_number_formats() -> None:
-    # as MMseqs2 prints them: three decimals, four digits and a signed exponent, whole bits, halves up
+def test_number_formats_of_mmseqs2() -> None:
+    # E-values have four digits and a signed exponent; bits are rounded, halves up
     tiny = Hit(0, "t", "MKTAYIAKQR", 10, 100.5, 0.0, HIT.alignment)
     assert COLUMNS["evalue"](QUERY, tiny) == "0.000E+00"
     assert COLUMNS["bits"](QUERY, tiny) == "101"
@@ -68,7 +68,7 @@ def test_parse_columns() -> None:
             parse_columns(bad)
 
 
-def test_a3m() -> None:
+def test_a3m_text() -> None:
     stream = io.StringIO()
     write_a3m(stream, QUERY, [HIT])
     assert stream.getvalue() == (
@@ -76,7 +76,7 @@ def test_a3m() -> None:
     )
 
 
-def test_stockholm() -> None:
+def test_stockholm_text() -> None:
     other = make_hit([(2, "M"), (1, "D"), (2, "M"), (1, "D"), (6, "M")], 1, 1, "MKGTAWYIAKQR", 10)
     stream = io.StringIO()
     write_stockholm(stream, QUERY, [HIT, HIT, other])
@@ -116,7 +116,7 @@ def test_a3m_rows_keep_every_aligned_residue(
     assert sum(letter.islower() for letter in row) == inserted
 
 
-def test_the_documentation_lists_every_column(root: Path) -> None:
+def test_documentation_lists_every_column(root: Path) -> None:
     text = (root / "docs/search.md").read_text()
     table = text[text.index("### Columns of m8") : text.index("### A3M and Stockholm")]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")][2:]
