@@ -11,37 +11,32 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# what a build needs of the checkout
-SOURCES = (
-    *("foldcli", "msa", "features", "model", "cuda", "docs", "examples", "containers", "recipes"),
-    *("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"),
-)
 
 
 def pytest_configure() -> None:
-    """Have interrupts reach the commands that tests start: what a shell runs behind its back ignores them."""
+    """Deliver SIGINT to the commands that tests start, even if this process was started in the background."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The checkout."""
+    """Return the root of the checkout."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
-    """Large real data that may lie beside the checkout; tests that want it skip where it is absent."""
+    """Return the folder of large real data next to the checkout; skip the test if there is none."""
     folder = ROOT.parent / "shared"
     if not folder.is_dir():
-        pytest.skip("no ../shared beside the checkout")
+        pytest.skip("no ../shared next to the checkout")
     return folder
 
 
 def _build(hook: str, source: Path, out: Path) -> Path:
-    """Call the build backend in `source` as pip does, but without a network; the file it made in `out`."""
-    code = f"import sys; from setuptools import build_meta; build_meta.{hook}(sys.argv[1])"
+    """Call a hook of the build backend in `source`, without network access, and return the file it wrote."""
+    code = f"import sys; from hatchling import build; build.{hook}(sys.argv[1])"
     made = subprocess.run([sys.executable, "-c", code, out], cwd=source, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     (file,) = out.iterdir()
@@ -50,18 +45,14 @@ def _build(hook: str, source: Path, out: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source distribution of this checkout."""
-    pytest.importorskip("setuptools")
-    # setuptools writes build/ and *.egg-info beside the sources
-    source = tmp_path_factory.mktemp("source")
-    for name in SOURCES:
-        (source / name).symlink_to(ROOT / name)
-    return _build("build_sdist", source, tmp_path_factory.mktemp("sdist"))
+    """Build the source distribution of this checkout and return its path."""
+    pytest.importorskip("hatchling")
+    return _build("build_sdist", ROOT, tmp_path_factory.mktemp("sdist"))
 
 
 @pytest.fixture(scope="session")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the source distribution alone."""
+    """Build the wheel from the source distribution alone and return its path."""
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")

@@ -1,7 +1,9 @@
 """What is in the source distribution and in the wheel, and that both are whole."""
 
 import re
+import shutil
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -87,4 +89,22 @@ def test_the_recipe_asks_for_what_the_package_asks_for(root: Path) -> None:
 def test_the_apptainer_recipe_takes_all_that_an_installation_needs(root: Path) -> None:
     recipe = (root / "containers/foldcli.def").read_text()
     taken = set(re.findall(r"^ {4}(\S+) /source/\1$", recipe, re.MULTILINE))
-    assert taken == {*PACKAGES, "pyproject.toml", "README.md", "LICENSE"}
+    assert taken == {*PACKAGES, "docs", "pyproject.toml", "README.md", "LICENSE"}
+
+
+def test_second_build_of_changed_tree_holds_no_removed_modules(root: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for name in PACKAGES:
+        shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "docs"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, source)
+    removed = source / "msa/removed_later.py"
+    removed.write_text("")
+    names = []
+    for folder in ("first", "second"):
+        code = f"from hatchling import build; print(build.build_wheel({str(tmp_path / folder)!r}))"
+        built = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+        names.append(set(zipfile.ZipFile(tmp_path / folder / built.stdout.split()[-1]).namelist()))
+        removed.unlink(missing_ok=True)
+    assert names[0] - names[1] == {"msa/removed_later.py"}
