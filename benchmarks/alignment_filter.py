@@ -17,6 +17,7 @@ import numpy as np
 
 from msa.alphabet import STANDARD, encode
 from msa.search.alignment_filter import AlignmentFilter
+from msa.search.row_filter import filter_rows
 
 GAP = ord("-")
 CHOICES = [
@@ -61,7 +62,7 @@ def main() -> None:
     letters = random_family(given.rows, given.columns)
     codes = encode(letters.tobytes()).reshape(letters.shape)
     # compiles the kernels
-    AlignmentFilter(0.9).kept(codes[:100])
+    filter_rows(codes[:100], AlignmentFilter(0.9))
     print(f"{given.rows:,} rows of {given.columns} columns")
     print(f"{'':32}{'foldcli':>9}{'rows':>9}{'hhfilter':>11}{'rows':>9}{'differ':>9}")
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +71,7 @@ def main() -> None:
         reading = of_hhfilter(path, ["-id", 100])[0] if shutil.which("hhfilter") else 0.0
         for name, arguments, chosen in CHOICES:
             started = time.process_time()
-            kept = set(np.flatnonzero(chosen.kept(codes)).tolist())
+            kept = set(np.flatnonzero(filter_rows(codes, chosen)).tolist())
             seconds = time.process_time() - started
             line = f"{name:32}{seconds:7.1f} s{len(kept):9,}"
             if reading:

@@ -15,8 +15,8 @@ import numpy as np
 from msa.database.build import build_database
 from msa.database.database import TargetDatabase
 from msa.io.fasta import read_fasta
-from msa.search.search import SearchSettings, search
-from msa.search.settings import default_gap_costs
+from msa.search.search import search
+from msa.search.settings import SearchSettings, default_gap_costs
 
 LIMITS = (0.1, 1.0, 3.0)
 

@@ -26,7 +26,7 @@ from msa.database.build import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.profile.pssm import query_profile
-from msa.search.search import best_targets
+from msa.search.engine import best_targets
 
 
 def mmseqs(*arguments: object) -> float:

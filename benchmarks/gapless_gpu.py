@@ -30,7 +30,7 @@ from msa.cpu.gapless import gapless_scores
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
-from msa.search.candidates import best_targets
+from msa.search.engine import best_targets
 
 _SMALLEST = 15
 

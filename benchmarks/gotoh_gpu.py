@@ -32,7 +32,7 @@ from msa.database.build import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
-from msa.search.candidates import best_targets
+from msa.search.engine import best_targets
 from msa.search.hits import LocalAlignment
 
 

@@ -26,7 +26,8 @@ from pathlib import Path
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord, read_fasta
-from msa.search.search import SearchSettings, search
+from msa.search.search import search
+from msa.search.settings import SearchSettings
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,19 @@
-"""What `foldcli search` finds beside blastp, MMseqs2, DIAMOND, phmmer and jackhmmer: ROC1, calibration, time.
+"""Sensitivity of `foldcli search` compared with blastp, MMseqs2, DIAMOND, phmmer and jackhmmer.
 
     python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…] [--members]
 
-FOLDER has db.fasta(.gz), queries.fasta and labels.tsv (id, SCOPe class such as a.1.1.2, of labelled domains).
-Ids that begin with rev_ are reversed domains: decoys. ROC1 is, per query, the fraction of its family's (or
-superfamily's) other members that are ranked before the first false positive, averaged; false are decoys and
-domains of another fold. Decoys per query with an E-value up to 0.01, 0.03, 0.1 … are printed as multiples of
-what their share of the database's sequences predicts. Programs that are not installed are left out. --members
-counts the decoys that enter profiles of foldcli's iterations, in one more search.
+FOLDER contains db.fasta(.gz), queries.fasta and labels.tsv (id and SCOPe class, such as a.1.1.2, of each
+labelled domain). Ids that begin with rev_ are decoys: reversed domains.
+
+Prints for each program:
+- ROC1: the fraction of a query's family (or superfamily) ranked before the first false positive, averaged
+  over the queries. False positives are decoys and domains of another fold.
+- The wall time of the search.
+- Calibration: the number of decoys per query with an E-value up to 0.01, 0.03, 0.1 …, divided by the number
+  that the decoys' share of the database predicts.
+
+Programs that are not installed are skipped. --members counts the decoys that join the family profiles of
+foldcli's iterations, in an additional search.
 """
 
 import argparse
@@ -24,33 +30,31 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from msa.cpu.engine import CpuEngine
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.io.fasta import read_fasta
-from msa.search.families import Families, Family
+from msa.io.fasta import FastaRecord, read_fasta
+from msa.search.families import Family, FamilyBuilder
 from msa.search.hits import Hit
-from msa.search.iterations import Searched, iterated
+from msa.search.iterations import IteratedSearch
 from msa.search.settings import SearchSettings
 
 EVALUE, TARGETS = "1000", "4000"
 LEVELS = {"family": 4, "superfamily": 3}
 LIMITS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 Table = dict[str, list[tuple[float, str]]]
-"""(E-value, target) of each query's targets, the best of each first."""
+"""(E-value, target id) of the hits of each query, by query id, best first."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Queries, database and labels.
+    """The inputs of the benchmark and the settings of all programs.
 
     Args:
-        folder: where they are.
-        work: for results.
-        threads: of every program.
-        device: of foldcli.
+        folder: contains queries, database and labels.
+        work: folder for results.
+        threads: threads of each program.
+        device: device of foldcli.
     """
 
     folder: Path
@@ -64,7 +68,7 @@ class Benchmark:
 
     @property
     def fasta(self) -> Path:
-        """The database, plain."""
+        """The uncompressed database."""
         plain = self.work / "db.fasta"
         if not plain.exists():
             packed = self.folder / "db.fasta.gz"
@@ -74,7 +78,7 @@ class Benchmark:
 
 
 def run(*command: object) -> None:
-    """Run a program to its end; its failure ends the benchmark."""
+    """Run a program; end the benchmark if it fails."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"sensitivity: {command[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -87,7 +91,7 @@ def timed(command: Callable[[], None]) -> float:
 
 
 def table(path: Path, query: int, target: int, evalue: int) -> Table:
-    """A table of hits with these columns."""
+    """Read a table of hits; the arguments are the indices of its columns."""
     best: dict[str, dict[str, float]] = defaultdict(dict)
     with path.open() as stream:
         for line in stream:
@@ -95,17 +99,17 @@ def table(path: Path, query: int, target: int, evalue: int) -> Table:
                 continue
             fields = line.split()
             name, value = fields[target], float(fields[evalue])
-            of_query = best[fields[query]]
-            of_query[name] = min(value, of_query.get(name, value))
-    # sorted by E-value alone: the program's own order decides among equal ones
+            query_hits = best[fields[query]]
+            query_hits[name] = min(value, query_hits.get(name, value))
+    # sort by E-value alone: ties stay in the program's own order
     return {
-        name: sorted(((value, target) for target, value in found.items()), key=lambda hit: hit[0])
-        for name, found in best.items()
+        name: sorted(((value, target) for target, value in hits.items()), key=lambda hit: hit[0])
+        for name, hits in best.items()
     }
 
 
 def foldcli_database(benchmark: Benchmark) -> Path:
-    """The database as foldcli searches it."""
+    """Build the database for foldcli unless it exists, and return its path."""
     database = benchmark.work / "foldcli_db"
     if not database.exists():
         command = "createdb", benchmark.fasta, "-o", database, "--threads", benchmark.threads
@@ -172,7 +176,7 @@ def diamond(benchmark: Benchmark) -> tuple[float, Table]:
 def hmmer(program: str, *options: str) -> Callable[[Benchmark], tuple[float, Table]]:
     def search(benchmark: Benchmark) -> tuple[float, Table]:
         out = benchmark.work / f"{program}.tbl"
-        # one worker beside the thread that reads the database
+        # HMMER uses one more thread to read the database
         workers = max(benchmark.threads - 1, 1)
         seconds = timed(
             lambda: run(
@@ -195,11 +199,11 @@ TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[float, Table]]]] = {
     "mmseqs-3": ("mmseqs", mmseqs(3)),
     "jackhmmer-3": ("jackhmmer", hmmer("jackhmmer", "-N", "3")),
 }
-"""By name: the program that has to be installed, and what runs it. A number is iterations."""
+"""The required program and the search function, by name. A number in the name is that of iterations."""
 
 
-def roc1(found: Table, queries: list[str], labels: dict[str, str], level: str) -> float:
-    """ROC1, 0 to 1, over the queries whose class has other members."""
+def roc1(results: Table, queries: list[str], labels: dict[str, str], level: str) -> float:
+    """Compute ROC1, 0 to 1, over the queries whose class has other members."""
     depth = LEVELS[level]
     classes = {name: ".".join(label.split(".")[:depth]) for name, label in labels.items()}
     folds = {name: ".".join(label.split(".")[:2]) for name, label in labels.items()}
@@ -210,7 +214,7 @@ def roc1(found: Table, queries: list[str], labels: dict[str, str], level: str) -
         if not others:
             continue
         true = 0
-        for _, target in found.get(query, []):
+        for _, target in results.get(query, []):
             if target == query:
                 continue
             if target.startswith("rev_"):
@@ -225,44 +229,44 @@ def roc1(found: Table, queries: list[str], labels: dict[str, str], level: str) -
     return sum(fractions) / len(fractions)
 
 
-def decoys(found: Table, queries: int, share: float) -> list[float]:
-    """For each of LIMITS, decoys up to that E-value as a multiple of what the E-values promise."""
-    values = [value for hits in found.values() for value, target in hits if target.startswith("rev_")]
+def decoy_ratios(results: Table, queries: int, share: float) -> list[float]:
+    """Compute the ratio of observed to expected decoys up to each E-value of LIMITS."""
+    values = [value for hits in results.values() for value, target in hits if target.startswith("rev_")]
     return [sum(value <= limit for value in values) / (limit * share * queries) for limit in LIMITS]
 
 
-class Counting(Families):
-    """Counts members of families as they grow, and the decoys among them."""
+class CountingFamilyBuilder(FamilyBuilder):
+    """A family builder that counts members and the decoys among them."""
 
-    def grown(self, codes: np.ndarray, family: Family | None, found: Sequence[Hit]) -> Family | None:
-        grown = super().grown(codes, family, found)
-        if grown is not None:
-            counts["members"] += len(grown.members)
-            counts["decoys"] += sum(hit.id.startswith("rev_") for hit in grown.members)
-        return grown
+    def update(self, query: FastaRecord, family: Family | None, hits: Sequence[Hit]) -> Family | None:
+        updated = super().update(query, family, hits)
+        if updated is not None:
+            counts["members"] += len(updated.members)
+            counts["decoys"] += sum(hit.id.startswith("rev_") for hit in updated.members)
+        return updated
 
 
-class Watched(Searched):
-    """A search whose members are counted."""
+class CountingSearch(IteratedSearch):
+    """A search whose family members are counted."""
 
     @cached_property
-    def families(self) -> Families:
-        return Counting(self.database, self.targets, self.settings)
+    def family_builder(self) -> FamilyBuilder:
+        return CountingFamilyBuilder(self.database, self.targets, self.settings)
 
 
 counts: Counter[str] = Counter()
 
 
 def count_members(benchmark: Benchmark, iterations: int) -> None:
-    """Print how many decoys enter profiles in the iterations but the first."""
+    """Print the number of decoys that join family profiles."""
     counts.clear()
     database = TargetDatabase.open(foldcli_database(benchmark))
     targets = SequenceArrays(database.residues, database.offsets, database.lengths)
     settings = SearchSettings(max_seqs=int(TARGETS), num_iterations=iterations, threads=benchmark.threads)
-    searched = Watched(database, targets, settings, CpuEngine())
-    for _ in iterated(searched, list(read_fasta(benchmark.queries)), lambda pairs: None):
+    search = CountingSearch(database, targets, settings, CpuEngine())
+    for _ in search.run(list(read_fasta(benchmark.queries)), lambda pairs: None):
         pass
-    print(f"decoys among the members of profiles: {counts['decoys']} of {counts['members']}")
+    print(f"decoys among family members: {counts['decoys']} of {counts['members']}")
 
 
 def main() -> None:
@@ -271,13 +275,13 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--tools", default=",".join(TOOLS), help="of " + ", ".join(TOOLS))
-    parser.add_argument("--device", default="cpu", help="of foldcli")
-    parser.add_argument("--members", action="store_true", help="count decoys in profiles of 3 iterations")
+    parser.add_argument("--tools", default=",".join(TOOLS), help="comma-separated, from " + ", ".join(TOOLS))
+    parser.add_argument("--device", default="cpu", help="device of foldcli")
+    parser.add_argument("--members", action="store_true", help="count decoys among family members as well")
     options = parser.parse_args()
-    chosen = options.tools.split(",")
-    if unknown := set(chosen) - set(TOOLS):
-        parser.error(f"no tool is called {', '.join(sorted(unknown))}")
+    tools = options.tools.split(",")
+    if unknown := set(tools) - set(TOOLS):
+        parser.error(f"unknown tools: {', '.join(sorted(unknown))}")
     labels = dict(line.split()[:2] for line in (options.folder / "labels.tsv").read_text().splitlines())
     limits = ", ".join(f"{limit:g}" for limit in LIMITS)
     print(f"{'':14}{'family':>8}{'superfamily':>13}{'seconds':>9}   decoys found ÷ expected at E ≤ {limits}")
@@ -286,16 +290,17 @@ def main() -> None:
         queries = [record.id for record in read_fasta(benchmark.queries)]
         ids = [record.id for record in read_fasta(benchmark.fasta)]
         share = sum(each.startswith("rev_") for each in ids) / len(ids)
-        for tool in chosen:
+        for tool in tools:
             program, search = TOOLS[tool]
             if program and shutil.which(program) is None:
                 print(f"{tool:14}not installed")
                 continue
-            seconds, found = search(benchmark)
-            of_levels = [roc1(found, queries, labels, level) for level in LEVELS]
-            calibration = "  ".join(f"{ratio:.2f}" for ratio in decoys(found, len(queries), share))
+            seconds, results = search(benchmark)
+            roc1_by_level = [roc1(results, queries, labels, level) for level in LEVELS]
+            calibration = "  ".join(f"{ratio:.2f}" for ratio in decoy_ratios(results, len(queries), share))
             print(
-                f"{tool:14}{of_levels[0]:8.4f}{of_levels[1]:13.4f}{seconds:9.1f}   {calibration}", flush=True
+                f"{tool:14}{roc1_by_level[0]:8.4f}{roc1_by_level[1]:13.4f}{seconds:9.1f}   {calibration}",
+                flush=True,
             )
         if options.members:
             count_members(benchmark, 3)

@@ -17,9 +17,8 @@ from foldcli.version import VERSION
 
 if TYPE_CHECKING:
     from msa.io.fasta import FastaRecord
-    from msa.search.engine import QueryProfile
+    from msa.search.engine import ProfileCallback, QueryProfile
     from msa.search.hits import Hit
-    from msa.search.iterations import Used
 
 Outcome: TypeAlias = "tuple[FastaRecord, list[Hit] | Exception | None]"
 
@@ -172,10 +171,10 @@ def _search_to_table(run: Search, out: str, columns: tuple[str, ...], overwrite:
     queries = [(query.id, query) for query in run.queries()]
     searcher = run.open()
     with (
-        _saving(run.save_profile, run.settings.matrix) as used,
+        _saving(run.save_profile, run.settings.matrix) as on_profile,
         contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream,
     ):
-        for query, hits in run.found(searcher, queries, used):
+        for query, hits in run.found(searcher, queries, on_profile):
             write_m8(stream, query, hits, columns)
 
 
@@ -184,13 +183,13 @@ def _search_to_stdout(run: Search, kind: str) -> None:
     queries = run.queries()
     if len(queries) != 1:
         raise click.UsageError(f"-o - with --format {kind} takes one query, and there are {len(queries)}.")
-    with _saving(run.save_profile, run.settings.matrix) as used:
-        for query, hits in run.found(run.open(), [(queries[0].id, queries[0])], used):
+    with _saving(run.save_profile, run.settings.matrix) as on_profile:
+        for query, hits in run.found(run.open(), [(queries[0].id, queries[0])], on_profile):
             run.write_alignment(sys.stdout, kind, query, hits)
 
 
 @contextlib.contextmanager
-def _saving(path: str | Path | None, matrix: str) -> "Iterator[Used | None]":
+def _saving(path: str | Path | None, matrix: str) -> "Iterator[ProfileCallback | None]":
     """What takes the profiles that were searched with, for one file that is there whole or not at all."""
     if path is None:
         yield None
@@ -228,10 +227,10 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
     def profile_path(name: str) -> Path | None:
         return None if profiles is None else profiles / f"{name}{PROFILE_SUFFIXES[0]}"
 
-    def save_profile(query: "FastaRecord", used: "QueryProfile", of_family: bool) -> None:
+    def save_profile(query: "FastaRecord", profile: "QueryProfile", of_family: bool) -> None:
         with _saving(profile_path(names[id(query)]), run.settings.matrix) as add:
             if add is not None:
-                add(query, used, of_family)
+                add(query, profile, of_family)
 
     def finished(name: str, query: "FastaRecord") -> bool:
         result, record = paths(name)
@@ -269,8 +268,8 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
             json.dump(content, stream, indent=1)
             stream.write("\n")
 
-    used = None if profiles is None else save_profile
-    failures.run(_outcomes(named, lambda left: run.found(searcher, left, used), finished), write)
+    on_profile = None if profiles is None else save_profile
+    failures.run(_outcomes(named, lambda left: run.found(searcher, left, on_profile), finished), write)
     failures.finish()
 
 

@@ -99,12 +99,12 @@ def alignment_query(
     """
     # sequences, which most queries are, need no numba
     from msa.profile.family_profile import GAP, distinct_rows, family_profile
-    from msa.search.families import MOST_IDENTICAL
+    from msa.search.families import MAX_MEMBER_IDENTITY
 
     header, sequence = alignment.names[0], alignment.query
     rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)
     rows[alignment.letters == GAP_LETTER] = GAP
-    distinct = distinct_rows(rows, MOST_IDENTICAL)
+    distinct = distinct_rows(rows, MAX_MEMBER_IDENTITY)
     if len(distinct) == 1:
         return FastaRecord(header, sequence)
     made_from = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"

@@ -79,7 +79,7 @@ class CachedSearches:
     def _write(self, path: Path, query: "FastaRecord", hits: "Sequence[Hit]") -> None:
         from msa.io.a3m import write_a3m
         from msa.io.atomic import atomic_write
-        from msa.search.alignment_rows import alignment_hits
+        from msa.search.alignment_filter import alignment_hits
 
         text = io.StringIO()
         rows = alignment_hits(query, hits, self.request.chosen, self.request.settings.threads)

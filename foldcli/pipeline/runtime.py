@@ -153,12 +153,12 @@ def search_engine(device: str, share: float = 0.9) -> "Engine":
         GpuUnavailable: a GPU was asked for and cannot be used.
         InputError: $FOLDCLI_GPU_MEMORY is no size.
     """
-    from msa.search.engine_selection import EngineChoice, choose_engine
+    from msa.search.engine_selection import EngineSettings, create_engine
 
     # a short query's alignment is a small launch, which numba warns of at every shape
     warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
-    choice = EngineChoice(device, cache_dir() / "kernels", share, most_gpu_bytes())
-    return choose_engine(choice, lambda line: logger.info("%s", line), CompilationProgress())
+    settings = EngineSettings(device, cache_dir() / "kernels", share, most_gpu_bytes())
+    return create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress())
 
 
 def most_gpu_bytes() -> int | None:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from foldcli.pipeline.searcher import Searcher
     from msa.io.fasta import FastaRecord
     from msa.search.alignment_filter import AlignmentFilter
+    from msa.search.engine import ProfileCallback
     from msa.search.hits import Hit
-    from msa.search.iterations import Used
     from msa.search.search import SearchSettings
 
 
@@ -85,21 +85,21 @@ class Search:
         self,
         searcher: "Searcher",
         queries: "Sequence[tuple[str, FastaRecord]]",
-        used: "Used | None" = None,
+        on_profile: "ProfileCallback | None" = None,
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
         """Each query, given with its name, with its hits, in order, as they are found.
 
         Args:
             searcher: what searches.
             queries: with their names.
-            used: told what the last iteration searched with, before the query's hits are returned.
+            on_profile: called with the profile of the last iteration, before the query's hits are returned.
         """
         from foldcli.logs import logger
         from foldcli.progress import progress_bar
 
         what = f"{queries[0][0]}: search" if len(queries) == 1 else "search"
         with progress_bar(what, "targets") as progress:
-            found = searcher.search_many([query for _, query in queries], self.settings, progress, used)
+            found = searcher.search_many([query for _, query in queries], self.settings, progress, on_profile)
             for (name, _), (query, hits) in zip(queries, found, strict=True):
                 logger.info("%s: %d hits", name, len(hits))
                 yield query, hits
@@ -108,7 +108,7 @@ class Search:
         """Write A3M or Stockholm; how many rows there are, the query's own apart."""
         from msa.io.a3m import write_a3m
         from msa.io.stockholm import write_stockholm
-        from msa.search.alignment_rows import alignment_hits
+        from msa.search.alignment_filter import alignment_hits
 
         rows = alignment_hits(query, hits, self.rows, self.settings.threads)
         {"a3m": write_a3m, "sto": write_stockholm}[kind](stream, query, rows)

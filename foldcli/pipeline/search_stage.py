@@ -38,7 +38,7 @@ class SearchStep:
         """Write NAME.a3m and NAME.m8 and return the A3M's path."""
         from msa.io.a3m import write_a3m
         from msa.io.m8 import DEFAULT_COLUMNS, write_m8
-        from msa.search.alignment_rows import alignment_hits
+        from msa.search.alignment_filter import alignment_hits
         from msa.search.search import search
 
         a3m = target.files.path("alignment")

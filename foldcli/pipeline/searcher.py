@@ -10,9 +10,8 @@ from foldcli.progress import Progress, progress_bar
 if TYPE_CHECKING:
     from msa.database.database import TargetDatabase
     from msa.io.fasta import FastaRecord
-    from msa.search.engine import Engine
+    from msa.search.engine import Engine, ProfileCallback
     from msa.search.hits import Hit
-    from msa.search.iterations import Used
     from msa.search.settings import SearchSettings
 
 
@@ -29,7 +28,7 @@ class Searcher(Protocol):
         queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         progress: Progress | None = None,
-        used: "Used | None" = None,
+        on_profile: "ProfileCallback | None" = None,
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
         """Each query with its hits, in order, as they are found; see msa.search.search.search_many."""
         ...
@@ -56,12 +55,12 @@ class LocalSearcher:
         queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         progress: Progress | None = None,
-        used: "Used | None" = None,
+        on_profile: "ProfileCallback | None" = None,
     ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
         from foldcli.logs import logger
         from msa.search.search import search_many
 
-        yield from search_many(queries, self.targets, settings, self.engine, progress, used)
+        yield from search_many(queries, self.targets, settings, self.engine, progress, on_profile)
         if seconds := self.engine.seconds:
             told = ", ".join(f"{stage} {taken:.3f} s" for stage, taken in seconds.items())
             logger.debug("GPU stages so far: %s", told, extra={"fields": {"stages": seconds}})

@@ -27,7 +27,7 @@ from msa.search.hits import Hit
 from msa.search.settings import SearchSettings
 
 if TYPE_CHECKING:
-    from msa.search.iterations import Used
+    from msa.search.engine import ProfileCallback
 
 _READ_BYTES = 1 << 18
 _SETTINGS_BYTES = 1024
@@ -85,7 +85,7 @@ class RemoteSearcher:
         queries: Sequence[FastaRecord],
         settings: SearchSettings,
         progress: Progress | None = None,
-        used: "Used | None" = None,
+        on_profile: "ProfileCallback | None" = None,
     ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
         """Each query with its hits, in order, as they arrive; what was searched with stays in the server.
 

@@ -8,8 +8,7 @@ import numpy as np
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.search.candidates import Candidates, best_targets, select_alignments
-from msa.search.engine import EngineRequest, QueryProfile
+from msa.search.engine import Candidates, EngineRequest, QueryProfile, best_targets, select_alignments
 
 
 class CpuEngine:

@@ -19,8 +19,7 @@ from msa.gpu.gpu_worker import Member
 from msa.gpu.group import Group, HowToAlign, Request, aligned
 from msa.gpu.limits import Limits
 from msa.gpu.settings import TURN_SECONDS
-from msa.search.candidates import Candidates
-from msa.search.engine import EngineRequest, QueryProfile
+from msa.search.engine import Candidates, EngineRequest, QueryProfile
 
 _UNDER_WAY, _STREAMED_UNDER_WAY = 6, 3
 """Batches of a group at a time: one that is aligned, one that the GPU filters, the others wait for it: a

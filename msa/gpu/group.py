@@ -11,8 +11,13 @@ import numpy as np
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.gpu_worker import Aligning, Batch, Member, Paths
 from msa.gpu.limits import Limits
-from msa.search.candidates import AlignmentSelector, Candidates, merge_best, select_alignments
-from msa.search.engine import QueryProfile
+from msa.search.engine import (
+    AlignmentSelector,
+    Candidates,
+    QueryProfile,
+    merge_best_targets,
+    select_alignments,
+)
 from msa.search.hits import LocalAlignment
 
 
@@ -92,7 +97,7 @@ class Group:
         parts = [best.result().of_each() for best in found]
         if request.stopped.is_set():
             return []
-        chosen = [merge_best(of_query, request.limits.most) for of_query in zip(*parts, strict=True)]
+        chosen = [merge_best_targets(of_query, request.limits.most) for of_query in zip(*parts, strict=True)]
         holders = np.searchsorted([end for _, end in self._parts], np.concatenate(chosen), side="right")
         return aligned(batches, chosen, holders, request.how)
 

@@ -1,17 +1,20 @@
-"""Thinning an alignment out for folding, with hhfilter's rules: which of its rows to keep.
+"""Selection of the hits that become rows of an alignment, with the options of HH-suite's hhfilter.
 
-The rules and their order are those of HH-suite's hhfilter 3.3 (Steinegger et al., BMC Bioinformatics 20:473,
-2019): first each row beside the query (coverage, score, identity), then rows beside each other
-(msa/search/redundancy.py). docs/search.md says where the results differ.
+The filter itself is in msa/search/row_filter.py; docs/search.md lists where its results differ from
+hhfilter's.
 """
 
 import math
+import string
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from msa.alphabet import encode
 from msa.errors import InputError
-from msa.search.row_codes import ROW_CODES, UNKNOWN
+from msa.io.a3m import a3m_row
+from msa.io.fasta import FastaRecord
+from msa.io.taxonomy import species
+from msa.search.hits import Hit
 
 _RANGES = {
     "max_seq_id": (0, 1),
@@ -20,22 +23,23 @@ _RANGES = {
     "cov": (0, 1),
     "diff": (0, 2**31 - 1),
 }
+_REMOVE_INSERTIONS = str.maketrans("", "", string.ascii_lowercase)
 
 
 @dataclass(frozen=True)
 class AlignmentFilter:
-    """Which rows of an alignment to keep; by default all.
+    """The criteria for rows of an alignment; by default, all rows are kept.
 
     Args:
-        max_seq_id: largest identity of two rows, a fraction of the columns in which both have a residue; the
-            one with fewer residues goes.
-        qid: smallest identity with the query, a fraction of the row's residues.
-        qsc: smallest score with the query, bits a residue; None is none.
+        max_seq_id: largest identity of two rows, as a fraction of the columns in which both have a residue;
+            of two rows above it, the one with fewer residues is removed.
+        qid: smallest identity with the query, as a fraction of the row's residues.
+        qsc: smallest score with the query, bits per residue; None for no limit.
         cov: smallest fraction of the query's columns in which the row has a residue.
-        diff: rows to be left at least around every column, the most diverse; 0 is no such choice.
+        diff: keep only the most diverse rows, but at least this many around every column; 0 to keep all.
 
     Raises:
-        InputError: a number is out of its range.
+        InputError: a number is out of range.
     """
 
     max_seq_id: float = 1.0
@@ -45,51 +49,43 @@ class AlignmentFilter:
     diff: int = 0
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _RANGES.items():
+        for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if value is not None and not least <= value <= most:  # nor is NaN
-                raise InputError(f"{name} is {value}: expected {least} to {most}")
+            if value is not None and not low <= value <= high:  # false for NaN as well
+                raise InputError(f"{name} is {value}: expected {low} to {high}")
 
     @property
     def active(self) -> bool:
-        """Whether any row may have to go."""
+        """True if any row may be removed."""
         return self != AlignmentFilter()
 
-    def kept(self, rows: np.ndarray, threads: int = 1) -> np.ndarray:
-        """The rows to keep.
 
-        Args:
-            rows: uint8 [n ≥ 1, columns], letter codes (msa.alphabet), anything else a gap; the query first.
-            threads: at least 1; the result does not depend on them.
+def alignment_hits(
+    query: FastaRecord, hits: Sequence[Hit], criteria: AlignmentFilter, threads: int = 1
+) -> list[Hit]:
+    """Return the hits that become rows of the query's alignment, in order.
 
-        Returns:
-            bool [n]; the query is always kept, rows without one of the twenty residues never.
-        """
-        # numba takes a third of a second to import
-        from msa.search.redundancy import NONE, distinct_enough
+    A row that is identical to the query or to an earlier row is left out, unless their headers name different
+    species: pairing the chains of a complex needs one row of each species.
 
-        codes = ROW_CODES[rows]
-        allowed = self._like_the_query(codes)
-        alone = np.where(codes < UNKNOWN, codes, NONE).astype(np.uint8)
-        return distinct_enough(alone, allowed, self.max_percent, self.diff, threads)
+    Args:
+        query: the first row.
+        hits: best first.
+        criteria: see AlignmentFilter.
+        threads: at least 1. Does not affect the result.
+    """
+    seen = {(query.sequence, species(query.header))}
+    distinct, rows = [], [query.sequence]
+    for hit in hits:
+        row = a3m_row(hit)
+        if (key := (row, species(hit.header))) not in seen:
+            seen.add(key)
+            distinct.append(hit)
+            rows.append(row.translate(_REMOVE_INSERTIONS))
+    if not criteria.active:
+        return distinct
+    # imported here because clients of a search server, which seldom filter, start faster without numba
+    from msa.search.row_filter import filter_rows
 
-    @property
-    def max_percent(self) -> float:
-        """`max_seq_id` in per cent: 29, not 28.999999999999996."""
-        return round(100 * self.max_seq_id, 9)
-
-    def _like_the_query(self, codes: np.ndarray) -> np.ndarray:
-        """bool [n], what coverage, score and identity with the query allow."""
-        residues = codes < UNKNOWN
-        counts = np.count_nonzero(residues, axis=1)
-        # the smallest number of residues that is not below the fraction, whatever its last bit
-        allowed = counts >= self.cov * codes.shape[1] - 1e-6
-        if self.qsc is not None:
-            from msa.search.row_scores import scores_with_first
-
-            allowed &= scores_with_first(codes) >= self.qsc * counts
-        fraction = np.float32(0.9999 - self.qid)
-        if fraction < 0.999:
-            differing = np.count_nonzero(residues & (codes != codes[0]), axis=1)
-            allowed &= differing < (fraction * counts.astype(np.float32) + 0.9999).astype(np.int64)
-        return np.asarray(allowed)
+    kept = filter_rows(encode("".join(rows)).reshape(len(rows), -1), criteria, threads)
+    return [hit for hit, keep in zip(distinct, kept[1:].tolist(), strict=True) if keep]

@@ -1,7 +1,7 @@
-"""Search of a database with clusters: the filter goes through representatives, hits bring their members.
+"""Search of a clustered database: the filter runs on representatives, and hits add their cluster members.
 
-A representative that is a hit stands for its cluster, and every member is aligned to the query by the engine
-that searches, so it has its own score, E-value and path. A member is found through its representative only.
+When a representative is a hit, all members of its cluster are aligned to the query, so that each has its own
+score, E-value and path. A member can only be found through its representative.
 """
 
 from collections import deque
@@ -12,16 +12,17 @@ import numpy as np
 
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.search.candidates import Candidates
-from msa.search.engine import Engine, EngineRequest, QueryProfile
+from msa.search.engine import Candidates, Engine, EngineRequest, QueryProfile
 
 
-class ExpandingEngine:
-    """An engine for a database with clusters; see msa.search.engine.Engine.
+class ClusterExpandingEngine:
+    """An engine for clustered databases, wrapped around another engine.
+
+    Implements msa.search.engine.Engine; requests must have all sequences of the database as targets.
 
     Args:
-        engine: what does the work.
-        database: whose targets, all of them, `run` is given.
+        engine: filters and aligns.
+        database: the clustered database.
     """
 
     def __init__(self, engine: Engine, database: TargetDatabase) -> None:
@@ -29,13 +30,13 @@ class ExpandingEngine:
         count = database.representatives
         targets = SequenceArrays(database.residues, database.offsets, database.lengths)
         _, end = targets.byte_range(0, count)
-        self._searched = SequenceArrays(
+        self._representatives = SequenceArrays(
             targets.residues[:end], targets.offsets[:count], targets.lengths[:count]
         )
 
     @property
     def seconds(self) -> dict[str, float]:
-        """The engine's own."""
+        """Seconds spent by the wrapped engine."""
         return self._engine.seconds
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
@@ -43,42 +44,42 @@ class ExpandingEngine:
 
         Progress counts cluster members as if they were filtered together with their representatives.
         """
-        taken: deque[QueryProfile] = deque()
+        running: deque[QueryProfile] = deque()
         found: deque[Candidates] = deque()
 
-        def noted() -> Iterator[QueryProfile]:
+        def recorded_queries() -> Iterator[QueryProfile]:
             for query in queries:
-                taken.append(query)
+                running.append(query)
                 yield query
 
         def progress(pairs: int) -> None:
             if request.progress is not None:
-                request.progress(pairs * len(request.targets) // len(self._searched))
+                request.progress(pairs * len(request.targets) // len(self._representatives))
 
-        representatives = replace(request, targets=self._searched, progress=progress)
+        filter_request = replace(request, targets=self._representatives, progress=progress)
 
         def members() -> Iterator[tuple[QueryProfile, np.ndarray]]:
-            for candidates in self._engine.run(noted(), representatives):
+            for candidates in self._engine.run(recorded_queries(), filter_request):
                 found.append(candidates)
                 hits = candidates.targets[candidates.aligned]
-                yield taken.popleft(), self._database.members(hits)
+                yield running.popleft(), self._database.members(hits)
 
-        for others in self._engine.align(members(), request):
-            yield _together(found.popleft(), others)
+        for member_candidates in self._engine.align(members(), request):
+            yield _concatenate(found.popleft(), member_candidates)
 
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
-        """The engine's own."""
+        """Align each query to given targets with the wrapped engine."""
         return self._engine.align(pairs, request)
 
 
-def _together(first: Candidates, others: Candidates) -> Candidates:
-    """Candidates of a query, then others of it."""
+def _concatenate(first: Candidates, second: Candidates) -> Candidates:
+    """Concatenate two sets of candidates of the same query."""
     return Candidates(
-        np.concatenate([first.targets, others.targets]),
-        np.concatenate([first.scores, others.scores]),
-        np.concatenate([first.aligned, others.aligned + len(first.targets)]),
-        np.concatenate([first.reversed_scores, others.reversed_scores]),
-        [*first.alignments, *others.alignments],
+        np.concatenate([first.targets, second.targets]),
+        np.concatenate([first.scores, second.scores]),
+        np.concatenate([first.aligned, second.aligned + len(first.targets)]),
+        np.concatenate([first.reversed_scores, second.reversed_scores]),
+        [*first.alignments, *second.alignments],
     )

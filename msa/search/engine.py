@@ -1,13 +1,14 @@
 """The interface of the search engines. The CPU and GPU engines return bitwise identical results."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
-from msa.search.candidates import AlignmentSelector, Candidates
+from msa.io.fasta import FastaRecord
+from msa.search.hits import LocalAlignment
 from msa.search.settings import SearchSettings
 
 
@@ -22,6 +23,53 @@ class QueryProfile:
 
     codes: np.ndarray
     profile: np.ndarray
+
+
+ProfileCallback = Callable[[FastaRecord, QueryProfile, bool], None]
+"""Called with a query, the profile it was searched with, and whether that is a family profile."""
+
+
+class AlignmentSelector(Protocol):
+    """A callback that selects by score which candidates are aligned; called from several threads."""
+
+    def __call__(
+        self,
+        query: int,
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
+        /,
+    ) -> np.ndarray:
+        """Return a mask of the targets to align, bool [n].
+
+        Args:
+            query: index of the query.
+            targets: int64 [n], target indices.
+            scores: int32 [n], half-bits.
+            reversed_scores: int32 [n], scores of the same targets against the reversed profile. If None,
+                the returned mask selects the targets for which these are computed.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The targets of one query that passed the gapless filter, and the alignments of the selected ones.
+
+    Args:
+        targets: int64 [n], target indices by descending gapless score, then by index. In a clustered
+            database, the cluster members of the aligned representatives follow.
+        scores: int32 [n], alignment scores of all targets, half-bits; 0 if no residue pair scores above 0.
+        aligned: int64 [m], indices into `targets` of the aligned ones: selected, with a score above 0.
+        reversed_scores: int32 [m], their scores against the reversed profile; 0 where not computed.
+        alignments: [m], their alignments.
+    """
+
+    targets: np.ndarray
+    scores: np.ndarray
+    aligned: np.ndarray
+    reversed_scores: np.ndarray
+    alignments: Sequence[LocalAlignment]
 
 
 @dataclass(frozen=True)
@@ -79,3 +127,49 @@ class Engine(Protocol):
             For each query, in order, its targets in the given order.
         """
         ...
+
+
+def select_alignments(
+    selector: AlignmentSelector | None, query: int, targets: np.ndarray, scores: np.ndarray
+) -> np.ndarray:
+    """Return the indices of the candidates to align, int64 [m]; by default all that score above 0."""
+    positive = scores > 0
+    return np.flatnonzero(positive if selector is None else positive & selector(query, targets, scores))
+
+
+def best_targets(scores: np.ndarray, max_targets: int, min_score: int) -> np.ndarray:
+    """Return the targets that pass the gapless filter.
+
+    Args:
+        scores: int32 [n], gapless scores of all targets.
+        max_targets: maximum number of targets that pass.
+        min_score: smallest score that passes.
+
+    Returns:
+        int64 [≤ max_targets], target indices by descending score, then by index.
+    """
+    passing = np.flatnonzero(scores >= min_score)
+    if len(passing) > max_targets:
+        # sort only the targets that reach the score of the last one to pass
+        limit = np.partition(scores[passing], len(passing) - max_targets)[len(passing) - max_targets]
+        passing = passing[scores[passing] >= limit]
+    return passing[np.argsort(-scores[passing], kind="stable")][:max_targets]
+
+
+def merge_best_targets(parts: Iterable[tuple[np.ndarray, np.ndarray]], max_targets: int) -> np.ndarray:
+    """Merge the best targets of each part of a database.
+
+    Args:
+        parts: target indices in the whole database (int64 [n]) and scores (int32 [n]) of each part: its best
+            `max_targets`, or all that pass, in the order of `best_targets`.
+        max_targets: maximum number of targets that pass.
+
+    Returns:
+        int64 [≤ max_targets], as `best_targets` returns them for the whole database.
+    """
+    parts = list(parts)
+    if not parts:
+        return np.empty(0, np.int64)
+    targets = np.concatenate([indices for indices, _ in parts])
+    scores = np.concatenate([part_scores for _, part_scores in parts])
+    return targets[np.lexsort((targets, -scores.astype(np.int64)))][:max_targets]

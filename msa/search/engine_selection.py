@@ -1,4 +1,7 @@
-"""Which engine does a search: the CPU or GPUs, chosen once."""
+"""Selection of the search engine: the CPU, one GPU or several GPUs.
+
+Engines are imported when they are selected: numba and the GPU libraries take a good part of a second to load.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,118 +19,118 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class EngineChoice:
-    """Where to search.
+class EngineSettings:
+    """The devices of a search engine, and its use of GPU memory.
 
     Args:
-        device: "auto", "cpu", "cuda" (the first GPU), "cuda:N" or "cuda:N,N,…". "auto" takes the first GPU
-            that works, and else the CPU.
-        kernels: folder that keeps compiled GPU kernels between runs.
-        share: of each GPU's free memory that the search may take.
-        most_gpu_bytes: that the database may take on each GPU, whatever is free.
+        device: "auto", "cpu", "cuda" (the first GPU), "cuda:N" or "cuda:N,N,…"; "auto" selects the first GPU
+            if it works, otherwise the CPU.
+        kernels: folder in which compiled GPU kernels are cached.
+        memory_fraction: largest fraction of each GPU's free memory that the search may use.
+        max_database_bytes: most GPU memory that the database may use on each GPU; None for no limit.
     """
 
     device: str
     kernels: Path
-    share: float = 0.9
-    most_gpu_bytes: int | None = None
-
-    @property
-    def gpus(self) -> list[int]:
-        """Numbers of the GPUs that are named, or of the first."""
-        return gpu_numbers(self.device)
+    memory_fraction: float = 0.9
+    max_database_bytes: int | None = None
 
 
 def gpu_numbers(device: str) -> list[int]:
-    """Numbers of the GPUs that a device such as "cuda:0,1" names, or of the first."""
+    """Return the GPU numbers that a device such as "cuda:0,1" names; 0 if it names none."""
     return [int(number) for number in (device.partition(":")[2] or "0").split(",")]
 
 
-def choose_engine(
-    choice: EngineChoice,
-    notice: Callable[[str], None],
-    compiling: Progress = lambda done, needed: None,
+def create_engine(
+    settings: EngineSettings,
+    on_fallback: Callable[[str], None],
+    compile_progress: Progress = lambda done, needed: None,
 ) -> Engine:
-    """The engine for a choice.
+    """Create the engine that the settings select.
 
     Args:
-        choice: see EngineChoice.
-        notice: under "auto", told in one line why the GPU that this machine has cannot be used.
-        compiling: called with how many GPU kernels were compiled and how many have to be, as far as is known,
-            while there are such; it may be called in other threads.
+        settings: see EngineSettings.
+        on_fallback: called with one line that says why the machine's GPU cannot be used, if the device is
+            "auto" and the CPU is selected for that reason.
+        compile_progress: called with the number of GPU kernels compiled and the number to compile so far; may
+            be called from other threads.
 
     Raises:
-        GpuUnavailable: a GPU was asked for and cannot be used.
+        GpuUnavailable: a requested GPU cannot be used.
     """
-    if choice.device == "cpu":
-        return _cpu()
-    if len(choice.gpus) > 1:
-        return _several_gpus(choice, compiling)
-    return _one_gpu(choice, notice, compiling) or _cpu()
+    if settings.device == "cpu":
+        return _cpu_engine()
+    gpus = gpu_numbers(settings.device)
+    if len(gpus) > 1:
+        return _multi_gpu_engine(gpus, settings, compile_progress)
+    return _single_gpu_engine(gpus[0], settings, on_fallback, compile_progress) or _cpu_engine()
 
 
-def _one_gpu(choice: EngineChoice, notice: Callable[[str], None], compiling: Progress) -> Engine | None:
-    """The engine on a GPU; None, which has been said, if there is none and any would do."""
+def _single_gpu_engine(
+    number: int, settings: EngineSettings, on_fallback: Callable[[str], None], compile_progress: Progress
+) -> Engine | None:
+    """Create the engine for one GPU; return None if the device is "auto" and the GPU cannot be used."""
     from msa.gpu.devices import GpuUnavailable, has_nvidia_hardware
     from msa.gpu.opening import open_gpu, without_collection
 
     with without_collection():
         try:
-            gpu = open_gpu(*choice.gpus)
+            gpu = open_gpu(number)
         except GpuUnavailable as error:
-            if choice.device != "auto":
+            if settings.device != "auto":
                 raise
             if has_nvidia_hardware():
-                notice(f"searching on the CPU: {error.reason}")
+                on_fallback(f"searching on the CPU: {error.reason}")
             return None
         from msa.gpu.compiling import Compiling
         from msa.gpu.engine import GpuEngine
         from msa.gpu.worker import Worker
 
-    settings = _settings(choice)
-    worker = Worker(gpu, settings, Compiling(settings.kernels, compiling))
+    gpu_settings = _gpu_settings(settings)
+    worker = Worker(gpu, gpu_settings, Compiling(gpu_settings.kernels, compile_progress))
 
-    def instead(targets: "SequenceArrays") -> "Sequence[Member] | None":
-        # what passes through takes many times the launches, and each would wait for the interpreter while
-        # other threads merge and write; for what stays, a process of its own starts too late
+    def replacement_workers(targets: "SequenceArrays") -> "Sequence[Member] | None":
+        # A database that is streamed needs many more kernel launches, and each would wait for the interpreter
+        # while other threads merge and write: a process of its own is faster. For a database that fits in GPU
+        # memory, that process would take too long to start.
         if worker.has_room_for(targets):
             return None
         from msa.gpu.remote import remote_workers
 
-        return remote_workers([gpu.number], settings, compiling)
+        return remote_workers([gpu.number], gpu_settings, compile_progress)
 
-    return GpuEngine([worker], instead)
+    return GpuEngine([worker], replacement_workers)
 
 
-def _several_gpus(choice: EngineChoice, compiling: Progress) -> Engine:
-    """The engine on several GPUs, each in a process of its own."""
+def _multi_gpu_engine(gpus: Sequence[int], settings: EngineSettings, compile_progress: Progress) -> Engine:
+    """Create the engine for several GPUs, each in a process of its own."""
     from msa.gpu.remote import remote_workers
 
-    workers = remote_workers(choice.gpus, _settings(choice), compiling)
+    workers = remote_workers(gpus, _gpu_settings(settings), compile_progress)
     # imported while the processes start
     from msa.gpu.devices import GpuUnavailable
     from msa.gpu.engine import GpuEngine
 
-    kinds = {worker.gpu.capability: worker.gpu for worker in workers}
-    if len(kinds) > 1:
-        one, other, *_ = kinds.values()
+    gpu_by_capability = {worker.gpu.capability: worker.gpu for worker in workers}
+    if len(gpu_by_capability) > 1:
+        one, other, *_ = gpu_by_capability.values()
         raise GpuUnavailable(
-            f"GPUs of several generations do not search together: {one.name} ({one.number}) and "
+            f"GPUs of different generations cannot search together: {one.name} ({one.number}) and "
             f"{other.name} ({other.number})"
         )
     return GpuEngine(workers)
 
 
-def _settings(choice: EngineChoice) -> "GpuSettings":
+def _gpu_settings(settings: EngineSettings) -> "GpuSettings":
     from msa.gpu.settings import GpuSettings
 
-    settings = GpuSettings(choice.kernels, choice.share)
-    if choice.most_gpu_bytes is not None:
-        settings = replace(settings, most_bytes=choice.most_gpu_bytes)
-    return settings
+    gpu_settings = GpuSettings(settings.kernels, settings.memory_fraction)
+    if settings.max_database_bytes is not None:
+        gpu_settings = replace(gpu_settings, most_bytes=settings.max_database_bytes)
+    return gpu_settings
 
 
-def _cpu() -> Engine:
+def _cpu_engine() -> Engine:
     from msa.cpu.engine import CpuEngine
 
     return CpuEngine()

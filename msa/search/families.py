@@ -1,4 +1,4 @@
-"""How a query's family grows from one search to the next, and what stays out of it."""
+"""Families of queries: which hits of one iteration join the profile of the next, and which leave it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,41 +20,41 @@ from msa.search.hits import Hit
 from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
 from msa.search.settings import SearchSettings
 
-MOST_IDENTICAL = 0.95
-"""Members of which this fraction of the residues repeats another member say nothing new."""
+MAX_MEMBER_IDENTITY = 0.95
+"""A member is redundant if this fraction of its residues equals another member's."""
 
-EXCESS_OF_MEMBERS = 2
-"""How often what a target scores against the reversed profile counts against it as a member of the family: a
-repeat or a coiled coil that has entered a profile is followed by all others."""
+MEMBER_CORRECTION_WEIGHT = 2
+"""Weight of the reversed-profile correction for family members; 1 for hits. One repeat or coiled coil in a
+profile attracts all others."""
 
-SURE, CONFIRMED = 1e-3, 0.3
-"""A target that joins with a larger E-value than the first stays only if the others' profile finds it at the
-second or better: a profile that it is part of always finds it."""
+RELIABLE_EVALUE, CONFIRMATION_EVALUE = 1e-3, 0.3
+"""A member that joined with an E-value above the first is doubtful. Because a profile always finds its own
+members, a doubtful one stays only if the profile of the reliable members finds it with at most the second."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """What is searched with from the second iteration on.
+    """A query with the homologs that an earlier iteration found.
 
     Args:
-        profile: of the query and its members.
-        members: without the query.
-        excess: how many times more often than the parameters say it finds something by chance.
+        profile: profile of the query and its members.
+        members: hits that are part of the profile; empty if the query came with a profile of its own.
+        k_factor: correction of the Gumbel parameter K; see ShuffledTargets.k_factor.
     """
 
     profile: QueryProfile
     members: Sequence[Hit]
-    excess: float
+    k_factor: float
 
 
 @dataclass(frozen=True)
-class Families:
-    """Makes families from what searches find.
+class FamilyBuilder:
+    """Builds families from the hits of a search.
 
     Args:
-        database: E-values are for the whole of it.
-        targets: its arrays.
-        settings: of the search.
+        database: the database that is searched.
+        targets: its sequences.
+        settings: settings of the search.
     """
 
     database: TargetDatabase
@@ -62,83 +62,89 @@ class Families:
     settings: SearchSettings
 
     @cached_property
-    def how(self) -> tuple[SearchSettings, GumbelParameters]:
-        """Settings and parameters of searches with families."""
-        settings = replace(self.settings, gap_open=self.settings.profile_gap_open)
-        return settings, gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+    def family_settings(self) -> SearchSettings:
+        """Settings of a search with a family profile."""
+        return replace(self.settings, gap_open=self.settings.profile_gap_open)
 
-    def alone(self, query: FastaRecord) -> QueryProfile:
-        """What a query is searched with first: the profile that it has, or that of its sequence."""
+    @cached_property
+    def family_parameters(self) -> GumbelParameters:
+        """Parameters of a search with a family profile, before the correction of K."""
+        settings = self.family_settings
+        return gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+
+    def initial_profile(self, query: FastaRecord) -> QueryProfile:
+        """Return the profile for the first iteration: the query's own, or the one of its sequence."""
         codes = encode(query.sequence)
         if isinstance(query, ProfileQuery):
             return QueryProfile(codes, query.profile)
         return QueryProfile(codes, query_profile(codes, self.settings.comp_bias_corr, self.settings.matrix))
 
-    def brought(self, query: ProfileQuery) -> Family:
-        """The family whose profile a query has; who its members were is not known.
+    def from_profile(self, query: ProfileQuery) -> Family:
+        """Return the family of a query with a family profile of its own; its members are unknown.
 
         Raises:
-            InputError: there are no statistics for a family's gap costs.
+            InputError: there are no statistics for the gap costs of family profiles.
         """
-        profile = self.alone(query)
+        profile = self.initial_profile(query)
         try:
-            return Family(profile, (), self._excess(profile))
+            return Family(profile, (), self._k_factor(profile))
         except ValueError as error:
             raise InputError(str(error)) from None
 
-    def grown(self, query: FastaRecord, family: Family | None, found: Sequence[Hit]) -> Family | None:
-        """The family that a search found.
+    def update(self, query: FastaRecord, family: Family | None, hits: Sequence[Hit]) -> Family | None:
+        """Build the family for the next iteration from the hits of the last.
 
         Args:
-            query: whose family it is.
-            family: what was searched with; None if that was the query alone.
-            found: hits that are good enough for members.
+            query: the query.
+            family: the family that was searched with; None if it was the query alone.
+            hits: hits with an E-value that lets them join the family.
 
         Returns:
-            The family with its new profile; None where that would be the one that was searched with.
+            The new family; None if its profile would be the one that was searched with.
         """
         codes = encode(query.sequence)
-        members = found if family is None else self._confirmed(codes, family, found)
-        profile = self._profile(codes, members)
+        members = hits if family is None else self._without_unconfirmed(codes, family, hits)
+        profile = self._member_profile(codes, members)
         if profile is None and family is None:
             return None
-        profile = profile or self.alone(query)
+        profile = profile or self.initial_profile(query)
         if family is not None and np.array_equal(profile.profile, family.profile.profile):
             return None
-        return Family(profile, members, self._excess(profile))
+        return Family(profile, members, self._k_factor(profile))
 
-    def _profile(self, codes: np.ndarray, members: Sequence[Hit]) -> QueryProfile | None:
-        """The profile of the query with these members; None where they add nothing to the query."""
+    def _member_profile(self, codes: np.ndarray, members: Sequence[Hit]) -> QueryProfile | None:
+        """Compute the profile of the query with these members; None if all are redundant with the query."""
         aligned = [(hit.target, hit.alignment) for hit in members]
-        rows = distinct_rows(family_rows(codes, self.targets, aligned), MOST_IDENTICAL)
+        rows = distinct_rows(family_rows(codes, self.targets, aligned), MAX_MEMBER_IDENTITY)
         if len(rows) == 1:
             return None
         settings = self.settings
         return QueryProfile(codes, family_profile(rows, settings.comp_bias_corr, settings.matrix))
 
-    def _confirmed(self, codes: np.ndarray, family: Family, found: Sequence[Hit]) -> Sequence[Hit]:
-        """Of what a family found, all but its own doubtful members whom the others do not find."""
-        doubtful = {hit.target for hit in family.members if hit.evalue > SURE}
-        again = np.array([hit.target for hit in found if hit.target in doubtful], np.int64)
-        sure = [hit for hit in family.members if hit.evalue <= SURE]
-        profile = self._profile(codes, sure) if len(again) else None
+    def _without_unconfirmed(self, codes: np.ndarray, family: Family, hits: Sequence[Hit]) -> Sequence[Hit]:
+        """Remove hits that are doubtful members of the family and that its reliable members do not find."""
+        doubtful = {hit.target for hit in family.members if hit.evalue > RELIABLE_EVALUE}
+        candidates = np.array([hit.target for hit in hits if hit.target in doubtful], np.int64)
+        reliable = [hit for hit in family.members if hit.evalue <= RELIABLE_EVALUE]
+        profile = self._member_profile(codes, reliable) if len(candidates) else None
         if profile is None:
-            return found
-        dropped = set(again[self._evalues(profile, again) > CONFIRMED].tolist())
-        return [hit for hit in found if hit.target not in dropped]
+            return hits
+        unconfirmed = self._member_evalues(profile, candidates) > CONFIRMATION_EVALUE
+        removed = set(candidates[unconfirmed].tolist())
+        return [hit for hit in hits if hit.target not in removed]
 
-    def _evalues(self, profile: QueryProfile, chosen: np.ndarray) -> np.ndarray:
-        """E-values, float64 [n], of targets as members of a family with this profile."""
-        settings, parameters = self.how
+    def _member_evalues(self, profile: QueryProfile, indices: np.ndarray) -> np.ndarray:
+        """Compute the E-values, float64 [n], of targets as members of a family with this profile."""
+        parameters = self.family_parameters
         scores = corrected_alignment_scores(
-            profile.profile, self.targets, chosen, settings, parameters, EXCESS_OF_MEMBERS
+            profile.profile, self.targets, indices, self.family_settings, parameters, MEMBER_CORRECTION_WEIGHT
         )
-        lengths, residues = self.targets.lengths[chosen], self.database.total_residues
-        return self._excess(profile) * evalues(scores, len(profile.codes), lengths, residues, parameters)
+        lengths, residues = self.targets.lengths[indices], self.database.total_residues
+        return self._k_factor(profile) * evalues(scores, len(profile.codes), lengths, residues, parameters)
 
-    def _excess(self, profile: QueryProfile) -> float:
-        return self._shuffled.k_factor(profile.profile, *self.how)
+    def _k_factor(self, profile: QueryProfile) -> float:
+        return self._shuffled_targets.k_factor(profile.profile, self.family_settings, self.family_parameters)
 
     @cached_property
-    def _shuffled(self) -> ShuffledTargets:
+    def _shuffled_targets(self) -> ShuffledTargets:
         return ShuffledTargets(self.targets, self.database.representatives)

@@ -1,4 +1,4 @@
-"""Iterated searching: what a search finds makes the profile of the next, as in PSI-BLAST."""
+"""Iterated searches: each iteration searches with the profile of the hits before, as in PSI-BLAST."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,220 +14,248 @@ from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores, corrected_scores, evalues
-from msa.search.engine import Engine, EngineRequest, QueryProfile
-from msa.search.families import EXCESS_OF_MEMBERS, Families
+from msa.search.engine import Engine, EngineRequest, ProfileCallback, QueryProfile
+from msa.search.families import MEMBER_CORRECTION_WEIGHT, Family, FamilyBuilder
 from msa.search.hits import DatabaseHit, Hit
 from msa.search.settings import SearchSettings
 
-_MAKERS = 4
-"""Threads that make families: more would take the interpreter from what feeds a GPU."""
-
-Used = Callable[[FastaRecord, QueryProfile, bool], None]
-"""Told what a query was searched with, and whether that was the profile of a family."""
+_MAX_FAMILY_THREADS = 4
+"""More threads would hold the interpreter too long, and a GPU would wait for its next queries."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search found for one query.
+class QueryHits:
+    """The hits of one query in one iteration.
 
     Args:
         hits: by E-value, then score, then database order.
-        members: those of them that may become part of the profile.
+        member_hits: those with an E-value that lets them join the query's family.
     """
 
     hits: list[Hit]
-    members: list[Hit]
+    member_hits: list[Hit]
 
 
 @dataclass(frozen=True)
-class Searched:
-    """What is searched, and how.
+class IteratedSearch:
+    """A search with one or more iterations.
 
     Args:
-        database: E-values are for the whole of it.
-        targets: its arrays.
+        database: the database to search.
+        targets: its sequences.
         settings: see SearchSettings.
-        engine: what does the work.
-        at_once: queries at most that are searched with side by side.
+        engine: filters and aligns.
+        max_queries: maximum number of queries that `run` is given at once.
     """
 
     database: TargetDatabase
     targets: SequenceArrays
     settings: SearchSettings
     engine: Engine
-    at_once: int = 1
-
-    def hits(
-        self,
-        queries: Iterable[QueryProfile],
-        lengths: Sequence[int],
-        evalue: float,
-        scored: Callable[[int], None],
-        excess: Sequence[float] | None = None,
-    ) -> Iterator[Found]:
-        """The hits of each query with at most this E-value.
-
-        Args:
-            queries: taken as the engine has room for them.
-            lengths: of each, residues.
-            evalue: of a hit, at most.
-            scored: see `iterated`.
-            excess: where the queries are profiles of families, see Family.
-        """
-        database = self.database
-        settings = self.settings
-        parameters = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
-        if excess is not None:
-            settings, parameters = self.families.how
-        fitted = [replace(parameters, k=parameters.k * times) for times in excess or [1.0] * len(lengths)]
-
-        def expected(query: int, chosen: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            of_targets = database.lengths[chosen]
-            return evalues(scores, lengths[query], of_targets, database.total_residues, fitted[query])
-
-        def corrected(
-            query: int, chosen: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray, times: int = 1
-        ) -> np.ndarray:
-            of_targets = database.lengths[chosen]
-            return corrected_scores(scores, reversed_scores, lengths[query], of_targets, parameters, times)
-
-        def select(
-            query: int, chosen: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
-        ) -> np.ndarray:
-            if reversed_scores is not None:
-                scores = corrected(query, chosen, scores, reversed_scores)
-            return expected(query, chosen, scores) <= evalue
-
-        request = EngineRequest(self.targets, settings, scored, select)
-        found = self.engine.run(queries, request)
-        for index, candidates in enumerate(found):
-            chosen, raw = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
-            scores = strict = raw
-            if settings.comp_bias_corr:
-                backwards = candidates.reversed_scores
-                scores = corrected(index, chosen, raw, backwards)
-                strict = corrected(index, chosen, raw, backwards, EXCESS_OF_MEMBERS)
-            values, bits = expected(index, chosen, scores), bit_scores(scores, fitted[index])
-            joins = expected(index, chosen, strict) <= settings.e_profile
-            order = np.lexsort((chosen, -raw, values))
-            columns = zip(chosen.tolist(), bits.tolist(), values.tolist(), candidates.alignments, strict=True)
-            unordered = [DatabaseHit(database, lengths[index], *column) for column in columns]
-            hits: list[Hit] = [unordered[k] for k in order.tolist()]
-            yield Found(hits, [hits[k] for k in np.flatnonzero(joins[order]).tolist()])
+    max_queries: int = 1
 
     @cached_property
-    def families(self) -> Families:
-        """Makes families of what is found; those of several queries side by side."""
-        threads = max(1, self.settings.threads // self.at_once)
-        return Families(self.database, self.targets, replace(self.settings, threads=threads))
+    def family_builder(self) -> FamilyBuilder:
+        """Builder of families; its threads are shared among the queries whose families it builds at once."""
+        threads = max(1, self.settings.threads // self.max_queries)
+        return FamilyBuilder(self.database, self.targets, replace(self.settings, threads=threads))
+
+    def run(
+        self,
+        queries: Sequence[FastaRecord],
+        progress: Callable[[int], None],
+        on_profile: ProfileCallback | None = None,
+    ) -> Iterator[list[Hit]]:
+        """Yield the hits of each query after the last iteration, in the order of the queries.
+
+        A query leaves the search once an iteration does not change its profile. All iterations but the last
+        align only targets that may join a family; if the settings allow hits with a larger E-value, every
+        query takes part in the last iteration.
+
+        Args:
+            queries: with several iterations, the hits of all queries are held in memory.
+            progress: called with the number of query–target pairs that have been filtered.
+            on_profile: called with the profile of a query's last iteration, before its hits are yielded.
+
+        Raises:
+            InputError: a query has a family profile, and there are no statistics for its gap costs.
+        """
+        with self._family_threads() as pool:
+            yield from _Iterations(self, queries, progress, pool).run(on_profile)
+
+    def search_once(
+        self,
+        profiles: Iterable[QueryProfile],
+        lengths: Sequence[int],
+        max_evalue: float,
+        progress: Callable[[int], None],
+        k_factors: Sequence[float] | None = None,
+    ) -> Iterator[QueryHits]:
+        """Search with each profile once.
+
+        Args:
+            profiles: consumed lazily, as the engine has capacity.
+            lengths: residues of each query.
+            max_evalue: largest E-value of a hit.
+            progress: see `run`.
+            k_factors: see Family; None if the profiles are not those of families.
+
+        Returns:
+            The hits of each query, in order.
+        """
+        database, settings = self.database, self.settings
+        if k_factors is None:
+            parameters = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+        else:
+            settings, parameters = self.family_builder.family_settings, self.family_builder.family_parameters
+        factors = k_factors or [1.0] * len(lengths)
+        parameters_by_query = [replace(parameters, k=parameters.k * factor) for factor in factors]
+
+        def target_evalues(query: int, indices: np.ndarray, scores: np.ndarray) -> np.ndarray:
+            target_lengths, residues = database.lengths[indices], database.total_residues
+            return evalues(scores, lengths[query], target_lengths, residues, parameters_by_query[query])
+
+        def correct(
+            query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray, weight: int = 1
+        ) -> np.ndarray:
+            target_lengths = database.lengths[indices]
+            return corrected_scores(
+                scores, reversed_scores, lengths[query], target_lengths, parameters, weight
+            )
+
+        def select(
+            query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+        ) -> np.ndarray:
+            if reversed_scores is not None:
+                scores = correct(query, indices, scores, reversed_scores)
+            return target_evalues(query, indices, scores) <= max_evalue
+
+        results = self.engine.run(profiles, EngineRequest(self.targets, settings, progress, select))
+        for query, candidates in enumerate(results):
+            indices, raw = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
+            scores = member_scores = raw
+            if settings.comp_bias_corr:
+                reversed_scores = candidates.reversed_scores
+                scores = correct(query, indices, raw, reversed_scores)
+                member_scores = correct(query, indices, raw, reversed_scores, MEMBER_CORRECTION_WEIGHT)
+            hit_evalues = target_evalues(query, indices, scores)
+            bits = bit_scores(scores, parameters_by_query[query])
+            is_member = target_evalues(query, indices, member_scores) <= settings.e_profile
+            order = np.lexsort((indices, -raw, hit_evalues))
+            columns = indices.tolist(), bits.tolist(), hit_evalues.tolist(), candidates.alignments
+            unordered = [DatabaseHit(database, lengths[query], *row) for row in zip(*columns, strict=True)]
+            hits: list[Hit] = [unordered[k] for k in order.tolist()]
+            yield QueryHits(hits, [hits[k] for k in np.flatnonzero(is_member[order]).tolist()])
 
     @contextlib.contextmanager
-    def threads_for_families(self) -> Iterator[ThreadPoolExecutor]:
-        """Threads; what they have not begun when the block is left is left undone."""
-        pool = ThreadPoolExecutor(min(self.settings.threads, self.at_once, _MAKERS), "families")
+    def _family_threads(self) -> Iterator[ThreadPoolExecutor]:
+        """Provide threads that build families; tasks not started when the block ends are cancelled."""
+        threads = min(self.settings.threads, self.max_queries, _MAX_FAMILY_THREADS)
+        pool = ThreadPoolExecutor(threads, "families")
         try:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def iterated(
-    searched: Searched,
-    queries: Sequence[FastaRecord],
-    scored: Callable[[int], None],
-    used: Used | None = None,
-) -> Iterator[list[Hit]]:
-    """The hits of each query after as many iterations as asked for.
+class _Iterations:
+    """The state of one iterated search; arguments as for `IteratedSearch.run`."""
 
-    A query whose profile no iteration changes any more is left out of those that follow. Before the last,
-    only what may become part of a profile is aligned; where hits may be worse than that, every query takes
-    part in the last.
+    def __init__(
+        self,
+        search: IteratedSearch,
+        queries: Sequence[FastaRecord],
+        progress: Callable[[int], None],
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._search, self._queries, self._progress, self._pool = search, queries, progress, pool
+        from_profile = {
+            k: pool.submit(search.family_builder.from_profile, query)
+            for k, query in enumerate(queries)
+            if isinstance(query, ProfileQuery) and query.of_family
+        }
+        # by query index: queries with a family, and final hits of queries that have left the search
+        self._families: dict[int, Family] = {k: family.result() for k, family in from_profile.items()}
+        self._final_hits: dict[int, list[Hit]] = {}
+        self._filtered_pairs = 0
 
-    Args:
-        searched: what is searched.
-        queries: all of which are in memory with their hits, if there are several iterations.
-        scored: called with the pairs of query and target that have been through the filter.
-        used: told what the last iteration searched with, before its hits are returned.
+    def run(self, on_profile: ProfileCallback | None) -> Iterator[list[Hit]]:
+        """Run all iterations and yield the hits of each query."""
+        settings = self._search.settings
+        active = list(range(len(self._queries)))
+        for _ in range(settings.num_iterations - 1):
+            active = self._update_families(active)
+        remaining = [k for k in range(len(self._queries)) if k not in self._final_hits]
+        last = self._search_queries(remaining, settings.evalue)
+        for k, query in enumerate(self._queries):
+            hits = self._final_hits[k] if k in self._final_hits else next(last).hits
+            if on_profile is not None:
+                on_profile(query, self._profile(k), k in self._families)
+            yield hits
 
-    Returns:
-        In the order of the queries, as they are found in the last iteration.
-
-    Raises:
-        InputError: a query has the profile of a family, and there are no statistics for its gap costs.
-    """
-    with searched.threads_for_families() as pool:
-        yield from _iterated(searched, queries, scored, used, pool)
-
-
-def _iterated(
-    searched: Searched,
-    queries: Sequence[FastaRecord],
-    scored: Callable[[int], None],
-    used: Used | None,
-    pool: ThreadPoolExecutor,
-) -> Iterator[list[Hit]]:
-    settings, limit = searched.settings, searched.settings.evalue
-    brought = {
-        k: pool.submit(searched.families.brought, query)
-        for k, query in enumerate(queries)
-        if isinstance(query, ProfileQuery) and query.of_family
-    }
-    families = {k: family.result() for k, family in brought.items()}
-    final: dict[int, list[Hit]] = {}
-    going = list(range(len(queries)))
-    done = 0
-
-    def profile(k: int) -> QueryProfile:
-        # that of a query alone is made anew, as there may be very many queries
-        return families[k].profile if k in families else searched.families.alone(queries[k])
-
-    def search_alike(chosen: Sequence[int], evalue: float) -> Iterator[Found]:
-        nonlocal done
-        lengths = [len(queries[k].sequence) for k in chosen]
-        # if one has a family, all have
-        excess = [families[k].excess for k in chosen if k in families] or None
-        before = done
-        yield from searched.hits(
-            map(profile, chosen), lengths, evalue, lambda pairs: scored(before + pairs), excess
-        )
-        done += len(chosen) * len(searched.targets)
-
-    def search(chosen: Sequence[int], evalue: float) -> Iterator[Found]:
-        # gap costs of a family are others
-        alone, with_family = ([k for k in chosen if (k in families) == has] for has in (False, True))
-        if not alone or not with_family:
-            yield from search_alike(chosen, evalue)
-            return
-        first, then = (
-            iter(zip(kind, search_alike(kind, evalue), strict=True)) for kind in (alone, with_family)
-        )
-        found: dict[int, Found] = {}
-        has_family = set(with_family)
-        for k in chosen:
-            if k in has_family:
-                # one search at a time: the rest of the others comes first
-                found.update(first)
-                found.update([next(then)])
-            elif k not in found:
-                found.update([next(first)])
-            yield found.pop(k)
-
-    for _ in range(settings.num_iterations - 1):
-        growing = [
-            (k, found, pool.submit(searched.families.grown, queries[k], families.get(k), found.members))
-            for k, found in zip(going, search(going, settings.e_profile), strict=True)
+    def _update_families(self, active: Sequence[int]) -> list[int]:
+        """Run one iteration for some queries; return those whose family changed."""
+        settings, builder = self._search.settings, self._search.family_builder
+        updates = [
+            (
+                k,
+                found,
+                self._pool.submit(builder.update, self._queries[k], self._families.get(k), found.member_hits),
+            )
+            for k, found in zip(active, self._search_queries(active, settings.e_profile), strict=True)
         ]
-        going = []
-        for k, found, future in growing:
-            grown = future.result()
-            if grown is not None:
-                families[k] = grown
-                going.append(k)
-            elif limit <= settings.e_profile:
-                final[k] = [hit for hit in found.hits if hit.evalue <= limit]
-    last = search([k for k in range(len(queries)) if k not in final], limit)
-    for k, query in enumerate(queries):
-        hits = final[k] if k in final else next(last).hits
-        if used is not None:
-            used(query, profile(k), k in families)
-        yield hits
+        changed = []
+        for k, found, update in updates:
+            family = update.result()
+            if family is not None:
+                self._families[k] = family
+                changed.append(k)
+            elif settings.evalue <= settings.e_profile:
+                self._final_hits[k] = [hit for hit in found.hits if hit.evalue <= settings.evalue]
+        return changed
+
+    def _search_queries(self, indices: Sequence[int], max_evalue: float) -> Iterator[QueryHits]:
+        """Search with some queries, with or without families, once each and in order.
+
+        Gap costs differ between the two kinds, so that each needs an engine call of its own.
+        """
+        without_family = [k for k in indices if k not in self._families]
+        with_family = [k for k in indices if k in self._families]
+        if not without_family or not with_family:
+            yield from self._search_one_kind(indices, max_evalue)
+            return
+        first, second = (
+            iter(zip(kind, self._search_one_kind(kind, max_evalue), strict=True))
+            for kind in (without_family, with_family)
+        )
+        waiting: dict[int, QueryHits] = {}
+        family_queries = set(with_family)
+        for k in indices:
+            if k in family_queries:
+                # only one engine call may be active: finish the first before the second starts
+                waiting.update(first)
+                waiting.update([next(second)])
+            elif k not in waiting:
+                waiting.update([next(first)])
+            yield waiting.pop(k)
+
+    def _search_one_kind(self, indices: Sequence[int], max_evalue: float) -> Iterator[QueryHits]:
+        """Search with queries that all have a family, or all have none."""
+        lengths = [len(self._queries[k].sequence) for k in indices]
+        k_factors = [self._families[k].k_factor for k in indices if k in self._families] or None
+        before = self._filtered_pairs
+        yield from self._search.search_once(
+            map(self._profile, indices),
+            lengths,
+            max_evalue,
+            lambda pairs: self._progress(before + pairs),
+            k_factors,
+        )
+        self._filtered_pairs += len(indices) * len(self._search.targets)
+
+    def _profile(self, k: int) -> QueryProfile:
+        """Return the current profile of a query."""
+        if k in self._families:
+            return self._families[k].profile
+        # recomputed each time instead of stored: there may be very many queries
+        return self._search.family_builder.initial_profile(self._queries[k])

@@ -1,30 +1,25 @@
-"""Searching a target database: gapless filter, alignment, E-values; docs/search.md.
+"""Search of a target database: gapless filter, alignment, E-values; described in docs/search.md.
 
-Stage 1 scores every target without gaps, masked residues as X, and passes on the best. Stage 2 aligns those
-with gaps, masked residues as the letters they are. Every step is exact and its ties are broken by database
-order, so results do not depend on the engine, the number of threads or the machine.
+Stage 1 scores every target without gaps and passes on the best; masked residues score as X. Stage 2 aligns
+these with gaps; masked residues score as the letters they are. Every step is exact and ties are broken by
+database order, so that results do not depend on the engine, the number of threads or the machine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
-from msa.search.candidates import best_targets
-from msa.search.engine import Engine
+from msa.search.cluster_expansion import ClusterExpandingEngine
+from msa.search.engine import Engine, ProfileCallback
 from msa.search.hits import Hit
 from msa.search.settings import SearchSettings
 
-if TYPE_CHECKING:
-    from msa.search.iterations import Used
-
-__all__ = ["SearchSettings", "best_targets", "check_query", "search", "search_many"]
-
 Progress = Callable[[int, int | None], None]
 
-_HITS_AT_ONCE = 2**18
-"""Hits in memory: as many queries are iterated side by side, for a GPU's sake, as may have so many."""
+_MAX_HITS_IN_MEMORY = 2**18
+"""Limits the number of queries that go through the iterations together, which a GPU is fastest with."""
 
 
 def search(
@@ -34,17 +29,17 @@ def search(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> list[Hit]:
-    """Find the targets that resemble a query.
+    """Find the targets that are similar to a query.
 
     Args:
         query: at least 2 residues, letters A–Z.
-        database: what to search; E-values are for the whole of it.
+        database: the database to search; E-values are for the whole of it.
         settings: see SearchSettings.
-        progress: called with targets that have been through the gapless filter and targets in all.
-        engine: what does the work; the CPU if none is given. Hits do not depend on it.
+        progress: called with the number of targets that have been filtered, and the number of all targets.
+        engine: filters and aligns; by default the CPU engine. Does not affect the result.
 
     Returns:
-        Hits by E-value, then score from high to low, then database order; at most one per target.
+        At most one hit for each target, by E-value, then descending score, then database order.
 
     Raises:
         InputError: the query is too short.
@@ -59,26 +54,27 @@ def search_many(
     settings: SearchSettings | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
-    used: "Used | None" = None,
+    on_profile: ProfileCallback | None = None,
 ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
-    """Search with many queries; an engine on a GPU takes many at once.
+    """Search with many queries; an engine on a GPU processes them in batches.
 
     Args:
-        queries: each of at least 2 residues, letters A–Z; a ProfileQuery is searched with the profile it has.
-        database, settings, engine: see `search`.
-        progress: called with pairs of query and target that have been through the gapless filter, and pairs
-            in all.
-        used: called with each query and what its last iteration searched with, before its hits are returned.
+        queries: at least 2 residues each, letters A–Z; a ProfileQuery is searched with its own profile.
+        database: see `search`.
+        settings: see `search`.
+        engine: see `search`.
+        progress: called with the number of query–target pairs that have been filtered, and of all pairs.
+        on_profile: called with the profile of a query's last iteration, before its hits are yielded.
 
     Returns:
         Each query with its hits, as `search` returns them, in the order of the queries, as they are found.
 
     Raises:
-        InputError: a query is too short; none has been searched with.
+        InputError: a query is too short. Raised before any search starts.
     """
     for query in queries:
         check_query(query)
-    return _search_each(queries, database, settings or SearchSettings(), engine, progress, used)
+    return _search_each(queries, database, settings or SearchSettings(), engine, progress, on_profile)
 
 
 def _search_each(
@@ -87,43 +83,39 @@ def _search_each(
     settings: SearchSettings,
     engine: Engine | None,
     progress: Progress | None,
-    used: "Used | None",
+    on_profile: ProfileCallback | None,
 ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
-    from msa.database.sequence_arrays import SequenceArrays
-    from msa.search.iterations import Searched, iterated
+    # imported here because clients of a search server, which import this module too, start faster without
+    # numba
+    from msa.cpu.engine import CpuEngine
+    from msa.search.iterations import IteratedSearch
 
-    if engine is None:
-        # numba takes a third of a second to import
-        from msa.cpu.engine import CpuEngine
-
-        engine = CpuEngine()
+    engine = engine or CpuEngine()
     if database.representatives < len(database):
-        from msa.search.cluster_expansion import ExpandingEngine
-
-        engine = ExpandingEngine(engine, database)
-
+        engine = ClusterExpandingEngine(engine, database)
     targets = SequenceArrays(database.residues, database.offsets, database.lengths)
-    at_once = len(queries)
+    block_size = len(queries)
     if settings.num_iterations > 1:
-        at_once = min(at_once, _HITS_AT_ONCE // settings.max_seqs)
-    at_once = max(at_once, 1)
-    searched = Searched(database, targets, settings, engine, at_once)
-    pairs = len(targets) * settings.num_iterations
-    for first in range(0, len(queries), at_once):
-        block = queries[first : first + at_once]
+        block_size = min(block_size, _MAX_HITS_IN_MEMORY // settings.max_seqs)
+    block_size = max(block_size, 1)
+    iterated_search = IteratedSearch(database, targets, settings, engine, block_size)
+    pairs_per_query = len(targets) * settings.num_iterations
+    for first in range(0, len(queries), block_size):
+        block = queries[first : first + block_size]
 
-        def scored(done: int, before: int = first) -> None:
+        def report(pairs: int, first: int = first) -> None:
             if progress is not None:
-                progress(before * pairs + done, len(queries) * pairs)
+                progress(first * pairs_per_query + pairs, len(queries) * pairs_per_query)
 
-        for query, hits in zip(block, iterated(searched, block, scored, used), strict=True):
-            yield query, [hit for hit in hits if _similar_enough(hit, settings)]
-        # queries that settled early are done as well
-        scored(len(block) * pairs)
+        results = iterated_search.run(block, report, on_profile)
+        for query, hits in zip(block, results, strict=True):
+            yield query, [hit for hit in hits if _meets_thresholds(hit, settings)]
+        # queries that left the search early are complete as well
+        report(len(block) * pairs_per_query)
 
 
 def check_query(query: FastaRecord) -> None:
-    """Refuse a query that cannot be searched with.
+    """Check that a query can be searched with.
 
     Raises:
         InputError: it has fewer than 2 residues, or is an UnsupportedRecord.
@@ -135,12 +127,13 @@ def check_query(query: FastaRecord) -> None:
         raise InputError(f"query {query.id!r} has {count}: a search needs at least 2")
 
 
-def _similar_enough(hit: Hit, settings: SearchSettings) -> bool:
+def _meets_thresholds(hit: Hit, settings: SearchSettings) -> bool:
+    """Compare a hit with the thresholds of identity and coverage."""
     if settings.min_seq_id <= 0 and settings.coverage <= 0:
         return True
-    covered = {
+    coverage = {
         0: min(hit.query_coverage, hit.target_coverage),
         1: hit.target_coverage,
         2: hit.query_coverage,
     }[settings.cov_mode]
-    return hit.identity >= settings.min_seq_id and covered >= settings.coverage
+    return hit.identity >= settings.min_seq_id and coverage >= settings.coverage

@@ -1,4 +1,4 @@
-"""The best targets on a GPU, or under numba's simulator, beside msa.search.candidates.best_targets.
+"""The best targets on a GPU, or under numba's simulator, beside msa.search.engine.best_targets.
 
 The simulator has to be chosen before numba is imported, so where there is no GPU the tests run themselves
 again in a process that has chosen it.
@@ -15,7 +15,7 @@ from numba.core import config
 
 from cuda.alignment.gapless.reference import gapless_scores
 from cuda.alignment.top_k import BestTargets, QueryFilter, read_row, row_numbers
-from msa.search.candidates import best_targets
+from msa.search.engine import best_targets
 
 UNBOUNDED = 2**15 - 1
 WORKS = bool(config.ENABLE_CUDASIM) or cuda.is_available()

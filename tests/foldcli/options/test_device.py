@@ -6,7 +6,7 @@ import pytest
 from foldcli.options.common import DeviceType
 from foldcli.pipeline.runtime import choose_device, most_gpu_bytes
 from msa.errors import InputError, MissingError
-from msa.search.engine_selection import EngineChoice
+from msa.search.engine_selection import gpu_numbers
 
 
 @pytest.mark.parametrize("text", ["auto", "cpu", "cuda", "cuda:0", "cuda:0,1", "cuda:3,1,2"])
@@ -25,8 +25,8 @@ def test_a_gpu_named_twice() -> None:
         DeviceType().convert("cuda:1,0,01", None, None)
 
 
-def test_numbers_of_gpus(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    numbers = {text: EngineChoice(text, tmp_path).gpus for text in ("auto", "cuda", "cuda:2", "cuda:2,0")}
+def test_numbers_of_gpus() -> None:
+    numbers = {text: gpu_numbers(text) for text in ("auto", "cuda", "cuda:2", "cuda:2,0")}
     assert numbers == {"auto": [0], "cuda": [0], "cuda:2": [2], "cuda:2,0": [2, 0]}
 
 

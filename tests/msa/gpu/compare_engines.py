@@ -21,7 +21,7 @@ from msa.gpu.memory import Allocate, OutOfGpuMemory, allocate_on_gpu
 from msa.gpu.remote import RemoteWorker
 from msa.gpu.settings import GpuSettings
 from msa.gpu.worker import Worker
-from msa.search.engine_selection import EngineChoice, choose_engine
+from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.settings import SearchSettings
 from tests.msa.gpu.tiny import BATCH, CLUSTERS, Tiny
 
@@ -92,7 +92,7 @@ def compare(name: str, allocate: Allocate = allocate_on_gpu, tiny: Tiny = tiny, 
 
 def compare_chosen(name: str, most_gpu_bytes: int | None, kind: type) -> None:
     """What a command gets, and which process has the GPU in the end."""
-    own = choose_engine(EngineChoice("cuda", folder / "kernels", most_gpu_bytes=most_gpu_bytes), print)
+    own = create_engine(EngineSettings("cuda", folder / "kernels", max_database_bytes=most_gpu_bytes), print)
     assert isinstance(own, GpuEngine)
     tiny.check(own, name)
     (member,) = own.members

@@ -11,7 +11,7 @@ from cuda.alignment.top_k.kernel import FOUND, PLACES
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
-from msa.search.candidates import best_targets
+from msa.search.engine import best_targets
 
 
 def _host(*arrays: Any) -> SequenceArrays:

@@ -10,8 +10,7 @@ from msa.io.a3m import write_a3m
 from msa.io.alignments import parse_alignment
 from msa.io.fasta import FastaRecord
 from msa.io.taxonomy import organism_fields, species
-from msa.search.alignment_filter import AlignmentFilter
-from msa.search.alignment_rows import alignment_hits
+from msa.search.alignment_filter import AlignmentFilter, alignment_hits
 from msa.search.hits import Hit, LocalAlignment
 
 QUERY = FastaRecord("query", "MKVLAAGIVG")

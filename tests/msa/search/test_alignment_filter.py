@@ -1,4 +1,4 @@
-"""Filters of an alignment's rows: hhfilter's own choices where it is installed, and what they promise."""
+"""Tests of the alignment filter: hhfilter's results, where it is installed, and the documented rules."""
 
 import shutil
 import subprocess
@@ -14,14 +14,22 @@ from msa.alphabet import encode
 from msa.errors import InputError
 from msa.io.alignments import read_alignment
 from msa.search.alignment_filter import AlignmentFilter
-from msa.search.redundancy import NONE, _in_order, _spans, distinct_enough
-from msa.search.row_codes import ROW_CODES
-from msa.search.row_scores import scores_with_first
+from msa.search.row_filter import (
+    NO_RESIDUE,
+    ROW_CODES,
+    _residue_spans,
+    _select_in_order,
+    filter_rows,
+    max_identity_percent,
+    scores_with_query,
+    select_diverse_rows,
+    similar_to_query,
+)
 
 needs_hhfilter = pytest.mark.skipif(shutil.which("hhfilter") is None, reason="no hhfilter installed")
 
-# no number of rows, few, more than there are; limits within a row's reach; all at once
-CHOICES: dict[str, tuple[list[object], dict[str, Any]]] = {
+# no minimum number of rows, a small one, one above the number of rows; then single criteria, and all at once
+CRITERIA: dict[str, tuple[list[object], dict[str, Any]]] = {
     "id 90": (["-id", 90], {"max_seq_id": 0.9}),
     "id 62": (["-id", 62], {"max_seq_id": 0.62}),
     "id 35": (["-id", 35], {"max_seq_id": 0.35}),
@@ -37,12 +45,12 @@ CHOICES: dict[str, tuple[list[object], dict[str, Any]]] = {
         {"max_seq_id": 0.9, "qid": 0.25, "cov": 0.5, "diff": 200},
     ),
 }
-_SCORES_WITHIN = 0.005
-"""Bits a residue that hhfilter's scores may differ by: the published matrix is rounded, its own is not."""
+_SCORE_TOLERANCE = 0.005
+"""Bits per residue; the published matrix is rounded, hhfilter's is not."""
 
 
 def hhfilter(folder: Path, letters: np.ndarray, arguments: list[object]) -> np.ndarray:
-    """bool [n]: the rows that hhfilter keeps."""
+    """Run hhfilter and return a mask of the rows it keeps, bool [n]."""
     rows = [row.tobytes().decode() for row in letters]
     (folder / "in.a3m").write_text("".join(f">r{k}\n{row}\n" for k, row in enumerate(rows)))
     command = ["hhfilter", "-i", folder / "in.a3m", "-o", folder / "out.a3m", "-v", "0", *arguments]
@@ -53,65 +61,72 @@ def hhfilter(folder: Path, letters: np.ndarray, arguments: list[object]) -> np.n
     return kept
 
 
-def in_hhfilters_order(letters: np.ndarray, chosen: AlignmentFilter) -> np.ndarray:
-    """bool [n]: the rows to keep when rows of equal length are looked at as hhfilter happens to."""
+def filter_in_hhfilters_order(letters: np.ndarray, criteria: AlignmentFilter) -> np.ndarray:
+    """Filter rows with ties between equally long rows broken as in hhfilter; return a mask, bool [n]."""
     codes = ROW_CODES[encode(letters.tobytes()).reshape(letters.shape)]
-    rows = np.where(codes < 20, codes, NONE).astype(np.uint8)
-    spans = _spans(rows)
-    allowed = chosen._like_the_query(codes)
-    return _in_order(rows, allowed, spans, _quicksorted(spans[:, 2]), chosen.max_percent, chosen.diff, 1)
+    rows = np.where(codes < 20, codes, NO_RESIDUE).astype(np.uint8)
+    spans = _residue_spans(rows)
+    allowed = similar_to_query(codes, criteria)
+    order = _quicksort_by_length(spans[:, 2])
+    return _select_in_order(rows, allowed, spans, order, max_identity_percent(criteria), criteria.diff, 1)
 
 
-def _quicksorted(lengths: np.ndarray) -> np.ndarray:
-    """Rows by length, the first apart, sorted by the textbook's quicksort, which leaves ties in disorder."""
+def _quicksort_by_length(lengths: np.ndarray) -> np.ndarray:
+    """Sort all rows but the first by descending length with hhfilter's quicksort, which is not stable."""
     order = list(range(len(lengths)))
 
     def swap(a: int, b: int) -> None:
         order[a], order[b] = order[b], order[a]
 
-    left_to_do = [(1, len(lengths) - 1)]
-    while left_to_do:
-        left, right = left_to_do.pop()
+    pending = [(1, len(lengths) - 1)]
+    while pending:
+        left, right = pending.pop()
         if left >= right:
             continue
         swap(left, (left + right) // 2)
         last = left
-        for place in range(left + 1, right + 1):
-            if lengths[order[place]] > lengths[order[left]]:
+        for index in range(left + 1, right + 1):
+            if lengths[order[index]] > lengths[order[left]]:
                 last += 1
-                swap(last, place)
+                swap(last, index)
         swap(left, last)
-        left_to_do += [(left, last - 1), (last + 1, right)]
+        pending += [(left, last - 1), (last + 1, right)]
     return np.array(order)
 
 
 @needs_hhfilter
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("key", CRITERIA)
 @pytest.mark.parametrize("name", ["3u8v_A.a3m", "6KWC_1.a3m", "2QKE_E.colabfold.a3m.gz"])
-def test_keeps_what_hhfilter_keeps(shared_dir: Path, tmp_path: Path, name: str, choice: str) -> None:
+def test_real_alignments_equal_hhfilter(shared_dir: Path, tmp_path: Path, name: str, key: str) -> None:
     letters = read_alignment(shared_dir / "data" / "msas" / name).letters[:3000]
-    arguments, how = CHOICES[choice]
+    arguments, criteria = CRITERIA[key]
     theirs = hhfilter(tmp_path, letters, arguments)
-    ours = in_hhfilters_order(letters, AlignmentFilter(**how))
+    ours = filter_in_hhfilters_order(letters, AlignmentFilter(**criteria))
     assert 1 < theirs.sum() <= len(letters)
-    if "qsc" in how:
-        sure = ~_decided_by_the_matrix(letters, how["qsc"])
-        ours, theirs = ours[sure], theirs[sure]
+    if "qsc" in criteria:
+        comparable = ~_depends_on_matrix_rounding(letters, criteria["qsc"])
+        ours, theirs = ours[comparable], theirs[comparable]
         assert ours.any() and not ours.all()
     assert np.array_equal(ours, theirs)
 
 
-def _decided_by_the_matrix(letters: np.ndarray, qsc: float) -> np.ndarray:
-    """bool [n]: rows within rounding of a score, and those with a pair of H and Y, of which hhfilter has the
-    published score with the opposite sign."""
+def _depends_on_matrix_rounding(letters: np.ndarray, qsc: float) -> np.ndarray:
+    """Return a mask of the rows whose result depends on the version of the score matrix, bool [n].
+
+    These are rows with a score close to the limit, and rows with H opposite Y, whose score has the opposite sign
+    in hhfilter.
+    """
     codes = ROW_CODES[encode(letters.tobytes()).reshape(letters.shape)]
-    scores = scores_with_first(codes) / np.count_nonzero(codes < 20, axis=1)
+    scores = scores_with_query(codes) / np.count_nonzero(codes < 20, axis=1)
     h, y = letters == ord("H"), letters == ord("Y")
-    return np.asarray((np.abs(scores - qsc) < _SCORES_WITHIN) | ((h & y[0]) | (y & h[0])).any(axis=1))
+    return np.asarray((np.abs(scores - qsc) < _SCORE_TOLERANCE) | ((h & y[0]) | (y & h[0])).any(axis=1))
 
 
-def domains(path: Path) -> np.ndarray:
-    """The rows of an alignment in each of four domains one after another, most with one in the next, too."""
+def multidomain_alignment(path: Path) -> np.ndarray:
+    """Create an alignment with four copies of a domain from an alignment of one domain.
+
+    Each row covers one copy; most rows cover the next copy as well.
+    """
     rows = read_alignment(path).letters
     count, columns = rows.shape
     family = np.full((1 + 4 * (count - 1), 4 * columns), ord("-"), np.uint8)
@@ -124,7 +139,7 @@ def domains(path: Path) -> np.ndarray:
     return family
 
 
-# what hhfilter 3.3.0 keeps of `domains`, where it is not installed
+# rows of `multidomain_alignment` that hhfilter 3.3.0 keeps
 KEPT = [
     (["-id", 100, "-diff", 3], {"diff": 3},
      [0, 93, 95, 104, 107, 153, 155]),
@@ -142,12 +157,12 @@ KEPT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "how", "kept"), KEPT)
-def test_keeps_what_hhfilter_kept(
-    root: Path, tmp_path: Path, arguments: list[object], how: dict[str, Any], kept: list[int]
+@pytest.mark.parametrize(("arguments", "criteria", "kept"), KEPT)
+def test_multidomain_alignment_equals_recorded_hhfilter_results(
+    root: Path, tmp_path: Path, arguments: list[object], criteria: dict[str, Any], kept: list[int]
 ) -> None:
-    letters = domains(root / "tests" / "features" / "data" / "family.a3m")
-    ours = in_hhfilters_order(letters, AlignmentFilter(**how))
+    letters = multidomain_alignment(root / "tests" / "features" / "data" / "family.a3m")
+    ours = filter_in_hhfilters_order(letters, AlignmentFilter(**criteria))
     assert np.flatnonzero(ours).tolist() == kept
     if shutil.which("hhfilter"):
         assert np.array_equal(hhfilter(tmp_path, letters, arguments), ours)
@@ -155,7 +170,7 @@ def test_keeps_what_hhfilter_kept(
 
 @st.composite
 def alignments(draw: st.DrawFn) -> np.ndarray:
-    """Rows of a small family with gaps, ends left out, unknown and odd letters."""
+    """Draw the rows of a small family with gaps, missing ends, unknown and rare letters."""
     columns = draw(st.integers(1, 130))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     letters = np.frombuffer(b"ARNDCQEGHILKMFPSTWYV", np.uint8)
@@ -170,7 +185,7 @@ def alignments(draw: st.DrawFn) -> np.ndarray:
         row[rng.random(columns) < rng.choice([0, 0.1])] = rng.choice(np.frombuffer(b"XBZUOJ", np.uint8))
         rows.append(row)
     rows[0] = np.where(rows[0] == ord("-"), ord("A"), rows[0])
-    # it ends at a row without any letter
+    # hhfilter stops at a row without letters
     return np.array([row for row in rows if (row != ord("-")).any()], np.uint8)
 
 
@@ -183,95 +198,105 @@ def alignments(draw: st.DrawFn) -> np.ndarray:
     st.integers(0, 60),
     st.integers(0, 60),
 )
-def test_keeps_what_hhfilter_keeps_of_any_rows(
+def test_random_alignments_equal_hhfilter(
     tmp_path_factory: pytest.TempPathFactory, letters: np.ndarray, limit: int, diff: int, qid: int, cov: int
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
     # with diff, hhfilter compares no rows at all when the limit is below 20
     limit = max(limit, 20) if diff else limit
     theirs = hhfilter(folder, letters, ["-id", limit, "-diff", diff, "-qid", qid, "-cov", cov])
-    chosen = AlignmentFilter(max_seq_id=limit / 100, diff=diff, qid=qid / 100, cov=cov / 100)
-    assert np.array_equal(in_hhfilters_order(letters, chosen), theirs)
+    criteria = AlignmentFilter(max_seq_id=limit / 100, diff=diff, qid=qid / 100, cov=cov / 100)
+    assert np.array_equal(filter_in_hhfilters_order(letters, criteria), theirs)
 
 
 def identity(one: np.ndarray, other: np.ndarray) -> float:
-    both = (one != NONE) & (other != NONE)
+    """Compute the identity of two rows over the columns in which both have a residue."""
+    both = (one != NO_RESIDUE) & (other != NO_RESIDUE)
     return float(np.mean((one == other)[both])) if both.any() else 0.0
 
 
 @settings(deadline=None, max_examples=60)
 @given(alignments(), st.integers(10, 99), st.sampled_from([1, 2]))
-def test_by_definition(letters: np.ndarray, limit: int, threads: int) -> None:
-    """Of the rows from long to short, each unless it is too much like one kept; ties in their order."""
+def test_selection_equals_reference(letters: np.ndarray, limit: int, threads: int) -> None:
+    """From long rows to short ones, in order among ties, keep each that is not too similar to a kept row."""
     codes = ROW_CODES[encode(letters.tobytes()).reshape(letters.shape)]
-    rows = np.where(codes < 20, codes, NONE).astype(np.uint8)
-    lengths = np.count_nonzero(rows != NONE, axis=1)
+    rows = np.where(codes < 20, codes, NO_RESIDUE).astype(np.uint8)
+    lengths = np.count_nonzero(rows != NO_RESIDUE, axis=1)
     kept: list[int] = [0]
     for k in sorted(range(1, len(rows)), key=lambda k: -lengths[k]):
-        # a difference of 0.01 % is none
+        # the rule has a tolerance of 0.01 %
         if lengths[k] and all(identity(rows[k], rows[j]) <= limit / 100 + 1e-4 for j in kept):
             kept.append(k)
-    found = distinct_enough(rows, np.ones(len(rows), bool), limit, 0, threads)
-    assert np.flatnonzero(found).tolist() == sorted(kept)
+    selected = select_diverse_rows(rows, np.ones(len(rows), bool), limit, 0, threads)
+    assert np.flatnonzero(selected).tolist() == sorted(kept)
 
 
-def family(count: int, columns: int) -> np.ndarray:
+def random_family(count: int, columns: int) -> np.ndarray:
+    """Create rows that descend from each other, many without the first columns."""
     rng = np.random.default_rng(3)
     rows = rng.integers(0, 20, (count, columns)).astype(np.uint8)
     for k in range(1, count):
         rows[k] = np.where(rng.random(columns) < rng.uniform(0, 0.5), rows[k], rows[rng.integers(k)])
-        rows[k, : rng.integers(columns // 2)] = NONE
+        rows[k, : rng.integers(columns // 2)] = NO_RESIDUE
     return rows
 
 
-def test_threads_change_nothing() -> None:
-    # more rows than are compared at once
-    rows = family(2500, 70)
+def test_result_does_not_depend_on_threads() -> None:
+    # more rows than in one batch
+    rows = random_family(2500, 70)
     allowed = np.arange(2500) % 7 > 0
-    for limit, fewest in ((80.0, 0), (90.0, 200)):
-        one, three = (distinct_enough(rows, allowed, limit, fewest, threads) for threads in (1, 3))
+    for limit, min_depth in ((80.0, 0), (90.0, 200)):
+        one, three = (select_diverse_rows(rows, allowed, limit, min_depth, threads) for threads in (1, 3))
         assert np.array_equal(one, three) and 100 < one.sum() < 2500
         assert one[0] and not one[1:][~allowed[1:]].any()
 
 
 def test_diff_keeps_the_most_diverse_and_enough_around_every_column() -> None:
-    rows = family(1500, 120)
-    everything = np.ones(1500, bool)
-    few = distinct_enough(rows, everything, 90, 50)
-    most = distinct_enough(rows, everything, 90, 0)
+    rows = random_family(1500, 120)
+    allowed = np.ones(1500, bool)
+    few = select_diverse_rows(rows, allowed, 90, 50)
+    most = select_diverse_rows(rows, allowed, 90, 0)
     assert 50 < few.sum() < most.sum() / 2
-    depth = np.count_nonzero(rows[few] != NONE, axis=0)
-    # where rows begin only late there are fewer, in the same neighbourhood not
+    depth = np.count_nonzero(rows[few] != NO_RESIDUE, axis=0)
+    # a column may have fewer rows, but not the whole neighbourhood
     assert all(depth[max(0, c - 25) : c + 26].max() >= 50 for c in range(120))
 
-    def alike(kept: np.ndarray) -> float:
-        chosen = rows[kept][:60]
-        return float(np.mean([identity(a, b) for k, a in enumerate(chosen) for b in chosen[:k]]))
+    def mean_identity(kept: np.ndarray) -> float:
+        sample = rows[kept][:60]
+        return float(np.mean([identity(a, b) for k, a in enumerate(sample) for b in sample[:k]]))
 
-    assert alike(few) < alike(most)
+    assert mean_identity(few) < mean_identity(most)
 
 
-def test_a_limit_that_a_float_just_misses_is_reached() -> None:
-    # 29 of 100 residues are the query's, and the rows' own are all different
+def test_identity_limit_is_not_missed_by_float_rounding() -> None:
+    # the rows share 29 of 100 residues with the query and with each other
     rows = np.zeros((4, 100), np.uint8)
     rows[1:, 29:] = [[1], [2], [3]]
     assert 100 * 0.29 < 29
-    assert AlignmentFilter(max_seq_id=0.29, diff=2).kept(rows).sum() == 4
-    assert AlignmentFilter(max_seq_id=0.28, diff=2).kept(rows).sum() == 1
+    assert filter_rows(rows, AlignmentFilter(max_seq_id=0.29, diff=2)).sum() == 4
+    assert filter_rows(rows, AlignmentFilter(max_seq_id=0.28, diff=2)).sum() == 1
 
 
-def test_a_row_within_a_gap_of_another_is_no_repeat_of_it() -> None:
-    rows = np.array([[1, 2, 3, 4, 5, 6], [1, 2, NONE, NONE, 5, 7], [NONE, NONE, 3, 9, NONE, NONE]], np.uint8)
-    assert distinct_enough(rows, np.ones(3, bool), 70, 0)[2]
+def test_row_inside_a_gap_of_another_is_kept() -> None:
+    rows = np.array(
+        [
+            [1, 2, 3, 4, 5, 6],
+            [1, 2, NO_RESIDUE, NO_RESIDUE, 5, 7],
+            [NO_RESIDUE, NO_RESIDUE, 3, 9, NO_RESIDUE, NO_RESIDUE],
+        ],
+        np.uint8,
+    )
+    assert select_diverse_rows(rows, np.ones(3, bool), 70, 0)[2]
 
 
-def test_the_query_alone_is_kept_whatever_is_asked() -> None:
+def test_query_is_kept_whatever_the_criteria() -> None:
     rows = encode("MKVLMKVL").reshape(2, 4)
-    assert AlignmentFilter(max_seq_id=0.0, qid=1, qsc=100, cov=1, diff=1).kept(rows).tolist() == [True, False]
+    strictest = AlignmentFilter(max_seq_id=0.0, qid=1, qsc=100, cov=1, diff=1)
+    assert filter_rows(rows, strictest).tolist() == [True, False]
 
 
-@pytest.mark.parametrize("wrong", [{"max_seq_id": 1.5}, {"qid": -0.1}, {"qsc": float("nan")}, {"diff": -1}])
-def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
+@pytest.mark.parametrize("invalid", [{"max_seq_id": 1.5}, {"qid": -0.1}, {"qsc": float("nan")}, {"diff": -1}])
+def test_criteria_out_of_range_are_rejected(invalid: dict[str, Any]) -> None:
+    (name,) = invalid
     with pytest.raises(InputError, match=name):
-        AlignmentFilter(**wrong)
+        AlignmentFilter(**invalid)

@@ -1,4 +1,4 @@
-"""What joins a family, and what has to leave it again."""
+"""Tests of families: which hits join a family, and which leave it."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.search import families
-from msa.search.families import SURE, Families, Family
+from msa.search.families import RELIABLE_EVALUE, Family, FamilyBuilder
 from msa.search.hits import Hit
-from msa.search.iterations import Searched
-from msa.search.search import SearchSettings
+from msa.search.iterations import IteratedSearch
+from msa.search.settings import SearchSettings
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
-OWN = slice(60, 74)
-"""Residues of the query in place of which its relatives have others, all the same."""
+REPLACED = slice(60, 74)
+"""Part of the query that is replaced in its relatives by another sequence, the same in all."""
 
 
 @pytest.fixture(scope="module")
@@ -27,19 +27,23 @@ def query() -> FastaRecord:
 
 
 @pytest.fixture(scope="module")
-def searched(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory) -> Searched:
-    """Relatives; far ones; an impostor with some residues of the query that no relative has; and others."""
+def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory) -> IteratedSearch:
+    """Create a database and a search of it.
+
+    The targets are near relatives, far relatives, an impostor that shares only residues that no relative has,
+    and unrelated sequences.
+    """
     rng = np.random.default_rng(6)
     residues = np.array(list(query.sequence))
 
     def random(count: int) -> np.ndarray:
         return rng.choice(LETTERS, count)
 
-    theirs = residues.copy()
-    theirs[OWN] = random(14)
+    ancestor = residues.copy()
+    ancestor[REPLACED] = random(14)
 
     def relative(kept: float) -> str:
-        return "".join(np.where(rng.random(130) < kept, theirs, random(130)))
+        return "".join(np.where(rng.random(130) < kept, ancestor, random(130)))
 
     records = [(f"near{k}", relative(0.75)) for k in range(4)]
     records += [(f"far{k}", relative(0.22 + k / 50)) for k in range(6)]
@@ -50,67 +54,76 @@ def searched(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory) -> Se
     build_database([folder / "targets.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
     database = TargetDatabase.open(folder / "db")
     targets = SequenceArrays(database.residues, database.offsets, database.lengths)
-    return Searched(database, targets, SearchSettings(num_iterations=3), CpuEngine())
+    return IteratedSearch(database, targets, SearchSettings(num_iterations=3), CpuEngine())
 
 
-def found_with(searched: Searched, family: Family | None, query: FastaRecord) -> list[Hit]:
-    """What may join after a search with a family, or the query alone."""
-    profile = searched.families.alone(query) if family is None else family.profile
-    excess = None if family is None else [family.excess]
-    (found,) = searched.hits([profile], [len(query.sequence)], 0.1, lambda pairs: None, excess)
-    return found.members
+def member_hits(iterated_search: IteratedSearch, family: Family | None, query: FastaRecord) -> list[Hit]:
+    """Search with a family, or the query alone, and return the hits that may join."""
+    profile = iterated_search.family_builder.initial_profile(query) if family is None else family.profile
+    k_factors = None if family is None else [family.k_factor]
+    (found,) = iterated_search.search_once(
+        [profile], [len(query.sequence)], 0.1, lambda pairs: None, k_factors
+    )
+    return found.member_hits
 
 
 def names(hits: Sequence[Hit], kind: str) -> set[str]:
+    """Return the ids of the hits of one kind of target."""
     return {hit.id for hit in hits if hit.id.startswith(kind)}
 
 
-def test_an_impostor_has_to_leave_and_far_relatives_may_stay(
-    query: FastaRecord, searched: Searched, monkeypatch: pytest.MonkeyPatch
+def test_unconfirmed_member_leaves_and_confirmed_members_stay(
+    query: FastaRecord, iterated_search: IteratedSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = found_with(searched, None, query)
+    first = member_hits(iterated_search, None, query)
     (impostor,) = [hit for hit in first if hit.id == "impostor"]
-    assert impostor.evalue > SURE, "it is no doubtful one"
-    doubtful = {hit.id for hit in first if hit.evalue > SURE} & names(first, "far")
-    assert doubtful, "no far relative is doubtful"
-    family = searched.families.grown(query, None, first)
+    assert impostor.evalue > RELIABLE_EVALUE, "the impostor should be doubtful"
+    doubtful = {hit.id for hit in first if hit.evalue > RELIABLE_EVALUE} & names(first, "far")
+    assert doubtful, "some far relatives should be doubtful"
+    family = iterated_search.family_builder.update(query, None, first)
     assert family is not None and names(family.members, "impostor")
-    # it is found again, as by every profile in which it has weight enough
-    second = [hit for hit in found_with(searched, family, query) if hit.id != "impostor"] + [impostor]
-    grown = searched.families.grown(query, family, second)
-    assert grown is not None
-    assert not names(grown.members, "impostor") and doubtful <= names(grown.members, "far")
-    assert len(names(grown.members, "near")) == 4
-    monkeypatch.setattr(families, "CONFIRMED", np.inf)
-    grown = searched.families.grown(query, family, second)
-    assert grown is not None and names(grown.members, "impostor")
+    # the impostor is found again, as a member with enough weight always is
+    second = [hit for hit in member_hits(iterated_search, family, query) if hit.id != "impostor"] + [impostor]
+    updated = iterated_search.family_builder.update(query, family, second)
+    assert updated is not None
+    assert not names(updated.members, "impostor") and doubtful <= names(updated.members, "far")
+    assert len(names(updated.members, "near")) == 4
+    monkeypatch.setattr(families, "CONFIRMATION_EVALUE", np.inf)
+    updated = iterated_search.family_builder.update(query, family, second)
+    assert updated is not None and names(updated.members, "impostor")
 
 
-def test_a_doubtful_member_without_others_stays(query: FastaRecord, searched: Searched) -> None:
-    lonely = [hit for hit in found_with(searched, None, query) if hit.id == "impostor"]
-    family = searched.families.grown(query, None, lonely)
+def test_doubtful_member_without_reliable_members_stays(
+    query: FastaRecord, iterated_search: IteratedSearch
+) -> None:
+    doubtful_only = [hit for hit in member_hits(iterated_search, None, query) if hit.id == "impostor"]
+    family = iterated_search.family_builder.update(query, None, doubtful_only)
     assert family is not None
-    second = [hit for hit in found_with(searched, family, query) if hit.id == "impostor"]
-    grown = searched.families.grown(query, family, second)
-    assert grown is None or names(grown.members, "impostor")
+    second = [hit for hit in member_hits(iterated_search, family, query) if hit.id == "impostor"]
+    updated = iterated_search.family_builder.update(query, family, second)
+    assert updated is None or names(updated.members, "impostor")
 
 
-def test_a_family_that_stays_the_same_is_not_grown(query: FastaRecord, searched: Searched) -> None:
-    assert searched.families.grown(query, None, []) is None
-    near = [hit for hit in found_with(searched, None, query) if hit.id.startswith("near")]
-    family = searched.families.grown(query, None, near)
-    assert family is not None and searched.families.grown(query, family, near) is None
-    # all have left: the query alone is something else
-    left = searched.families.grown(query, family, [])
-    assert left is not None
-    np.testing.assert_array_equal(left.profile.profile, searched.families.alone(query).profile)
+def test_unchanged_family_is_reported_as_none(query: FastaRecord, iterated_search: IteratedSearch) -> None:
+    assert iterated_search.family_builder.update(query, None, []) is None
+    near = [hit for hit in member_hits(iterated_search, None, query) if hit.id.startswith("near")]
+    family = iterated_search.family_builder.update(query, None, near)
+    assert family is not None and iterated_search.family_builder.update(query, family, near) is None
+    # without members, the profile is that of the query alone again
+    empty = iterated_search.family_builder.update(query, family, [])
+    assert empty is not None
+    np.testing.assert_array_equal(
+        empty.profile.profile, iterated_search.family_builder.initial_profile(query).profile
+    )
 
 
-def test_families_are_of_the_matrix_asked_for(query: FastaRecord, searched: Searched) -> None:
+def test_family_uses_the_matrix_and_gap_costs_of_the_settings(
+    query: FastaRecord, iterated_search: IteratedSearch
+) -> None:
     settings = SearchSettings(matrix="PAM70", gap_open=10, profile_gap_open=9, num_iterations=2)
-    other = Families(searched.database, searched.targets, settings)
-    near = [hit for hit in found_with(searched, None, query) if hit.id.startswith("near")]
-    one, another = searched.families.grown(query, None, near), other.grown(query, None, near)
+    other = FamilyBuilder(iterated_search.database, iterated_search.targets, settings)
+    near = [hit for hit in member_hits(iterated_search, None, query) if hit.id.startswith("near")]
+    one, another = iterated_search.family_builder.update(query, None, near), other.update(query, None, near)
     assert one is not None and another is not None
     assert not np.array_equal(one.profile.profile, another.profile.profile)
-    assert other.how[0].gap_open == 9
+    assert other.family_settings.gap_open == 9

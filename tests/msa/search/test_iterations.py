@@ -1,4 +1,4 @@
-"""Iterated searches: what they find that one search does not, and when they end."""
+"""Tests of iterated searches: what they find beyond a single search, and when a query leaves them."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,55 +12,54 @@ from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.candidates import Candidates
-from msa.search.engine import EngineRequest, QueryProfile
-from msa.search.search import SearchSettings, search, search_many
+from msa.search.engine import Candidates, EngineRequest, QueryProfile
+from msa.search.search import search, search_many
+from msa.search.settings import SearchSettings
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
 
 
-def text(residues: np.ndarray) -> str:
-    return "".join(residues)
-
-
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[FastaRecord, TargetDatabase]:
-    """A query with relatives, most of which keep one half of it, and far ones that keep a part of that."""
+    """Create a query, and a database with relatives of it.
+
+    The near relatives share one half of the query's residues, the far relative a part of these.
+    """
     rng = np.random.default_rng(5)
     query = rng.choice(LETTERS, 120)
     kept = rng.random(120) < 0.5
 
     def relative(changed: float, also_kept: bool = False) -> str:
         may_change = ~kept if also_kept else np.ones(120, bool)
-        return text(np.where(may_change & (rng.random(120) < changed), rng.choice(LETTERS, 120), query))
+        return "".join(np.where(may_change & (rng.random(120) < changed), rng.choice(LETTERS, 120), query))
 
     records = [(f"near{k}", relative(1.0, also_kept=True)) for k in range(12)]
     far = np.where(kept & (rng.random(120) < 0.62), query, rng.choice(LETTERS, 120))
-    records += [("far", text(far))]
-    records += [(f"noise{k}", text(rng.choice(LETTERS, 150))) for k in range(400)]
+    records += [("far", "".join(far))]
+    records += [(f"noise{k}", "".join(rng.choice(LETTERS, 150))) for k in range(400)]
     folder = tmp_path_factory.mktemp("family")
     (folder / "targets.fasta").write_text("".join(f">{name}\n{sequence}\n" for name, sequence in records))
     build_database([folder / "targets.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
-    return FastaRecord("query", text(query)), TargetDatabase.open(folder / "db")
+    return FastaRecord("query", "".join(query)), TargetDatabase.open(folder / "db")
 
 
-class Counting(CpuEngine):
-    """The engine, which notes how many profiles each of its runs takes."""
+class CountingEngine(CpuEngine):
+    """The CPU engine, recording the number of profiles of each run."""
 
     def __init__(self) -> None:
         self.runs: list[int] = []
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
-        given = list(queries)
-        self.runs.append(len(given))
-        return super().run(given, request)
+        profiles = list(queries)
+        self.runs.append(len(profiles))
+        return super().run(profiles, request)
 
 
 def evalues(hits: list, name: str) -> list[float]:  # type: ignore[type-arg]
     return [hit.evalue for hit in hits if hit.id == name]
 
 
-def test_a_profile_finds_what_the_query_alone_does_not(family: tuple[FastaRecord, TargetDatabase]) -> None:
+def test_second_iteration_finds_far_relative(family: tuple[FastaRecord, TargetDatabase]) -> None:
     query, database = family
     once = search(query, database)
     assert sum(hit.id.startswith("near") for hit in once) == 12 and not evalues(once, "far")
@@ -69,7 +68,7 @@ def test_a_profile_finds_what_the_query_alone_does_not(family: tuple[FastaRecord
     assert not any(hit.id.startswith("noise") for hit in twice)
 
 
-def test_a_target_above_the_limit_stays_out_of_the_profile(
+def test_hits_above_e_profile_do_not_join_the_profile(
     family: tuple[FastaRecord, TargetDatabase],
 ) -> None:
     query, database = family
@@ -80,60 +79,63 @@ def test_a_target_above_the_limit_stays_out_of_the_profile(
     ]
 
 
-def test_a_query_whose_profile_has_settled_is_not_searched_again(
+def test_query_with_unchanged_profile_leaves_the_search(
     family: tuple[FastaRecord, TargetDatabase],
 ) -> None:
     query, database = family
-    alone = FastaRecord("alone", "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFK")
-    engine = Counting()
+    unrelated = FastaRecord("unrelated", "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFK")
+    engine = CountingEngine()
     settings = SearchSettings(num_iterations=4)
-    found = dict(search_many([alone, query, alone], database, settings, engine))
-    # the one without relatives ends at once
+    found = dict(search_many([unrelated, query, unrelated], database, settings, engine))
+    # the query without relatives leaves after the first iteration
     assert engine.runs[0] == 3 and engine.runs[1] == 1
-    assert found[alone] == search(alone, database)
+    assert found[unrelated] == search(unrelated, database)
     assert [hit.id for hit in found[query]] == [hit.id for hit in search(query, database, settings)]
 
 
-def test_a_query_with_a_profile_keeps_it_until_there_is_a_better(
+def test_query_with_own_profile_is_searched_with_it(
     family: tuple[FastaRecord, TargetDatabase],
 ) -> None:
     query, database = family
-    used: list[np.ndarray] = []
+    profiles: list[np.ndarray] = []
 
-    def found(of: FastaRecord, iterations: int, e_profile: float) -> list[tuple[str, int]]:
+    def found(record: FastaRecord, iterations: int, e_profile: float) -> list[tuple[str, int]]:
         settings = SearchSettings(num_iterations=iterations, e_profile=e_profile)
         searched = search_many(
-            [of], database, settings, used=lambda _, profile, of_family: used.append(profile.profile)
+            [record],
+            database,
+            settings,
+            on_profile=lambda _, profile, of_family: profiles.append(profile.profile),
         )
         ((_, hits),) = list(searched)
         return [(hit.id, hit.score) for hit in hits]
 
     twice, thrice = found(query, 2, 0.1), found(query, 3, 0.1)
-    own = ProfileQuery(query.header, query.sequence, used[0], "a test")
+    own = ProfileQuery(query.header, query.sequence, profiles[0], "a test")
     assert found(own, 1, 0.1) == twice != found(query, 1, 0.1)
     assert found(own, 2, 0.1) == thrice
-    # no hit is good enough to make another
+    # no hit may join, so the profile stays
     assert found(own, 3, 0.0) == twice
-    np.testing.assert_array_equal(used[-1], used[0])
+    np.testing.assert_array_equal(profiles[-1], profiles[0])
 
 
-def test_progress_ends_at_what_was_announced(family: tuple[FastaRecord, TargetDatabase]) -> None:
+def test_progress_rises_and_ends_at_the_total(family: tuple[FastaRecord, TargetDatabase]) -> None:
     query, database = family
-    told: list[tuple[int, int | None]] = []
+    reported: list[tuple[int, int | None]] = []
     list(
         search_many(
             [query] * 3,
             database,
             SearchSettings(num_iterations=9),
-            progress=lambda done, total: told.append((done, total)),
+            progress=lambda done, total: reported.append((done, total)),
         )
     )
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1] == (3 * 9 * len(database.lengths),) * 2
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported)
+    assert reported[-1] == (3 * 9 * len(database.lengths),) * 2
 
 
-@pytest.mark.parametrize("wrong", [{"num_iterations": 0}, {"e_profile": -1.0}, {"e_profile": float("nan")}])
-def test_settings_out_of_range_are_refused(wrong: dict[str, float], tmp_path: Path) -> None:
-    (name,) = wrong
+@pytest.mark.parametrize("invalid", [{"num_iterations": 0}, {"e_profile": -1.0}, {"e_profile": float("nan")}])
+def test_settings_out_of_range_are_rejected(invalid: dict[str, float], tmp_path: Path) -> None:
+    (name,) = invalid
     with pytest.raises(InputError, match=name):
-        SearchSettings(**wrong)  # type: ignore[arg-type]
+        SearchSettings(**invalid)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Coiled coils: what only shares their periods and composition is not found, nor let into a profile."""
+"""Tests with coiled coils: shared periodicity and composition alone must not make hits or family members."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,8 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.search.hits import Hit
-from msa.search.search import SearchSettings, search
+from msa.search.search import search
+from msa.search.settings import SearchSettings
 
 # human tropomyosin 1 (P09493), residues 1 to 120: a coiled coil
 TROPOMYOSIN = (
@@ -17,26 +18,26 @@ TROPOMYOSIN = (
     "AQERLATALQKLEEAEKAA"
 )
 HEPTAD = ("LLIVA", "EKRQNTS", "EKRQAD", "LLAVMY", "EKQASR", "EKRDQA", "EKRQNH")
-"""Residues at the seven places of a coiled coil's turn."""
+"""Residues at the seven positions of a coiled coil's heptad."""
 STANDARD = list("ACDEFGHIKLMNPQRSTVWY")
 UNRELATED = 100
 
 
 def coil(seed: int) -> str:
-    """A coiled coil of 140 residues that is related to no other."""
+    """Create a coiled coil of 140 residues that is unrelated to all others."""
     rng = np.random.default_rng(seed)
     return "".join(rng.choice(list(HEPTAD[(k + seed) % 7])) for k in range(140))
 
 
 def relative(sequence: str, rng: np.random.Generator) -> str:
-    """A third of the residues replaced."""
+    """Replace a third of the residues."""
     letters = np.array(list(sequence))
     return "".join(np.where(rng.random(len(letters)) < 0.33, rng.choice(STANDARD, len(letters)), letters))
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> TargetDatabase:
-    """Coiled coils that nothing is related to, relatives of tropomyosin's, and sequences of no kind."""
+    """Create a database of unrelated coiled coils, relatives of tropomyosin, and random sequences."""
     rng = np.random.default_rng(2)
     records = [(f"coil{k}", coil(k)) for k in range(UNRELATED)]
     records += [(f"relative{k}", relative(TROPOMYOSIN, rng)) for k in range(5)]
@@ -47,22 +48,23 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> TargetDatabase:
     return TargetDatabase.open(folder / "db")
 
 
-def of_kind(hits: Sequence[Hit], kind: str) -> int:
+def count_kind(hits: Sequence[Hit], kind: str) -> int:
+    """Count the hits of one kind of target."""
     return sum(hit.id.startswith(kind) for hit in hits)
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])
-def test_a_coiled_coil_finds_its_relatives(database: TargetDatabase, iterations: int) -> None:
+def test_coiled_coil_finds_its_relatives_only(database: TargetDatabase, iterations: int) -> None:
     query = FastaRecord("TPM1", TROPOMYOSIN)
     settings = SearchSettings(evalue=0.1, num_iterations=iterations)
     found = search(query, database, settings)
-    assert of_kind(found, "relative") == 5
-    assert of_kind(found[:5], "relative") == 5
-    # at E ≤ 0.1 a tenth of one is expected; without the correction half of them are found
-    assert of_kind(found, "coil") <= UNRELATED // 20
-    assert of_kind(found, "noise") == 0
+    assert count_kind(found, "relative") == 5
+    assert count_kind(found[:5], "relative") == 5
+    # 0.1 are expected at E ≤ 0.1; without the correction, half of them are found
+    assert count_kind(found, "coil") <= UNRELATED // 20
+    assert count_kind(found, "noise") == 0
 
 
-def test_without_the_correction_it_finds_the_others(database: TargetDatabase) -> None:
+def test_coiled_coil_finds_unrelated_ones_without_the_correction(database: TargetDatabase) -> None:
     settings = SearchSettings(evalue=0.1, comp_bias_corr=False)
-    assert of_kind(search(FastaRecord("TPM1", TROPOMYOSIN), database, settings), "coil") > UNRELATED * 0.4
+    assert count_kind(search(FastaRecord("TPM1", TROPOMYOSIN), database, settings), "coil") > UNRELATED * 0.4

@@ -16,7 +16,9 @@ from msa.profile.gumbel import gumbel_parameters
 from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import bit_scores, evalues
-from msa.search.search import SearchSettings, best_targets, search
+from msa.search.engine import best_targets
+from msa.search.search import search
+from msa.search.settings import SearchSettings
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVLALRGG"
