@@ -64,6 +64,7 @@ class Benchmark:
 
     @property
     def queries(self) -> Path:
+        """The FASTA file of queries."""
         return self.folder / "queries.fasta"
 
     @property
@@ -239,6 +240,7 @@ class CountingFamilyBuilder(FamilyBuilder):
     """A family builder that counts members and the decoys among them."""
 
     def update(self, query: FastaRecord, family: Family | None, hits: Sequence[Hit]) -> Family | None:
+        """Update the family, and count its members."""
         updated = super().update(query, family, hits)
         if updated is not None:
             counts["members"] += len(updated.members)
@@ -251,6 +253,7 @@ class CountingSearch(IteratedSearch):
 
     @cached_property
     def family_builder(self) -> FamilyBuilder:
+        """The counting family builder."""
         return CountingFamilyBuilder(self.database, self.targets, self.settings)
 
 
