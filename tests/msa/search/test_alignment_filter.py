@@ -113,8 +113,8 @@ def test_real_alignments_equal_hhfilter(shared_dir: Path, tmp_path: Path, name: 
 def _depends_on_matrix_rounding(letters: np.ndarray, qsc: float) -> np.ndarray:
     """Return a mask of the rows whose result depends on the version of the score matrix, bool [n].
 
-    """Return a mask of the rows whose result may depend on rounding of the score matrix, bool [n].
-    in hhfilter.
+    These are rows with a score close to the limit, and rows with H opposite Y, whose score has the opposite
+    sign in hhfilter.
     """
     codes = ROW_CODES[encode(letters.tobytes()).reshape(letters.shape)]
     scores = scores_with_query(codes) / np.count_nonzero(codes < 20, axis=1)
