@@ -1,4 +1,4 @@
-"""`foldcli doctor`: what works on this machine, what does not, and what to do."""
+"""`foldcli doctor`: check this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from foldcli.errors import ExitCode
 from foldcli.options import common as options
 
 if TYPE_CHECKING:
-    from foldcli.doctor.outcome import Outcome
+    from foldcli.doctor.result import CheckResult
 
 _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
@@ -29,7 +29,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     type=click.FloatRange(0, min_open=True),
     default=300.0,
     show_default=True,
-    help="Seconds that one check may take; kernels are compiled the first time.",
+    help="Time limit of one check in seconds; the first run also compiles kernels.",
 )
 @options.logging_options
 @click.pass_context
@@ -38,31 +38,31 @@ def command(
 ) -> None:
     """Check what works on this machine and suggest how to fix the rest.
 
-    A line a check: ok, warning (predictions run, but not all or not as fast) or broken (they do not run),
-    what was found, and what to do. Exit code 4 if anything is broken. Missing parameters are a warning, as
-    `--params demo` needs none. Checks run in a process of their own: one that crashes is broken.
+    Prints one line per check: ok, warning (predictions run, but with limits or slower) or broken (they do not
+    run), what was found, and how to fix it. Exit code 4 if anything is broken. Missing parameters are a
+    warning, as `--params demo` needs none. Checks run in a child process; one that crashes is broken.
     """
     import json
 
-    from foldcli.doctor.checks import names_of_checks
-    from foldcli.doctor.outcome import Context, Status
-    from foldcli.doctor.runner import run_checks
+    from foldcli.doctor.result import CheckContext, CheckStatus
+    from foldcli.doctor.runner import check_names, run_checks
     from foldcli.logs import logger
     from foldcli.params.parameters import default_folder
     from foldcli.version import VERSION
 
-    outcomes = []
-    asked = Context(device, params or default_folder())
-    for outcome in run_checks(
-        names_of_checks(), asked, time_limit, lambda name: logger.debug("checking %s", name)
+    results = []
+    check_context = CheckContext(device, params or default_folder())
+    for result in run_checks(
+        check_names(), check_context, time_limit, lambda name: logger.debug("checking %s", name)
     ):
-        outcomes.append(outcome)
+        results.append(result)
         if not as_json:
-            _show(outcome)
-    counts = {status.value: sum(o.status is status for o in outcomes) for status in Status}
+            _show(result)
+    counts = {status.value: sum(result.status is status for result in results) for status in CheckStatus}
     if as_json:
-        worst = next((s.value for s in (Status.BROKEN, Status.WARNING) if counts[s]), Status.OK.value)
-        report = {"foldcli": VERSION, "status": worst, "checks": [outcome.as_json() for outcome in outcomes]}
+        severity = (CheckStatus.BROKEN, CheckStatus.WARNING)
+        worst = next((status.value for status in severity if counts[status]), CheckStatus.OK.value)
+        report = {"foldcli": VERSION, "status": worst, "checks": [result.as_json() for result in results]}
         click.echo(json.dumps(report, indent=2))
     else:
         click.echo(", ".join(f"{count} {status}" for status, count in counts.items()))
@@ -70,8 +70,8 @@ def command(
         context.exit(ExitCode.MISSING)
 
 
-def _show(outcome: "Outcome") -> None:
-    mark = click.style(f"{outcome.status:8}", fg=_COLOURS[outcome.status])
-    click.echo(f"{mark} {outcome.name}: {outcome.found}")
-    for line in outcome.remedy.splitlines():
+def _show(result: "CheckResult") -> None:
+    status = click.style(f"{result.status:8}", fg=_COLOURS[result.status])
+    click.echo(f"{status} {result.name}: {result.found}")
+    for line in result.remedy.splitlines():
         click.echo(f"{'':8} {line}")

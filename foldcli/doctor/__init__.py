@@ -1,1 +1,5 @@
-"""`foldcli doctor`: what works on this machine, what does not, and what to do; docs/doctor.md."""
+"""`foldcli doctor`: what works on this machine, what does not, and how to fix it; see docs/doctor.md.
+
+Unlike in the rest of foldcli, checks import torch, numba and foldcli's own packages inside functions: one of
+these may be what is broken, and the other checks must still run.
+"""

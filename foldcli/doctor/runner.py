@@ -1,4 +1,8 @@
-"""Running checks in a process apart: one that crashes or hangs is broken, and the others are still made."""
+"""The list of checks, and their execution in a child process.
+
+A check that crashes or hangs takes only the child process down. The parent reports it as broken and starts
+another child for the remaining checks.
+"""
 
 import contextlib
 import json
@@ -10,69 +14,117 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
 
-from foldcli.doctor.checks import remedy_for
-from foldcli.doctor.outcome import Context, Outcome, Status
+from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus, describe_briefly
+from foldcli.doctor.system_checks import check_package, check_python, install_command, package_ranges
+from foldcli.process_state import set_triton_cache_folder
 
-_PARTING_SECONDS = 5
+_EXIT_SECONDS = 5
+
+# Checks by name, in the order of the report. Each is imported only when it runs, since an import may be what
+# is broken.
+_CHECKS = {
+    "cuda namespace": "system_checks.check_namespace",
+    "machine": "system_checks.check_machine",
+    "cache folder": "system_checks.check_cache",
+    "temporary files": "system_checks.check_temporary",
+    "parameters": "system_checks.check_parameters",
+    "search on the CPU": "computation_checks.check_cpu_search",
+    "network on the CPU": "computation_checks.check_cpu_network",
+    "GPU": "gpu_checks.check_gpus",
+    "GPU for the network": "gpu_checks.check_network_gpu",
+    "search on the GPU": "computation_checks.check_gpu_search",
+    "network on the GPU": "computation_checks.check_gpu_network",
+}
 
 _CHILD = """\
 import json, sys
-told, path, device, params, names = json.loads(sys.argv[1])
+descriptor, path, device, params, names = json.loads(sys.argv[1])
 sys.path[:] = path
-from foldcli.doctor.worker import work
-work(told, device, params, names)
+from foldcli.doctor.runner import run_in_child
+run_in_child(descriptor, device, params, names)
 """
 
 
+def check_names() -> list[str]:
+    """Return the names of all checks: Python, each required package, and the rest."""
+    return ["Python", *package_ranges(), *_CHECKS]
+
+
+def run_check(name: str, context: CheckContext) -> list[CheckResult]:
+    """Run one check in this process; return no result if there is nothing to check."""
+    if name == "Python":
+        return [check_python()]
+    if name not in _CHECKS:
+        return [check_package(name)]
+    module, _, function = _CHECKS[name].partition(".")
+    check: Callable[[CheckContext], CheckResult | list[CheckResult]] = getattr(
+        import_module(f"foldcli.doctor.{module}"), function
+    )
+    result = check(context)
+    return result if isinstance(result, list) else [result]
+
+
+def remedy_for(name: str) -> str:
+    """Return instructions for a check that did not complete."""
+    if name in package_ranges():
+        return install_command(name)
+    return "Fix the other problems first; if this one stays, report it with the whole output."
+
+
 def run_checks(
-    names: Sequence[str], context: Context, seconds: float, notice: Callable[[str], None]
-) -> Iterator[Outcome]:
-    """What checks find, as it is found.
+    names: Sequence[str], context: CheckContext, time_limit: float, on_start: Callable[[str], None]
+) -> Iterator[CheckResult]:
+    """Run checks in child processes, and yield each result as soon as it is known.
 
     Args:
-        names: of the checks; see checks.names_of_checks.
-        context: what is asked about.
-        seconds: that one check may take.
-        notice: told the name of each check as it begins.
+        names: names of the checks; see `check_names`.
+        context: options that the checks depend on.
+        time_limit: time that one check may take, in seconds.
+        on_start: called with the name of each check as it starts.
     """
-    left = list(names)
-    while left:
-        yield from _made_by_one_process(left, context, seconds, notice)
+    remaining = list(names)
+    while remaining:
+        yield from _run_in_one_child(remaining, context, time_limit, on_start)
 
 
-def _made_by_one_process(
-    left: list[str], context: Context, seconds: float, notice: Callable[[str], None]
-) -> Iterator[Outcome]:
-    """Make checks, each then taken out of `left`, until all are made or the process is no more."""
-    with tempfile.TemporaryFile() as said, _process(left, context, said) as (process, stream):
-        # if none begins, the process could not even start
-        under_way = left[0]
+def _run_in_one_child(
+    remaining: list[str], context: CheckContext, time_limit: float, on_start: Callable[[str], None]
+) -> Iterator[CheckResult]:
+    """Run checks until all are done or the child process is gone; remove the completed ones from the list."""
+    with tempfile.TemporaryFile() as output, _child_process(remaining, context, output) as (process, stream):
+        # if no check starts, the child could not even start itself
+        current = remaining[0]
         try:
-            for line in _lines(stream, seconds):
-                if "begins" in line:
-                    under_way = line["begins"]
-                    notice(under_way)
-                elif "ends" in line:
-                    left.remove(line["ends"])
+            for message in _messages(stream, time_limit):
+                if "begins" in message:
+                    current = message["begins"]
+                    on_start(current)
+                elif "ends" in message:
+                    remaining.remove(message["ends"])
                 else:
-                    told = line["outcome"]
-                    yield Outcome(**told | {"status": Status(told["status"])})
-            why = _how_it_ended(process, said)
+                    fields = message["result"]
+                    yield CheckResult(**fields | {"status": CheckStatus(fields["status"])})
+            reason = _exit_reason(process, output)
         except TimeoutError:
-            why = f"no answer for {seconds:.0f} s"
-    if left:
-        name = under_way if under_way in left else left[0]
-        left.remove(name)
-        yield Outcome(name, Status.BROKEN, why, remedy_for(name))
+            reason = f"no answer for {time_limit:.0f} s"
+    if remaining:
+        name = current if current in remaining else remaining[0]
+        remaining.remove(name)
+        yield CheckResult(name, CheckStatus.BROKEN, reason, remedy_for(name))
 
 
 @contextlib.contextmanager
-def _process(
-    names: list[str], context: Context, said: IO[bytes]
+def _child_process(
+    names: list[str], context: CheckContext, output: IO[bytes]
 ) -> Iterator[tuple["subprocess.Popen[bytes]", IO[bytes]]]:
-    """A process that sees the packages that this one sees, and what it tells; its own words go to a file."""
+    """Start a child process with this process's import path; yield it and the stream of its messages.
+
+    Its standard output and error go to the file `output`.
+    """
     reading, writing = os.pipe()
     arguments = json.dumps([writing, sys.path, context.device, str(context.params), names])
     with os.fdopen(reading, "rb", buffering=0) as stream:
@@ -80,8 +132,8 @@ def _process(
             process = subprocess.Popen(
                 [sys.executable, "-c", _CHILD, arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 pass_fds=[writing],
             )
         finally:
@@ -93,35 +145,69 @@ def _process(
             process.wait()
 
 
-def _lines(stream: IO[bytes], seconds: float) -> Iterator[dict]:
-    """JSON lines until the other side ends.
+def _messages(stream: IO[bytes], time_limit: float) -> Iterator[dict[str, Any]]:
+    """Yield the child's JSON lines until it closes the stream.
 
     Raises:
         TimeoutError: a check takes too long.
     """
-    before, until = b"", time.monotonic() + seconds
+    partial_line, deadline = b"", time.monotonic() + time_limit
     while True:
-        if not select.select([stream], [], [], max(until - time.monotonic(), 0))[0]:
+        if not select.select([stream], [], [], max(deadline - time.monotonic(), 0))[0]:
             raise TimeoutError
         block = stream.read(1 << 16)
         if not block:
             return
-        *lines, before = (before + block).split(b"\n")
+        *lines, partial_line = (partial_line + block).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            if "ends" in told:
-                until = time.monotonic() + seconds
-            yield told
+            message = json.loads(line)
+            if "ends" in message:
+                deadline = time.monotonic() + time_limit
+            yield message
 
 
-def _how_it_ended(process: "subprocess.Popen[bytes]", said: IO[bytes]) -> str:
-    """How a process that tells no more ended, and the last it said."""
+def _exit_reason(process: "subprocess.Popen[bytes]", output: IO[bytes]) -> str:
+    """Return how a child process ended, with the last line of its output."""
     try:
-        status = process.wait(_PARTING_SECONDS)
+        status = process.wait(_EXIT_SECONDS)
     except subprocess.TimeoutExpired:
-        return "neither went on nor ended"
-    said.seek(0)
-    lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-    last = f": {lines[-1]}" if lines else ""
-    how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
-    return how + last
+        return "closed its connection without ending"
+    output.seek(0)
+    lines = [line.strip() for line in output.read().decode(errors="replace").splitlines() if line.strip()]
+    last_line = f": {lines[-1]}" if lines else ""
+    reason = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+    return reason + last_line
+
+
+def run_in_child(descriptor: int, device: str, params: str, names: list[str]) -> None:
+    """Run checks in this process, a child, and write JSON lines to the parent.
+
+    A line is written when a check begins, for each of its results, and when it ends.
+
+    Args:
+        descriptor: file descriptor for the lines.
+        device: see CheckContext.
+        params: see CheckContext.
+        names: names of the checks.
+    """
+    context = CheckContext(device, Path(params))
+    set_triton_cache_folder()
+    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as stream:
+
+        def send(message: dict[str, Any]) -> None:
+            stream.write(json.dumps(message) + "\n")
+
+        for name in names:
+            send({"begins": name})
+            for result in _run_check_safely(name, context):
+                send({"result": result.as_json()})
+            send({"ends": name})
+
+
+def _run_check_safely(name: str, context: CheckContext) -> list[CheckResult]:
+    try:
+        return run_check(name, context)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # anything that a package's import or a driver raises, even SystemExit
+        return [CheckResult(name, CheckStatus.BROKEN, describe_briefly(error), remedy_for(name))]

@@ -1,21 +1,21 @@
-"""A check that takes the interpreter down, hangs or raises anything is broken, and the others are made."""
+"""A check that crashes, hangs or raises anything is broken, and the other checks still run."""
 
 from pathlib import Path
 
 import pytest
 
-from foldcli.doctor.outcome import Context, Outcome, Status
+from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.doctor.runner import run_checks
 
-CPU = Context("cpu", Path("/nowhere"))
+CPU = CheckContext("cpu", Path("/nowhere"))
 
 
-def run(*names: str, context: Context = CPU, seconds: float = 120) -> dict[str, Outcome]:
-    return {outcome.name: outcome for outcome in run_checks(names, context, seconds, lambda name: None)}
+def run(*names: str, context: CheckContext = CPU, time_limit: float = 120) -> dict[str, CheckResult]:
+    return {result.name: result for result in run_checks(names, context, time_limit, lambda name: None)}
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "found"),
     [
         ("import os, signal\nprint('last words', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)",
          "ended by SIGSEGV: last words"),
@@ -25,41 +25,41 @@ def run(*names: str, context: Context = CPU, seconds: float = 120) -> dict[str, 
         ("raise MemoryError", "MemoryError"),
     ],
 )  # fmt: skip
-def test_a_package_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, said: str
+def test_package_that_fails_to_import_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, found: str
 ) -> None:
     (tmp_path / "gemmi.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
-    found = run("zstandard", "gemmi", "machine")
-    assert list(found) == ["zstandard", "gemmi", "machine"]
-    assert found["gemmi"].status is Status.BROKEN and found["gemmi"].found == said
-    assert found["gemmi"].remedy.startswith("pip install --force-reinstall 'gemmi")
-    assert found["zstandard"].status is found["machine"].status is Status.OK
+    results = run("zstandard", "gemmi", "machine")
+    assert list(results) == ["zstandard", "gemmi", "machine"]
+    assert results["gemmi"].status is CheckStatus.BROKEN and results["gemmi"].found == found
+    assert results["gemmi"].remedy.startswith("pip install --force-reinstall 'gemmi")
+    assert results["zstandard"].status is results["machine"].status is CheckStatus.OK
 
 
-def test_a_package_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_that_hangs_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gemmi.py").write_text("import threading; threading.Event().wait()")
     monkeypatch.syspath_prepend(tmp_path)
-    assert run("gemmi", seconds=1)["gemmi"].found == "no answer for 1 s"
+    assert run("gemmi", time_limit=1)["gemmi"].found == "no answer for 1 s"
 
 
-def test_a_process_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_process_that_cannot_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "json").mkdir()
     (tmp_path / "json" / "__init__.py").write_text("raise ImportError('not json')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = run("machine", "Python")
-    assert [outcome.status for outcome in found.values()] == [Status.BROKEN] * 2
-    assert found["machine"].found == "ended with exit status 1: ImportError: not json"
+    results = run("machine", "Python")
+    assert [result.status for result in results.values()] == [CheckStatus.BROKEN] * 2
+    assert results["machine"].found == "ended with exit status 1: ImportError: not json"
 
 
-def test_every_check_is_known() -> None:
-    found = run("no such check")["no such check"]
-    assert found.status is Status.BROKEN
+def test_unknown_check_is_broken() -> None:
+    result = run("no such check")["no such check"]
+    assert result.status is CheckStatus.BROKEN
 
 
-def test_the_search_on_a_gpu_in_numbas_simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_search_in_numbas_simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path))
-    found = run("GPU", "search on the GPU", context=Context("cuda", Path("/nowhere")))
-    assert "simulator" in found["GPU 0 for the search"].found
-    assert found["search on GPU 0"].found == "compiled, and equal to the CPU's hits"
+    results = run("GPU", "search on the GPU", context=CheckContext("cuda", Path("/nowhere")))
+    assert "simulator" in results["GPU 0 for the search"].found
+    assert results["search on GPU 0"].found == "compiled, and equal to the CPU's hits"

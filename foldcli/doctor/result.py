@@ -1,0 +1,75 @@
+"""The result of a check, and the machine and options that it is made for."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+
+class CheckStatus(StrEnum):
+    """The status of one check.
+
+    OK: no problem. WARNING: predictions run, but with limits or slower. BROKEN: predictions do not run.
+    """
+
+    OK = "ok"
+    WARNING = "warning"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One line of the report.
+
+    Args:
+        name: name of what was checked.
+        status: see CheckStatus.
+        found: one line about what was found.
+        remedy: instructions for the user; "" if none are needed.
+    """
+
+    name: str
+    status: CheckStatus
+    found: str
+    remedy: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as a dict for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CheckContext:
+    """The command-line options that checks depend on.
+
+    Args:
+        device: value of `--device`.
+        params: folder of parameters.
+    """
+
+    device: str
+    params: Path
+
+    @property
+    def gpus(self) -> list[int]:
+        """Numbers of the GPUs that would be used: the named ones, or the first; none for "cpu"."""
+        from msa.search.engine_selection import gpu_numbers
+
+        return [] if self.device == "cpu" else gpu_numbers(self.device)
+
+    @property
+    def status_without_gpu(self) -> CheckStatus:
+        """The status if a GPU does not work: a warning for "auto", which falls back to the CPU."""
+        return CheckStatus.WARNING if self.device == "auto" else CheckStatus.BROKEN
+
+    def uses_gpu(self) -> bool:
+        """Return True if GPUs are to be checked: for "auto", only if the machine has one."""
+        from msa.gpu.devices import has_nvidia_hardware
+
+        return self.device != "cpu" and (self.device != "auto" or has_nvidia_hardware())
+
+
+def describe_briefly(error: BaseException) -> str:
+    """Return the error's class and the first line of its message."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

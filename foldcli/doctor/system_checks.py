@@ -1,0 +1,209 @@
+"""Checks of the installation and the machine: versions, the `cuda` namespace, folders and parameters."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import tempfile
+import tomllib
+from pathlib import Path
+
+from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
+from foldcli.options.common import available_cores
+from foldcli.params.parameters import DEMO, download_instructions, installed_parameters
+from foldcli.paths import cache_dir, hiding_file
+
+_PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+# modules that are not named like their package
+_MODULES = {"biopython": "Bio", "numba-cuda": "numba.cuda", "PyYAML": "yaml"}
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_BOUND = re.compile(r"(>=|<)\s*([0-9][0-9.]*)")
+
+_GIB = 2**30
+_LOW_DISK_BYTES = 5 * _GIB
+
+
+def package_ranges() -> dict[str, str]:
+    """Return the required versions, such as ">=2.11,<2.14", by package, without extras.
+
+    They are read from pyproject.toml in a checkout, else from the installed metadata.
+    """
+    if _PYPROJECT.is_file():
+        lines = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
+    else:
+        lines = [line for line in importlib.metadata.requires("foldcli") or [] if ";" not in line]
+    names = [(_NAME.match(line), line) for line in lines]
+    return {match.group(): _lower_bound_first(line[match.end() :]) for match, line in names if match}
+
+
+def python_range() -> str:
+    """Return the required versions of Python, such as ">=3.11,<3.14"."""
+    if _PYPROJECT.is_file():
+        required = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["requires-python"]
+    else:
+        required = importlib.metadata.metadata("foldcli")["Requires-Python"]
+    return _lower_bound_first(str(required))
+
+
+def _lower_bound_first(bounds: str) -> str:
+    # installed metadata lists the bounds in another order than pyproject.toml
+    return ",".join(sorted(bounds.strip().split(","), reverse=True))
+
+
+def install_command(name: str) -> str:
+    """Return the command that installs a suitable version of a package."""
+    return f"pip install --force-reinstall '{name}{package_ranges()[name]}'"
+
+
+def check_python() -> CheckResult:
+    """Check the interpreter's version."""
+    version, required = platform.python_version(), python_range()
+    status = _version_status(version, required)
+    remedy = "" if status is CheckStatus.OK else f"Use Python {required}."
+    return CheckResult("Python", status, _version_message(version, status, required), remedy)
+
+
+def check_package(name: str) -> CheckResult:
+    """Check a package's version, and import it.
+
+    Raises:
+        BaseException: anything that the import raises.
+    """
+    required = package_ranges()[name]
+    install = install_command(name)
+    if name == "py2Dmol":
+        return _check_viewer(install)
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return CheckResult(name, CheckStatus.BROKEN, "not installed", install)
+    importlib.import_module(_MODULES.get(name, name.replace("-", "_")))
+    status = _version_status(version, required)
+    remedy = "" if status is CheckStatus.OK else install
+    return CheckResult(name, status, _version_message(version, status, required), remedy)
+
+
+def _check_viewer(install: str) -> CheckResult:
+    """Check py2Dmol, whose JavaScript draws structures in reports; it is never imported."""
+    from foldcli.report.viewer import load_viewer
+
+    viewer = load_viewer()
+    if viewer.missing:
+        found = "reports have no structure: " + viewer.missing
+        return CheckResult("py2Dmol", CheckStatus.WARNING, found, install)
+    return CheckResult("py2Dmol", CheckStatus.OK, viewer.version)
+
+
+def _version_status(version: str, required: str) -> CheckStatus:
+    """Return BROKEN for a version that is too old, and WARNING for one that is newer than those tested."""
+    numbers = _version_numbers(version)
+    for bound, text in _BOUND.findall(required):
+        if bound == ">=" and numbers < _version_numbers(text):
+            return CheckStatus.BROKEN
+        if bound == "<" and numbers >= _version_numbers(text):
+            return CheckStatus.WARNING
+    return CheckStatus.OK
+
+
+def _version_message(version: str, status: CheckStatus, required: str) -> str:
+    return version if status is CheckStatus.OK else f"{version}, and foldcli requires {required}"
+
+
+def _version_numbers(version: str) -> tuple[int, ...]:
+    """Return (2, 13, 0, 0) for "2.13.0+cpu"; suffixes such as that of a release candidate are ignored."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    numbers = tuple(map(int, match.group().split("."))) if match else ()
+    # pad, since 2.14 and 2.14.0 are the same version
+    return numbers + (0,) * (4 - len(numbers))
+
+
+def check_namespace(context: CheckContext) -> CheckResult:
+    """Check that no other `cuda` package hides the namespace shared by NVIDIA's packages and foldcli's."""
+    name = "cuda namespace"
+    if (file := hiding_file("cuda")) is not None:
+        return CheckResult(
+            name,
+            CheckStatus.BROKEN,
+            f"{file} hides NVIDIA's packages and foldcli's",
+            "Remove or rename it, or take its folder off PYTHONPATH; if pip installed it, uninstall it.",
+        )
+    if importlib.util.find_spec("cuda.alignment") is None or importlib.util.find_spec("cuda.fused") is None:
+        found = "foldcli's own part of it is missing"
+        return CheckResult(name, CheckStatus.BROKEN, found, "Install foldcli again.")
+    if importlib.util.find_spec("cuda.bindings") is None:
+        # only GPUs need them
+        status = CheckStatus.OK if context.device == "cpu" else context.status_without_gpu
+        remedy = "" if status is CheckStatus.OK else "pip install 'foldcli[cuda]'"
+        return CheckResult(name, status, "NVIDIA's cuda.bindings are not installed", remedy)
+    return CheckResult(name, CheckStatus.OK, "shared by NVIDIA's packages and foldcli's")
+
+
+def check_machine(context: CheckContext) -> CheckResult:
+    """Report cores and memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+    found = f"{available_cores()} cores for this process, {memory:.0f} GiB memory"
+    return CheckResult("machine", CheckStatus.OK, found)
+
+
+def check_cache(context: CheckContext) -> CheckResult:
+    """Check the folder for databases, features and kernels, without creating it."""
+    return _check_folder("cache folder", cache_dir(), "Set FOLDCLI_CACHE to a folder that you can write to.")
+
+
+def check_temporary(context: CheckContext) -> CheckResult:
+    """Check the folder for temporary files."""
+    name, remedy = "temporary files", "Set TMPDIR to a folder that you can write to."
+    try:
+        folder = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        return CheckResult(name, CheckStatus.BROKEN, (error.strerror or str(error)).lower(), remedy)
+    return _check_folder(name, folder, remedy)
+
+
+def _check_folder(name: str, folder: Path, remedy: str) -> CheckResult:
+    """Check that a folder can be written to or created, and that its disk has free space."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    note = "" if existing == folder else ", created when needed"
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        found = f"{folder} cannot be written to ({existing}: {reason})"
+        return CheckResult(name, CheckStatus.BROKEN, found, remedy)
+    free = shutil.disk_usage(existing).free
+    found = f"{folder}{note}, {free / _GIB:.1f} GiB free"
+    if free < _LOW_DISK_BYTES:
+        return CheckResult(name, CheckStatus.WARNING, found, f"Databases and features may not fit. {remedy}")
+    return CheckResult(name, CheckStatus.OK, found)
+
+
+def check_parameters(context: CheckContext) -> list[CheckResult]:
+    """Check the keys and shapes of the parameter files that predictions would use."""
+    from foldcli.params.verify import problem_of
+
+    name, fetch = "parameters", f"foldcli params fetch --dest {context.params}"
+    if str(context.params) == DEMO:
+        return [CheckResult(name, CheckStatus.OK, "none needed: the untrained demonstration network")]
+    sources = installed_parameters(context.params)
+    if not sources:
+        remedy = download_instructions(context.params)
+        return [CheckResult(name, CheckStatus.WARNING, f"none in {context.params}", remedy)]
+    broken = []
+    for source in sources:
+        assert source.file is not None
+        if problem := problem_of(source.file, source.config_name):
+            found = f"{source.file}: {problem}"
+            broken.append(CheckResult(name, CheckStatus.BROKEN, found, f"{fetch} --overwrite"))
+    if broken:
+        return broken
+    found = f"{', '.join(source.config_name for source in sources)} in {context.params}"
+    if missing := {1, 2, 3, 4, 5} - {source.number for source in sources}:
+        missing_numbers = ", ".join(map(str, sorted(missing)))
+        numbers = ",".join(sorted({str(source.number) for source in sources}))
+        remedy = f"{fetch}, or predict with --models {numbers}."
+        return [CheckResult(name, CheckStatus.WARNING, f"{found}; none for model {missing_numbers}", remedy)]
+    return [CheckResult(name, CheckStatus.OK, found)]
