@@ -1,12 +1,12 @@
-"""Latency of one query through a resident server, beside a search that starts from nothing.
+"""Latency of one query through a running server, compared with a search in a new process.
 
     python benchmarks/serve.py DB [--residues 300] [--times 100] [--processes 20] [--cold 3] [--device auto]
 
 Starts `foldcli serve DB` and sends single queries, each cut from another target of the database, (a) over one
-open connection, (b) through a new `foldcli search --server` each; then (c) runs `foldcli search DB` without a
-server. Prints median and 95th percentile of the wall time, and of that the part that the server spent
-searching; the rest is the socket, JSON and, for processes, Python's start and imports. Every way's first
-result is printed apart, as it may compile kernels. Tables of (b) and (c) are compared byte by byte.
+open connection, (b) each through a new `foldcli search --server`; then (c) runs `foldcli search DB` without a
+server. Prints median and 95th percentile of the wall time, and of the time that the server spent searching;
+the rest is the socket, JSON and, for processes, Python's start and imports. The first result of each kind is
+printed separately, as it may compile kernels. Tables of (b) and (c) are compared byte by byte.
 """
 
 import argparse
@@ -31,20 +31,20 @@ FOLDCLI = [sys.executable, "-m", "foldcli"]
 
 
 def queries_from(database: TargetDatabase, count: int, residues: int) -> list[FastaRecord]:
-    """Pieces of random targets, of those that are long enough where there are any."""
+    """Cut queries from random targets, preferably long enough ones."""
     rng = random.Random(0)
     first = int(database.lengths.searchsorted(residues))
     first = first if first < len(database) else len(database) - 1
-    chosen = [rng.randrange(first, len(database)) for _ in range(count)]
+    targets = [rng.randrange(first, len(database)) for _ in range(count)]
     return [
         FastaRecord(f"q{i}", (database.sequence(target) * residues)[:residues])
-        for i, target in enumerate(chosen)
+        for i, target in enumerate(targets)
     ]
 
 
 @contextlib.contextmanager
 def server(arguments: Sequence[str], log: IO[str]) -> Iterator[None]:
-    """A server that is ready; its log goes to a file."""
+    """Start a server, wait until it is ready, and write its log to a file."""
     process = subprocess.Popen([*FOLDCLI, "serve", *arguments], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
@@ -54,7 +54,7 @@ def server(arguments: Sequence[str], log: IO[str]) -> Iterator[None]:
                 break
         else:
             raise SystemExit(f"the server did not start: {Path(log.name).read_text()}")
-        # what it says from now on: read it, or it would wait for a reader
+        # keep reading its messages, or it would block once the pipe is full
         reader = subprocess.Popen(["cat"], stdin=process.stderr, stdout=log)
         yield
     finally:
@@ -65,12 +65,12 @@ def server(arguments: Sequence[str], log: IO[str]) -> Iterator[None]:
 
 
 def seconds_of_searches(log: Path) -> list[float]:
-    """What the server says that its requests took."""
+    """Return the search times that the server has logged, in seconds."""
     return [float(found[1]) for found in re.finditer(r"hits, ([0-9.]+) s", log.read_text())]
 
 
 def row(name: str, walls: Sequence[float], searches: Sequence[float] = ()) -> None:
-    """One line of the table: the first, then median and 95th percentile of the others, in milliseconds."""
+    """Print a line of the table: the first value, then median and 95th percentile of the others, in ms."""
 
     def pair(values: Sequence[float]) -> str:
         if not values:
@@ -88,53 +88,60 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("db")
-    parser.add_argument("--residues", type=int, default=300, help="of a query")
+    parser.add_argument("--residues", type=int, default=300, help="residues of a query")
     parser.add_argument("--times", type=int, default=100, help="queries over one connection")
     parser.add_argument("--processes", type=int, default=20, help="queries through processes of their own")
     parser.add_argument("--cold", type=int, default=3, help="searches without a server")
     parser.add_argument("--device", default="auto")
-    asked = parser.parse_args()
-    database = TargetDatabase.open(asked.db)
-    queries = queries_from(database, max(asked.times, asked.processes, asked.cold), asked.residues)
+    arguments = parser.parse_args()
+    database = TargetDatabase.open(arguments.db)
+    queries = queries_from(
+        database, max(arguments.times, arguments.processes, arguments.cold), arguments.residues
+    )
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for query in queries:
             (folder / f"{query.id}.fasta").write_text(f">{query.header}\n{query.sequence}\n")
 
-        def search(query: FastaRecord, *where: str) -> tuple[float, bytes]:
+        def search(query: FastaRecord, *database: str) -> tuple[float, bytes]:
             out = folder / "hits.m8"
-            command = [*FOLDCLI, "search", str(folder / f"{query.id}.fasta"), *where, "-q", "-o", str(out)]
-            begun = time.perf_counter()
+            command = [*FOLDCLI, "search", str(folder / f"{query.id}.fasta"), *database, "-q", "-o", str(out)]
+            start = time.perf_counter()
             subprocess.run([*command, "--overwrite"], check=True)
-            return time.perf_counter() - begun, out.read_bytes()
+            return time.perf_counter() - start, out.read_bytes()
 
         socket, log = folder / "s.sock", folder / "log"
-        begun = time.perf_counter()
+        start = time.perf_counter()
         with (
             log.open("w") as stream,
-            server([asked.db, "--socket", str(socket), "--device", asked.device], stream),
+            server([arguments.db, "--socket", str(socket), "--device", arguments.device], stream),
         ):
-            ready = time.perf_counter() - begun
+            ready = time.perf_counter() - start
             remote = RemoteSearcher(socket)
             connected, hits = [], 0
-            for query in queries[: asked.times]:
-                begun = time.perf_counter()
+            for query in queries[: arguments.times]:
+                start = time.perf_counter()
                 ((_, found),) = remote.search_many([query], SearchSettings())
-                connected.append(time.perf_counter() - begun)
+                connected.append(time.perf_counter() - start)
                 hits += len(found)
-            through = [search(query, "--server", str(socket)) for query in queries[: asked.processes]]
+            through = [search(query, "--server", str(socket)) for query in queries[: arguments.processes]]
         searched = seconds_of_searches(log)
-        cold = [search(query, asked.db, "--device", asked.device) for query in queries[: asked.cold]]
+        cold = [
+            search(query, arguments.db, "--device", arguments.device) for query in queries[: arguments.cold]
+        ]
 
     hello = remote.hello
     print(f"{hello.database}: {hello.sequences:,} sequences, {hello.residues:,} residues, on {hello.device}")
-    print(f"queries of {asked.residues} residues, {hits / asked.times:.0f} hits each; ready in {ready:.1f} s")
+    print(
+        f"queries of {arguments.residues} residues, {hits / arguments.times:.0f} hits each; "
+        f"ready in {ready:.1f} s"
+    )
     print(
         f"{'milliseconds':<34}{'n':>6}{'first':>10}{'median':>10}{'p95':>10}{'of which':>10}{'searching':>10}"
     )
-    row("one open connection", connected, searched[: asked.times])
-    row("a process a query, --server", [wall for wall, _ in through], searched[asked.times :])
-    row("a process a query, no server", [wall for wall, _ in cold])
+    row("one open connection", connected, searched[: arguments.times])
+    row("a process per query, --server", [wall for wall, _ in through], searched[arguments.times :])
+    row("a process per query, no server", [wall for wall, _ in cold])
     same = sum(one == other for (_, one), (_, other) in zip(through, cold, strict=False))
     print(f"tables with and without server: {same} of {min(len(through), len(cold))} equal")
 

@@ -1,4 +1,4 @@
-"""`foldcli serve`: a database that stays loaded, and answers searches over a socket."""
+"""`foldcli serve`: keep a database loaded, and search it for other processes."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from foldcli.options import common as options
     required=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="The unix socket to listen at; made with mode 0600, removed at the end.",
+    help="Unix socket to listen on; created with mode 0600 and removed at the end.",
 )
 @options.device_option("the searches run")
 @options.threads_option
@@ -25,7 +25,7 @@ from foldcli.options import common as options
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="What running requests get to finish in when the server is told to stop.",
+    help="Time that running requests have to finish when the server stops.",
 )
 @click.option(
     "--max-request",
@@ -33,7 +33,7 @@ from foldcli.options import common as options
     default=16.0,
     show_default=True,
     metavar="MIB",
-    help="Largest request that is taken. A client splits its queries into as many as it takes.",
+    help="Maximum size of a request. Clients send as many requests as their queries need.",
 )
 @options.logging_options
 def command(db: str, path: Path, device: str, threads: int, drain: float, max_request: float) -> None:
@@ -46,8 +46,8 @@ def command(db: str, path: Path, device: str, threads: int, drain: float, max_re
       foldcli serve uniref50 --socket /run/user/1000/fold.sock &
       foldcli search query.fasta --server /run/user/1000/fold.sock -o hits.m8
 
-    It answers once it says that it is ready. Clients take turns. SIGTERM or SIGINT ends it: no more requests
-    are taken, those that run are finished, and the exit code is 0; a second signal does not wait for them.
+    Wait for the line "ready". Clients take turns. SIGTERM or SIGINT stops the server: it refuses new
+    requests, finishes running ones and exits with 0; a second signal aborts them.
     """
     from foldcli.server.server import ServerSettings
     from foldcli.server.service import Service

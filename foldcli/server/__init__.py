@@ -1,1 +1,1 @@
-"""A resident search: a database and its engine behind a unix socket; docs/serve.md."""
+"""A search server that keeps a database loaded, and its client; see docs/serve.md."""

@@ -1,4 +1,4 @@
-"""The other end: a searcher whose database and engine are in a server."""
+"""The client of a search server: a searcher whose database and engine are in another process."""
 
 import json
 import os
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from foldcli.errors import ExitCode, ServerError, ServerLost
 from foldcli.progress import Progress
-from foldcli.server.address import check_path
 from foldcli.server.protocol import (
     MAX_MESSAGE_BYTES,
     PROTOCOL,
     Hello,
+    MessageDecoder,
     SearchRequest,
-    Unframer,
-    check_size,
-    frame,
-    hits_of,
+    check_message_size,
+    encode_message,
+    parse_hits,
     query_message,
 )
+from foldcli.server.socket_file import check_socket_path
 from msa.errors import InputError, MissingError
 from msa.io.fasta import FastaRecord
 from msa.search.hits import Hit
@@ -29,12 +29,12 @@ from msa.search.settings import SearchSettings
 if TYPE_CHECKING:
     from msa.search.engine import ProfileCallback
 
-_READ_BYTES = 1 << 18
+_RECEIVE_BYTES = 1 << 18
 _SETTINGS_BYTES = 1024
-"""Of a request without its queries, at most."""
+"""Upper bound for the size of a request without its queries."""
 
-_GREETING_SECONDS = 60.0
-_GREETING_BYTES = 1 << 16
+_HELLO_SECONDS = 60.0
+_HELLO_BYTES = 1 << 16
 
 
 class RemoteSearcher:
@@ -44,40 +44,41 @@ class RemoteSearcher:
         path: socket of the server.
 
     Raises:
-        InputError: the path is too long for a socket, or what answers is no server of ours.
-        MissingError: no server is there, or it speaks another protocol.
+        InputError: the path is too long for a socket, or the peer is not a foldcli server.
+        MissingError: there is no server, or it speaks another protocol.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._socket = _connected(path)
-        self._unframer = Unframer(_GREETING_BYTES)
-        self._arrived: list[dict[str, Any]] = []
-        self._socket.settimeout(_GREETING_SECONDS)
+        self._socket = _connect(path)
+        self._decoder = MessageDecoder(_HELLO_BYTES)
+        self._messages: list[dict[str, Any]] = []  # received and not yet handled, the next one last
+        self._socket.settimeout(_HELLO_SECONDS)
         try:
-            self.hello = self._greeting()
+            self.hello = self._receive_hello()
         except InputError:
-            raise InputError("what answers is no foldcli server", path) from None
+            raise InputError("the peer is not a foldcli server", path) from None
         except TimeoutError:
             raise MissingError(
-                f"{path}: no answer within {_GREETING_SECONDS:.0f} s",
-                "The server has all the clients that it takes, or is none of foldcli's.",
+                f"{path}: no answer within {_HELLO_SECONDS:.0f} s",
+                "The server has reached its limit of clients, or is not a foldcli server.",
             ) from None
         self._socket.settimeout(None)
-        self._unframer = Unframer(MAX_MESSAGE_BYTES)
+        self._decoder = MessageDecoder(MAX_MESSAGE_BYTES)
 
-    def _greeting(self) -> Hello:
-        greeting = self._next()
-        if greeting["type"] == "hello" and greeting.get("protocol") != PROTOCOL:
+    def _receive_hello(self) -> Hello:
+        message = self._receive()
+        if message["type"] == "hello" and message.get("protocol") != PROTOCOL:
             raise MissingError(
-                f"{self._path}: the server speaks protocol {greeting.get('protocol')} (foldcli "
-                f"{greeting.get('foldcli')}), this foldcli protocol {PROTOCOL}",
-                "Start the server with the foldcli that searches.",
+                f"{self._path}: the server speaks protocol {message.get('protocol')} (foldcli "
+                f"{message.get('foldcli')}), this foldcli protocol {PROTOCOL}",
+                "Use the same version of foldcli for the server and the search.",
             )
-        return Hello.of(greeting)
+        return Hello.parse(message)
 
     @property
     def checksums(self) -> dict[str, str]:
+        """SHA-256 of each part of the database."""
         return self.hello.checksums
 
     def search_many(
@@ -87,93 +88,99 @@ class RemoteSearcher:
         progress: Progress | None = None,
         on_profile: "ProfileCallback | None" = None,
     ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
-        """Each query with its hits, in order, as they arrive; what was searched with stays in the server.
+        """Yield each query with its hits, in order, as they arrive.
+
+        Args:
+            queries: queries.
+            settings: search settings; the server chooses the number of threads itself.
+            progress: called with (targets searched, targets to search).
+            used: ignored, since profiles stay in the server; accepted so that signatures match.
 
         Raises:
-            InputError: a query is more than the server takes; those before it have been searched with.
-            ServerError: the server has refused the request, or failed in it.
+            InputError: a query exceeds the server's limits; the queries before it have been searched with.
+            ServerError: the server has refused the request, or failed.
             ServerLost: the server is gone.
         """
         done = 0
-        for part in self._parts(queries):
-            self._ask(SearchRequest(part, settings))
-            for query in part:
-                yield query, self._hits(query)
+        for batch in self._request_batches(queries):
+            self._send(SearchRequest(batch, settings))
+            for query in batch:
+                yield query, self._receive_hits(query)
                 done += 1
                 if progress is not None:
                     targets = self.hello.sequences
                     progress(done * targets, len(queries) * targets)
-            self._expect("end")
+            self._receive_type("end")
 
-    def _parts(self, queries: Sequence[FastaRecord]) -> Iterator[Sequence[FastaRecord]]:
-        """As many queries at a time as fit into a request.
+    def _request_batches(self, queries: Sequence[FastaRecord]) -> Iterator[Sequence[FastaRecord]]:
+        """Yield batches of queries, as many at a time as fit into a request.
 
         Raises:
-            InputError: when a query's turn has come that does not fit into any.
+            InputError: the next query does not fit into any request.
         """
-        first, size = 0, 0
+        start, size = 0, 0
         limit = self.hello.max_request_bytes
-        for place, query in enumerate(queries):
-            own = len(json.dumps(query_message(query)))
+        for index, query in enumerate(queries):
+            query_size = len(json.dumps(query_message(query)))
             try:
-                check_size(own + _SETTINGS_BYTES, limit)
-                self.hello.check_length(query)
+                check_message_size(query_size + _SETTINGS_BYTES, limit)
+                self.hello.check_query_length(query)
             except InputError:
-                if place > first:
-                    yield queries[first:place]
+                if index > start:
+                    yield queries[start:index]
                 raise
-            if size + own + _SETTINGS_BYTES > limit:
-                yield queries[first:place]
-                first, size = place, 0
-            size += own
+            if size + query_size + _SETTINGS_BYTES > limit:
+                yield queries[start:index]
+                start, size = index, 0
+            size += query_size
         if queries:
-            yield queries[first:]
+            yield queries[start:]
 
-    def _ask(self, request: SearchRequest) -> None:
+    def _send(self, request: SearchRequest) -> None:
         try:
-            self._socket.sendall(frame(request.message()))
+            self._socket.sendall(encode_message(request.message()))
         except ConnectionError:
-            # it may have said why; if not, reading finds out that it is gone
-            self._next()
-            raise self._lost() from None
+            # the server may have sent a reason; if not, receiving raises ServerLost
+            self._receive()
+            raise self._lost_error() from None
 
-    def _hits(self, query: FastaRecord) -> list[Hit]:
+    def _receive_hits(self, query: FastaRecord) -> list[Hit]:
         hits: list[Hit] = []
         more = True
         while more:
-            message = self._expect("hits")
-            hits += hits_of(message, query)
+            message = self._receive_type("hits")
+            hits += parse_hits(message, query)
             more = message["more"]
         return hits
 
-    def _expect(self, kind: str) -> dict[str, Any]:
-        message = self._next()
-        if message["type"] != kind:
-            raise InputError(f"the server sent {message['type']!r} where {kind!r} was due", self._path)
+    def _receive_type(self, expected: str) -> dict[str, Any]:
+        message = self._receive()
+        if message["type"] != expected:
+            raise InputError(f"the server sent {message['type']!r} instead of {expected!r}", self._path)
         return message
 
-    def _next(self) -> dict[str, Any]:
-        """The next message, unless it is an error.
+    def _receive(self) -> dict[str, Any]:
+        """Return the next message.
 
         Raises:
-            ServerError: it is one.
-            ServerLost: there is no more.
+            ServerError: the message is an error.
+            ServerLost: the connection is closed.
         """
-        while not self._arrived:
+        while not self._messages:
             try:
-                data = self._socket.recv(_READ_BYTES)
+                data = self._socket.recv(_RECEIVE_BYTES)
             except ConnectionError:
                 data = b""
             if not data:
-                raise self._lost()
-            self._arrived = list(self._unframer.feed(data))[::-1]
-        message = self._arrived.pop()
+                raise self._lost_error()
+            self._messages = list(self._decoder.feed(data))[::-1]
+        message = self._messages.pop()
         if message["type"] == "error":
-            kind = ServerLost if message.get("last") else ServerError
-            raise kind(str(message.get("reason")), _exit_code(message.get("code")))
+            error = ServerLost if message.get("last") else ServerError
+            raise error(str(message.get("reason")), _exit_code(message.get("code")))
         return message
 
-    def _lost(self) -> ServerLost:
+    def _lost_error(self) -> ServerLost:
         return ServerLost(
             f"the server at {self._path} went away during the search; run this again once it is back",
             ExitCode.MISSING,
@@ -187,8 +194,8 @@ def _exit_code(value: Any) -> ExitCode:
         return ExitCode.UNEXPECTED
 
 
-def _connected(path: Path) -> socket.socket:
-    check_path(path)
+def _connect(path: Path) -> socket.socket:
+    check_socket_path(path)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(os.fspath(path))

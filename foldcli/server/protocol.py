@@ -1,8 +1,8 @@
 """The messages between a search server and its clients; docs/serve.md describes them for other programs.
 
-A message is four bytes, its length as an unsigned big-endian number, and so many bytes of UTF-8 JSON: an
-object whose `type` says what it is. What a peer sends is data to be checked: nothing of it is executed, and
-memory is taken for what has arrived, never for what a length claims.
+A message is its length in bytes, as an unsigned 32-bit big-endian integer, followed by UTF-8 JSON: an object
+whose `type` names the kind of message. Everything that a peer sends is checked as untrusted data. Memory is
+allocated only for bytes that have arrived, never for an announced length.
 """
 
 import base64
@@ -12,7 +12,9 @@ import struct
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from foldcli.errors import describe, exit_code_of
 from foldcli.version import VERSION
@@ -24,33 +26,39 @@ from msa.search.hits import OPERATIONS, Hit, LocalAlignment
 from msa.search.search import check_query
 from msa.search.settings import SearchSettings
 
-if TYPE_CHECKING:
-    import numpy as np
-
 PROTOCOL = 1
-"""Version of the messages: of a server's first one, and of every request."""
+"""Version of the messages, sent in a server's first message and in every request."""
 
 MAX_MESSAGE_BYTES = 2**32 - 1
-"""That the length before a message can say."""
+"""Largest length that fits into the prefix of a message."""
 
 _LENGTH = struct.Struct(">I")
-_HITS_A_MESSAGE = 500
+_HITS_PER_MESSAGE = 500
 _NOT_A_LETTER = re.compile(r"[^A-Z]")
-_KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", dict: "an object"}
-_RUN = re.compile(r"([0-9]+)([MID])")
+_TYPE_NAMES = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    dict: "an object",
+}
+_CIGAR_RUN = re.compile(r"([0-9]+)([MID])")
+_ALIGNMENT_FIELDS = (
+    "score", "query_start", "query_end", "target_start", "target_end", "identities", "columns",
+)  # fmt: skip
 
 
-def frame(message: dict[str, Any]) -> bytes:
-    """A message as it travels."""
+def encode_message(message: dict[str, Any]) -> bytes:
+    """Return the bytes of a message, with its length."""
     payload = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
     return _LENGTH.pack(len(payload)) + payload
 
 
-class Unframer:
-    """Cuts a stream of bytes into messages.
+class MessageDecoder:
+    """A decoder that splits a stream of bytes into messages.
 
     Args:
-        limit: bytes that a message may have.
+        limit: maximum size of a message in bytes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -59,65 +67,66 @@ class Unframer:
 
     @property
     def empty(self) -> bool:
-        """Whether no part of a message has arrived that is not complete."""
+        """True if there is no incomplete message."""
         return not self._buffer
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The messages that are complete with `data`.
+        """Add bytes, and yield the messages that are now complete.
 
         Raises:
-            InputError: a message is longer than the limit, or is no JSON object with a `type`.
+            InputError: a message is too long, or is not a JSON object with a `type`.
         """
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
-            check_size(length, self._limit)
+            check_message_size(length, self._limit)
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 return
             payload = bytes(self._buffer[_LENGTH.size : end])
             del self._buffer[:end]
-            yield _parse(payload)
+            yield _parse_payload(payload)
 
 
-def check_size(length: int, limit: int) -> None:
-    """Refuse a message that is too long.
+def check_message_size(length: int, limit: int) -> None:
+    """Check the size of a message.
 
     Raises:
-        InputError: it is; names its size and the limit.
+        InputError: it exceeds the limit; names both.
     """
     if length > limit:
-        raise InputError(f"a message of {length:,} bytes is more than the {limit:,} that are taken")
+        raise InputError(f"a message of {length:,} bytes exceeds the limit of {limit:,}")
 
 
-def _parse(payload: bytes) -> dict[str, Any]:
+def _parse_payload(payload: bytes) -> dict[str, Any]:
     try:
-        message = json.loads(payload.decode("utf-8"), parse_constant=_no_number)
+        message = json.loads(payload.decode("utf-8"), parse_constant=_refuse_constant)
     except RecursionError:
         raise InputError("not a message: nested too deeply") from None
     except ValueError as error:
-        raise InputError(f"not a message: no JSON ({error})") from None
+        raise InputError(f"not a message: not JSON ({error})") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise InputError("not a message: no JSON object with a type")
+        raise InputError("not a message: not a JSON object with a type")
     return message
 
 
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
 
 
 @dataclass(frozen=True)
 class Hello:
-    """What a server says of itself to each client that connects.
+    """A server's first message to each client.
 
     Args:
-        database: path, as the server was given it.
-        sequences, residues: how many the database has.
-        checksums: SHA-256 of the database's parts: what tells its content from another's.
+        database: path of the database, as given to the server.
+        sequences: number of sequences in the database.
+        residues: number of residues in the database.
+        checksums: SHA-256 of each part of the database, which identify its content.
         device: cpu, cuda:0, …
-        max_request_bytes: size of the largest message that it takes.
-        max_query_residues: of the longest query.
-        foldcli: its version.
+        max_request_bytes: maximum size of a request.
+        max_query_residues: maximum length of a query.
+        foldcli: version of foldcli.
         protocol: see PROTOCOL.
     """
 
@@ -132,13 +141,14 @@ class Hello:
     protocol: int = PROTOCOL
 
     def message(self) -> dict[str, Any]:
+        """Return the message."""
         return {"type": "hello", **asdict(self)}
 
-    def check_length(self, query: FastaRecord) -> None:
-        """Refuse a query that is too long.
+    def check_query_length(self, query: FastaRecord) -> None:
+        """Check the length of a query.
 
         Raises:
-            InputError: it is.
+            InputError: the query is too long for the server.
         """
         if len(query.sequence) > self.max_query_residues:
             raise InputError(
@@ -147,10 +157,11 @@ class Hello:
             )
 
     @classmethod
-    def of(cls, message: dict[str, Any]) -> "Hello":
-        """
+    def parse(cls, message: dict[str, Any]) -> "Hello":
+        """Parse a message.
+
         Raises:
-            InputError: not a server's first message.
+            InputError: the message is not a server's first message.
         """
         values = {key: value for key, value in message.items() if key != "type"}
         try:
@@ -159,56 +170,58 @@ class Hello:
                 return cls(**values)
         except (TypeError, InputError):
             pass
-        raise InputError("what answers is no foldcli server")
+        raise InputError("the peer is not a foldcli server")
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What a client asks for.
+    """A client's request for searches.
 
     Args:
-        queries: at least one; a ProfileQuery goes with its profile.
-        settings: the threads apart, which are the server's business.
+        queries: at least one; the profile of a ProfileQuery is sent too.
+        settings: search settings. The number of threads is not sent, since the server decides on it.
     """
 
     queries: Sequence[FastaRecord]
     settings: SearchSettings
 
     def message(self) -> dict[str, Any]:
+        """Return the message."""
         settings = asdict(self.settings)
         del settings["threads"]
-        # JSON has no infinity; nothing is larger than this either
+        # JSON has no infinity, and no E-value exceeds this
         settings["evalue"] = min(settings["evalue"], sys.float_info.max)
         queries = [query_message(query) for query in self.queries]
         return {"type": "search", "protocol": PROTOCOL, "settings": settings, "queries": queries}
 
     @classmethod
-    def of(cls, message: dict[str, Any], threads: int) -> "SearchRequest":
-        """Check a message and take it for a request.
+    def parse(cls, message: dict[str, Any], threads: int) -> "SearchRequest":
+        """Parse and check a client's message.
 
         Args:
             message: from a client.
-            threads: CPU threads of the server's.
+            threads: number of CPU threads for the search.
 
         Raises:
-            InputError: it is none; names what is wrong.
+            InputError: it is not a valid request; names the problem.
         """
         if message["type"] != "search":
-            raise InputError(f"no request of type {_shown(message['type'])}")
+            raise InputError(f"unknown request type {_shorten(message['type'])}")
         if message.get("protocol") != PROTOCOL:
             raise InputError(
-                f"protocol {_shown(message.get('protocol'))}; this server is foldcli {VERSION} and "
+                f"protocol {_shorten(message.get('protocol'))}; this server is foldcli {VERSION} and "
                 f"speaks protocol {PROTOCOL}"
             )
-        _only(message, {"type", "protocol", "settings", "queries"}, "a request")
+        _check_names(message, {"type", "protocol", "settings", "queries"}, "a request")
         queries = message.get("queries")
         if not isinstance(queries, list) or not queries:
             raise InputError("queries: expected a list of at least one")
-        return cls([_query(value) for value in queries], _settings(message.get("settings", {}), threads))
+        settings = _parse_settings(message.get("settings", {}), threads)
+        return cls([_parse_query(value) for value in queries], settings)
 
 
 def query_message(query: FastaRecord) -> dict[str, Any]:
-    """A query as it is in a request."""
+    """Return a query as part of a request."""
     message: dict[str, Any] = {"header": query.header, "sequence": query.sequence}
     if isinstance(query, ProfileQuery):
         message["of_family"] = query.of_family
@@ -216,33 +229,32 @@ def query_message(query: FastaRecord) -> dict[str, Any]:
     return message
 
 
-def _query(value: Any) -> FastaRecord:
+def _parse_query(value: Any) -> FastaRecord:
     if not isinstance(value, dict):
-        raise InputError(f"a query: expected an object, got {_shown(value)}")
-    _only(value, {"header", "sequence", "profile", "of_family"}, "a query")
-    own = {name: kind for name, kind in {"profile": str, "of_family": bool}.items() if name in value}
-    _check_types(value, {"header": str, "sequence": str} | own)
+        raise InputError(f"a query: expected an object, got {_shorten(value)}")
+    _check_names(value, {"header", "sequence", "profile", "of_family"}, "a query")
+    optional = {name: kind for name, kind in {"profile": str, "of_family": bool}.items() if name in value}
+    _check_types(value, {"header": str, "sequence": str} | optional)
     query = FastaRecord(value["header"], value["sequence"])
-    if found := _NOT_A_LETTER.search(query.sequence):
-        raise InputError(f"query {query.id!r}: {found[0]!r} is not a residue letter (A-Z)")
+    if match := _NOT_A_LETTER.search(query.sequence):
+        raise InputError(f"query {query.id!r}: {match[0]!r} is not a residue letter (A-Z)")
     check_query(query)
     if "profile" in value:
-        profile = _profile(value["profile"], query)
+        profile = _parse_profile(value["profile"], query)
         return ProfileQuery(query.header, query.sequence, profile, "a client's", value.get("of_family", True))
     return query
 
 
-def _profile(text: str, query: FastaRecord) -> "np.ndarray":
-    """
-    Raises:
-        InputError: not base64 of 32 numbers of two bytes for each residue.
-    """
-    import numpy as np
+def _parse_profile(text: str, query: FastaRecord) -> np.ndarray:
+    """Return the profile of a query, int16 [N, PROFILE_COLUMNS].
 
+    Raises:
+        InputError: the text is not base64 of two bytes for each score.
+    """
     try:
         content = base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise InputError(f"query {query.id!r}: the profile is no base64 ({error})") from None
+        raise InputError(f"query {query.id!r}: the profile is not base64 ({error})") from None
     if len(content) != 2 * PROFILE_COLUMNS * len(query.sequence):
         raise InputError(
             f"query {query.id!r}: profile of {len(content)} bytes, expected {2 * PROFILE_COLUMNS} per residue"
@@ -250,64 +262,66 @@ def _profile(text: str, query: FastaRecord) -> "np.ndarray":
     return np.frombuffer(content, "<i2").reshape(-1, PROFILE_COLUMNS).astype(np.int16)
 
 
-def _settings(value: Any, threads: int) -> SearchSettings:
+def _parse_settings(value: Any, threads: int) -> SearchSettings:
     if not isinstance(value, dict):
-        raise InputError(f"settings: expected an object, got {_shown(value)}")
-    kinds = {field.name: field.type for field in fields(SearchSettings) if field.name != "threads"}
-    _only(value, kinds, "settings")
-    _check_types(value, {name: kinds[name] for name in value})
+        raise InputError(f"settings: expected an object, got {_shorten(value)}")
+    types = {field.name: field.type for field in fields(SearchSettings) if field.name != "threads"}
+    _check_names(value, types, "settings")
+    _check_types(value, {name: types[name] for name in value})
     return SearchSettings(threads=threads, **value)
 
 
-def _only(value: dict[str, Any], known: Collection[str], what: str) -> None:
+def _check_names(value: dict[str, Any], known: Collection[str], description: str) -> None:
     for name in value:
         if name not in known:
-            raise InputError(f"{what}: there is no {_shown(name)}; there are {', '.join(sorted(known))}")
+            raise InputError(
+                f"{description}: unknown name {_shorten(name)}; known are {', '.join(sorted(known))}"
+            )
 
 
-def _check_types(values: dict[str, Any], kinds: Mapping[str, Any]) -> None:
-    """Each of `kinds` must be there, and of its type; a float may be written as an integer."""
-    for name, kind in kinds.items():
+def _check_types(values: dict[str, Any], types: Mapping[str, Any]) -> None:
+    """Check that every name of `types` is present with its type; floats may be written as integers."""
+    for name, kind in types.items():
         if name not in values:
             raise InputError(f"{name} is missing")
         value = values[name]
-        # not isinstance: True is no number here
+        # not isinstance, which takes True for an integer
         if type(value) is not kind and not (kind is float and type(value) is int):
-            raise InputError(f"{name}: expected {_KINDS[kind]}, got {_shown(value)}")
+            raise InputError(f"{name}: expected {_TYPE_NAMES[kind]}, got {_shorten(value)}")
 
 
-def _shown(value: Any) -> str:
-    """A value in a message for people, cut where it is long."""
+def _shorten(value: Any) -> str:
+    """Return a value as short text for an error message."""
     text = ascii(value) if not isinstance(value, list | dict) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def hits_messages(query: int, hits: Sequence[Hit]) -> Iterator[dict[str, Any]]:
-    """The hits of one query, many at a time; the last message says that there are no more.
+def hits_messages(query_index: int, hits: Sequence[Hit]) -> Iterator[dict[str, Any]]:
+    """Yield messages with the hits of one query; `more` is false in the last.
 
     Args:
-        query: the query's place in its request, from 0.
-        hits: see Hit.
+        query_index: index of the query in its request.
+        hits: hits of the query.
     """
-    for first in range(0, max(len(hits), 1), _HITS_A_MESSAGE):
-        end = first + _HITS_A_MESSAGE
-        some = [_plain(hit) for hit in hits[first:end]]
-        yield {"type": "hits", "query": query, "hits": some, "more": end < len(hits)}
+    for start in range(0, max(len(hits), 1), _HITS_PER_MESSAGE):
+        end = start + _HITS_PER_MESSAGE
+        batch = [_hit_message(hit) for hit in hits[start:end]]
+        yield {"type": "hits", "query": query_index, "hits": batch, "more": end < len(hits)}
 
 
-def hits_of(message: dict[str, Any], query: FastaRecord) -> list[Hit]:
-    """The hits in a message; `hits_messages` the other way round.
+def parse_hits(message: dict[str, Any], query: FastaRecord) -> list[Hit]:
+    """Parse a message of `hits_messages`.
 
     Raises:
-        InputError: there are none in it.
+        InputError: the message has no valid hits.
     """
     try:
-        return [_hit(plain, len(query.sequence)) for plain in message["hits"]]
+        return [_parse_hit(values, len(query.sequence)) for values in message["hits"]]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"not hits: {type(error).__name__}: {error}") from error
 
 
-def _plain(hit: Hit) -> dict[str, Any]:
+def _hit_message(hit: Hit) -> dict[str, Any]:
     alignment = hit.alignment
     return {
         "target": hit.target,
@@ -315,53 +329,40 @@ def _plain(hit: Hit) -> dict[str, Any]:
         "sequence": hit.sequence,
         "bits": hit.bits,
         "evalue": hit.evalue,
-        "score": alignment.score,
-        "query_start": alignment.query_start,
-        "query_end": alignment.query_end,
-        "target_start": alignment.target_start,
-        "target_end": alignment.target_end,
-        "identities": alignment.identities,
-        "columns": alignment.columns,
+        **{name: getattr(alignment, name) for name in _ALIGNMENT_FIELDS},
         "cigar": alignment.cigar,
     }
 
 
-_OF_ALIGNMENT = (
-    "score", "query_start", "query_end", "target_start", "target_end", "identities", "columns",
-)  # fmt: skip
-
-
-def _hit(plain: dict[str, Any], query_length: int) -> Hit:
-    import numpy as np
-
-    runs = [int(length) << 2 | OPERATIONS.index(kind) for length, kind in _RUN.findall(plain["cigar"])]
+def _parse_hit(values: dict[str, Any], query_length: int) -> Hit:
+    runs = [int(length) << 2 | OPERATIONS.index(kind) for length, kind in _CIGAR_RUN.findall(values["cigar"])]
     return Hit(
-        target=plain["target"],
-        header=plain["header"],
-        sequence=plain["sequence"],
+        target=values["target"],
+        header=values["header"],
+        sequence=values["sequence"],
         query_length=query_length,
-        bits=plain["bits"],
-        evalue=plain["evalue"],
+        bits=values["bits"],
+        evalue=values["evalue"],
         alignment=LocalAlignment(
-            **{name: plain[name] for name in _OF_ALIGNMENT}, runs=np.array(runs, np.int32)
+            **{name: values[name] for name in _ALIGNMENT_FIELDS}, runs=np.array(runs, np.int32)
         ),
     )
 
 
 def end_message(seconds: float) -> dict[str, Any]:
-    """All hits of a request have been sent.
+    """Return the message that follows all hits of a request.
 
     Args:
-        seconds: that the search took, waiting for other clients' turns apart.
+        seconds: time spent searching, without the time spent waiting for other clients.
     """
     return {"type": "end", "seconds": seconds}
 
 
 def error_message(error: BaseException, last: bool = False) -> dict[str, Any]:
-    """The request has failed.
+    """Return the message about a failed request.
 
     Args:
-        error: why; its exit code goes along.
-        last: whether the server says no more on this connection.
+        error: the error; its exit code is sent too.
+        last: True if the server closes the connection.
     """
     return {"type": "error", "code": int(exit_code_of(error)), "reason": describe(error), "last": last}

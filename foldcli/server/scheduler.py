@@ -1,7 +1,7 @@
-"""Whose turn it is: the requests of all clients, searched by one thread, a piece of each in turn.
+"""Fair scheduling of all clients' requests on one search thread.
 
-An engine does one search at a time. A request is therefore searched in pieces, each of about half a second,
-and a client with one query waits for a piece of another's five hundred and not for all of them.
+An engine does one search at a time. Requests are therefore searched in chunks of about half a second, in
+turn, so a client with one query waits for a chunk of another client's 500 queries and not for all of them.
 """
 
 import itertools
@@ -11,159 +11,161 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from threading import Condition
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from foldcli.errors import ExitCode, describe, exit_code_of, is_bug
 from foldcli.logs import logger
-from foldcli.server.protocol import SearchRequest, end_message, error_message, frame, hits_messages
+from foldcli.server.protocol import SearchRequest, encode_message, end_message, error_message, hits_messages
+from msa.io.fasta import FastaRecord
+from msa.search.hits import Hit
+from msa.search.settings import SearchSettings
 
-if TYPE_CHECKING:
-    from msa.io.fasta import FastaRecord
-    from msa.search.hits import Hit
-    from msa.search.settings import SearchSettings
+MAX_CHUNK_QUERIES = 64
+"""Maximum number of queries in a chunk."""
 
-MOST_QUERIES = 64
-"""Of a piece."""
+MAX_CHUNK_CANDIDATES = 2**16
+"""Maximum number of targets that a chunk may align, so that its hits take tens of megabytes."""
 
-MOST_CANDIDATES = 2**16
-"""Targets that the queries of a piece may align between them, so that its hits take tens of megabytes."""
+CHUNK_SECONDS = 0.5
 
-PIECE_SECONDS = 0.5
-
-Found = Generator[tuple["FastaRecord", "list[Hit]"], None, None]
-Search = Callable[[Sequence["FastaRecord"], "SearchSettings"], Found]
+HitStream = Generator[tuple[FastaRecord, list[Hit]], None, None]
+Search = Callable[[Sequence[FastaRecord], SearchSettings], HitStream]
 
 
-class Receiver(Protocol):
-    """Who is sent the results of a request. Its methods are called from the search's thread."""
+class ResultReceiver(Protocol):
+    """The receiver of a request's results. Its methods are called from the search thread."""
 
     name: str
 
-    def has_room(self) -> bool:
-        """Whether more results may be sent now."""
+    def accepts_results(self) -> bool:
+        """Return True if more results may be sent now."""
         ...
 
     def send(self, message: bytes) -> None:
-        """Take a message; never waits."""
+        """Queue a message; never blocks."""
         ...
 
     def finish(self, message: bytes) -> None:
-        """Take the last message of the request."""
+        """Queue the last message of the request."""
         ...
 
 
-class Job:
-    """A request on its way.
+class ScheduledRequest:
+    """A request with its progress.
 
     Args:
-        request: what is searched.
-        receiver: who gets the hits.
+        request: queries and settings.
+        receiver: receives the hits.
     """
 
-    def __init__(self, request: SearchRequest, receiver: Receiver) -> None:
+    def __init__(self, request: SearchRequest, receiver: ResultReceiver) -> None:
         self.request, self.receiver = request, receiver
-        self.dropped = False
+        self.cancelled = False
         self.searched = 0
         self.hits = 0
         self.seconds = 0.0
 
     @property
-    def left(self) -> Sequence["FastaRecord"]:
+    def remaining(self) -> Sequence[FastaRecord]:
+        """Queries that have not been searched with."""
         return self.request.queries[self.searched :]
 
 
 class Scheduler:
-    """Requests in turn, searched by the one thread that calls `run`.
+    """A queue of requests, searched in turn by the thread that calls `run`.
 
     Args:
-        search: what searches; called for a piece at a time.
-        check: a search that must succeed as long as the engine works.
+        search: searches with the queries of a chunk.
+        check: makes a search that succeeds as long as the engine works.
     """
 
     def __init__(self, search: Search, check: Callable[[], None]) -> None:
         self._search, self._check = search, check
-        self._waiting: deque[Job] = deque()
+        self._queue: deque[ScheduledRequest] = deque()
         self._changed = Condition()
         self._stopped = False
-        self._residues_a_second = 0.0
+        self._residues_per_second = 0.0
 
-    def submit(self, job: Job) -> None:
-        """Queue a request behind those that wait."""
+    def submit(self, scheduled: ScheduledRequest) -> None:
+        """Append a request to the queue."""
         with self._changed:
-            self._waiting.append(job)
+            self._queue.append(scheduled)
             self._changed.notify()
 
-    def nudge(self) -> None:
-        """A receiver has room again, or a request was dropped."""
+    def notify(self) -> None:
+        """Wake the search thread, after a receiver accepts results again or a request was cancelled."""
         with self._changed:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Let `run` return after the piece that is being searched."""
+        """Let `run` return after the current chunk."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
 
     def run(self) -> None:
-        """Search until `stop`.
+        """Search until `stop` is called.
 
         Raises:
             Exception: what `check` raised after a search had failed: the engine no longer works.
         """
-        while (job := self._next()) is not None:
-            if self._piece(job):
+        while (scheduled := self._next()) is not None:
+            if not self._search_chunk(scheduled):
                 self._check()
 
-    def _next(self) -> Job | None:
-        """The next request that is wanted and whose receiver has room; None after `stop`."""
+    def _next(self) -> ScheduledRequest | None:
+        """Wait for a request whose receiver accepts results, and return it; return None after `stop`."""
         with self._changed:
             while not self._stopped:
-                for _ in range(len(self._waiting)):
-                    job = self._waiting.popleft()
-                    if job.dropped:
-                        logger.info("%s: %d queries dropped", job.receiver.name, len(job.left))
-                    elif job.receiver.has_room():
-                        return job
+                for _ in range(len(self._queue)):
+                    scheduled = self._queue.popleft()
+                    if scheduled.cancelled:
+                        name, count = scheduled.receiver.name, len(scheduled.remaining)
+                        logger.info("%s: %d queries dropped", name, count)
+                    elif scheduled.receiver.accepts_results():
+                        return scheduled
                     else:
-                        self._waiting.append(job)
+                        self._queue.append(scheduled)
                 self._changed.wait()
         return None
 
-    def _piece(self, job: Job) -> bool:
-        """Search some queries of a request; whether that failed in a way that nobody foresaw."""
-        begun, first = time.perf_counter(), job.searched
-        queries = self._first_of(job)
+    def _search_chunk(self, scheduled: ScheduledRequest) -> bool:
+        """Search with some queries of a request; return False if the engine may have failed."""
+        start_time, first = time.perf_counter(), scheduled.searched
+        queries = self._next_chunk(scheduled)
+        receiver = scheduled.receiver
         try:
-            with closing(self._search(queries, job.request.settings)) as found:
-                for _, hits in found:
-                    for message in hits_messages(job.searched, hits):
-                        job.receiver.send(frame(message))
-                    job.searched += 1
-                    job.hits += len(hits)
-                    if job.dropped:
+            with closing(self._search(queries, scheduled.request.settings)) as results:
+                for _, hits in results:
+                    for message in hits_messages(scheduled.searched, hits):
+                        receiver.send(encode_message(message))
+                    scheduled.searched += 1
+                    scheduled.hits += len(hits)
+                    if scheduled.cancelled:
                         break
         except Exception as error:
             if is_bug(error):
                 logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
-            logger.error("%s: %s", job.receiver.name, describe(error))
-            job.receiver.finish(frame(error_message(error)))
-            return exit_code_of(error) is ExitCode.UNEXPECTED
-        seconds = time.perf_counter() - begun
-        job.seconds += seconds
-        residues = sum(len(query.sequence) for query in queries[: job.searched - first])
-        self._residues_a_second = residues / max(seconds, 1e-6)
-        if job.left:
-            self.submit(job)
+            logger.error("%s: %s", receiver.name, describe(error))
+            receiver.finish(encode_message(error_message(error)))
+            return exit_code_of(error) is not ExitCode.UNEXPECTED
+        seconds = time.perf_counter() - start_time
+        scheduled.seconds += seconds
+        residues = sum(len(query.sequence) for query in queries[: scheduled.searched - first])
+        self._residues_per_second = residues / max(seconds, 1e-6)
+        if scheduled.remaining:
+            self.submit(scheduled)
         else:
-            job.receiver.finish(frame(end_message(job.seconds)))
+            receiver.finish(encode_message(end_message(scheduled.seconds)))
             logger.info(
-                "%s: %d queries, %d hits, %.3f s", job.receiver.name, job.searched, job.hits, job.seconds
-            )
-        return False
+                "%s: %d queries, %d hits, %.3f s",
+                receiver.name, scheduled.searched, scheduled.hits, scheduled.seconds,
+            )  # fmt: skip
+        return True
 
-    def _first_of(self, job: Job) -> Sequence["FastaRecord"]:
-        """So many of the queries left as the last piece lets expect to take `PIECE_SECONDS`, at least one."""
-        most = min(MOST_QUERIES, MOST_CANDIDATES // job.request.settings.max_seqs)
-        affordable = PIECE_SECONDS * self._residues_a_second
-        lengths = itertools.accumulate(len(query.sequence) for query in job.left[:most])
-        return job.left[: max(1, sum(length <= affordable for length in lengths))]
+    def _next_chunk(self, scheduled: ScheduledRequest) -> Sequence[FastaRecord]:
+        """Return at least one query, and no more than fit into CHUNK_SECONDS at the last chunk's speed."""
+        limit = min(MAX_CHUNK_QUERIES, MAX_CHUNK_CANDIDATES // scheduled.request.settings.max_seqs)
+        affordable = CHUNK_SECONDS * self._residues_per_second
+        lengths = itertools.accumulate(len(query.sequence) for query in scheduled.remaining[:limit])
+        return scheduled.remaining[: max(1, sum(length <= affordable for length in lengths))]

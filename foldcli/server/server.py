@@ -1,7 +1,7 @@
-"""The server's loop: it accepts clients, reads requests, and writes results as clients take them.
+"""The server's event loop: accept clients, read requests, and write results as clients read them.
 
-One thread does all that without ever waiting for a client, beside the one thread that searches. So a client
-that does not read, sends half a message, sends rubbish or dies is nobody's trouble but its own.
+One thread does all this without ever waiting for a single client; a second thread searches. A client that
+does not read, sends half a message or garbage, or dies therefore affects nobody else.
 """
 
 import contextlib
@@ -11,122 +11,247 @@ import struct
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 from foldcli.errors import ExitCode, ServerError, describe, is_bug
 from foldcli.logs import logger
-from foldcli.server.connection import Connection
-from foldcli.server.protocol import Hello, SearchRequest, error_message, frame
-from foldcli.server.scheduler import MOST_CANDIDATES, Job, Scheduler
+from foldcli.server.protocol import Hello, MessageDecoder, SearchRequest, encode_message, error_message
+from foldcli.server.scheduler import MAX_CHUNK_CANDIDATES, ScheduledRequest, Scheduler
 from msa.errors import InputError
 
-MOST_CLIENTS = 256
-"""Connected at a time; more wait until one leaves."""
+MAX_CLIENTS = 256
+"""Maximum number of connected clients; more wait until one disconnects."""
 
+MAX_UNREAD_BYTES = 8 << 20
+"""Size of a client's unread results from which on its search pauses."""
+
+_RECEIVE_BYTES = 1 << 18
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _PEER = struct.Struct("3i")  # process, user, group
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How a server treats its clients.
+    """Settings of a server.
 
     Args:
-        threads: CPU threads of a search.
-        drain_seconds: that running requests have for finishing once the server is told to stop.
+        threads: number of CPU threads of a search.
+        drain_seconds: time that running requests have to finish once the server stops.
     """
 
     threads: int
     drain_seconds: float
 
 
-class Server:
-    """Clients of a scheduler.
+class ClientConnection:
+    """A connected client, with its unsent messages and its current request.
+
+    The search thread sends to it; all other calls come from the server's loop. No method blocks: bytes that
+    cannot be written yet are kept, and `accepts_results` tells the search when to pause.
 
     Args:
-        hello: what each client is told.
-        scheduler: searches.
+        peer: the connected socket.
+        name: name in log messages.
+        limit: maximum size of a request in bytes.
+        on_send: called, from any thread, when there is something to write.
+    """
+
+    def __init__(
+        self, peer: socket.socket, name: str, limit: int, on_send: Callable[["ClientConnection"], None]
+    ) -> None:
+        peer.setblocking(False)
+        self.peer, self.name = peer, name
+        self.scheduled: ScheduledRequest | None = None  # until its results are complete
+        self.closing = False
+        self._on_send = on_send
+        self._decoder = MessageDecoder(limit)
+        self._lock = Lock()
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._paused = False
+        self._discards_messages = False
+
+    def accepts_results(self) -> bool:
+        """Return True unless too many results are unread; log when this starts."""
+        was_paused, self._paused = self._paused, self.full
+        if self._paused and not was_paused:
+            logger.debug("%s: its search waits until more of its results are read", self.name)
+        return not self._paused
+
+    def send(self, message: bytes) -> None:
+        """Queue a message."""
+        with self._lock:
+            self._enqueue(message)
+        self._on_send(self)
+
+    def _enqueue(self, message: bytes) -> None:
+        if not self._discards_messages:
+            self._unsent.append(memoryview(message))
+            self._unsent_bytes += len(message)
+
+    def send_last(self, message: bytes) -> None:
+        """Queue a message; send and receive nothing after it."""
+        self.send(message)
+        with self._lock:
+            self._discards_messages = True
+        self.closing = True
+
+    def finish(self, message: bytes) -> None:
+        """Queue the last message of the current request."""
+        with self._lock:
+            # Both under one lock: a client that has read this message may send its next request, and a
+            # connection with an unread message is not idle.
+            self.scheduled = None
+            self._enqueue(message)
+        self._on_send(self)
+
+    @property
+    def full(self) -> bool:
+        """True if so much is unsent that nothing should be added."""
+        return self._unsent_bytes >= MAX_UNREAD_BYTES
+
+    @property
+    def unsent(self) -> bool:
+        """True if something is left to write."""
+        return bool(self._unsent_bytes)
+
+    @property
+    def idle(self) -> bool:
+        """True if nothing is left to search for or to write."""
+        with self._lock:
+            return self.scheduled is None and not self._unsent_bytes
+
+    def receive(self) -> Iterator[dict[str, Any]]:
+        """Read from the socket, and yield the messages that are now complete.
+
+        Raises:
+            ConnectionError: the client is gone.
+            InputError: the client sent an invalid or too long message.
+        """
+        try:
+            data = self.peer.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            raise ConnectionResetError
+        yield from self._decoder.feed(data)
+
+    def write(self) -> bool:
+        """Write as much as the client takes now; return True if a paused search may continue.
+
+        Raises:
+            ConnectionError: the client is gone.
+        """
+        with self._lock:
+            before = self._unsent_bytes
+            with contextlib.suppress(BlockingIOError):
+                while self._unsent:
+                    sent = self.peer.send(self._unsent[0])
+                    self._unsent_bytes -= sent
+                    if sent < len(self._unsent[0]):
+                        self._unsent[0] = self._unsent[0][sent:]
+                    else:
+                        self._unsent.popleft()
+            return before >= MAX_UNREAD_BYTES > self._unsent_bytes
+
+    def close(self) -> None:
+        """Close the socket; later messages are discarded."""
+        with self._lock:
+            self._discards_messages = True
+            self._unsent.clear()
+            self._unsent_bytes = 0
+        self.peer.close()
+
+
+class Server:
+    """The connections of all clients, and the loop that serves them.
+
+    Args:
+        hello: first message to each client.
+        scheduler: searches for the clients' requests in another thread.
         settings: see ServerSettings.
     """
 
     def __init__(self, hello: Hello, scheduler: Scheduler, settings: ServerSettings) -> None:
         self._hello, self._scheduler, self._settings = hello, scheduler, settings
-        self._greeting = frame(hello.message())
+        self._greeting = encode_message(hello.message())
         self._selector = selectors.DefaultSelector()
-        self._connections: set[Connection] = set()
+        self._connections: set[ClientConnection] = set()
         self._accepted = 0
-        self._waiting_room: socket.socket | None = None
-        self._stopping = self._given_up = False
-        self._to_write: deque[Connection] = deque()
-        self._wake, self._woken = socket.socketpair()
-        for end in (self._wake, self._woken):
+        self._paused_listener: socket.socket | None = None
+        self._stopping = self._aborted = False
+        self._to_write: deque[ClientConnection] = deque()
+        # other threads wake the loop by writing a byte into one end of a socket pair
+        self._waker, self._wakeups = socket.socketpair()
+        for end in (self._waker, self._wakeups):
             end.setblocking(False)
-        self._selector.register(self._woken, _READ, self._forget_wakes)
+        self._selector.register(self._wakeups, _READ, self._discard_wakeups)
 
     def stop(self) -> None:
-        """Drain; called again, give up what still runs. From a signal's handler or any thread."""
-        self._given_up, self._stopping = self._stopping, True
-        self._wake_up()
+        """Drain; a second call aborts running requests. May be called from a signal handler or any thread."""
+        self._aborted, self._stopping = self._stopping, True
+        self._wake()
 
-    def give_up(self) -> None:
-        """Stop without waiting for what runs. From a signal's handler or any thread."""
-        self._given_up = self._stopping = True
-        self._wake_up()
+    def abort(self) -> None:
+        """Stop without waiting for running requests. May be called from a signal handler or any thread."""
+        self._aborted = self._stopping = True
+        self._wake()
 
     def run(self, listener: socket.socket, close_listener: Callable[[], None]) -> None:
-        """Serve until `stop`, then let the running requests finish.
+        """Serve until `stop` is called, then let the running requests finish.
 
         Args:
-            listener: accepts clients; does not block.
-            close_listener: called when no more are to be accepted.
+            listener: non-blocking socket that accepts clients.
+            close_listener: called when no more clients are accepted.
         """
         self._listen(listener)
         while not self._stopping:
             self._step(None)
-        if self._waiting_room is None:
+        if self._paused_listener is None:
             self._selector.unregister(listener)
-        self._waiting_room = None
+        self._paused_listener = None
         close_listener()
         self._drain()
 
     def _drain(self) -> None:
         deadline = time.monotonic() + self._settings.drain_seconds
-        running = sum(connection.job is not None for connection in self._connections)
+        running = sum(connection.scheduled is not None for connection in self._connections)
         logger.info("stopping: no more requests are taken, %d are running", running)
         for connection in list(self._connections):
             if connection.idle:
-                self._dismiss(connection, _stopping())
-        while self._connections and not self._given_up and (left := deadline - time.monotonic()) > 0:
+                self._send_last_error(connection, _stopping_error())
+        while self._connections and not self._aborted and (left := deadline - time.monotonic()) > 0:
             self._step(left)
             for connection in list(self._connections):
                 if connection.idle:
                     self._close(connection)
         for connection in list(self._connections):
-            logger.warning("%s: given up, as the server stops", connection.name)
-            self._dismiss(connection, _stopping())
+            logger.warning("%s: aborted, as the server stops", connection.name)
+            self._send_last_error(connection, _stopping_error())
             self._close(connection)
 
-    def _step(self, seconds: float | None) -> None:
-        """Do what can be done now, after waiting for it for so long at most."""
-        for key, mask in self._selector.select(seconds):
-            if isinstance(key.data, Connection):
-                self._serve(key.data, mask)
+    def _step(self, timeout: float | None) -> None:
+        """Wait for events, at most for a number of seconds, and handle them."""
+        for key, mask in self._selector.select(timeout):
+            if isinstance(key.data, ClientConnection):
+                self._handle(key.data, mask)
             else:
                 key.data(key.fileobj)
         for _ in range(len(self._to_write)):
             self._write(self._to_write.popleft())
 
-    def _serve(self, connection: Connection, mask: int) -> None:
+    def _handle(self, connection: ClientConnection, mask: int) -> None:
         try:
             if mask & _READ and not connection.closing:
-                for message in connection.received():
-                    self._take(connection, message)
+                for message in connection.receive():
+                    self._handle_message(connection, message)
         except OSError:
             self._close(connection)
         except Exception as error:
-            # whatever a client has sent, the others go on
+            # whatever a client has sent, the server continues for the others
             if is_bug(error):
                 logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
             self._refuse(connection, error)
@@ -134,81 +259,87 @@ class Server:
             if mask & _WRITE:
                 self._write(connection)
 
-    def _take(self, connection: Connection, message: dict[str, Any]) -> None:
-        """Queue a request, or answer why not."""
-        if connection.job is not None:
+    def _handle_message(self, connection: ClientConnection, message: dict[str, Any]) -> None:
+        """Schedule a request, or send the reason why not."""
+        if connection.scheduled is not None:
             raise InputError("a request before the last one has been answered")
         if self._stopping:
-            raise _stopping()
+            raise _stopping_error()
         try:
-            request = self._request(message)
+            request = self._parse_request(message)
         except InputError as error:
             logger.info("%s: refused: %s", connection.name, error)
-            connection.send(frame(error_message(error)))
+            connection.send(encode_message(error_message(error)))
             return
-        connection.job = Job(request, connection)
-        self._scheduler.submit(connection.job)
+        connection.scheduled = ScheduledRequest(request, connection)
+        self._scheduler.submit(connection.scheduled)
 
-    def _request(self, message: dict[str, Any]) -> SearchRequest:
-        """
+    def _parse_request(self, message: dict[str, Any]) -> SearchRequest:
+        """Parse and check a request.
+
         Raises:
-            InputError: it is none, or more than this server can hold.
+            InputError: it is invalid, or exceeds the limits of this server.
         """
-        request = SearchRequest.of(message, self._settings.threads)
+        request = SearchRequest.parse(message, self._settings.threads)
         for query in request.queries:
-            self._hello.check_length(query)
-        # more than there are would only take room on the device
-        most = min(request.settings.max_seqs, self._hello.sequences)
-        if most > MOST_CANDIDATES:
-            raise InputError(f"max_seqs is {most:,}: the server takes up to {MOST_CANDIDATES:,}")
-        return replace(request, settings=replace(request.settings, max_seqs=most))
+            self._hello.check_query_length(query)
+        # a larger number would only take memory on the device
+        max_seqs = min(request.settings.max_seqs, self._hello.sequences)
+        if max_seqs > MAX_CHUNK_CANDIDATES:
+            raise InputError(f"max_seqs is {max_seqs:,}: the server takes up to {MAX_CHUNK_CANDIDATES:,}")
+        return replace(request, settings=replace(request.settings, max_seqs=max_seqs))
 
-    def _refuse(self, connection: Connection, error: Exception) -> None:
+    def _refuse(self, connection: ClientConnection, error: Exception) -> None:
         logger.warning("%s: refused: %s", connection.name, describe(error))
-        self._dismiss(connection, error)
+        self._send_last_error(connection, error)
 
-    def _dismiss(self, connection: Connection, error: Exception) -> None:
-        """Answer an error as the last thing that is said to a client."""
-        self._drop(connection)
-        connection.send_last(frame(error_message(error, last=True)))
+    def _send_last_error(self, connection: ClientConnection, error: Exception) -> None:
+        """Cancel a client's request, and send an error as the last message on the connection."""
+        self._cancel_request(connection)
+        connection.send_last(encode_message(error_message(error, last=True)))
         self._write(connection)
 
-    def _write(self, connection: Connection) -> None:
+    def _write(self, connection: ClientConnection) -> None:
         if connection not in self._connections:
             return
         try:
             if connection.write():
-                self._scheduler.nudge()
+                self._scheduler.notify()
         except OSError:
             self._close(connection)
             return
         if connection.closing and not connection.unsent:
             self._close(connection)
             return
-        # who does not read answers gets to ask no more; that it has died shows in writing too
+        # A client that does not read its results cannot send requests. If it has died, writing fails too.
         reads = not connection.closing and not connection.full
-        wanted = (_READ if reads else 0) | (_WRITE if connection.unsent else 0)
-        self._selector.modify(connection.peer, wanted, connection)
+        events = (_READ if reads else 0) | (_WRITE if connection.unsent else 0)
+        self._selector.modify(connection.peer, events, connection)
 
-    def _drop(self, connection: Connection) -> None:
-        if (job := connection.job) is not None:
-            connection.job = None
-            job.dropped = True
-            self._scheduler.nudge()
+    def _cancel_request(self, connection: ClientConnection) -> None:
+        if (scheduled := connection.scheduled) is not None:
+            connection.scheduled = None
+            scheduled.cancelled = True
+            self._scheduler.notify()
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: ClientConnection) -> None:
         if connection not in self._connections:
             return
         self._connections.remove(connection)
         self._selector.unregister(connection.peer)
-        self._drop(connection)
+        self._cancel_request(connection)
         connection.close()
-        if self._waiting_room is not None:
-            self._listen(self._waiting_room)
+        if self._paused_listener is not None:
+            self._listen(self._paused_listener)
 
     def _listen(self, listener: socket.socket) -> None:
-        self._waiting_room = None
+        self._paused_listener = None
         self._selector.register(listener, _READ, self._accept)
+
+    def _pause_listening(self, listener: socket.socket) -> None:
+        """Accept no clients until a connection is closed."""
+        self._selector.unregister(listener)
+        self._paused_listener = listener
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -218,36 +349,32 @@ class Server:
         except OSError as error:
             if not self._connections:
                 raise
-            # too many open files, as a rule: the next that is closed makes room
+            # usually too many open files, which the next closed connection solves
             logger.warning("cannot accept a client: %s", error)
-            self._pause(listener)
+            self._pause_listening(listener)
             return
         self._accepted += 1
         process, _, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         name = f"client {self._accepted} (process {process})"
-        connection = Connection(peer, name, self._hello.max_request_bytes, self._has_something_to_write)
+        connection = ClientConnection(peer, name, self._hello.max_request_bytes, self._on_send)
         self._connections.add(connection)
         self._selector.register(peer, _READ, connection)
         logger.debug("%s: connected", name)
         connection.send(self._greeting)
-        if len(self._connections) >= MOST_CLIENTS:
-            self._pause(listener)
+        if len(self._connections) >= MAX_CLIENTS:
+            self._pause_listening(listener)
 
-    def _pause(self, listener: socket.socket) -> None:
-        self._selector.unregister(listener)
-        self._waiting_room = listener
-
-    def _has_something_to_write(self, connection: Connection) -> None:
+    def _on_send(self, connection: ClientConnection) -> None:
         self._to_write.append(connection)
-        self._wake_up()
+        self._wake()
 
-    def _wake_up(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it has been woken often enough
-            self._wake.send(b"\0")
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pair is full, so the loop wakes anyway
+            self._waker.send(b"\0")
 
-    def _forget_wakes(self, woken: socket.socket) -> None:
-        woken.recv(4096)
+    def _discard_wakeups(self, wakeups: socket.socket) -> None:
+        wakeups.recv(4096)
 
 
-def _stopping() -> ServerError:
+def _stopping_error() -> ServerError:
     return ServerError("the server is stopping; run this again once it is back", ExitCode.MISSING)

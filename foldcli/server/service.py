@@ -1,43 +1,40 @@
-"""A server from its start to its end: database and engine made ready, clients served, everything tidied."""
+"""The life of a server process: load database and engine, serve clients, clean up."""
 
 import os
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
 from foldcli.pipeline.searcher import LocalSearcher, open_here
 from foldcli.process_state import on_stop_signals
-from foldcli.server.address import claimed, listen
 from foldcli.server.protocol import Hello
-from foldcli.server.scheduler import Found, Scheduler
+from foldcli.server.scheduler import HitStream, Scheduler
 from foldcli.server.server import Server, ServerSettings
+from foldcli.server.socket_file import claim_socket, open_listener
 from msa.io.fasta import FastaRecord
 from msa.search.settings import SearchSettings
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-MOST_QUERY_RESIDUES = 100_000
-"""Twice as long as the longest protein known; a query's profile takes about a kilobyte a residue."""
+MAX_QUERY_RESIDUES = 100_000
+"""Twice the length of the longest known protein; a query's profile takes about one kilobyte per residue."""
 
 _CHECK_RESIDUES = 300
-_LEAVE_SECONDS = 1.0
+_JOIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Service:
-    """What a server serves, and where.
+    """A server process.
 
     Args:
-        db: database from `foldcli createdb`, or FASTA file.
+        db: database from `foldcli createdb`, or a FASTA file or MMseqs2 database.
         path: the socket.
         device: value of `--device`.
-        max_request_bytes: of a message from a client.
+        max_request_bytes: maximum size of a request.
         settings: see ServerSettings.
     """
 
@@ -48,52 +45,51 @@ class Service:
     settings: ServerSettings
 
     def run(self) -> None:
-        """Serve until a SIGTERM or SIGINT, then drain.
+        """Serve until SIGTERM or SIGINT, then drain.
 
         Raises:
             InputError: the socket is taken, or there is no such database.
-            MissingError: a GPU was asked for and cannot be used.
-            Exception: what the engine raised when it stopped working.
+            MissingError: the requested GPU cannot be used.
+            Exception: the error with which the engine stopped working.
         """
-        search: _SearchThread | None = None
-        # until there is something to drain, they just end the start
-        start = _Start()
-        on_stop_signals(start.end)
+        search_thread: _SearchThread | None = None
+        # until the server is ready there is nothing to drain: a signal just ends the startup
+        startup = _Startup()
+        on_stop_signals(startup.interrupt)
         try:
-            with claimed(self.path):
+            with claim_socket(self.path):
                 logger.info("loading %s", self.db)
                 searcher = open_here(self.db, self.device)
-                search = _SearchThread(searcher, self.settings.threads)
-                search.start()
-                search.ready.result()
-                start.check()
-                self._serve(searcher, search)
+                search_thread = _SearchThread(searcher, self.settings.threads)
+                search_thread.start()
+                search_thread.ready.result()
+                startup.check()
+                self._serve(searcher, search_thread)
         except BaseException:
-            # an import that a signal breaks off may raise anything
-            if not start.ended:
+            # an import that a signal interrupts may raise anything
+            if not startup.interrupted:
                 raise
             logger.info("stopped before it was ready")
-        if search is not None and not search.ended():
-            # it is in a search that nobody waits for any more, and the interpreter cannot end beside it
+        if search_thread is not None and not search_thread.try_to_stop():
+            # the thread is in a search that nobody waits for, and the interpreter cannot exit while it runs
             sys.stderr.flush()
             os._exit(ExitCode.DONE)
 
-    def _serve(self, searcher: LocalSearcher, search: "_SearchThread") -> None:
+    def _serve(self, searcher: LocalSearcher, search_thread: "_SearchThread") -> None:
         manifest = searcher.targets.manifest
-        device = _device(searcher, self.device)
         hello = Hello(
-            self.db,
-            manifest.sequences,
-            manifest.residues,
-            manifest.checksums,
-            device,
-            self.max_request_bytes,
-            MOST_QUERY_RESIDUES,
+            database=self.db,
+            sequences=manifest.sequences,
+            residues=manifest.residues,
+            checksums=manifest.checksums,
+            device=_device_name(searcher, self.device),
+            max_request_bytes=self.max_request_bytes,
+            max_query_residues=MAX_QUERY_RESIDUES,
         )
-        server = Server(hello, search.scheduler, self.settings)
-        search.broken.add_done_callback(lambda _: server.give_up())
+        server = Server(hello, search_thread.scheduler, self.settings)
+        search_thread.failed.add_done_callback(lambda _: server.abort())
         on_stop_signals(lambda *_: server.stop())
-        listener = listen(self.path)
+        listener = open_listener(self.path)
 
         def close_listener() -> None:
             listener.close()
@@ -101,34 +97,31 @@ class Service:
 
         logger.info(
             "ready: %s serves %s, %d sequences, %d residues, on %s",
-            self.path,
-            self.db,
-            manifest.sequences,
-            manifest.residues,
-            device,
-        )
+            self.path, hello.database, hello.sequences, hello.residues, hello.device,
+        )  # fmt: skip
         server.run(listener, close_listener)
-        if search.broken.done():
-            search.broken.result()
+        if search_thread.failed.done():
+            search_thread.failed.result()
         logger.info("stopped")
 
 
 class _SearchThread(Thread):
-    """The one thread that uses the engine, from its first search on.
+    """The only thread that uses the engine.
 
     Attributes:
-        ready: done when a first search has compiled the kernels and put the database where it stays.
-        broken: done, with the error, when the engine has stopped working.
+        ready: done when a first search has compiled the kernels and loaded the database.
+        failed: done, with the error, when the engine has stopped working.
     """
 
     def __init__(self, searcher: LocalSearcher, threads: int) -> None:
         super().__init__(name="search", daemon=True)
         self._searcher, self._threads = searcher, threads
         self.ready: Future[None] = Future()
-        self.broken: Future[None] = Future()
+        self.failed: Future[None] = Future()
         self.scheduler = Scheduler(self._search, self._check)
 
     def run(self) -> None:
+        """Make a first search, then run the scheduler."""
         try:
             self._check()
         except BaseException as error:
@@ -138,19 +131,19 @@ class _SearchThread(Thread):
         try:
             self.scheduler.run()
         except BaseException as error:
-            self.broken.set_exception(error)
+            self.failed.set_exception(error)
 
-    def ended(self) -> bool:
-        """Ask the thread to end; whether it has."""
+    def try_to_stop(self) -> bool:
+        """Tell the thread to stop, and return True if it has within a second."""
         self.scheduler.stop()
-        self.join(_LEAVE_SECONDS)
+        self.join(_JOIN_SECONDS)
         return not self.is_alive()
 
-    def _search(self, queries: "Sequence[FastaRecord]", settings: SearchSettings) -> Found:
+    def _search(self, queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
         yield from self._searcher.search_many(queries, settings)
 
     def _check(self) -> None:
-        """Search with the longest target, which finds at least itself, and with a high score."""
+        """Search with the longest target, repeated or cut to 300 residues, which has at least one hit."""
         targets = self._searcher.targets
         query = FastaRecord("check", (targets.sequence(len(targets) - 1) * _CHECK_RESIDUES)[:_CHECK_RESIDUES])
         settings = SearchSettings(threads=self._threads)
@@ -158,33 +151,35 @@ class _SearchThread(Thread):
             pass
 
 
-class _StartEnded(BaseException):
-    """A signal came before there was anything to drain.
+class _StartupInterrupted(BaseException):
+    """A signal arrived before the server was ready.
 
-    Not a KeyboardInterrupt: when one has passed through `exec`, as in an import it may, Python ends by SIGINT
-    whatever the exit code.
+    Not a KeyboardInterrupt: if one has passed through `exec`, as it may during an import, Python ends by
+    SIGINT whatever the exit code.
     """
 
 
-class _Start:
-    """A start that a signal may end."""
+class _Startup:
+    """The startup of a server, which a signal may interrupt."""
 
     def __init__(self) -> None:
-        self.ended = False
+        self.interrupted = False
 
-    def end(self, *_: object) -> None:
-        self.ended = True
-        raise _StartEnded
+    def interrupt(self, *_: object) -> None:
+        """Raise an exception from a signal handler."""
+        self.interrupted = True
+        raise _StartupInterrupted
 
     def check(self) -> None:
-        """Raise what `end` raised, should something have swallowed it."""
-        if self.ended:
-            raise _StartEnded
+        """Raise the exception again, in case other code has swallowed it."""
+        if self.interrupted:
+            raise _StartupInterrupted
 
 
-def _device(searcher: LocalSearcher, asked: str) -> str:
+def _device_name(searcher: LocalSearcher, requested: str) -> str:
+    # imports numba, which is loaded by now if the CPU searches; at the top it would delay the signal handlers
     from msa.cpu.engine import CpuEngine
 
     if isinstance(searcher.engine, CpuEngine):
         return "cpu"
-    return "cuda:0" if asked in ("auto", "cuda") else asked
+    return "cuda:0" if requested in ("auto", "cuda") else requested

@@ -1,4 +1,4 @@
-"""What goes over the socket: hits survive to the last bit, and nothing that arrives can do harm."""
+"""Messages of the server: exact round trips, and refusal of everything invalid."""
 
 import base64
 import json
@@ -15,12 +15,12 @@ from foldcli.errors import ExitCode
 from foldcli.server.protocol import (
     PROTOCOL,
     Hello,
+    MessageDecoder,
     SearchRequest,
-    Unframer,
+    encode_message,
     error_message,
-    frame,
     hits_messages,
-    hits_of,
+    parse_hits,
 )
 from msa.errors import InputError, MissingError
 from msa.io.fasta import FastaRecord
@@ -53,32 +53,33 @@ json_values = st.recursive(
 )
 
 
-def plain(hit: Hit) -> dict[str, Any]:
+def as_values(hit: Hit) -> dict[str, Any]:
+    """Return a hit as values that compare bit for bit."""
     content = {name: getattr(hit, name) for name in ("target", "header", "sequence", "query_length")}
-    numbers = [hit.bits.hex(), hit.evalue.hex()]  # tells 0.0 from -0.0
+    numbers = [hit.bits.hex(), hit.evalue.hex()]  # distinguishes 0.0 from -0.0
     alignment = hit.alignment._asdict() | {"runs": hit.alignment.runs.tolist()}
     return content | {"numbers": numbers, "alignment": alignment, "dtype": str(hit.alignment.runs.dtype)}
 
 
-def unframed(data: bytes, limit: int = 1 << 30) -> list[dict[str, Any]]:
-    return list(Unframer(limit).feed(data))
+def decode(data: bytes, limit: int = 1 << 30) -> list[dict[str, Any]]:
+    return list(MessageDecoder(limit).feed(data))
 
 
 @given(st.lists(hits, max_size=4), st.integers(1, 3), st.data())
-def test_hits_survive_the_way_however_it_is_cut(found: list[Hit], repeats: int, data: st.DataObject) -> None:
-    sent = b"".join(map(frame, hits_messages(7, found * repeats)))
-    unframer, arrived, first = Unframer(1 << 30), [], 0
-    while first < len(sent):
-        end = data.draw(st.integers(first + 1, len(sent)), "end of what is read")
-        arrived += list(unframer.feed(sent[first:end]))
-        first = end
-    assert unframer.empty
-    assert [(message["query"], message["more"]) for message in arrived] == [(7, False)]
-    received = [hit for message in arrived for hit in hits_of(message, QUERY)]
-    assert list(map(plain, received)) == list(map(plain, found * repeats))
+def test_hits_round_trip_in_any_fragments(found: list[Hit], repeats: int, data: st.DataObject) -> None:
+    sent = b"".join(map(encode_message, hits_messages(7, found * repeats)))
+    decoder, messages, start = MessageDecoder(1 << 30), [], 0
+    while start < len(sent):
+        end = data.draw(st.integers(start + 1, len(sent)), "end of the fragment")
+        messages += list(decoder.feed(sent[start:end]))
+        start = end
+    assert decoder.empty
+    assert [(message["query"], message["more"]) for message in messages] == [(7, False)]
+    received = [hit for message in messages for hit in parse_hits(message, QUERY)]
+    assert list(map(as_values, received)) == list(map(as_values, found * repeats))
 
 
-def test_many_hits_come_in_several_messages() -> None:
+def test_many_hits_are_sent_in_several_messages() -> None:
     hit = Hit(
         1, "t", "MK", len(QUERY.sequence), 1.5, 1e-300, LocalAlignment(*[1] * 7, np.array([8], np.int32))
     )
@@ -92,88 +93,88 @@ def test_many_hits_come_in_several_messages() -> None:
     st.floats(0), st.integers(1, 1000), st.floats(0, 1), st.integers(0, 2), st.booleans(),
     st.lists(st.tuples(st.text(), st.text("ACDE", min_size=2)), min_size=1, max_size=3),
 )  # fmt: skip
-def test_a_request_survives_the_way(
+def test_request_round_trip(
     evalue: float, most: int, part: float, mode: int, corrected: bool, queries: list[tuple[str, str]]
 ) -> None:
     settings = SearchSettings(
         evalue, most, 12, "BLOSUM62", 11, 2, 10, corrected, part, 1 - part, mode, threads=1
     )
     request = SearchRequest([FastaRecord(*query) for query in queries], settings)
-    (message,) = unframed(frame(request.message()))
-    received = SearchRequest.of(message, threads=9)
+    (message,) = decode(encode_message(request.message()))
+    received = SearchRequest.parse(message, threads=9)
     assert list(received.queries) == list(request.queries)
     expected = asdict(settings) | {"threads": 9, "evalue": min(evalue, 1.7976931348623157e308)}
     assert asdict(received.settings) == expected
 
 
-def test_a_profile_survives_the_way() -> None:
+def test_profile_round_trip() -> None:
     profile = np.random.default_rng(1).integers(-1000, 1000, (3, 32)).astype(np.int16)
     request = SearchRequest([ProfileQuery("q x", "MKV", profile, "a test"), QUERY], SearchSettings())
-    (message,) = unframed(frame(request.message()))
-    first, second = SearchRequest.of(message, threads=1).queries
+    (message,) = decode(encode_message(request.message()))
+    first, second = SearchRequest.parse(message, threads=1).queries
     assert isinstance(first, ProfileQuery) and (first.header, first.sequence) == ("q x", "MKV")
     np.testing.assert_array_equal(first.profile, profile)
     assert second == QUERY
     message["queries"][0]["profile"] = base64.b64encode(np.full(96, 1001, "<i2").tobytes()).decode()
     with pytest.raises(InputError, match="query 'q': its profile has scores beyond 1000 half-bits"):
-        SearchRequest.of(message, threads=1)
+        SearchRequest.parse(message, threads=1)
 
 
-def test_hello_survives_the_way_and_nothing_else_is_one() -> None:
-    (message,) = unframed(frame(HELLO.message()))
-    assert Hello.of(message) == HELLO
+def test_hello_round_trip_and_refusal_of_anything_else() -> None:
+    (message,) = decode(encode_message(HELLO.message()))
+    assert Hello.parse(message) == HELLO
     for wrong in ({"type": "hi"}, {"sequences": "3"}, {"more": 1}, {"checksums": None}):
-        with pytest.raises(InputError, match="no foldcli server"):
-            Hello.of(message | wrong)
+        with pytest.raises(InputError, match="not a foldcli server"):
+            Hello.parse(message | wrong)
 
 
 @pytest.mark.parametrize(
-    ("payload", "said"),
+    ("payload", "reason"),
     [
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
-        ('{"type": "search"}'.encode("utf-16"), "no JSON"),
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        ('{"type": "search"}'.encode("utf-16"), "not JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"type":' * 100_000, "nested too deeply"),
-        (b'{"type": "search", "evalue": NaN}', "NaN is no number"),
-        (b'{"type": "search", "evalue": -Infinity}', "-Infinity is no number"),
-        (b"1" * 5000, "no JSON"),
-        (b"[]", "no JSON object with a type"),
-        (b'{"type": 1}', "no JSON object with a type"),
+        (b'{"type": "search", "evalue": NaN}', "NaN is not a number"),
+        (b'{"type": "search", "evalue": -Infinity}', "-Infinity is not a number"),
+        (b"1" * 5000, "not JSON"),
+        (b"[]", "not a JSON object with a type"),
+        (b'{"type": 1}', "not a JSON object with a type"),
     ],
 )
-def test_what_is_no_message_is_refused(payload: bytes, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        unframed(struct.pack(">I", len(payload)) + payload)
+def test_invalid_messages_are_refused(payload: bytes, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        decode(struct.pack(">I", len(payload)) + payload)
 
 
-def test_a_length_over_the_limit_is_refused_before_anything_of_it_has_come() -> None:
-    assert unframed(struct.pack(">I", 1000), limit=1000) == []
-    with pytest.raises(InputError, match=r"4,294,967,295 bytes is more than the 1,000 "):
-        unframed(b"\xff" * 4, limit=1000)
+def test_length_over_the_limit_is_refused_before_the_message_arrives() -> None:
+    assert decode(struct.pack(">I", 1000), limit=1000) == []
+    with pytest.raises(InputError, match=r"4,294,967,295 bytes exceeds the limit of 1,000"):
+        decode(b"\xff" * 4, limit=1000)
 
 
 REQUEST = SearchRequest([QUERY], SearchSettings()).message()
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "reason"),
     [
-        ({"type": "fold"}, "no request of type 'fold'"),
+        ({"type": "fold"}, "unknown request type 'fold'"),
         ({"protocol": 99}, f"protocol 99; this server is .* speaks protocol {PROTOCOL}"),
         ({"protocol": None}, "protocol None"),
-        ({"db": "x"}, "a request: there is no 'db'; there are protocol, queries"),
+        ({"db": "x"}, "a request: unknown name 'db'; known are protocol, queries"),
         ({"queries": []}, "queries: expected a list of at least one"),
         ({"queries": {"header": "q"}}, "queries: expected a list"),
         ({"queries": ["MKV"]}, "a query: expected an object, got 'MKV'"),
         ({"queries": [{"header": "q"}]}, "sequence is missing"),
         ({"queries": [{"header": 1, "sequence": "MK"}]}, "header: expected a string, got 1"),
-        ({"queries": [{"header": "q", "sequence": "MK", "pssm": []}]}, "a query: there is no 'pssm'"),
+        ({"queries": [{"header": "q", "sequence": "MK", "pssm": []}]}, "a query: unknown name 'pssm'"),
         ({"queries": [{"header": "q", "sequence": "MK", "profile": 1}]}, "profile: expected a string, got 1"),
         (
             {"queries": [{"header": "q", "sequence": "MK", "profile": "é"}]},
-            "query 'q': the profile is no base64",
+            "query 'q': the profile is not base64",
         ),
         (
             {"queries": [{"header": "q", "sequence": "MK", "profile": "AAAA"}]},
@@ -182,7 +183,7 @@ REQUEST = SearchRequest([QUERY], SearchSettings()).message()
         ({"queries": [{"header": "q x", "sequence": "MkV"}]}, "query 'q': 'k' is not a residue letter"),
         ({"queries": [{"header": "q x", "sequence": "M"}]}, "query 'q' has 1 residue"),
         ({"settings": []}, "settings: expected an object, got a list"),
-        ({"settings": {"threads": 4}}, "settings: there is no 'threads'; there are comp_bias_corr"),
+        ({"settings": {"threads": 4}}, "settings: unknown name 'threads'; known are comp_bias_corr"),
         ({"settings": {"max_seqs": True}}, "max_seqs: expected an integer, got True"),
         ({"settings": {"max_seqs": 1.5}}, "max_seqs: expected an integer, got 1.5"),
         ({"settings": {"max_seqs": 0}}, "max_seqs is 0: expected 1 to"),
@@ -195,36 +196,36 @@ REQUEST = SearchRequest([QUERY], SearchSettings()).message()
         ({"settings": {"comp_bias_corr": 1}}, "comp_bias_corr: expected true or false, got 1"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_named(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        SearchRequest.of(REQUEST | wrong, threads=1)
+def test_problem_of_a_request_is_named(wrong: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        SearchRequest.parse(REQUEST | wrong, threads=1)
 
 
-def test_settings_left_out_are_the_defaults() -> None:
-    (message,) = unframed(frame({key: value for key, value in REQUEST.items() if key != "settings"}))
-    assert SearchRequest.of(message, threads=1).settings == SearchSettings()
+def test_omitted_settings_have_their_defaults() -> None:
+    (message,) = decode(encode_message({key: value for key, value in REQUEST.items() if key != "settings"}))
+    assert SearchRequest.parse(message, threads=1).settings == SearchSettings()
     assert set(REQUEST["settings"]) == {field.name for field in fields(SearchSettings)} - {"threads"}
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes_are_waited_for_or_refused(data: bytes) -> None:
+def test_random_bytes_are_incomplete_or_refused(data: bytes) -> None:
     try:
-        messages = unframed(data, limit=100)
+        messages = decode(data, limit=100)
     except InputError:
         return
     for message in messages:
         with pytest.raises(InputError):
-            SearchRequest.of(message, threads=1)
+            SearchRequest.parse(message, threads=1)
 
 
 @given(json_values, st.sampled_from([*REQUEST, *REQUEST["settings"], "header", "sequence"]))
-def test_any_value_in_any_place_is_taken_or_refused(value: Any, place: str) -> None:
+def test_any_value_under_any_name_is_accepted_or_refused(value: Any, name: str) -> None:
     message = json.loads(json.dumps(REQUEST))
-    inner = next(part for part in (message, message["settings"], message["queries"][0]) if place in part)
-    inner[place] = value
+    inner = next(part for part in (message, message["settings"], message["queries"][0]) if name in part)
+    inner[name] = value
     try:
-        (received,) = unframed(struct.pack(">I", len(data := json.dumps(message).encode())) + data)
-        request = SearchRequest.of(received, threads=1)
+        (received,) = decode(struct.pack(">I", len(data := json.dumps(message).encode())) + data)
+        request = SearchRequest.parse(received, threads=1)
     except InputError:
         return
     assert all(len(query.sequence) >= 2 for query in request.queries)

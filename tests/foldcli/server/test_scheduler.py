@@ -1,4 +1,4 @@
-"""Whose turn it is, with searches that take no time, fail, or never end by themselves."""
+"""Scheduling of requests, with searches that take no time, fail, or never end."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -7,22 +7,28 @@ from typing import Any
 import pytest
 
 from foldcli.server.protocol import SearchRequest
-from foldcli.server.scheduler import MOST_CANDIDATES, MOST_QUERIES, Found, Job, Scheduler
+from foldcli.server.scheduler import (
+    MAX_CHUNK_CANDIDATES,
+    MAX_CHUNK_QUERIES,
+    HitStream,
+    ScheduledRequest,
+    Scheduler,
+)
 from msa.errors import MissingError
 from msa.io.fasta import FastaRecord
 from msa.search.settings import SearchSettings
 
 
 class Receiver:
-    """Keeps what it is sent; stops the scheduler when the last of several has finished."""
+    """A receiver that keeps its messages, and calls a function when its request is finished."""
 
-    def __init__(self, name: str, log: list[str], done: Callable[[], None]) -> None:
-        self.name, self.room = name, True
+    def __init__(self, name: str, log: list[str], on_finish: Callable[[], None]) -> None:
+        self.name, self.accepts = name, True
         self.messages: list[dict[str, Any]] = []
-        self._log, self._done = log, done
+        self._log, self._on_finish = log, on_finish
 
-    def has_room(self) -> bool:
-        return self.room
+    def accepts_results(self) -> bool:
+        return self.accepts
 
     def send(self, message: bytes) -> None:
         self.messages.append(json.loads(message[4:]))
@@ -31,99 +37,99 @@ class Receiver:
     def finish(self, message: bytes) -> None:
         self.messages.append(json.loads(message[4:]))
         self._log.append(f"{self.name} done")
-        self._done()
+        self._on_finish()
 
 
 class Run:
-    """A scheduler that ends when all its jobs have."""
+    """A scheduler that stops when all its requests are finished."""
 
-    def __init__(self, search: Callable[..., Found], check: Callable[[], None] = lambda: None) -> None:
-        self.pieces: list[Sequence[FastaRecord]] = []
+    def __init__(self, search: Callable[..., HitStream], check: Callable[[], None] = lambda: None) -> None:
+        self.chunks: list[Sequence[FastaRecord]] = []
         self.log: list[str] = []
-        self._left = 0
+        self._unfinished = 0
 
-        def searched(queries: Sequence[FastaRecord], settings: SearchSettings) -> Found:
-            self.pieces.append(queries)
+        def search_chunk(queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
+            self.chunks.append(queries)
             return search(queries, settings)
 
-        self.scheduler = Scheduler(searched, check)
+        self.scheduler = Scheduler(search_chunk, check)
 
-    def job(self, name: str, queries: int, **settings: Any) -> Job:
-        self._left += 1
+    def submit(self, name: str, queries: int, **settings: Any) -> ScheduledRequest:
+        self._unfinished += 1
         records = [FastaRecord(f"{name}{i}", "MK") for i in range(queries)]
         receiver = Receiver(name, self.log, self._finished)
-        job = Job(SearchRequest(records, SearchSettings(**settings)), receiver)
-        self.scheduler.submit(job)
-        return job
+        scheduled = ScheduledRequest(SearchRequest(records, SearchSettings(**settings)), receiver)
+        self.scheduler.submit(scheduled)
+        return scheduled
 
     def _finished(self) -> None:
-        self._left -= 1
-        if not self._left:
+        self._unfinished -= 1
+        if not self._unfinished:
             self.scheduler.stop()
 
 
-def nothing_found(queries: Sequence[FastaRecord], settings: SearchSettings) -> Found:
+def nothing_found(queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
     for query in queries:
         yield query, []
 
 
 def test_clients_take_turns() -> None:
     run = Run(nothing_found)
-    run.job("a", 500)
-    run.job("b", 1)
-    run.job("c", 100)
+    run.submit("a", 500)
+    run.submit("b", 1)
+    run.submit("c", 100)
     run.scheduler.run()
-    # the first piece is one query, as nothing is known of their cost; then b and c have their turns
+    # the first chunk is one query, since their cost is not known yet; then b and c have their turns
     assert run.log[:4] == ["a", "b", "b done", "c"]
     assert run.log.index("c done") < run.log.index("a done")
     assert [run.log.count(name) for name in "abc"] == [500, 1, 100]
     for name, count in (("a", 500), ("c", 100)):
-        done = [query.id for piece in run.pieces for query in piece if query.id.startswith(name)]
+        done = [query.id for chunk in run.chunks for query in chunk if query.id.startswith(name)]
         assert done == [f"{name}{i}" for i in range(count)]
 
 
-def test_pieces_are_bounded_by_queries_and_by_candidates() -> None:
+def test_chunks_are_limited_by_queries_and_by_candidates() -> None:
     run = Run(nothing_found)
-    run.job("a", 500)
+    run.submit("a", 500)
     run.scheduler.run()
-    assert max(map(len, run.pieces)) == MOST_QUERIES
+    assert max(map(len, run.chunks)) == MAX_CHUNK_QUERIES
     run = Run(nothing_found)
-    run.job("a", 50, max_seqs=MOST_CANDIDATES // 3)
+    run.submit("a", 50, max_seqs=MAX_CHUNK_CANDIDATES // 3)
     run.scheduler.run()
-    assert max(map(len, run.pieces)) == 3
+    assert max(map(len, run.chunks)) == 3
 
 
-def test_a_client_that_has_no_room_waits_and_loses_nothing() -> None:
+def test_slow_client_waits_and_loses_nothing() -> None:
     run = Run(nothing_found)
-    slow = run.job("slow", 2)
-    slow.receiver.room = False
-    quick = run.job("quick", 3)
+    slow = run.submit("slow", 2)
+    slow.receiver.accepts = False
+    quick = run.submit("quick", 3)
     finish = quick.receiver.finish
 
-    def finish_and_make_room(message: bytes) -> None:
-        slow.receiver.room = True
+    def finish_and_accept(message: bytes) -> None:
+        slow.receiver.accepts = True
         finish(message)
-        run.scheduler.nudge()
+        run.scheduler.notify()
 
-    quick.receiver.finish = finish_and_make_room
+    quick.receiver.finish = finish_and_accept
     run.scheduler.run()
     assert run.log == ["quick", "quick", "quick", "quick done", "slow", "slow", "slow done"]
 
 
-def test_dropped_work_ends_with_the_query_under_way() -> None:
+def test_cancelled_request_ends_after_its_current_query() -> None:
     closed = []
 
     def endless(queries: Sequence[FastaRecord], settings: SearchSettings) -> Iterator[Any]:
         try:
             while True:
                 yield queries[0], []
-                job.dropped = True
+                scheduled.cancelled = True
         finally:
             closed.append(True)
             run.scheduler.stop()
 
     run = Run(endless)
-    job = run.job("a", 10)
+    scheduled = run.submit("a", 10)
     run.scheduler.run()
     assert closed == [True] and len(run.log) == 2
 
@@ -136,17 +142,17 @@ def test_dropped_work_ends_with_the_query_under_way() -> None:
         (ZeroDivisionError(), 1, 1),
     ],
 )
-def test_a_failed_search_is_its_clients_alone(error: Exception, code: int, checks: int) -> None:
+def test_failed_search_affects_its_client_only(error: Exception, code: int, checks: int) -> None:
     checked = []
 
-    def fails_for_a(queries: Sequence[FastaRecord], settings: SearchSettings) -> Found:
+    def fails_for_a(queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
         yield queries[0], []
         if queries[0].id == "a1":
             raise error
         yield from ((query, []) for query in queries[1:])
 
     run = Run(fails_for_a, lambda: checked.append(True))
-    failing, other = run.job("a", 10), run.job("b", 5)
+    failing, other = run.submit("a", 10), run.submit("b", 5)
     run.scheduler.run()
     assert [message["type"] for message in failing.receiver.messages] == ["hits", "hits", "error"]
     assert failing.receiver.messages[-1]["code"] == code
@@ -154,8 +160,8 @@ def test_a_failed_search_is_its_clients_alone(error: Exception, code: int, check
     assert len(checked) == checks
 
 
-def test_an_engine_that_does_not_recover_ends_the_run() -> None:
-    def fails(queries: Sequence[FastaRecord], settings: SearchSettings) -> Found:
+def test_broken_engine_ends_the_run() -> None:
+    def fails(queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
         raise RuntimeError("an illegal memory access was encountered")
         yield
 
@@ -163,7 +169,7 @@ def test_an_engine_that_does_not_recover_ends_the_run() -> None:
         raise RuntimeError("the context is lost")
 
     run = Run(fails, check)
-    job = run.job("a", 1)
+    scheduled = run.submit("a", 1)
     with pytest.raises(RuntimeError, match="context is lost"):
         run.scheduler.run()
-    assert job.receiver.messages[-1]["type"] == "error"
+    assert scheduled.receiver.messages[-1]["type"] == "error"

@@ -1,4 +1,4 @@
-"""For the tests of the server: a server process, a client that speaks the protocol itself, a database."""
+"""Fixtures: a database, server processes, and a client that speaks the protocol itself."""
 
 import json
 import queue
@@ -19,52 +19,52 @@ FOLDCLI = [sys.executable, "-m", "foldcli"]
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 QUERIES = f">q1 first\n{UBIQUITIN}\n>q2 β\n{GB1}\n"
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 Start = Callable[..., "Server"]
 Search = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class Server:
-    """A `foldcli serve` process; its lines on stderr can be waited for."""
+    """A `foldcli serve` process, with a queue of its lines on stderr."""
 
     def __init__(self, database: Path, path: Path, *arguments: str) -> None:
         self.path = path
         command = [*FOLDCLI, "serve", str(database), "--socket", str(path), "--device", "cpu", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
-        self._arriving: queue.Queue[str | None] = queue.Queue()
+        self._queue: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self._arriving.put(line.rstrip("\n"))
-        self._arriving.put(None)
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
 
     def wait_for(self, text: str) -> str:
-        """The next line that has `text` in it."""
-        while (line := self._arriving.get(timeout=PATIENCE)) is not None:
+        """Wait for a line that contains `text`, and return it."""
+        while (line := self._queue.get(timeout=TIMEOUT)) is not None:
             self.lines.append(line)
             if text in line:
                 return line
-        raise AssertionError(f"ended without saying {text!r}: {self.lines}")
+        raise AssertionError(f"the server ended without the line {text!r}: {self.lines}")
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code; `lines` has all of its lines."""
+        """Send a signal, and return the exit code; `lines` then has all lines."""
         self.process.send_signal(number)
-        code = self.process.wait(PATIENCE)
-        while (line := self._arriving.get(timeout=PATIENCE)) is not None:
+        code = self.process.wait(TIMEOUT)
+        while (line := self._queue.get(timeout=TIMEOUT)) is not None:
             self.lines.append(line)
         return code
 
 
 class Client:
-    """A client that speaks the protocol by itself, and can misbehave."""
+    """A client that implements the protocol independently of foldcli, and can misbehave."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(TIMEOUT)
         self.socket.connect(str(path))
         self.hello = self.receive()
 
@@ -72,7 +72,7 @@ class Client:
         payload = json.dumps(message).encode()
         self.socket.sendall(struct.pack(">I", len(payload)) + payload)
 
-    def ask(self, sequences: Sequence[str], **settings: Any) -> None:
+    def request(self, sequences: Sequence[str], **settings: Any) -> None:
         queries = [{"header": f"q{i}", "sequence": sequence} for i, sequence in enumerate(sequences)]
         self.send({"type": "search", "protocol": 1, "queries": queries, "settings": settings})
 
@@ -85,14 +85,14 @@ class Client:
     def _exactly(self, count: int) -> bytes:
         data = b""
         while len(data) < count:
-            piece = self.socket.recv(min(count - len(data), 1 << 20))
-            if not piece:
+            block = self.socket.recv(min(count - len(data), 1 << 20))
+            if not block:
                 raise EOFError
-            data += piece
+            data += block
         return data
 
-    def answer(self) -> list[dict[str, Any]]:
-        """The messages up to one that is not hits."""
+    def receive_results(self) -> list[dict[str, Any]]:
+        """Return the messages up to the first that is not hits."""
         messages = [self.receive()]
         while messages[-1]["type"] == "hits":
             messages.append(self.receive())
@@ -104,20 +104,20 @@ class Client:
 
 @pytest.fixture(scope="session")
 def relatives() -> list[str]:
-    """Four hundred relatives of ubiquitin, with 5 to 40 residues changed."""
+    """Return 400 relatives of ubiquitin, with 5 to 40 residues changed."""
     rng = random.Random(1)
     sequences = []
     for _ in range(400):
         letters = list(UBIQUITIN)
-        for place in rng.sample(range(len(letters)), rng.randint(5, 40)):
-            letters[place] = rng.choice("ACDEFGHIKLMNPQRSTVWY")
+        for position in rng.sample(range(len(letters)), rng.randint(5, 40)):
+            letters[position] = rng.choice("ACDEFGHIKLMNPQRSTVWY")
         sequences.append("".join(letters))
     return sequences
 
 
 @pytest.fixture(scope="session")
 def database(relatives: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four hundred relatives of ubiquitin and one protein G."""
+    """Build a database of 400 relatives of ubiquitin and one protein G."""
     folder = tmp_path_factory.mktemp("database")
     records = [f">m{i} mutant {i} ü\n{sequence}\n" for i, sequence in enumerate(relatives)]
     (folder / "db.fasta").write_text("".join(records) + f">gb1\n{GB1}\n")
@@ -128,7 +128,7 @@ def database(relatives: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with queries.fasta in it."""
+    """Change to a temporary folder that has queries.fasta."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
     (tmp_path / "queries.fasta").write_text(QUERIES)
@@ -137,7 +137,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def serve(database: Path, folder: Path) -> Iterator[Start]:
-    """Starts a server at s.sock, by default waits until it is ready, and ends it after the test."""
+    """Return a function that starts a server at s.sock, and by default waits until it is ready."""
     started: list[Server] = []
 
     def start(*arguments: str, wait: bool = True) -> Server:
@@ -155,7 +155,7 @@ def serve(database: Path, folder: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def shared(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server for the tests that should leave it as it was; they are many and it starts once."""
+    """Start one server for all tests that leave it as it was."""
     server = Server(database, tmp_path_factory.mktemp("shared") / "s.sock", "-v", "--max-request", "1")
     server.wait_for("ready: ")
     yield server
@@ -165,13 +165,13 @@ def shared(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def connect() -> Callable[[Path], Client]:
-    """Connects to a server's socket."""
+    """Return a function that connects to a server's socket."""
     return Client
 
 
 @pytest.fixture
 def search() -> Search:
-    """Runs `foldcli search`."""
+    """Return a function that runs `foldcli search`."""
 
     def run(*arguments: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         command = [*FOLDCLI, "search", *map(str, arguments)]
@@ -182,24 +182,24 @@ def search() -> Search:
 
 @pytest.fixture
 def refused() -> Search:
-    """Runs a server that is not to start."""
+    """Return a function that runs a server that is expected to refuse to start."""
 
-    def run(where: str, database: object) -> subprocess.CompletedProcess[str]:
-        command = [*FOLDCLI, "serve", str(database), "--device", "cpu", "--socket", where]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    def run(path: str, database: object) -> subprocess.CompletedProcess[str]:
+        command = [*FOLDCLI, "serve", str(database), "--device", "cpu", "--socket", path]
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
 
     return run
 
 
 @pytest.fixture
 def works() -> Callable[[Server], bool]:
-    """Whether a new client of a server gets a right answer."""
+    """Return a function that checks that a new client gets correct hits."""
 
-    def answers(server: Server) -> bool:
+    def check(server: Server) -> bool:
         client = Client(server.path)
-        client.ask([GB1])
-        hits, end = client.answer()
+        client.request([GB1])
+        hits, end = client.receive_results()
         client.close()
         return [hit["header"] for hit in hits["hits"]] == ["gb1"] and end["type"] == "end"
 
-    return answers
+    return check

@@ -1,4 +1,4 @@
-"""Clients of every kind at one server: many, slow, dying, talking rubbish."""
+"""Clients of one server: many, slow, dying, or sending garbage."""
 
 import contextlib
 import json
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
-PATIENCE = 120.0
+TIMEOUT = 120.0
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 
 
-def test_clients_that_die(
+def test_server_survives_dying_clients(
     shared: "Server", connect: Callable[[Path], "Client"], works: Callable[["Server"], bool]
 ) -> None:
-    # before they say anything, within the length, within a message
+    # before they send anything, within a length, within a message
     for data in (b"", b"\0\0", struct.pack(">I", 1000) + b'{"type": '):
         client = connect(shared.path)
         client.socket.sendall(data)
         client.close()
-    # after a request, before and while its hits are sent
+    # after a request, before and during its hits
     for read in (0, 3):
         client = connect(shared.path)
-        client.ask([UBIQUITIN * 10] * 500)
+        client.request([UBIQUITIN * 10] * 500)
         for _ in range(read):
             client.receive()
         client.close()
         assert int(shared.wait_for("queries dropped").split()[-3]) > 0
-    # the sending half alone
+    # a client that closes only its sending half
     client = connect(shared.path)
-    client.ask([UBIQUITIN * 10] * 500)
+    client.request([UBIQUITIN * 10] * 500)
     client.socket.shutdown(socket.SHUT_WR)
     shared.wait_for("queries dropped")
-    # without a word to the system: as if it had been killed
-    victim = subprocess.Popen(
+    # a killed client
+    process = subprocess.Popen(
         [*FOLDCLI, "search", "-", "--server", str(shared.path), "-o", "-"],
         stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert victim.stdin is not None and victim.stderr is not None
-    victim.stdin.write("".join(f">q{i}\n{UBIQUITIN * 10}\n" for i in range(500)))
-    victim.stdin.close()
-    assert "q0: 300 hits" in victim.stderr.readline()
-    victim.kill()
-    victim.wait()
+    assert process.stdin is not None and process.stderr is not None
+    process.stdin.write("".join(f">q{i}\n{UBIQUITIN * 10}\n" for i in range(500)))
+    process.stdin.close()
+    assert "q0: 300 hits" in process.stderr.readline()
+    process.kill()
+    process.wait()
     shared.wait_for("queries dropped")
     assert works(shared)
 
 
-def test_a_client_that_does_not_read_blocks_nobody(
+def test_client_that_does_not_read_blocks_nobody(
     shared: "Server",
     connect: Callable[[Path], "Client"],
     works: Callable[["Server"], bool],
@@ -67,18 +67,18 @@ def test_a_client_that_does_not_read_blocks_nobody(
 ) -> None:
     slow = connect(shared.path)
     sequences = relatives[:300]
-    slow.ask(sequences, max_seqs=400)
+    slow.request(sequences, max_seqs=400)
     shared.wait_for("its search waits until more of its results are read")
     assert works(shared) and works(shared)
-    messages = slow.answer()
+    messages = slow.receive_results()
     assert [message["query"] for message in messages[:-1]] == list(range(300))
     quick = connect(shared.path)
-    quick.ask(sequences[250:260], max_seqs=400)
-    again = quick.answer()
+    quick.request(sequences[250:260], max_seqs=400)
+    again = quick.receive_results()
     assert [m["hits"] for m in again[:-1]] == [m["hits"] for m in messages[250:260]]
 
 
-def test_a_client_that_asks_and_does_not_read_is_not_listened_to(
+def test_requests_of_a_client_that_does_not_read_are_not_received(
     serve: "Start", connect: Callable[[Path], "Client"], works: Callable[["Server"], bool]
 ) -> None:
     server = serve()
@@ -93,62 +93,60 @@ def test_a_client_that_asks_and_does_not_read_is_not_listened_to(
     assert works(server)
 
 
-def test_one_query_does_not_wait_for_all_of_anothers(
+def test_one_query_does_not_wait_for_a_large_request(
     serve: "Start", connect: Callable[[Path], "Client"]
 ) -> None:
     server = serve()
     large, small = connect(server.path), connect(server.path)
-    large.ask([UBIQUITIN * 5] * 600, max_seqs=5)
+    large.request([UBIQUITIN * 5] * 600, max_seqs=5)
     large.receive()
-    small.ask([GB1])
-    assert small.answer()[-1]["type"] == "end"
+    small.request([GB1])
+    assert small.receive_results()[-1]["type"] == "end"
     assert ": 1 queries, 1 hits" in server.wait_for(" queries, ")
-    assert large.answer()[-1]["type"] == "end"
+    assert large.receive_results()[-1]["type"] == "end"
     assert ": 600 queries, 3000 hits" in server.wait_for(" queries, ")
 
 
-def test_more_clients_than_are_taken_wait(
+def test_clients_over_the_limit_wait(
     shared: "Server", connect: Callable[[Path], "Client"], works: Callable[["Server"], bool]
 ) -> None:
     clients = [connect(shared.path) for _ in range(256)]
     waiting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     waiting.connect(str(shared.path))
-    clients[100].ask([GB1])
-    assert clients[100].answer()[-1]["type"] == "end"
+    clients[100].request([GB1])
+    assert clients[100].receive_results()[-1]["type"] == "end"
     waiting.setblocking(False)
     with pytest.raises(BlockingIOError):
         waiting.recv(1)
     for client in clients:
         client.close()
-    waiting.settimeout(PATIENCE)
+    waiting.settimeout(TIMEOUT)
     assert waiting.recv(4)
     waiting.close()
     assert works(shared)
 
 
-def test_a_connection_serves_request_after_request(
-    shared: "Server", connect: Callable[[Path], "Client"]
-) -> None:
+def test_connection_serves_several_requests(shared: "Server", connect: Callable[[Path], "Client"]) -> None:
     client = connect(shared.path)
     for sequence, count in ((GB1, 1), (UBIQUITIN, 300), (GB1, 1)):
-        client.ask([sequence])
-        hits, end = client.answer()
+        client.request([sequence])
+        hits, end = client.receive_results()
         assert len(hits["hits"]) == count and end["seconds"] > 0
-    client.ask([GB1], gap_open=5)
-    assert "no E-value statistics for BLOSUM62 with gap costs 5/1" in client.answer()[-1]["reason"]
-    client.ask([GB1], evalues=1)
-    assert "settings: there is no 'evalues'" in client.answer()[-1]["reason"]
-    client.ask([GB1])
-    assert client.answer()[-1]["type"] == "end"
+    client.request([GB1], gap_open=5)
+    assert "no E-value statistics for BLOSUM62 with gap costs 5/1" in client.receive_results()[-1]["reason"]
+    client.request([GB1], evalues=1)
+    assert "settings: unknown name 'evalues'" in client.receive_results()[-1]["reason"]
+    client.request([GB1])
+    assert client.receive_results()[-1]["type"] == "end"
 
 
-def test_a_request_before_the_last_is_answered_is_refused(
+def test_second_request_before_the_first_is_answered_is_refused(
     shared: "Server", connect: Callable[[Path], "Client"], works: Callable[["Server"], bool]
 ) -> None:
     client = connect(shared.path)
-    client.ask([UBIQUITIN * 10] * 200)
-    client.ask([GB1])
-    last = client.answer()[-1]
+    client.request([UBIQUITIN * 10] * 200)
+    client.request([GB1])
+    last = client.receive_results()[-1]
     assert last["code"] == 3 and "before the last one has been answered" in last["reason"]
     with pytest.raises(EOFError):
         client.receive()
@@ -156,20 +154,20 @@ def test_a_request_before_the_last_is_answered_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "reason"),
     [
-        (b"\xff" * 4, "a message of 4,294,967,295 bytes is more than the 1,048,576 that are taken"),
+        (b"\xff" * 4, "a message of 4,294,967,295 bytes exceeds the limit of 1,048,576"),
         (struct.pack(">I", (1 << 20) + 1) + b"x" * 500_000, "a message of 1,048,577 bytes"),
-        (b"GET / HTTP/1.1\r\n\r\n", "is more than the 1,048,576"),
+        (b"GET / HTTP/1.1\r\n\r\n", "exceeds the limit of 1,048,576"),
         (struct.pack(">I", 100_000) + b"[" * 100_000, "nested too deeply"),
-        (struct.pack(">I", 4) + b"null", "no JSON object with a type"),
-        (struct.pack(">I", 2) + b"\xff\xff", "no JSON"),
+        (struct.pack(">I", 4) + b"null", "not a JSON object with a type"),
+        (struct.pack(">I", 2) + b"\xff\xff", "not JSON"),
     ],
 )
-def test_what_is_no_message_ends_the_connection_with_the_reason(
+def test_invalid_message_ends_the_connection_with_the_reason(
     shared: "Server",
     data: bytes,
-    said: str,
+    reason: str,
     connect: Callable[[Path], "Client"],
     works: Callable[["Server"], bool],
 ) -> None:
@@ -177,13 +175,13 @@ def test_what_is_no_message_ends_the_connection_with_the_reason(
     with contextlib.suppress(BrokenPipeError):
         client.socket.sendall(data)
     message = client.receive()
-    assert (message["type"], message["code"]) == ("error", 3) and said in message["reason"]
+    assert (message["type"], message["code"]) == ("error", 3) and reason in message["reason"]
     with contextlib.suppress(ConnectionResetError), pytest.raises(EOFError):
         client.receive()
     assert works(shared)
 
 
-def test_a_claimed_length_takes_no_memory(
+def test_announced_length_takes_no_memory(
     shared: "Server", connect: Callable[[Path], "Client"], works: Callable[["Server"], bool]
 ) -> None:
     def resident_bytes() -> int:
@@ -201,7 +199,7 @@ def test_a_claimed_length_takes_no_memory(
         client.close()
 
 
-def test_rubbish_of_every_kind(
+def test_server_survives_random_damage(
     shared: "Server", connect: Callable[[Path], "Client"], works: Callable[["Server"], bool]
 ) -> None:
     rng = random.Random(2)
@@ -230,9 +228,12 @@ def test_rubbish_of_every_kind(
     assert works(shared) and shared.process.poll() is None
 
 
-def test_what_the_server_cannot_hold_is_named(shared: "Server", connect: Callable[[Path], "Client"]) -> None:
+def test_queries_over_the_limits_are_refused(shared: "Server", connect: Callable[[Path], "Client"]) -> None:
     client = connect(shared.path)
-    client.ask([GB1, "MK" * 50_001])
-    assert client.answer()[-1]["reason"] == "query 'q1' has 100,002 residues: the server takes up to 100,000"
-    client.ask([GB1], max_seqs=2**31 - 1)  # no more than there are
-    assert client.answer()[-1]["type"] == "end"
+    client.request([GB1, "MK" * 50_001])
+    assert (
+        client.receive_results()[-1]["reason"]
+        == "query 'q1' has 100,002 residues: the server takes up to 100,000"
+    )
+    client.request([GB1], max_seqs=2**31 - 1)  # reduced to the number of targets
+    assert client.receive_results()[-1]["type"] == "end"

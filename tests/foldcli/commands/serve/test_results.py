@@ -1,4 +1,4 @@
-"""`foldcli search --server`: what it writes, as without a server, and what it says when it cannot."""
+"""`foldcli search --server`: the same output as without a server, and its error messages."""
 
 import json
 import subprocess
@@ -19,58 +19,60 @@ FOLDCLI = [sys.executable, "-m", "foldcli"]
 
 
 @pytest.mark.parametrize("options", [(), ("--format-output", "query,theader,bits,evalue,cigar,tcov,taln")])
-def test_tables_are_those_of_a_search_without_server(
+def test_tables_equal_those_of_a_local_search(
     shared: "Server", database: Path, folder: Path, options: tuple[str, ...], search: "Search"
 ) -> None:
     limits = ("--max-seqs", "350", "-e", "10", *options)
-    here = search("queries.fasta", database, "-o", "here.m8", "--device", "cpu", *limits)
-    there = search("queries.fasta", "--server", shared.path, "-o", "there.m8", *limits)
-    assert (here.returncode, there.returncode) == (0, 0), there.stderr
-    table = (folder / "there.m8").read_bytes()
-    assert table == (folder / "here.m8").read_bytes() and len(table.splitlines()) > 300
-    assert there.stderr == here.stderr
+    local = search("queries.fasta", database, "-o", "local.m8", "--device", "cpu", *limits)
+    remote = search("queries.fasta", "--server", shared.path, "-o", "remote.m8", *limits)
+    assert (local.returncode, remote.returncode) == (0, 0), remote.stderr
+    table = (folder / "remote.m8").read_bytes()
+    assert table == (folder / "local.m8").read_bytes() and len(table.splitlines()) > 300
+    assert remote.stderr == local.stderr
     streamed = search("-", "--server", shared.path, "-o", "-", *limits, stdin=QUERIES)
     assert streamed.stdout.encode() == table
 
 
 @pytest.mark.parametrize("kind", ["a3m", "sto"])
-def test_alignments_are_those_of_a_search_without_server(
+def test_alignments_equal_those_of_a_local_search(
     shared: "Server", database: Path, folder: Path, kind: str, search: "Search"
 ) -> None:
     limits = ("--format", kind, "--gap-open", "10", "--comp-bias-corr", "0", "--min-seq-id", "0.6")
-    assert search("queries.fasta", database, "-o", "here", "--device", "cpu", *limits).returncode == 0
-    there = search("queries.fasta", "--server", shared.path, "-o", "there", *limits)
-    assert there.returncode == 0, there.stderr
+    assert search("queries.fasta", database, "-o", "local", "--device", "cpu", *limits).returncode == 0
+    remote = search("queries.fasta", "--server", shared.path, "-o", "remote", *limits)
+    assert remote.returncode == 0, remote.stderr
     names = {f"q{i}.{kind}{record}" for i in (1, 2) for record in ("", ".json")}
-    assert {path.name for path in (folder / "there").iterdir()} == names
+    assert {path.name for path in (folder / "remote").iterdir()} == names
     for name in names:
-        assert (folder / "there" / name).read_bytes() == (folder / "here" / name).read_bytes()
-    # what one of them has finished is finished for the other too, until a setting changes
-    again = search("queries.fasta", "--server", shared.path, "-o", "here", *limits)
+        assert (folder / "remote" / name).read_bytes() == (folder / "local" / name).read_bytes()
+    # each skips what the other has finished, until a setting changes
+    again = search("queries.fasta", "--server", shared.path, "-o", "local", *limits)
     assert again.stderr.count("already done") == 2
-    again = search("queries.fasta", database, "-o", "there", "--device", "cpu", *limits)
+    again = search("queries.fasta", database, "-o", "remote", "--device", "cpu", *limits)
     assert again.stderr.count("already done") == 2
-    changed = search("queries.fasta", "--server", shared.path, "-o", "here", *limits, "-e", "1e-9")
+    changed = search("queries.fasta", "--server", shared.path, "-o", "local", *limits, "-e", "1e-9")
     assert "already done" not in changed.stderr
 
 
-def test_profiles_go_to_the_server(shared: "Server", database: Path, folder: Path, search: "Search") -> None:
+def test_profile_searches_equal_local_ones(
+    shared: "Server", database: Path, folder: Path, search: "Search"
+) -> None:
     limits = ("--max-seqs", "350", "-e", "10")
     search("queries.fasta", database, "-o", "q", "--format", "a3m", "--device", "cpu", "-e", "1e-9")
     queries = ("q/q1.a3m", "--profile", "p.npz")
     saving = ("--save-profile", "p.npz", "--num-iterations", "2", "-o", "first.m8")
     assert search("queries.fasta", database, *saving, "--device", "cpu", *limits).returncode == 0
-    here = search(*queries, database, "-o", "here.m8", "--device", "cpu", *limits)
-    there = search(*queries, "--server", shared.path, "-o", "there.m8", *limits, "-v")
-    assert (here.returncode, there.returncode) == (0, 0), there.stderr
-    table = (folder / "there.m8").read_bytes()
-    assert table == (folder / "here.m8").read_bytes()
-    assert table.endswith((folder / "first.m8").read_bytes()) and "profile of an alignment" in there.stderr
-    # and they do make a difference
+    local = search(*queries, database, "-o", "local.m8", "--device", "cpu", *limits)
+    remote = search(*queries, "--server", shared.path, "-o", "remote.m8", *limits, "-v")
+    assert (local.returncode, remote.returncode) == (0, 0), remote.stderr
+    table = (folder / "remote.m8").read_bytes()
+    assert table == (folder / "local.m8").read_bytes()
+    assert table.endswith((folder / "first.m8").read_bytes()) and "profile of an alignment" in remote.stderr
+    # the profiles change the result
     assert search("queries.fasta", "--server", shared.path, "-o", "-", *limits).stdout.encode() not in table
 
 
-def test_a_search_in_a_server_loads_neither_numba_nor_torch(shared: "Server") -> None:
+def test_client_loads_neither_numba_nor_torch(shared: "Server") -> None:
     arguments = ["search", "queries.fasta", "--server", str(shared.path), "-o"]
     for output in (["hits.m8"], ["out", "--format", "a3m"]):
         code = (
@@ -85,7 +87,7 @@ def test_a_search_in_a_server_loads_neither_numba_nor_torch(shared: "Server") ->
         assert not set(result.stdout.split()) & {"torch", "numba", "Bio", "gemmi"}
 
 
-def test_one_bad_query_does_not_stop_the_others(shared: "Server", folder: Path, search: "Search") -> None:
+def test_bad_query_does_not_stop_the_others(shared: "Server", folder: Path, search: "Search") -> None:
     (folder / "mixed.fasta").write_text(f">short\nM\n{QUERIES}")
     result = search("mixed.fasta", "--server", shared.path, "-o", "out", "--format", "a3m")
     assert result.returncode == 5
@@ -94,10 +96,10 @@ def test_one_bad_query_does_not_stop_the_others(shared: "Server", folder: Path, 
     assert (folder / "out/q1.a3m").exists() and (folder / "out/q2.a3m").exists()
 
 
-def test_a_query_that_the_server_does_not_take_is_one_that_failed(
+def test_query_over_the_limits_fails_alone(
     shared: "Server", folder: Path, search: "Search", works: Callable[["Server"], bool]
 ) -> None:
-    # the first is more residues than are taken, the second more bytes than a request may have
+    # the first has too many residues, the second too many bytes for a request
     huge = f">p\n{GB1}\n>q1a\n{'MK' * 50_001}\n>q1b\n{'MK' * 600_000}\n"
     (folder / "mixed.fasta").write_text(f"{QUERIES}{huge}>q3\n{GB1}\n")
     result = search("mixed.fasta", "--server", shared.path, "-o", "out", "--format", "a3m")
@@ -106,14 +108,14 @@ def test_a_query_that_the_server_does_not_take_is_one_that_failed(
     reasons = {failure["target"]: failure["error"] for failure in failures}
     assert set(reasons) == {"q1a", "q1b"}
     assert "100,002 residues: the server takes up to 100,000" in reasons["q1a"]
-    assert "bytes is more than the 1,048,576 that are taken" in reasons["q1b"]
+    assert "bytes exceeds the limit of 1,048,576" in reasons["q1b"]
     assert {path.stem for path in (folder / "out").glob("*.a3m")} == {"p", "q1", "q2", "q3"}
     alone = search("mixed.fasta", "--server", shared.path, "-o", "hits.m8")
     assert alone.returncode == 3 and not (folder / "hits.m8").exists()
     assert works(shared)
 
 
-def test_queries_that_make_more_than_one_request(shared: "Server", folder: Path, search: "Search") -> None:
+def test_many_queries_are_sent_in_several_requests(shared: "Server", folder: Path, search: "Search") -> None:
     sequences = [UBIQUITIN * 20, GB1] * 400
     assert sum(map(len, sequences)) > 620_000
     (folder / "q.fasta").write_text("".join(f">q{i} {'é' * 999}\n{s}\n" for i, s in enumerate(sequences)))
@@ -124,30 +126,34 @@ def test_queries_that_make_more_than_one_request(shared: "Server", folder: Path,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("queries.fasta", "--server", "no.sock"), 4, "no server at no.sock"),
         (("queries.fasta", "--server", "queries.fasta"), 4, "no server at queries.fasta"),
-        (("queries.fasta", "--server", "d/" * 60), 3, "too long for a unix socket: 119 bytes, and 107"),
+        (
+            ("queries.fasta", "--server", "d/" * 60),
+            3,
+            "too long for a unix socket: 119 bytes, and the limit is 107",
+        ),
         (("queries.fasta", "--server", "no.sock", "--device", "cpu"), 2, "--device is the server's"),
         (("queries.fasta", "--server", "no.sock", "--threads", "2"), 2, "--threads is the server's"),
         (("queries.fasta", "DB", "--server", "no.sock"), 2, "DB is a database: with --server every"),
         (("--server", "no.sock"), 2, "Missing argument"),
     ],
 )
-def test_what_the_client_refuses(
-    folder: Path, database: Path, arguments: tuple[str, ...], code: int, said: str, search: "Search"
+def test_errors_of_the_client(
+    folder: Path, database: Path, arguments: tuple[str, ...], code: int, message: str, search: "Search"
 ) -> None:
     (folder / "DB").symlink_to(database)
     result = search(*arguments, "-o", "x.m8")
-    assert result.returncode == code and said in result.stderr and "Traceback" not in result.stderr
+    assert result.returncode == code and message in result.stderr and "Traceback" not in result.stderr
     assert not (folder / "x.m8").exists()
     if code == 4:
         assert "foldcli serve DB --socket" in result.stderr
 
 
 @pytest.mark.parametrize("kind", ["m8", "a3m"])
-def test_a_server_that_dies_in_the_middle(serve: "Start", folder: Path, kind: str) -> None:
+def test_server_that_dies_during_a_search(serve: "Start", folder: Path, kind: str) -> None:
     server = serve()
     (folder / "many.fasta").write_text("".join(f">q{i}\n{UBIQUITIN}\n" for i in range(1000)))
     command = [*FOLDCLI, "search", "many.fasta", "--server", "s.sock", "-o", "out", "--format", kind]
@@ -159,8 +165,8 @@ def test_a_server_that_dies_in_the_middle(serve: "Start", folder: Path, kind: st
                 break
         rest = process.stderr.read().splitlines()
         assert process.wait() == 4
-    (said,) = [line for line in rest if "hits" not in line]
-    assert said == (
+    (error,) = [line for line in rest if "hits" not in line]
+    assert error == (
         "foldcli: error: the server at s.sock went away during the search; run this again once it is back"
     )
     assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
@@ -170,7 +176,7 @@ def test_a_server_that_dies_in_the_middle(serve: "Start", folder: Path, kind: st
         assert all(path.read_text().count(">") == 301 for path in (folder / "out").glob("*.a3m"))
 
 
-def test_many_clients_at_once(shared: "Server", folder: Path) -> None:
+def test_concurrent_clients_get_the_same_hits(shared: "Server", folder: Path) -> None:
     command = [*FOLDCLI, "search", "queries.fasta", "--server", str(shared.path), "-q", "-o"]
     processes = [subprocess.Popen([*command, f"{i}.m8"]) for i in range(8)]
     assert [process.wait() for process in processes] == [0] * 8
