@@ -66,8 +66,9 @@ def command(
     Finished targets are skipped; an interrupted run continues where it was. One target's failure does not
     stop the others: exit code 5, and OUT/failures.jsonl names them.
     """
-    from foldcli.inputs.cached_targets import CachedTarget, named_targets
-    from foldcli.inputs.targets import QuerySources, read_targets, unique_names
+    from foldcli.inputs.cached_targets import CachedTarget, split_cached_names
+    from foldcli.inputs.names import check_unique_names
+    from foldcli.inputs.queries import QuerySources, read_query_targets
     from foldcli.logs import logger
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.alignment_request import AlignmentRequest
@@ -94,10 +95,10 @@ def command(
     failures = Failures(out, shard)
     report = ReportSettings.of(settings)
     cache = cache or cache_dir() / "features"
-    files, cached = named_targets(queries, cache, failures)
+    files, cached = split_cached_names(queries, cache, failures)
     sources = QuerySources(files, chosen.comp_bias_corr, chosen.matrix)
-    named: list[tuple[str, FastaRecord | CachedTarget]] = [*read_targets(sources, failures)]
-    unique_names([(name, "the queries") for name, _ in named] + [(t.name, str(t.path)) for t in cached])
+    named: list[tuple[str, FastaRecord | CachedTarget]] = [*read_query_targets(sources, failures)]
+    check_unique_names([(name, "the queries") for name, _ in named] + [(t.name, str(t.path)) for t in cached])
     named += [(target.name, target) for target in cached]
     selected = shard.select(named)
     if not selected and not dry_run:

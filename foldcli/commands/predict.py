@@ -52,7 +52,7 @@ def command(
     While the network is at one target, the features of the next are loaded, its random ones drawn, and the
     results of the one before written.
     """
-    from foldcli.inputs.cached_targets import predict_targets
+    from foldcli.inputs.cached_targets import find_predict_targets
     from foldcli.logs import logger
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.dry_run import plan_run
@@ -75,7 +75,7 @@ def command(
     failures = Failures(out, shard)
     report = ReportSettings.of(settings)
     cache = cache or cache_dir() / "features"
-    named = predict_targets(targets, everything, cache, failures)
+    named = find_predict_targets(targets, everything, cache, failures)
     selected = shard.select(named)
     if not selected and not dry_run:
         failures.finish()

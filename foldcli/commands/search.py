@@ -203,7 +203,8 @@ def _saving(path: str | Path | None, matrix: str) -> "Iterator[ProfileCallback |
 
 def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> None:
     """One alignment a query, and beside it NAME.KIND.json: what it was made from."""
-    from foldcli.inputs.targets import PROFILE_SUFFIXES, read_targets
+    from foldcli.inputs.names import PROFILE_SUFFIXES
+    from foldcli.inputs.queries import read_query_targets
     from foldcli.logs import logger
     from foldcli.paths import make_writable_folder
     from foldcli.pipeline.alignment_request import AlignmentRequest
@@ -216,7 +217,7 @@ def _search_to_folder(run: Search, folder: Path, kind: str, overwrite: bool) -> 
     if profiles is not None:
         make_writable_folder(profiles)
     failures = Failures(folder, run.shard)
-    named = run.shard.select(read_targets(run.sources, failures))
+    named = run.shard.select(read_query_targets(run.sources, failures))
     searcher = run.open()
     request = AlignmentRequest(searcher.checksums, run.settings, run.rows)
     names = {id(query): name for name, query in named}

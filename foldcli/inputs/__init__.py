@@ -1,1 +1,1 @@
-"""Everything users hand over as targets: sequences, alignments, job files and cached names."""
+"""Conversion of user input to targets: sequences, alignments, job files and names of cached targets."""

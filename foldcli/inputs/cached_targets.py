@@ -1,8 +1,8 @@
-"""Targets that are in a feature cache, by name.
+"""Targets in a feature cache, selected by name.
 
-An entry's target has the name that its sources give it: the files that it was made from, which the entry's
-header lists. Names are looked up by reading all headers, for there is no index that processes could disagree
-about. An entry made of standard input has its key as its name.
+A target has the name of the files that its entry was made from, which the entry's header lists. An entry made
+from standard input is named by its key. Every lookup reads the headers of all entries, because an index file
+could disagree with the entries when several processes write.
 """
 
 from collections.abc import Sequence
@@ -11,31 +11,29 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foldcli.inputs.alignments import (
-    ALIGNMENT_SUFFIXES,
-    ENTRY_SUFFIX,
-    AlignmentTarget,
-    alignment_targets,
-    name_of_files,
-)
-from foldcli.inputs.targets import FASTA_SUFFIXES, unique_names
+from features.cache import CorruptEntryError, FeatureCache, cache_key, entry_metadata, read_entry
+from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name, find_alignment_targets
+from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES, check_unique_names
 from foldcli.logs import logger
-from foldcli.pipeline.failures import Failures
 from msa.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from foldcli.pipeline.failures import Failures
+
+_FILE_SUFFIXES = (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX)
+
 
 @dataclass(frozen=True)
 class CachedTarget:
-    """An entry of a feature cache.
+    """A target with an entry in a feature cache.
 
     Args:
-        name: file-safe.
-        path: of the entry.
-        key: of the entry; stands for all that its features depend on.
-        sources: the files it was made from; None and `-` are no files.
+        name: file-safe name.
+        path: path of the entry.
+        key: key of the entry, a hash of everything that its features depend on.
+        sources: files it was made from; None and `-` are not files.
     """
 
     name: str
@@ -45,27 +43,23 @@ class CachedTarget:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the features depend on, for a target's fingerprint."""
+        """The values that the features depend on, for the target's fingerprint."""
         return {"input": self.key}
 
     def residues(self) -> int:
-        """Of the query; raises what `features.cache.read_entry` does."""
-        from features.cache import read_entry
-
+        """Return the length of the query; raises the exceptions of `features.cache.read_entry`."""
         return int(read_entry(self.path, self.key)["msa"].shape[1])
 
     def features(self, verify: bool = True) -> "dict[str, np.ndarray]":
-        """The deterministic features, made anew where the entry is damaged and its sources are as they were.
+        """Return the deterministic features; if the entry is damaged, recompute it from unchanged sources.
 
         Args:
-            verify: compare it with its checksum.
+            verify: compare the entry with its checksum.
 
         Raises:
-            CorruptEntryError: damaged, and the sources are gone or have changed.
+            CorruptEntryError: the entry is damaged, and its sources are missing or have changed.
             OSError: it cannot be read.
         """
-        from features.cache import CorruptEntryError, FeatureCache, cache_key, read_entry
-
         try:
             return read_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
@@ -80,19 +74,17 @@ class CachedTarget:
 
 
 class CacheIndex:
-    """The targets of a feature cache.
+    """The targets of a feature cache, by name.
 
     Args:
-        cache: the cache's folder.
+        cache: folder of the cache.
 
     Attributes:
-        targets: entries by name; of a name that several alignments have, several.
-        unreadable: entries whose header cannot be read, with the reason.
+        targets: entries of each name; several if different alignments have the same name.
+        unreadable: entries whose header cannot be read, with the error.
     """
 
     def __init__(self, cache: Path) -> None:
-        from features.cache import FeatureCache, entry_metadata
-
         self.cache = cache
         self.targets: dict[str, list[CachedTarget]] = {}
         self.unreadable: list[tuple[Path, Exception]] = []
@@ -102,101 +94,105 @@ class CacheIndex:
             path = entries.path(key)
             try:
                 sources = tuple(entry_metadata(path).get("sources", ()))
-                name = name_of_files(sources) or key
+                name = common_target_name(sources) or key
             except (InputError, OSError, TypeError, AttributeError) as error:
                 self.unreadable.append((path, error))
                 continue
             self.targets.setdefault(name, []).append(CachedTarget(name, path, key, sources))
 
     def find(self, name: str) -> CachedTarget:
-        """The target of a name.
+        """Return the only target with a name.
 
         Raises:
             InputError: there is none, or there are several.
         """
-        found = self.targets.get(name)
-        if found is None:
+        targets = self.targets.get(name)
+        if targets is None:
             reason = f"no such file, and no target of this name in the feature cache {self.cache}"
             if close := get_close_matches(name, self.targets, n=1):
                 reason += f"; did you mean {close[0]}?"
             if self.unreadable:
                 reason += f" ({len(self.unreadable)} entries cannot be read: see `foldcli cache verify`)"
             raise InputError(reason, name)
-        if len(found) > 1:
-            places = " and ".join(str(target.path) for target in found)
-            raise InputError(f"several targets of the feature cache have this name: {places}", name)
-        return found[0]
+        if len(targets) > 1:
+            paths = " and ".join(str(target.path) for target in targets)
+            raise InputError(f"several targets of the feature cache have this name: {paths}", name)
+        return targets[0]
 
 
-def named_targets(
-    given: Sequence[str], cache: Path, failures: Failures
-) -> "tuple[list[str], list[CachedTarget]]":
-    """What was given, as files and folders, and as targets of a cache.
+def split_cached_names(
+    inputs: Sequence[str], cache: Path, failures: "Failures"
+) -> tuple[list[str], list[CachedTarget]]:
+    """Separate files and folders from names of cached targets.
 
-    What is no file, and does not look like one, is a name. One that is not in the cache goes to `failures`.
+    An input that is not a file, and does not look like one, is a name. Names that the cache lacks are added
+    to `failures`.
 
     Args:
-        given: files, folders, `-`, names.
+        inputs: files, folders, `-`, names.
         cache: folder of the feature cache.
-        failures: of the run.
+        failures: failures of the run.
+
+    Returns:
+        The files and folders, and the cached targets.
     """
-    names = [text for text in given if _may_be_name(text)]
-    files = [text for text in given if text not in names]
+    names = [text for text in inputs if _looks_like_name(text)]
+    files = [text for text in inputs if text not in names]
     index = CacheIndex(cache) if names else None
-    found = []
+    targets = []
     for name in names:
         assert index is not None
         try:
-            found.append(index.find(name))
+            targets.append(index.find(name))
         except InputError as error:
             failures.add(name, error)
-    return files, found
+    return files, targets
 
 
-def all_targets(cache: Path, failures: Failures) -> list[CachedTarget]:
-    """All targets of a cache; those that cannot be told apart or read go to `failures`.
+def find_all_cached_targets(cache: Path, failures: "Failures") -> list[CachedTarget]:
+    """Return all targets of a cache; unreadable entries and ambiguous names are added to `failures`.
 
     Raises:
-        InputError: there is none.
+        InputError: the cache is empty or missing.
     """
     index = CacheIndex(cache)
     if not index.targets and not index.unreadable:
         raise InputError("no feature cache, or an empty one", cache)
     for path, error in index.unreadable:
         failures.add(str(path), error)
-    found = []
+    targets = []
     for name in index.targets:
         try:
-            found.append(index.find(name))
+            targets.append(index.find(name))
         except InputError as error:
             failures.add(name, error)
-    return found
+    return targets
 
 
-def predict_targets(
-    given: Sequence[str], everything: bool, cache: Path, failures: Failures
+def find_predict_targets(
+    inputs: Sequence[str], all_cached: bool, cache: Path, failures: "Failures"
 ) -> list[tuple[str, AlignmentTarget | CachedTarget]]:
-    """The targets of `foldcli predict`, with their names.
+    """Return the (name, target) pairs of `foldcli predict`.
 
     Args:
-        given: files, folders, `-`, names of cached targets.
-        everything: all targets of the cache instead.
-        cache, failures: see `named_targets`.
+        inputs: files, folders, `-`, names of cached targets.
+        all_cached: use all targets of the cache instead of the inputs.
+        cache: folder of the feature cache.
+        failures: failures of the run; see `split_cached_names`.
 
     Raises:
-        InputError: two targets have one name; a folder or the cache is empty.
+        InputError: two targets have the same name, or a folder or the cache is empty.
     """
-    if everything:
-        return [(target.name, target) for target in all_targets(cache, failures)]
-    files, cached = named_targets(given, cache, failures)
-    suffixes = (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX)
-    aligned = alignment_targets(files, suffixes)
-    unique_names(
-        [(target.name, target.files[0]) for target in aligned] + [(t.name, str(t.path)) for t in cached]
+    if all_cached:
+        return [(target.name, target) for target in find_all_cached_targets(cache, failures)]
+    files, cached = split_cached_names(inputs, cache, failures)
+    aligned = find_alignment_targets(files, _FILE_SUFFIXES)
+    check_unique_names(
+        [(target.name, target.files[0]) for target in aligned]
+        + [(target.name, str(target.path)) for target in cached]
     )
     return [*((target.name, target) for target in aligned), *((target.name, target) for target in cached)]
 
 
-def _may_be_name(text: str) -> bool:
-    known = (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX)
-    return text != "-" and "/" not in text and not text.endswith(known) and not Path(text).exists()
+def _looks_like_name(text: str) -> bool:
+    return text != "-" and "/" not in text and not text.endswith(_FILE_SUFFIXES) and not Path(text).exists()

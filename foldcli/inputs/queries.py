@@ -1,64 +1,142 @@
-"""Queries: sequences, alignments, saved profiles, tables and jobs, told apart by what a file holds.
+"""Search queries, read from files whose format is recognised by content.
 
-An alignment or a saved profile is one query that is searched with a profile; a FASTA file has a query a
-record, ColabFold's table one a row, AlphaFold 3's JSON and Boltz's YAML one a job. A file that shows nothing
-of what it is has the format that its name ends in. What begins like FASTA is an alignment when there are
-several records and
+An alignment or a saved profile is one query, searched with a profile. A FASTA file has one query per record,
+ColabFold's table one per row, AlphaFold 3's JSON and Boltz's YAML one per job. If the content does not show
+the format, the file's suffix decides. Text that begins like FASTA is an alignment if it has several records
+and
 
-- a gap is in one of them, or
-- the first is in upper case, another has lower case as well, and all have as many upper-case letters.
+- a gap occurs in one of them, or
+- the first is in upper case, another has lower case as well, and all have the same number of upper-case
+  letters.
 """
 
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from foldcli.inputs.csv_table import looks_like_table, parse_table
+from foldcli.inputs.job_files import (
+    AlignedRecord,
+    looks_like_table,
+    parse_alphafold3,
+    parse_boltz,
+    parse_table,
+)
+from foldcli.inputs.names import (
+    PROFILE_SUFFIXES,
+    check_unique_names,
+    file_safe_name,
+    list_files,
+    list_query_files,
+)
+from foldcli.logs import logger
 from msa.alphabet import encode
 from msa.errors import InputError
-from msa.io import stockholm
+from msa.io import query_columns, stockholm
 from msa.io.alignments import Alignment, parse_alignment
 from msa.io.compression import SUFFIXES, read_bytes
 from msa.io.fasta import UTF8_MARK, FastaRecord, read_records
 from msa.io.mmseqs_files import is_mmseqs
-from msa.io.query_columns import GAP as GAP_LETTER
-from msa.io.saved_profiles import is_profile_archive, parse_profiles
+from msa.io.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.profile.matrices import DEFAULT_MATRIX
 from msa.profile.pssm import ProfileQuery
+
+if TYPE_CHECKING:
+    from foldcli.pipeline.failures import Failures
 
 _GAP_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[-.]", re.MULTILINE)
 _LOWER_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[a-z]", re.MULTILINE)
 _NEXT_STOCKHOLM = re.compile(rb"^# STOCKHOLM", re.MULTILINE)
-# the first line of a Boltz file that is no comment; `#` also begins Stockholm and A3M files
+# the first key of a Boltz file, after comments; Stockholm and A3M files also begin with `#`
 _YAML_START = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:---\s+)?(?:version|sequences)[ \t]*:")
 _FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
 
 
+@dataclass(frozen=True)
+class QuerySources:
+    """The inputs from which a run reads its queries.
+
+    Args:
+        inputs: files and folders of queries; see `list_query_files`.
+        comp_bias_corr: see `read_queries`.
+        matrix: see `read_queries`.
+        profiles: files of saved profiles, or folders of them.
+    """
+
+    inputs: Sequence[str]
+    comp_bias_corr: bool
+    matrix: str
+    profiles: Sequence[str] = ()
+
+    def readers(self) -> Iterator[tuple[str, Callable[[], Sequence[FastaRecord]]]]:
+        """Yield each file with the function that reads its queries, which raises the file's errors.
+
+        Raises:
+            InputError: a folder contains no query file.
+        """
+        for path in list_query_files(self.inputs):
+            yield path, partial(read_queries, path, self.comp_bias_corr, self.matrix)
+        for path in list_files(self.profiles, PROFILE_SUFFIXES):
+            yield path, partial(read_profiles, path, self.matrix)
+
+
+def read_query_targets(sources: QuerySources, failures: "Failures") -> list[tuple[str, FastaRecord]]:
+    """Read all queries of a run as (name, query) pairs.
+
+    A file that cannot be read is added to `failures`; the others are read.
+
+    Raises:
+        InputError: two queries have the same name, or a folder contains no query file.
+    """
+    queries = []
+    names: list[tuple[str, str]] = []
+    for path, read in sources.readers():
+        try:
+            records = read()
+        except (InputError, OSError) as error:
+            failures.add(path, error)
+            continue
+        queries += [(file_safe_name(record.id), record) for record in records]
+        names += [(file_safe_name(record.id), path) for record in records]
+    check_unique_names(names)
+    log_profile_queries(query for _, query in queries)
+    return queries
+
+
+def log_profile_queries(queries: Iterable[FastaRecord]) -> None:
+    """Log (with -v) which queries are searched with a profile, and its source."""
+    for query in queries:
+        if isinstance(query, ProfileQuery):
+            logger.debug("%s: searching with the profile of %s", query.id, query.made_from)
+
+
 def read_queries(
     path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
 ) -> list[FastaRecord]:
-    """The queries in a file; compression is recognised by content.
+    """Read the queries in a file; compression is recognised by content.
 
     Args:
         path: FASTA, A3M, Stockholm, aligned FASTA, saved profiles, ColabFold's table, AlphaFold 3's JSON or
             Boltz's YAML, or the name of an MMseqs2 database of sequences or profiles; `-` is standard input.
-        comp_bias_corr: correct the profile of an alignment for local composition; see `family_profile`.
-        matrix: the substitution matrix of the search.
+        comp_bias_corr: correct the profiles of alignments for local composition; see `family_profile`.
+        matrix: substitution matrix of the search.
 
     Returns:
-        FastaRecord of a sequence, ProfileQuery of an alignment of several different rows and of a profile,
-        UnsupportedRecord of what is more or other than one protein chain.
+        FastaRecord for a sequence, ProfileQuery for a profile or an alignment with several different rows,
+        UnsupportedRecord for anything that is not a single protein chain.
 
     Raises:
-        InputError: none of these, or one with an error; names file, line and column as far as they are known.
+        InputError: none of these, or invalid; names file, line and column where known.
         OSError: the file cannot be read.
     """
     if os.fspath(path) != "-" and is_mmseqs(path):
+        # imports numba, which takes a second and which other queries do not need
         from msa.io.mmseqs_records import read_mmseqs_queries
 
         return list(read_mmseqs_queries(path, comp_bias_corr, matrix))
@@ -67,43 +145,46 @@ def read_queries(
         return list(parse_profiles(data, name, matrix))
     data = data.removeprefix(UTF8_MARK)
     text = data.lstrip()
-    kind = _format(text, name)
-    if kind is not None:
-        return [_with_profile(record, comp_bias_corr, matrix) for record in _records(kind, data, name)]
+    job_format = _job_format(text, name)
+    if job_format is not None:
+        return [
+            _with_profile(record, comp_bias_corr, matrix) for record in _parse_jobs(job_format, data, name)
+        ]
     if text.startswith((stockholm.START, b"#")):
         second = _NEXT_STOCKHOLM.search(text, 1)
         if second is not None:
             line = data.count(b"\n", 0, len(data) - len(text) + second.start()) + 1
             raise InputError("a second alignment begins here: give each in a file of its own", name, line)
-        return [alignment_query(parse_alignment(data, name), comp_bias_corr, matrix)]
-    if _is_alignment(text):
+        return [query_from_alignment(parse_alignment(data, name), comp_bias_corr, matrix)]
+    if _looks_like_alignment(text):
         try:
-            return [alignment_query(parse_alignment(data, name), comp_bias_corr, matrix)]
+            return [query_from_alignment(parse_alignment(data, name), comp_bias_corr, matrix)]
         except InputError as error:
             reason = f"gaps or insertions make this an alignment, but {error.reason}"
             raise InputError(reason, name, error.line, error.column) from None
     return list(read_records(BytesIO(data), name))
 
 
-def alignment_query(
+def query_from_alignment(
     alignment: Alignment, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
 ) -> FastaRecord:
-    """The first row of an alignment with the profile of all, made as iterations make one of their hits.
+    """Convert an alignment to a query: its first row, with the profile that an iteration would compute.
 
     Args:
-        alignment: its rows' insertions count for nothing.
-        comp_bias_corr, matrix: see `family_profile`.
+        alignment: the alignment; insertions are ignored.
+        comp_bias_corr: see `family_profile`.
+        matrix: see `family_profile`.
 
     Returns:
-        a ProfileQuery, or the first row alone where no other says anything new.
+        A ProfileQuery; a FastaRecord of the first row if no other row differs enough from it.
     """
-    # sequences, which most queries are, need no numba
+    # these import numba, which takes a second and which plain sequences do not need
     from msa.profile.family_profile import GAP, distinct_rows, family_profile
     from msa.search.families import MAX_MEMBER_IDENTITY
 
     header, sequence = alignment.names[0], alignment.query
     rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)
-    rows[alignment.letters == GAP_LETTER] = GAP
+    rows[alignment.letters == query_columns.GAP] = GAP
     distinct = distinct_rows(rows, MAX_MEMBER_IDENTITY)
     if len(distinct) == 1:
         return FastaRecord(header, sequence)
@@ -111,14 +192,14 @@ def alignment_query(
     return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr, matrix), made_from)
 
 
-def holds_sequences(data: bytes) -> bool:
-    """Whether a file's content is FASTA of unaligned sequences, which a single sequence is too."""
+def is_unaligned_fasta(data: bytes) -> bool:
+    """Return whether a file's content is FASTA of unaligned sequences, such as a single sequence."""
     text = data.removeprefix(UTF8_MARK).lstrip()
-    return text.startswith(b">") and not _is_alignment(text)
+    return text.startswith(b">") and not _looks_like_alignment(text)
 
 
-def _format(text: bytes, name: str) -> str | None:
-    """What a file is if it is neither FASTA nor an alignment."""
+def _job_format(text: bytes, name: str) -> str | None:
+    """Return "table", "json" or "yaml"; None if the text may be FASTA or an alignment."""
     if text.startswith(b">"):
         return None
     if text.startswith((b"{", b"[")):
@@ -127,40 +208,34 @@ def _format(text: bytes, name: str) -> str | None:
         return "yaml"
     if looks_like_table(text):
         return "table"
-    return _FORMATS.get(_plain_path(name).suffix.lower())
+    return _FORMATS.get(_without_compression(name).suffix.lower())
 
 
-def _plain_path(name: str) -> Path:
-    """A file's path without the suffix of its compression."""
+def _without_compression(name: str) -> Path:
+    """Return a file's path without the suffix of its compression."""
     path = Path(name)
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
-def _records(kind: str, data: bytes, name: str) -> Iterable[FastaRecord]:
-    if kind == "table":
+def _parse_jobs(job_format: str, data: bytes, name: str) -> Iterable[FastaRecord]:
+    if job_format == "table":
         return parse_table(data, name)
     if not data.strip():
         raise InputError("empty file", name)
-    if kind == "json":
-        from foldcli.inputs.alphafold3_json import parse_alphafold3
-
+    if job_format == "json":
         return parse_alphafold3(data, name)
-    from foldcli.inputs.boltz_yaml import parse_boltz
-
-    return parse_boltz(data, name, "stdin" if name == "-" else _plain_path(name).stem)
+    return parse_boltz(data, name, "stdin" if name == "-" else _without_compression(name).stem)
 
 
 def _with_profile(record: FastaRecord, comp_bias_corr: bool, matrix: str) -> FastaRecord:
-    """A chain that comes with its alignment as the query that an alignment is, under its own name."""
-    from foldcli.inputs.jobs import AlignedRecord
-
+    """Convert a chain that has an alignment to that alignment's query, under its own name."""
     if not isinstance(record, AlignedRecord):
         return record
-    return replace(alignment_query(record.alignment, comp_bias_corr, matrix), header=record.header)
+    return replace(query_from_alignment(record.alignment, comp_bias_corr, matrix), header=record.header)
 
 
-def _is_alignment(text: bytes) -> bool:
-    """Whether text that begins like FASTA is an alignment."""
+def _looks_like_alignment(text: bytes) -> bool:
+    """Return whether text that begins like FASTA is an alignment."""
     if not text.startswith(b">") or b"\n>" not in text:
         return False
     if _GAP_IN_SEQUENCE.search(text):

@@ -1,4 +1,4 @@
-"""`--shard I/N`: every N-th target of the sorted names, so that array jobs never disagree."""
+"""The `--shard I/N` option: every N-th target of the sorted names, so that array jobs agree on the split."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """Read "I/N".
+        """Parse "I/N".
 
         Raises:
             ValueError: not of that form, or not 1 ≤ I ≤ N.
@@ -31,5 +31,5 @@ class Shard:
         return cls(index, count)
 
     def select(self, named: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
-        """The (name, item) pairs of this shard, sorted by name before any is skipped."""
+        """Return the (name, item) pairs of this shard, sorted by name."""
         return sorted(named, key=lambda pair: pair[0])[self.index - 1 :: self.count]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foldcli.inputs.alignments import AlignmentTarget
+from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.cache_run import CacheRun
 from foldcli.pipeline.dry_run import DONE, TO_DO, database_fact, plan, tell

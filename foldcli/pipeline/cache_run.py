@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from foldcli.inputs.alignments import ALIGNMENT_SUFFIXES, AlignmentTarget, alignment_targets
-from foldcli.inputs.targets import file_endings, file_safe, unique_names
+from foldcli.inputs.alignment_targets import AlignmentTarget, find_alignment_targets
+from foldcli.inputs.names import ALIGNMENT_SUFFIXES, check_unique_names, file_endings, file_safe_name
 from foldcli.logs import logger
 from foldcli.pipeline.alignment_request import AlignmentRequest
 from foldcli.pipeline.failures import Failures
@@ -35,7 +35,7 @@ def read_inputs(
     A file that cannot be read goes to `failures`.
 
     Args:
-        inputs: see `alignment_inputs.alignment_targets`.
+        inputs: see `find_alignment_targets`.
         failures: of the run.
         searched: whether there is a database to search.
 
@@ -45,7 +45,7 @@ def read_inputs(
     """
     found: list[tuple[str, AlignmentTarget | FastaRecord]] = []
     places: list[tuple[str, str]] = []
-    for target in alignment_targets(inputs):
+    for target in find_alignment_targets(inputs):
         try:
             own = _read(target)
         except (InputError, OSError) as error:
@@ -59,7 +59,7 @@ def read_inputs(
             )
         found += own
         places += [(name, target.files[0]) for name, _ in own]
-    unique_names(places)
+    check_unique_names(places)
     return found
 
 
@@ -67,7 +67,7 @@ def _read(target: AlignmentTarget) -> "list[tuple[str, AlignmentTarget | FastaRe
     """The target itself if its files are alignments, else the sequences in its one file."""
     from io import BytesIO
 
-    from foldcli.inputs.queries import holds_sequences
+    from foldcli.inputs.queries import is_unaligned_fasta
     from msa.io.compression import read_bytes
     from msa.io.fasta import read_records
 
@@ -75,8 +75,8 @@ def _read(target: AlignmentTarget) -> "list[tuple[str, AlignmentTarget | FastaRe
     if len(target.files) > 1 or path.lower().endswith(_ALIGNMENTS):
         return [(target.name, target)]
     content = read_bytes(path)
-    if holds_sequences(content):
-        return [(file_safe(record.id), record) for record in read_records(BytesIO(content), path)]
+    if is_unaligned_fasta(content):
+        return [(file_safe_name(record.id), record) for record in read_records(BytesIO(content), path)]
     # standard input cannot be read again, files are by the process that makes the features
     return [(target.name, AlignmentTarget(target.name, target.files, content if path == "-" else None))]
 

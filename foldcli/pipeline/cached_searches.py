@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.inputs.alignments import AlignmentTarget
+from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.logs import logger
 from foldcli.pipeline.alignment_request import AlignmentRequest
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.inputs.alignments import AlignmentTarget
+from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.logs import logger
 
 if TYPE_CHECKING:

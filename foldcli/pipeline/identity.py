@@ -4,8 +4,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from foldcli.inputs.alignments import ENTRY_SUFFIX, AlignmentTarget
+from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.pipeline.alignment_request import AlignmentRequest
 from foldcli.pipeline.fingerprint import file_sha256, fingerprint
 from foldcli.pipeline.predictor import PredictSettings

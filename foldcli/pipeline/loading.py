@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foldcli.inputs.alignments import ENTRY_SUFFIX
 from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.outputs import colabfold_layout, done
 from foldcli.pipeline.features import cached_features, entry_features
 from foldcli.pipeline.fingerprint import fingerprint
@@ -101,7 +101,7 @@ class TargetLoader:
             return self._searched(target, given)
         if given.files[0].endswith(ENTRY_SUFFIX):
             return entry_features(target, lambda: read_entry(given.files[0], self.verify))
-        contents = given.contents()
+        contents = given.read_contents()
         if "-" not in given.files:
             target.facts["alignment"] = str(Path(given.files[0]).resolve())
         features = cached_features(target, lambda: given.parse(contents), self.cache, self.verify)

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 from foldcli.inputs.shard import Shard
 
 if TYPE_CHECKING:
-    from foldcli.inputs.targets import QuerySources
+    from foldcli.inputs.queries import QuerySources
     from foldcli.pipeline.searcher import Searcher
     from msa.io.fasta import FastaRecord
     from msa.search.alignment_filter import AlignmentFilter
@@ -44,7 +44,7 @@ class Search:
     @property
     def sources(self) -> "QuerySources":
         """Where the queries come from."""
-        from foldcli.inputs.targets import QuerySources
+        from foldcli.inputs.queries import QuerySources
 
         settings = self.settings
         return QuerySources(self.inputs, settings.comp_bias_corr, settings.matrix, self.profiles)
@@ -55,15 +55,15 @@ class Search:
         Raises:
             InputError: a file cannot be read, or a query cannot be searched with; the first such.
         """
-        from foldcli.inputs.targets import tell_of_profiles
+        from foldcli.inputs.queries import log_profile_queries
         from msa.search.search import check_query
 
-        records = [record for _, read in self.sources.files() for record in read()]
+        records = [record for _, read in self.sources.readers() for record in read()]
         for record in records:
             check_query(record)
         kept = self.shard.select((record.id, place) for place, record in enumerate(records))
         chosen = [records[place] for place in sorted(place for _, place in kept)]
-        tell_of_profiles(chosen)
+        log_profile_queries(chosen)
         return chosen
 
     def open(self) -> "Searcher":

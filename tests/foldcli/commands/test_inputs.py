@@ -1,4 +1,4 @@
-"""Tables and jobs as queries of `foldcli search` and `fold`: refusals by name stop nobody else."""
+"""Tables and job files as queries of `foldcli search` and `fold`; unsupported jobs do not stop others."""
 
 import json
 import os
@@ -24,11 +24,11 @@ def foldcli(
     return subprocess.run(command, env=env, capture_output=True, text=True, input=stdin)
 
 
-def boltz(sequence: str, more: str = "") -> str:
+def boltz_job(sequence: str, more: str = "") -> str:
     return f"version: 1\nsequences:\n  - protein:\n      id: A\n      sequence: {sequence}\n{more}"
 
 
-def test_every_format_finds_the_same_and_what_is_refused_is_named(
+def test_all_formats_find_the_same_hits_and_unsupported_jobs_are_named(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "jobs"
@@ -36,21 +36,21 @@ def test_every_format_finds_the_same_and_what_is_refused_is_named(
     (folder / "a.csv").write_text(f"id,sequence\ntable,{GB1}\ncomplex,{GB1}:{GB1}\n")
     job = {"name": "json", "sequences": [{"proteinChain": {"sequence": GB1, "count": 1}}]}
     dna = {"dnaSequence": {"sequence": "ACGT", "count": 1}}
-    both = {"name": "with_dna", "sequences": [*job["sequences"], dna]}
-    (folder / "b.json").write_text(json.dumps([job, both]))
-    (folder / "c.yaml").write_text(boltz(GB1))
-    (folder / "d.yaml").write_text(boltz(GB1, "  - ligand: {id: B, ccd: ATP}\n"))
+    mixed = {"name": "with_dna", "sequences": [*job["sequences"], dna]}
+    (folder / "b.json").write_text(json.dumps([job, mixed]))
+    (folder / "c.yaml").write_text(boltz_job(GB1))
+    (folder / "d.yaml").write_text(boltz_job(GB1, "  - ligand: {id: B, ccd: ATP}\n"))
     (folder / "e.json").write_text("{")
-    # what an earlier search left there is no query
+    # the record of an earlier search is not a query
     (folder / "c.a3m.json").write_text("{}")
     out = tmp_path / "out"
     arguments = ("search", folder, root / "examples/demo.fasta", "--format", "a3m", "-o", out)
     result = foldcli(*arguments, env=environment)
     assert result.returncode == 5, result.stderr
     assert "Traceback" not in result.stderr
-    found = {path.stem: path.read_text().partition("\n")[2] for path in out.glob("*.a3m")}
-    assert set(found) == {"table", "json", "c"}
-    assert len(set(found.values())) == 1 and found["c"].count(">") >= 4
+    alignments = {path.stem: path.read_text().partition("\n")[2] for path in out.glob("*.a3m")}
+    assert set(alignments) == {"table", "json", "c"}
+    assert len(set(alignments.values())) == 1 and alignments["c"].count(">") >= 4
     failed = {
         each["target"]: each for each in map(json.loads, (out / "failures.jsonl").read_text().splitlines())
     }
@@ -63,7 +63,7 @@ def test_every_format_finds_the_same_and_what_is_refused_is_named(
     }
     assert f"{folder / 'b.json'}:1: 'with_dna' has DNA: supported is one protein chain" in result.stderr
 
-    # a table of hits is whole or not at all
+    # a table of hits is only written if all queries can be searched
     refused = foldcli(
         "search", folder / "a.csv", root / "examples/demo.fasta", "-o", tmp_path / "m8", env=environment
     )
@@ -74,12 +74,12 @@ def test_every_format_finds_the_same_and_what_is_refused_is_named(
     )
 
 
-def test_a_job_is_folded_from_standard_input_and_a_complex_is_not(
+def test_job_on_standard_input_is_folded_and_complex_is_refused(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     command = ("fold", "-", "--db", root / "examples/demo.fasta", "--params", "demo", "--models", "3")
     command += ("--num-recycle", "0", "-o", tmp_path)
-    result = foldcli(*command, env=environment, stdin=boltz(GB1[:20]))
+    result = foldcli(*command, env=environment, stdin=boltz_job(GB1[:20]))
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "stdin/stdin.done.json").is_file()
     search = ("search", "-", root / "examples/demo.fasta", "--format", "a3m", "-o", tmp_path / "found")

@@ -1,4 +1,4 @@
-"""Databases that mmseqs itself made: searched, converted, refused. What its version has not is skipped."""
+"""Databases made by the mmseqs program: searched, converted or refused; skipped without the program."""
 
 import re
 import shutil
@@ -16,12 +16,12 @@ from msa.io.mmseqs_database import open_mmseqs
 from msa.io.mmseqs_files import PROFILES
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
-Made = Callable[..., str]
+RunMmseqs = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
 def mmseqs() -> Callable[..., str]:
-    """Runs mmseqs; returns what it printed."""
+    """Return a function that runs mmseqs and returns its output."""
     program = shutil.which("mmseqs")
     if program is None:
         pytest.skip("mmseqs is not installed")
@@ -35,12 +35,14 @@ def mmseqs() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def has(mmseqs: Made) -> Callable[[str], None]:
-    """Skips where a command of mmseqs is missing, as in versions before the GPU's."""
+def has(mmseqs: RunMmseqs) -> Callable[[str], None]:
+    """Return a function that skips the test if this version of mmseqs lacks a command."""
 
     def need(command: str) -> None:
-        asked = subprocess.run([str(shutil.which("mmseqs")), command, "-h"], capture_output=True, text=True)
-        if f"usage: mmseqs {command}" not in asked.stdout:
+        help_text = subprocess.run(
+            [str(shutil.which("mmseqs")), command, "-h"], capture_output=True, text=True
+        )
+        if f"usage: mmseqs {command}" not in help_text.stdout:
             pytest.skip(f"this mmseqs has no {command}")
 
     return need
@@ -48,7 +50,7 @@ def has(mmseqs: Made) -> Callable[[str], None]:
 
 @pytest.fixture
 def folder(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a query and demo.fasta: those bundled sequences whose letters padding keeps."""
+    """Create a folder with a query and demo.fasta, the sequences with letters that padded databases keep."""
     records = (root / "examples" / "demo.fasta").read_text().split(">")[1:]
     kept = [r for r in records if not set("".join(r.split("\n")[1:])) & set("BZJUO*")]
     (tmp_path / "demo.fasta").write_text(">" + ">".join(kept))
@@ -65,7 +67,7 @@ def foldcli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def hits(database: str) -> str:
-    """The table of a deep search, which ties and chance hits are in."""
+    """Return the table of a deep search, with ties and chance hits."""
     settings = ["-e", "10000", "--max-seqs", "60", "--num-iterations", "2"]
     result = foldcli("search", "query.fasta", database, "-o", "-", *settings)
     assert result.returncode == 0, result.stderr
@@ -73,8 +75,8 @@ def hits(database: str) -> str:
     return result.stdout
 
 
-def found(table: str) -> list[list[str]]:
-    """What a table says but E-values, which in iterations depend on the order of targets of a length."""
+def without_evalues(table: str) -> list[list[str]]:
+    """Return the rows without E-values, which depend on the order of targets of equal length."""
     return sorted(line.split("\t")[:10] for line in table.splitlines())
 
 
@@ -84,12 +86,12 @@ def error_of(result: subprocess.CompletedProcess[str]) -> str:
     return line.removeprefix("foldcli: error: ")
 
 
-def test_a_database_in_the_fasta_files_order_gives_the_fasta_files_hits(folder: Path, mmseqs: Made) -> None:
+def test_database_in_fasta_order_gives_the_hits_of_the_fasta_file(folder: Path, mmseqs: RunMmseqs) -> None:
     mmseqs("createdb", "demo.fasta", "plain", "--shuffle", "0")
     mmseqs("createdb", "demo.fasta", "linked", "--createdb-mode", "1")
     expected = hits("demo.fasta")
     assert hits("plain") == hits("linked") == expected
-    # all three were built once, and the second and third had the first's bytes
+    # the databases built from all three are equal and reused
     first = foldcli("search", "query.fasta", "plain", "-o", "-")
     assert "converted" not in first.stderr
     built = {
@@ -98,40 +100,42 @@ def test_a_database_in_the_fasta_files_order_gives_the_fasta_files_hits(folder: 
     assert len(built) == 1
 
 
-def test_a_shuffled_one_gives_the_hits_of_what_mmseqs_writes_of_it(folder: Path, mmseqs: Made) -> None:
+def test_shuffled_database_gives_the_hits_of_its_fasta_export(folder: Path, mmseqs: RunMmseqs) -> None:
     mmseqs("createdb", "demo.fasta", "shuffled")
     mmseqs("convert2fasta", "shuffled", "shuffled.fasta")
     assert (folder / "shuffled.fasta").read_text() != (folder / "demo.fasta").read_text()
     assert hits("shuffled") == hits("shuffled.fasta")
-    assert found(hits("shuffled")) == found(hits("demo.fasta"))
+    assert without_evalues(hits("shuffled")) == without_evalues(hits("demo.fasta"))
 
 
-def test_so_does_a_padded_one(folder: Path, mmseqs: Made, has: Callable[[str], None]) -> None:
+def test_padded_database_gives_the_hits_of_its_fasta_export(
+    folder: Path, mmseqs: RunMmseqs, has: Callable[[str], None]
+) -> None:
     has("makepaddedseqdb")
     mmseqs("createdb", "demo.fasta", "shuffled")
     mmseqs("makepaddedseqdb", "shuffled", "padded")
     mmseqs("convert2fasta", "padded", "padded.fasta")
     assert hits("padded") == hits("padded.fasta")
-    assert found(hits("padded")) == found(hits("demo.fasta"))
+    assert without_evalues(hits("padded")) == without_evalues(hits("demo.fasta"))
 
 
-def test_createdb_from_mmseqs(folder: Path, mmseqs: Made) -> None:
+def test_createdb_from_mmseqs(folder: Path, mmseqs: RunMmseqs) -> None:
     mmseqs("createdb", "demo.fasta", "plain", "--shuffle", "0")
-    made = foldcli("createdb", "--from-mmseqs", "plain", "-o", "from_mmseqs")
-    assert made.returncode == 0, made.stderr
+    result = foldcli("createdb", "--from-mmseqs", "plain", "-o", "from_mmseqs")
+    assert result.returncode == 0, result.stderr
     assert foldcli("createdb", "demo.fasta", "-o", "from_fasta").returncode == 0
     manifest = TargetDatabase.open("from_mmseqs").manifest
     assert manifest.checksums == TargetDatabase.open("from_fasta").manifest.checksums
     size = (folder / "demo.fasta").stat().st_size
-    told = foldcli("createdb", "--info", "from_mmseqs").stdout
-    assert f"plain (MMseqs2 database), {manifest.inputs[0]['bytes']:,} bytes of FASTA" in told
+    info = foldcli("createdb", "--info", "from_mmseqs").stdout
+    assert f"plain (MMseqs2 database), {manifest.inputs[0]['bytes']:,} bytes of FASTA" in info
     assert manifest.inputs[0]["bytes"] <= size
     assert foldcli("createdb", "demo.fasta", "--from-mmseqs", "plain", "-o", "x").returncode == 2
     again = foldcli("createdb", "--from-mmseqs", "plain", "-o", "from_mmseqs")
     assert "already exists" in error_of(again)
 
 
-def test_compressed_ones_are_refused_with_what_helps(folder: Path, mmseqs: Made) -> None:
+def test_compressed_databases_are_refused_with_a_remedy(folder: Path, mmseqs: RunMmseqs) -> None:
     mmseqs("createdb", "demo.fasta", "packed", "--compressed", "1", "--shuffle", "0")
     reason = error_of(foldcli("search", "query.fasta", "packed", "-o", "-"))
     assert reason.startswith(
@@ -142,7 +146,7 @@ def test_compressed_ones_are_refused_with_what_helps(folder: Path, mmseqs: Made)
     assert hits("packed_plain") == hits("demo.fasta")
 
 
-def test_other_kinds_are_refused(folder: Path, mmseqs: Made) -> None:
+def test_other_database_types_are_refused(folder: Path, mmseqs: RunMmseqs) -> None:
     (folder / "dna.fasta").write_text(">n\nACGTACGTACGTACGTACGTACGT\n")
     mmseqs("createdb", "dna.fasta", "dna")
     mmseqs("createdb", "demo.fasta", "plain")
@@ -162,8 +166,8 @@ def test_other_kinds_are_refused(folder: Path, mmseqs: Made) -> None:
         )
 
 
-def test_its_databases_are_queries_too(folder: Path, mmseqs: Made) -> None:
-    """Scores of profiles are those that mmseqs prints; what they find is what a family's profile finds."""
+def test_databases_can_be_queries(folder: Path, mmseqs: RunMmseqs) -> None:
+    """Profile scores equal those that mmseqs prints, and profiles find at least what sequences find."""
     mmseqs("createdb", "demo.fasta", "plain", "--shuffle", "0")
     mmseqs("search", "plain", "plain", "found", "tmp", "-a")
     mmseqs("result2profile", "plain", "plain", "found", "profiles")
@@ -174,11 +178,11 @@ def test_its_databases_are_queries_too(folder: Path, mmseqs: Made) -> None:
     ]
     printed = re.split(r"Query profile of sequence (\d+)\n", (folder / "pssm").read_text())[1:]
     entries, _ = open_mmseqs("profiles", PROFILES)
-    (piece,) = entries.pieces()
+    (chunk,) = entries.chunks()
     for key, table in zip(map(int, printed[::2]), printed[1::2], strict=True):
         rows = [line.split()[2:] for line in table.replace("\0", "").strip().split("\n")[1:]]
-        content = np.empty(int(piece.lengths[key]), np.uint8)
-        entries.copy(piece[key : key + 1], content, np.zeros(1, np.int64), np.arange(256, dtype=np.int16))
+        content = np.empty(int(chunk.lengths[key]), np.uint8)
+        entries.copy(chunk[key : key + 1], content, np.zeros(1, np.int64), np.arange(256, dtype=np.int16))
         scores = content.view(np.int8).reshape(-1, 25)[:, :20]
         np.testing.assert_array_equal(np.trunc(scores / 4), np.array(rows, float))
 
@@ -190,8 +194,10 @@ def test_its_databases_are_queries_too(folder: Path, mmseqs: Made) -> None:
     assert len(pairs[0]) > len(pairs[1]) and len(pairs[1] - pairs[0]) < len(pairs[1]) / 100
 
 
-def test_what_colabfold_sets_up(folder: Path, mmseqs: Made, has: Callable[[str], None]) -> None:
-    """Its script's `tsv2exprofiledb` on two clusters: representatives, members, alignments."""
+def test_databases_of_colabfolds_setup_script(
+    folder: Path, mmseqs: RunMmseqs, has: Callable[[str], None]
+) -> None:
+    """Check `tsv2exprofiledb` on two clusters: representatives, members, alignments."""
     has("tsv2exprofiledb")
     one, two = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQ", "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNG"
     entries = {0: one, 1: one[:-1], 2: one[1:], 3: two, 4: two[:-2]}

@@ -127,7 +127,11 @@ def test_a_failure_leaves_no_profile(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (("--profile", "queries.fasta", "db", "-o", "-"), 3, "queries.fasta: no profiles saved by --save-"),
+        (
+            ("--profile", "queries.fasta", "db", "-o", "-"),
+            3,
+            "queries.fasta: not a file of profiles saved by --save-",
+        ),
         (("--profile", "none.npz", "db", "-o", "-"), 3, "none.npz: no such file or directory"),
         (("--profile", "taken.npz", "-o", "-"), 2, "Missing argument 'DB'"),
         (("db", "-o", "-"), 2, "Missing argument 'DB'"),

@@ -1,4 +1,4 @@
-"""ColabFold's tables, AlphaFold 3's JSON and Boltz's YAML as queries: read, refused by name, or wrong."""
+"""ColabFold's tables, AlphaFold 3's JSON and Boltz's YAML as queries: valid, unsupported and invalid."""
 
 import gzip
 import json
@@ -69,7 +69,7 @@ def chain(**more: Any) -> dict[str, Any]:
         f'"id","sequence"\n"a b","{GB1[:20]}\n{GB1[20:]}"\n"u","{UBIQUITIN}"\n',
     ],
 )
-def test_a_table_has_a_query_a_row(tmp_path: Path, text: str) -> None:
+def test_table_has_one_query_per_row(tmp_path: Path, text: str) -> None:
     for name in ("q.csv", "q.txt"):
         assert pairs(read(tmp_path / name, text)) == [("a_b", GB1), ("u", UBIQUITIN)]
     assert pairs(read(tmp_path / "q.csv.gz", gzip.compress(text.encode()))) == [
@@ -78,7 +78,7 @@ def test_a_table_has_a_query_a_row(tmp_path: Path, text: str) -> None:
     ]
 
 
-def test_a_complex_in_a_table_or_in_fasta_is_refused_and_the_others_are_read(tmp_path: Path) -> None:
+def test_complex_is_unsupported_and_other_records_are_read(tmp_path: Path) -> None:
     for name, text in (
         ("q.csv", f"id,sequence\none,{GB1}\ntwo,{GB1}:{UBIQUITIN}\nthree,{UBIQUITIN}\n"),
         ("q.fasta", f">one\n{GB1}\n>two\n{GB1}:\n{UBIQUITIN}\n>three\n{UBIQUITIN}\n"),
@@ -90,7 +90,7 @@ def test_a_complex_in_a_table_or_in_fasta_is_refused_and_the_others_are_read(tmp
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "reason"),
+    ("text", "location", "reason"),
     [
         ("", "", "empty file"),
         ("id,sequence\n", "", "no row"),
@@ -102,22 +102,22 @@ def test_a_complex_in_a_table_or_in_fasta_is_refused_and_the_others_are_read(tmp
         (f"id,sequence\na,{GB1}\nb\n", ":3", "1 fields where the first line has 2"),
         (f'id,sequence\na,{GB1}\n"b,{GB1}\n', ":3", "not a table"),
         (f"id,sequence,a3mpath\na,{GB1},x.a3m\n", ":2", "a3mpath names an alignment"),
-        (b"id,sequence\na,MK\xff\n", ":2", "0xff is no UTF-8"),
+        (b"id,sequence\na,MK\xff\n", ":2", "0xff is not valid UTF-8"),
     ],
 )
-def test_what_is_wrong_in_a_table_has_its_line(
-    tmp_path: Path, text: str | bytes, place: str, reason: str
+def test_invalid_table_is_reported_with_its_line(
+    tmp_path: Path, text: str | bytes, location: str, reason: str
 ) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path / "q.csv", text)
-    assert str(caught.value).startswith(f"{tmp_path / 'q.csv'}{place}: ")
+    assert str(caught.value).startswith(f"{tmp_path / 'q.csv'}{location}: ")
     assert reason in str(caught.value)
 
 
 # --- AlphaFold 3
 
 
-def test_both_dialects_are_read(tmp_path: Path) -> None:
+def test_both_alphafold3_dialects_are_read(tmp_path: Path) -> None:
     nothing = {"modifications": [], "templates": [], "unpairedMsa": None, "pairedMsa": None}
     assert pairs(read(tmp_path / "q.json", local(protein(**nothing)))) == [("job_1", GB1)]
     assert pairs(read(tmp_path / "q.json", local(protein(id=["A"])))) == [("job_1", GB1)]
@@ -126,11 +126,11 @@ def test_both_dialects_are_read(tmp_path: Path) -> None:
         for name in ("a", "b")
     ]
     assert pairs(read(tmp_path / "q.json", server)) == [("a", GB1), ("b", GB1)]
-    # without a name that says so
+    # recognised without a suffix
     assert pairs(read(tmp_path / "job", local(protein()))) == [("job_1", GB1)]
 
 
-def test_an_alignment_that_the_job_brings_is_searched_with(tmp_path: Path) -> None:
+def test_alignment_of_a_job_becomes_a_profile_query(tmp_path: Path) -> None:
     (query,) = read(tmp_path / "q.json", local(protein(unpairedMsa=FAMILY, templates=[])))
     assert isinstance(query, ProfileQuery) and query.header == "job_1"
     (tmp_path / "family.a3m").write_text(FAMILY)
@@ -145,7 +145,7 @@ def test_an_alignment_that_the_job_brings_is_searched_with(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("job", "held"),
+    ("job", "content"),
     [
         (local(protein(), protein(id="B")), "2 protein chains"),
         (local(protein(id=["A", "B", "C"])), "3 protein chains"),
@@ -161,25 +161,25 @@ def test_an_alignment_that_the_job_brings_is_searched_with(tmp_path: Path) -> No
         (local(protein(unpairedMsa="")), "an empty unpairedMsa, which asks for no alignment"),
     ],
 )
-def test_what_is_no_single_chain_is_refused_by_name(tmp_path: Path, job: Any, held: str) -> None:
+def test_unsupported_alphafold3_job_names_its_content(tmp_path: Path, job: Any, content: str) -> None:
     (record,) = read(tmp_path / "q.json", job)
-    assert f" has {held}" in refusal(record)
+    assert f" has {content}" in refusal(record)
 
 
 START = '{"name": "a", "sequences": ['
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "reason"),
+    ("text", "location", "reason"),
     [
         ("", "", "empty file"),
         ('{"name": "a",\n "sequences": [}', ":2:16", "not valid JSON"),
-        ('{"name": "a",\n "name": "b"}', ":2", "'name' stands twice"),
+        ('{"name": "a",\n "name": "b"}', ":2", "the key 'name' occurs twice"),
         ("[]", ":1", "no job"),
         ("[3]", ":1", "a job is not a mapping"),
         ("[" * 100_000, "", "nested too deeply"),
         ('{"sequences": []}', ":1", "no 'name'"),
-        ('{"name": "a",\n "sequences": {}}', ":2", "no list of chains"),
+        ('{"name": "a",\n "sequences": {}}', ":2", "not a list of chains"),
         ('{"name": "a"}', ":1", "no list 'sequences'"),
         ('{"name": "a", "sequences": [\n{"protein": {}, "dna": {}}]}', ":2", "must have one key"),
         ('{"name": "a", "sequences": [\n{"peptide": {}}]}', ":2", "unknown kind of chain 'peptide'"),
@@ -192,14 +192,16 @@ START = '{"name": "a", "sequences": ['
         (START + '{"protein":\n {"sequence": "MKV", "unpairedMsaPath": "x.a3m"}}]}', ":2", "no alignment x"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_json_has_its_line(tmp_path: Path, text: str, place: str, reason: str) -> None:
+def test_invalid_json_is_reported_with_its_line(
+    tmp_path: Path, text: str, location: str, reason: str
+) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path / "q.json", text)
-    assert str(caught.value).startswith(f"{tmp_path / 'q.json'}{place}: ")
+    assert str(caught.value).startswith(f"{tmp_path / 'q.json'}{location}: ")
     assert reason in str(caught.value)
 
 
-def test_quotation_marks_and_braces_in_strings_do_not_shift_lines(tmp_path: Path) -> None:
+def test_punctuation_in_json_strings_does_not_shift_lines(tmp_path: Path) -> None:
     text = (
         '{"name": "a \\" } {\\\\",\n"sequences": [{"protein": {"description": "[{:",\n"sequence": "MK1"}}]}'
     )
@@ -212,18 +214,18 @@ def test_quotation_marks_and_braces_in_strings_do_not_shift_lines(tmp_path: Path
 HEAD = "# a comment\nversion: 1\nsequences:\n"
 
 
-def test_a_yaml_job_is_named_by_its_file(tmp_path: Path) -> None:
+def test_boltz_job_has_the_name_of_its_file(tmp_path: Path) -> None:
     lines = ["id: N", "sequence: >", f"  {GB1[:30]}", f"  {GB1[30:]}", "cyclic: false", ""]
     text = f"{HEAD}  - protein:\n      " + "\n      ".join(lines)
     assert pairs(read(tmp_path / "my job.yaml", text)) == [("my_job", GB1)]
     assert pairs(read(tmp_path / "noted", text)) == [("noted", GB1)]
     assert pairs(read(tmp_path / "q.yml.gz", gzip.compress(text.encode()))) == [("q", GB1)]
-    # a sequence that YAML would take for a truth value is a sequence
+    # YAML would parse NO as a boolean
     assert pairs(read(tmp_path / "q.yml", f"{HEAD}  - protein: {{id: [A], sequence: NO}}\n")) == [("q", "NO")]
 
 
 @pytest.mark.parametrize(
-    ("rest", "held"),
+    ("rest", "content"),
     [
         (f"  - protein: {{id: [A, B], sequence: {GB1}}}\n", "2 protein chains"),
         (f"  - protein: {{id: A, sequence: {GB1}}}\n  - ligand: {{id: B, smiles: C}}\n", "a ligand"),
@@ -235,18 +237,22 @@ def test_a_yaml_job_is_named_by_its_file(tmp_path: Path) -> None:
         (f"  - protein: {{id: A, sequence: {GB1}}}\nproperties:\n  - affinity: {{}}\n", "properties"),
     ],
 )  # fmt: skip
-def test_what_is_no_single_chain_in_yaml_is_refused_by_name(tmp_path: Path, rest: str, held: str) -> None:
+def test_unsupported_boltz_job_names_its_content(tmp_path: Path, rest: str, content: str) -> None:
     (record,) = read(tmp_path / "q.yaml", HEAD + rest)
-    assert f" has {held}" in refusal(record)
+    assert f" has {content}" in refusal(record)
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "reason"),
+    ("text", "location", "reason"),
     [
         ("", "", "empty file"),
         ("just text\n", ":1", "the file is not a mapping"),
         (f"{HEAD}  - protein: {{id: A\n", ":5", "not valid YAML"),
-        (f"{HEAD}  - protein:\n      sequence: MK\n      sequence: MV\n", ":6", "'sequence' stands twice"),
+        (
+            f"{HEAD}  - protein:\n      sequence: MK\n      sequence: MV\n",
+            ":6",
+            "the key 'sequence' occurs twice",
+        ),
         (f"{HEAD}  - protein:\n      sequence: MK1\n", ":5", "'1' is not a residue"),
         (f"{HEAD}  - protein:\n      sequenze: MK\n", ":5", "unknown key 'sequenze'"),
         (f"{HEAD}  - protein:\n      id: A\n", ":5", "no 'sequence'"),
@@ -256,14 +262,16 @@ def test_what_is_no_single_chain_in_yaml_is_refused_by_name(tmp_path: Path, rest
         ("sequences: " + "[" * 5000, "", "nested too deeply"),
     ],
 )
-def test_what_is_wrong_in_yaml_has_its_line(tmp_path: Path, text: str, place: str, reason: str) -> None:
+def test_invalid_yaml_is_reported_with_its_line(
+    tmp_path: Path, text: str, location: str, reason: str
+) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path / "q.yaml", text)
-    assert str(caught.value).startswith(f"{tmp_path / 'q.yaml'}{place}")
+    assert str(caught.value).startswith(f"{tmp_path / 'q.yaml'}{location}")
     assert reason in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_tag_makes_no_object(tmp_path: Path) -> None:
+def test_yaml_tags_do_not_create_objects(tmp_path: Path) -> None:
     made = tmp_path / "made"
     text = f"{HEAD}  - protein:\n      sequence: !!python/object/apply:os.mkdir ['{made}']\n"
     with pytest.raises(InputError, match="'sequence' is not text"):

@@ -1,4 +1,4 @@
-"""Query files told apart by content, and the profile that an alignment becomes."""
+"""Recognition of query files by content, and the profiles of alignments."""
 
 import gzip
 from pathlib import Path
@@ -53,7 +53,7 @@ def kinds(folder: Path, content: str | bytes) -> list[str]:
         A3M + "\0",
     ],
 )
-def test_an_alignment_is_one_query_with_the_profile_of_its_rows(
+def test_alignment_is_one_query_with_the_profile_of_its_rows(
     tmp_path: Path, content: str | bytes, corrected: bool
 ) -> None:
     (query,) = read(tmp_path, content, corrected)
@@ -63,7 +63,7 @@ def test_an_alignment_is_one_query_with_the_profile_of_its_rows(
     assert query.made_from == "an alignment of 3 rows, 3 of them different"
 
 
-def test_insertions_alone_make_an_alignment(tmp_path: Path) -> None:
+def test_insertions_without_gaps_make_an_alignment(tmp_path: Path) -> None:
     (query,) = read(tmp_path, f">q\n{QUERY}\n>near\n{NEAR[:4]}gggg{NEAR[4:]}\n")
     assert isinstance(query, ProfileQuery)
     np.testing.assert_array_equal(query.profile, family_profile(ROWS))
@@ -80,12 +80,12 @@ def test_insertions_alone_make_an_alignment(tmp_path: Path) -> None:
         (">a\nmkvl\n>b\nmkvi\n", ["MKVL", "MKVI"]),
         (">a\nMKVL\n>b\nMKVilRR\n", ["MKVL", "MKVILRR"]),
         (f">a\n{QUERY}\n", [QUERY]),
-        # alignments of nothing else
+        # alignments without other rows
         (f"#10\t1\n>a\n{QUERY}\n", [QUERY]),
         (f">a\n{QUERY}\n>b\n{QUERY[:8]}--\n", [QUERY]),
     ],
 )
-def test_sequences_are_queries_of_their_own(tmp_path: Path, content: str, sequences: list[str]) -> None:
+def test_unaligned_sequences_are_separate_queries(tmp_path: Path, content: str, sequences: list[str]) -> None:
     queries = read(tmp_path, content)
     assert [query.sequence for query in queries] == sequences
     assert not any(isinstance(query, ProfileQuery) for query in queries)
@@ -114,17 +114,19 @@ def test_sequences_are_queries_of_their_own(tmp_path: Path, content: str, sequen
         (b"PK\3\4 and no archive", " damaged or truncated profiles"),
     ],
 )
-def test_bad_input_is_named(tmp_path: Path, content: str | bytes, reason: str) -> None:
+def test_invalid_input_is_reported_with_its_location(
+    tmp_path: Path, content: str | bytes, reason: str
+) -> None:
     with pytest.raises(InputError) as raised:
         read(tmp_path, content)
-    place = f"{tmp_path}/query:"
-    assert str(raised.value).startswith(f"{place} {reason}" if reason[0].isalpha() else place + reason)
+    prefix = f"{tmp_path}/query:"
+    assert str(raised.value).startswith(f"{prefix} {reason}" if reason[0].isalpha() else prefix + reason)
 
 
 @given(
     content=st.lists(st.sampled_from([b">", b"\n", b"-", b"MK", b"mk", b"#", b".", b"*", b">a\nMKV\n", b"1"]))
 )
-def test_any_content_is_read_or_refused(
+def test_arbitrary_content_is_read_or_raises_input_error(
     tmp_path_factory: pytest.TempPathFactory, content: list[bytes]
 ) -> None:
     try:
@@ -143,7 +145,7 @@ def test_any_content_is_read_or_refused(
         (np.full((3, 32), -32768, np.int16), "scores beyond 1000 half-bits"),
     ],
 )
-def test_a_profile_must_fit_its_query(profile: np.ndarray, reason: str) -> None:
+def test_profile_must_match_its_query(profile: np.ndarray, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         ProfileQuery("q", "MKV", profile, "a test")
     ProfileQuery("q", "MKV", np.full((3, 32), -1000, np.int16), "a test")

@@ -1,4 +1,4 @@
-"""`--shard I/N` splits any set of targets into disjoint parts that cover it, whatever order they come in."""
+"""`--shard I/N` partitions the targets, independently of their order."""
 
 import pytest
 from hypothesis import given
@@ -21,6 +21,6 @@ def test_shards_partition_the_targets(names: list[str], count: int, data: st.Dat
 
 
 @pytest.mark.parametrize("text", ["", "1", "0/3", "4/3", "a/b", "1/0", "-1/3", "1/3/5"])
-def test_nonsense_is_refused(text: str) -> None:
+def test_invalid_shards_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"I/N|1 ≤ I ≤ N"):
         Shard.parse(text)

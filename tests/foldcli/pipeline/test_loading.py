@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from foldcli.inputs.alignments import AlignmentTarget
+from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CacheIndex
 from foldcli.inputs.shard import Shard
 from foldcli.params.parameters import find_parameters

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from foldcli.inputs.alignments import AlignmentTarget
+from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
 from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.identity import Identities

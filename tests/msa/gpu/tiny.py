@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from foldcli.inputs.queries import alignment_query
+from foldcli.inputs.queries import query_from_alignment
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.io.alignments import parse_alignment
@@ -57,7 +57,7 @@ class Tiny:
         self.queries = [FastaRecord(f"q{k}", s) for k, s in enumerate(asked)]
         # one that brings a profile of its own
         rows = f">q4\n{asked[4]}\n>like it\n{asked[4][:5]}-{words[1][:3]}\n".encode()
-        self.queries[4] = alignment_query(parse_alignment(rows), matrix=self.settings.matrix)
+        self.queries[4] = query_from_alignment(parse_alignment(rows), matrix=self.settings.matrix)
         assert isinstance(self.queries[4], ProfileQuery)
         self.expected = plain(search_many(self.queries, self.database, self.settings))
         assert len({len(hits) for hits in self.expected}) > 1, "no hit is left out by its E-value"

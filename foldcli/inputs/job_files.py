@@ -1,0 +1,372 @@
+"""Input files of other programs: ColabFold's tables, AlphaFold 3's JSON and Boltz's YAML.
+
+A job that is not a single protein chain becomes an UnsupportedRecord, so that the other jobs of its file can
+run.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json, parse_yaml
+from msa.errors import InputError
+from msa.io.alignments import Alignment, parse_alignment, read_alignment
+from msa.io.fasta import UTF8_MARK, FastaRecord, UnsupportedRecord, clean_sequence, make_record
+
+# ColabFold's columns that name input files; it ignores other columns, too
+_FILE_COLUMNS = {"a3mpath": "an alignment", "templatepath": "a template"}
+
+_AF3_DIALECTS = ("alphafold3", "alphafoldserver")
+_AF3_JOB_KEYS = (
+    "name", "modelSeeds", "sequences", "bondedAtomPairs", "userCCD", "userCCDPath", "dialect", "version",
+)  # fmt: skip
+_AF3_PROTEINS = ("protein", "proteinChain")
+_AF3_OTHERS = {
+    "rna": "RNA", "rnaSequence": "RNA", "dna": "DNA", "dnaSequence": "DNA",
+    "ligand": "a ligand", "ion": "an ion",
+}  # fmt: skip
+# pairedMsa has no meaning for a single chain; useStructureTemplate and maxTemplateDate are ignored
+_AF3_PROTEIN_KEYS = (
+    "id", "sequence", "modifications", "description", "unpairedMsa", "unpairedMsaPath", "pairedMsa",
+    "pairedMsaPath", "templates", "count", "glycans", "useStructureTemplate", "maxTemplateDate",
+)  # fmt: skip
+
+_BOLTZ_OTHERS = {"rna": "RNA", "dna": "DNA", "ligand": "a ligand"}
+# sections of a job that are not supported unless empty
+_BOLTZ_SECTIONS = {
+    "constraints": "constraints", "templates": "templates of its own", "properties": "properties",
+}  # fmt: skip
+_BOLTZ_PROTEIN_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
+_YAML_TRUE = ("true", "True", "TRUE", "yes", "on")
+
+
+@dataclass(frozen=True)
+class AlignedRecord(FastaRecord):
+    """A chain with its alignment."""
+
+    alignment: Alignment = field(repr=False)
+
+
+def looks_like_table(text: bytes) -> bool:
+    """Return whether the first line names the columns of a table of queries."""
+    return {"id", "sequence"} <= set(_read_column_names(text[:4096])[1])
+
+
+def parse_table(data: bytes, path: str) -> list[FastaRecord]:
+    """Parse ColabFold's table, separated by commas or tabs; only the columns id and sequence are used.
+
+    Args:
+        data: decompressed content.
+        path: file name for errors.
+
+    Returns:
+        One record per row; blanks in an id become `_`. Complexes are UnsupportedRecords.
+
+    Raises:
+        InputError: a column, an id or a sequence is missing, a character is not a residue, or a row names a
+            file (`a3mpath`, `templatepath`); names the line.
+    """
+    text = decode_utf8(data, path)
+    if not text.strip():
+        raise InputError("empty file", path)
+    separator, names = _read_column_names(data.removeprefix(UTF8_MARK))
+    missing = [name for name in ("id", "sequence") if name not in names]
+    if missing:
+        raise InputError(f"no column {missing[0]!r}: the first line must name `id` and `sequence`", path, 1)
+    # strict: an unclosed quotation mark is an error, instead of swallowing the rest of the file
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    records = []
+    next_line, header_seen = 1, False
+    try:
+        for row in reader:
+            line, next_line = next_line, reader.line_num + 1
+            if not any(value.strip() for value in row):
+                continue
+            if header_seen:
+                if len(row) != len(names):
+                    reason = f"{len(row)} fields where the first line has {len(names)}"
+                    raise InputError(reason, path, line)
+                records.append(_table_record(dict(zip(names, row, strict=True)), path, line))
+            header_seen = True
+    except csv.Error as error:
+        raise InputError(f"not a table: {error}", path, next_line) from None
+    if not records:
+        raise InputError("no row after the column names", path)
+    return records
+
+
+def _read_column_names(text: bytes) -> tuple[str, list[str]]:
+    """Return the separator and the lower-case column names in the first line of a table."""
+    first = text.lstrip().partition(b"\n")[0].decode("utf-8", "replace").strip().lower()
+    separator = "\t" if "\t" in first else ","
+    return separator, [name.strip().strip('"') for name in first.split(separator)]
+
+
+def _table_record(values: dict[str, str], path: str, line: int) -> FastaRecord:
+    for name, description in _FILE_COLUMNS.items():
+        if values.get(name, "").strip():
+            raise InputError(f"{name} names {description}, which is not read from a table", path, line)
+    identifier = "_".join(values["id"].split())
+    if not identifier:
+        raise InputError("no id", path, line)
+    return make_record(identifier, clean_sequence(values["sequence"], path, line), path, line)
+
+
+def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord]:
+    """Parse AlphaFold 3's JSON, of the program (one job) or of its server (a list of jobs).
+
+    Seeds are ignored, and so are paired alignments, which have no meaning for a single chain.
+
+    Args:
+        data: decompressed JSON.
+        path: file name for errors.
+
+    Returns:
+        One record per job: an AlignedRecord if the job has an alignment, an UnsupportedRecord if it is not
+            one
+        protein chain.
+
+    Raises:
+        InputError: not such a file; names the line.
+    """
+    content = parse_json(data, path)
+    jobs = content if isinstance(content, list) else [content]
+    if not jobs:
+        raise InputError("no job in the list", path, 1)
+    return [_alphafold3_job(_as_mapping(job, "a job", path, 1), path).record() for job in jobs]
+
+
+def _alphafold3_job(content: MappingWithLines, path: str) -> "_Job":
+    dialect = content.get("dialect")
+    if dialect is not None and dialect not in _AF3_DIALECTS:
+        reason = f"dialect {dialect!r} is not known: {' or '.join(_AF3_DIALECTS)}"
+        raise InputError(reason, path, content.line_of("dialect"))
+    _check_keys(content, _AF3_JOB_KEYS, path)
+    job = _Job(_required_text(content, "name", path), path, content.line)
+    for kind, entity in _read_entities(content, path):
+        if kind in _AF3_PROTEINS:
+            _add_alphafold3_protein(job, entity)
+        elif kind in _AF3_OTHERS:
+            job.add_unsupported(_AF3_OTHERS[kind])
+        else:
+            raise InputError(f"unknown kind of chain {kind!r}", path, entity.line)
+    if content.get("bondedAtomPairs"):
+        job.add_unsupported("bonds (bondedAtomPairs)")
+    return job
+
+
+def _add_alphafold3_protein(job: "_Job", entity: MappingWithLines) -> None:
+    _check_keys(entity, _AF3_PROTEIN_KEYS, job.path)
+    job.add_chains(entity, _alphafold3_copies(entity, job.path))
+    for key, description in (
+        ("modifications", "modified residues"),
+        ("glycans", "glycans"),
+        ("templates", "templates of its own"),
+    ):
+        if entity.get(key):
+            job.add_unsupported(description)
+    job.alignment = _alphafold3_alignment(job, entity)
+
+
+def _alphafold3_copies(entity: MappingWithLines, path: str) -> int:
+    """Return the number of copies of a chain: the server gives a count, the program a list of ids."""
+    identifiers: Any = entity.get("id")
+    if isinstance(identifiers, list):
+        return len(identifiers)
+    count = entity.get("count", 1)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InputError(f"count is {count!r}: expected a number from 1", path, entity.line_of("count"))
+    return count
+
+
+def _alphafold3_alignment(job: "_Job", entity: MappingWithLines) -> Alignment | None:
+    """Return the job's alignment; an empty one requests a prediction without an alignment."""
+    for key in ("unpairedMsa", "unpairedMsaPath"):
+        value = entity.get(key)
+        if value is None:
+            continue
+        line = entity.line_of(key)
+        if not isinstance(value, str):
+            raise InputError(f"{key!r} is not text", job.path, line)
+        if not value.strip():
+            job.add_unsupported(f"an empty {key}, which asks for no alignment (`foldcli predict` does that)")
+        elif key == "unpairedMsaPath":
+            return _read_named_alignment(job.path, value, line)
+        else:
+            try:
+                return parse_alignment(value.encode())
+            except InputError as error:
+                raise InputError(f"{key}: {error.reason}", job.path, line) from None
+    return None
+
+
+def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord]:
+    """Parse Boltz's YAML, which has one job.
+
+    Args:
+        data: decompressed YAML.
+        path: file name for errors.
+        name: name of the query, which the file lacks.
+
+    Returns:
+        One record: an AlignedRecord if the job names an alignment, an UnsupportedRecord if it is not one
+        protein chain.
+
+    Raises:
+        InputError: not such a file, or the alignment cannot be read; names the line.
+    """
+    content = _as_mapping(parse_yaml(data, path), "the file", path, 1)
+    _check_keys(content, ("version", "sequences", *_BOLTZ_SECTIONS), path)
+    job = _Job(name, path, content.line)
+    for kind, entity in _read_entities(content, path):
+        if kind == "protein":
+            _add_boltz_protein(job, entity)
+        elif kind in _BOLTZ_OTHERS:
+            job.add_unsupported(_BOLTZ_OTHERS[kind])
+        else:
+            raise InputError(f"unknown kind of chain {kind!r}", path, entity.line)
+    for key, description in _BOLTZ_SECTIONS.items():
+        if content.get(key):
+            job.add_unsupported(description)
+    return [job.record()]
+
+
+def _add_boltz_protein(job: "_Job", entity: MappingWithLines) -> None:
+    _check_keys(entity, _BOLTZ_PROTEIN_KEYS, job.path)
+    identifiers = entity.get("id")
+    job.add_chains(entity, len(identifiers) if isinstance(identifiers, list) else 1)
+    if entity.get("modifications"):
+        job.add_unsupported("modified residues")
+    if entity.get("cyclic", "false") in _YAML_TRUE:
+        job.add_unsupported("a cyclic chain")
+    if "msa" not in entity:
+        return
+    file, line = _required_text(entity, "msa", job.path), entity.line_of("msa")
+    if file in ("empty", "0"):
+        job.add_unsupported(f"msa: {file}, which asks for no alignment (`foldcli predict` does that)")
+    elif file.lower().endswith(".csv"):
+        job.add_unsupported("an alignment in a table (.csv), where A3M would be read")
+    else:
+        job.alignment = _read_named_alignment(job.path, file, line)
+
+
+@dataclass
+class _Job:
+    """The content of a job, collected while it is read.
+
+    Args:
+        name: id of the query; blanks become `_`.
+        path: file of the job.
+        line: 1-based line where it begins.
+        chains: sequences of its protein chains, one per copy.
+        unsupported: descriptions of unsupported content, such as "a ligand".
+        alignment: alignment of its protein chain, if the job has one.
+    """
+
+    name: str
+    path: str
+    line: int
+    chains: list[str] = field(default_factory=list)
+    unsupported: list[str] = field(default_factory=list)
+    alignment: Alignment | None = None
+
+    def add_unsupported(self, description: str) -> None:
+        """Add unsupported content, unless it has been added before."""
+        if description not in self.unsupported:
+            self.unsupported.append(description)
+
+    def add_chains(self, entity: MappingWithLines, copies: int) -> None:
+        """Add the copies of a protein chain.
+
+        Raises:
+            InputError: there is no sequence, or a character in it is not a residue.
+        """
+        text = _required_text(entity, "sequence", self.path)
+        sequence = clean_sequence(text, self.path, entity.line_of("sequence"))
+        self.chains += [sequence] * copies
+
+    def record(self) -> FastaRecord:
+        """Return the query, or an UnsupportedRecord that describes the job's content.
+
+        Raises:
+            InputError: its alignment is that of another sequence.
+        """
+        header = "_".join(self.name.split())
+        count = sum(chain.count(":") + 1 for chain in self.chains)
+        content = [f"{count} protein chains" if count else "no protein chain"] if count != 1 else []
+        content += self.unsupported
+        if content:
+            sequence = ":".join(self.chains)
+            return UnsupportedRecord(header, sequence, ", ".join(content), self.path, self.line)
+        if self.alignment is None:
+            return FastaRecord(header, self.chains[0])
+        if self.alignment.query != self.chains[0]:
+            raise InputError(
+                f"{header!r}: the first row of its alignment is another sequence", self.path, self.line
+            )
+        return AlignedRecord(header, self.chains[0], self.alignment)
+
+
+def _read_named_alignment(path: str, name: str, line: int) -> Alignment:
+    """Read an alignment that a job names, relative to the folder of the job's file or the current one.
+
+    Raises:
+        InputError: there is no such file, or it is not an alignment.
+    """
+    candidates = (Path(path).parent / name, Path(name)) if path != "-" else (Path(name),)
+    for candidate in candidates:
+        if candidate.is_file():
+            return read_alignment(os.fspath(candidate))
+    raise InputError(f"there is no alignment {name}", path, line)
+
+
+def _check_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:
+    """Raise InputError for an unknown key, which is usually misspelt; names its line."""
+    for key in mapping:
+        if key not in known:
+            raise InputError(f"unknown key {key!r}", path, mapping.line_of(key))
+
+
+def _required_text(mapping: MappingWithLines, key: str, path: str) -> str:
+    """Return the text of a required key.
+
+    Raises:
+        InputError: the key is missing, or its value is not text.
+    """
+    value = mapping.get(key)
+    if not isinstance(value, str) or not value.strip():
+        reason = f"{key!r} is not text" if value not in (None, "") else f"no {key!r}"
+        raise InputError(reason, path, mapping.line_of(key))
+    return value
+
+
+def _as_mapping(value: Any, description: str, path: str, line: int) -> MappingWithLines:
+    """Return a value that must be a mapping; raise InputError if it is not."""
+    if not isinstance(value, MappingWithLines):
+        raise InputError(f"{description} is not a mapping", path, line)
+    return value
+
+
+def _read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, MappingWithLines]]:
+    """Return (kind, entity) of each item of the list `sequences`; each item is a mapping with one key.
+
+    Raises:
+        InputError: there is no such list, or an item is something else.
+    """
+    line = mapping.line_of("sequences")
+    items = mapping.get("sequences")
+    if not isinstance(items, list) or not items:
+        reason = "no list 'sequences'" if items is None else "'sequences' is not a list of chains"
+        raise InputError(reason, path, line)
+    entities = []
+    for item in items:
+        entry = _as_mapping(item, "an item of 'sequences'", path, line)
+        if len(entry) != 1:
+            raise InputError("an item of 'sequences' must have one key, such as protein", path, entry.line)
+        ((kind, entity),) = entry.items()
+        entities.append((kind, _as_mapping(entity, repr(kind), path, entry.line_of(kind))))
+    return entities

@@ -1,0 +1,81 @@
+"""File-safe, unique names of targets, and the files in a folder that a command accepts."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from msa.errors import InputError
+from msa.io.compression import SUFFIXES
+
+FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")
+# a file with one of these suffixes is an alignment; for other files the content decides
+ALIGNMENT_SUFFIXES = (".a3m", ".sto", ".stockholm", ".afa")
+PROFILE_SUFFIXES = (".npz",)
+JOB_SUFFIXES = (".csv", ".tsv", ".json", ".yaml", ".yml")
+# an entry of a feature cache
+ENTRY_SUFFIX = ".safetensors"
+_OTHER_QUERY_SUFFIXES = (".a3m", ".sto", ".stockholm", *PROFILE_SUFFIXES, *JOB_SUFFIXES)
+# JSON files that foldcli writes next to its results
+_RECORD_SUFFIXES = (".a3m.json", ".sto.json", ".done.json")
+
+
+def file_safe_name(name: str) -> str:
+    """Replace everything but letters, digits, '.', '_' and '-', as in sp|P0CG48|UBC_HUMAN, by '_'."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")
+    # leaves room for the longest suffix within the usual limit of 255 bytes per file name
+    return safe[:150] or "target"
+
+
+def check_unique_names(named: Iterable[tuple[str, str]]) -> None:
+    """Check that no two targets would be written to the same folder.
+
+    Args:
+        named: (file-safe name, source) of each target.
+
+    Raises:
+        InputError: two targets have the same name.
+    """
+    seen: dict[str, str] = {}
+    for name, source in named:
+        if name in seen:
+            raise InputError(f"two targets have the name {name!r} (the other is in {seen[name]})", source)
+        seen[name] = source
+
+
+def file_endings(suffixes: Sequence[str]) -> tuple[str, ...]:
+    """Return the endings of file names with these suffixes, compressed or not."""
+    return tuple(suffix + packed for suffix in suffixes for packed in ("", *SUFFIXES))
+
+
+def list_files(inputs: Sequence[str], suffixes: Sequence[str]) -> Iterator[str]:
+    """Yield the input files; for a folder, its files with one of the suffixes, compressed or not.
+
+    Raises:
+        InputError: a folder contains no such file.
+    """
+    endings = file_endings(suffixes)
+    for path in inputs:
+        if path == "-" or not Path(path).is_dir():
+            yield path
+            continue
+        files = sorted(str(file) for file in Path(path).iterdir() if file.name.lower().endswith(endings))
+        if not files:
+            raise InputError(f"the folder has no file ending in {', '.join(suffixes)}", path)
+        yield from files
+
+
+def list_query_files(inputs: Sequence[str]) -> Iterator[str]:
+    """Yield the query files; for a folder, its FASTA files or, if there are none, its other query files.
+
+    Raises:
+        InputError: a folder contains no query file.
+    """
+    for path in inputs:
+        try:
+            yield from list_files([path], FASTA_SUFFIXES)
+        except InputError:
+            suffixes = (*FASTA_SUFFIXES, *_OTHER_QUERY_SUFFIXES)
+            files = [file for file in list_files([path], suffixes) if not file.endswith(_RECORD_SUFFIXES)]
+            if not files:
+                raise
+            yield from files
