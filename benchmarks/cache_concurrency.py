@@ -18,7 +18,8 @@ import time
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-from features.cache import CorruptEntryError, FeatureCache, read_entry
+from features.cache import FeatureCache, read_entry
+from features.entry import CorruptEntryError
 from features.temporaries import remove_abandoned
 from msa.io.alignments import Alignment, parse_alignment
 

@@ -1,1 +1,1 @@
-"""Alignments in, model inputs out: deterministic features, their cache, and the random draws of a seed."""
+"""Model inputs from alignments: deterministic features, their cache, and random sampling."""

@@ -1,83 +1,136 @@
-"""The feature cache: one file per target, named by the content it was made from.
+"""The feature cache: one file per target, named by a hash of its input.
 
-An entry is a file at `CACHE/ab/abcdef….safetensors` (`features.entry`). It is written under a temporary name,
-fsynced and renamed, so that readers on any file system see it whole or not at all, and any number of writers
-may race: they all write the same tensors. `features.temporaries` says what becomes of killed writers' files.
+The file of a key is `CACHE/ab/abcdef….safetensors` (`features.entry`). It is written under a temporary name,
+fsynced and renamed, so that readers on any file system see a complete file or none. Several processes may
+write the same entry at once, because all of them write the same content. `features.temporaries` removes the
+temporary files of killed processes.
 """
 
 import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from features.deterministic import make_features
-from features.entry import FORMAT, CorruptEntryError, encode_entry, entry_metadata, read_entry
-from features.schema import SCHEMA_VERSION
-from features.temporaries import temporary_prefix, tidy_once
+from features.encoding import decode, encode
+from features.entry import (
+    FORMAT,
+    CacheEntry,
+    CorruptEntryError,
+    corrupt_entry_errors,
+    entry_keys,
+    entry_path,
+    pack_entry,
+    unpack_entry,
+)
+from features.schema import CACHED, SCHEMA_VERSION
+from features.temporaries import remove_abandoned_once, temporary_prefix
 from msa.io.alignments import Alignment
 from msa.io.atomic import atomic_write
 
-__all__ = ["CorruptEntryError", "FeatureCache", "cache_key", "entry_metadata", "read_entry"]
-
-_SUFFIX = ".safetensors"
-# what a writer meets whose temporary file another one took for that of a killed writer
-_REMOVED = (errno.ENOENT, errno.ESTALE)
+# errors of a writer whose temporary file was removed by another process
+_TEMPORARY_REMOVED = (errno.ENOENT, errno.ESTALE)
 
 
 def cache_key(alignments: Sequence[Alignment]) -> str:
-    """SHA-256 (hexadecimal) of the schema version and the canonical input.
+    """Return the SHA-256 (hexadecimal) of the schema version and the canonical input.
 
-    Canonical input is, per alignment in order, the query's header, the aligned letters, and the position and
-    size of every deletion: not the file's format, compression, line lengths, or the headers of other rows.
+    The canonical input is, for each alignment in order, the query's header, the aligned letters, and the
+    position and size of each deletion. The file's format, compression and line lengths do not matter, nor do
+    the headers of other rows.
     """
     digest = hashlib.sha256(f"{FORMAT}\0{SCHEMA_VERSION}\0{len(alignments)}\0".encode())
     for alignment in alignments:
         header = alignment.names[0].encode()
         rows, columns = alignment.letters.shape
-        places = np.flatnonzero(alignment.deletions)
-        digest.update(f"{rows}\0{columns}\0{len(places)}\0{len(header)}\0".encode())
+        positions = np.flatnonzero(alignment.deletions)
+        digest.update(f"{rows}\0{columns}\0{len(positions)}\0{len(header)}\0".encode())
         digest.update(header)
         digest.update(np.ascontiguousarray(alignment.letters).data)
-        digest.update(places.astype("<i8").tobytes())
-        digest.update(alignment.deletions.reshape(-1)[places].astype("<u4").tobytes())
+        digest.update(positions.astype("<i8").tobytes())
+        digest.update(alignment.deletions.reshape(-1)[positions].astype("<u4").tobytes())
     return digest.hexdigest()
 
 
-class FeatureCache:
-    """Deterministic features by content.
+def encode_entry(key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None]) -> bytes:
+    """Return the content of an entry's file; the same arguments give the same bytes.
 
     Args:
-        root: the cache's folder; made when the first entry is stored.
+        key: result of `cache_key`.
+        features: all features in `features.schema.CACHED`.
+        sources: files that the features were computed from; None or "-" for other sources.
+
+    Raises:
+        ValueError: a feature is missing, or not in the schema.
+    """
+    if mismatched := CACHED.keys() ^ features.keys():
+        raise ValueError(f"features do not match the schema: {', '.join(sorted(mismatched))}")
+    blocks, layout = encode(features)
+    name = features["domain_name"][0].decode(errors="replace")
+    return pack_entry(key, name, sources, blocks, layout)
+
+
+def read_entry(
+    path: str | os.PathLike[str], key: str | None = None, verify: bool = True
+) -> dict[str, np.ndarray]:
+    """Read the features in an entry's file, which may be anywhere.
+
+    Args:
+        path: the file.
+        key: the key that the entry must have, or None to accept any.
+        verify: whether to compare the checksum. Without it, damage that leaves a readable entry is not
+            noticed.
+
+    Raises:
+        CorruptEntryError: the entry is truncated, altered, foreign, or has another format version or key.
+        OSError: the file cannot be read.
+    """
+    data = Path(path).read_bytes()
+    with corrupt_entry_errors(path):
+        blocks, layout = unpack_entry(data, key, verify)
+        return decode(blocks, layout)
+
+
+class FeatureCache:
+    """A cache of deterministic features, by content.
+
+    Args:
+        root: the cache's folder, which is created when the first entry is stored.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
 
     def path(self, key: str) -> Path:
-        """Where the entry of a key lies, or would."""
-        return self.root / key[:2] / f"{key}{_SUFFIX}"
+        """Return the path of a key's entry, which need not exist."""
+        return entry_path(self.root, key)
+
+    def keys(self) -> Iterator[str]:
+        """Yield the keys of all entries, sorted."""
+        return entry_keys(self.root)
 
     def store(self, key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None] = ()) -> Path:
-        """Write an entry, whole or not at all; one that is there is replaced.
+        """Write an entry atomically, replacing an existing one, and return its path.
 
         Args:
-            key: from `cache_key`.
-            features: all of `features.schema.CACHED`.
-            sources: the files the features were made from, for people to read.
+            key: result of `cache_key`.
+            features: all features in `features.schema.CACHED`.
+            sources: files that the features were computed from, recorded for information.
 
         Raises:
             OSError: the cache cannot be written.
         """
         path, content = self.path(key), encode_entry(key, features, sources)
-        tidy_once(self.root)
+        remove_abandoned_once(self.root)
         try:
             self._write(path, content)
         except OSError as error:
-            if error.errno not in _REMOVED:
+            if error.errno not in _TEMPORARY_REMOVED:
                 raise
             self._write(path, content)
         return path
@@ -87,30 +140,33 @@ class FeatureCache:
             stream.write(content)
 
     def load(self, key: str, verify: bool = True) -> dict[str, np.ndarray]:
-        """The features of an entry.
+        """Load the features of an entry.
 
         Args:
-            key: from `cache_key`.
-            verify: as for `features.entry.read_entry`.
+            key: result of `cache_key`.
+            verify: as in `read_entry`.
 
         Raises:
-            FileNotFoundError: there is none.
-            CorruptEntryError: it is damaged, or not what its name says.
+            FileNotFoundError: the cache has no such entry.
+            CorruptEntryError: the entry is damaged or has another key.
         """
         return read_entry(self.path(key), key, verify)
 
     def load_or_make(
         self, alignments: Sequence[Alignment], overwrite: bool = False, verify: bool = True
     ) -> tuple[dict[str, np.ndarray], bool]:
-        """The features of an input, and whether the cache had them; made and stored if not.
+        """Load the features of alignments, or compute and store them.
 
         Args:
-            alignments: as for `make_features`.
-            overwrite: make and store them even when they are there.
-            verify: as for `features.entry.read_entry`.
+            alignments: as in `features.deterministic.make_features`.
+            overwrite: whether to compute and store the features even if the cache has them.
+            verify: as in `read_entry`.
+
+        Returns:
+            The features, and whether they were loaded from the cache.
 
         Raises:
-            InputError: alignments of different queries.
+            InputError: the alignments have different queries.
             CorruptEntryError: the entry is damaged; `overwrite` replaces it.
             OSError: the cache cannot be read or written.
         """
@@ -122,7 +178,77 @@ class FeatureCache:
         self.store(key, features, [alignment.source for alignment in alignments])
         return features, False
 
-    def keys(self) -> Iterator[str]:
-        """The keys of all entries, sorted."""
-        for path in sorted(self.root.glob(f"[0-9a-f][0-9a-f]/*{_SUFFIX}")):
-            yield path.stem
+
+def find_problem(entry: CacheEntry) -> str | None:
+    """Read a whole entry and return the reason why it is not valid, or None; removed entries have no problem.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            read_entry(entry.path, entry.key)
+        except CorruptEntryError as error:
+            return error.reason
+    return None
+
+
+@dataclass(frozen=True)
+class PruneSettings:
+    """Conditions for removing an entry; one is sufficient.
+
+    Args:
+        written_before: written before this time, in seconds since 1970.
+        max_size: the oldest entries, until the rest has at most this size in bytes.
+        absent_source: computed from files of which none exists any more.
+        broken: unreadable, or with a wrong checksum.
+    """
+
+    written_before: float | None = None
+    max_size: int | None = None
+    absent_source: bool = False
+    broken: bool = False
+
+
+def entries_to_prune(entries: Iterable[CacheEntry], settings: PruneSettings) -> list[tuple[CacheEntry, str]]:
+    """Select the entries to remove, each with the reason, oldest first for each condition."""
+    selected, kept = [], []
+    for entry in sorted(entries, key=lambda entry: (entry.written, entry.key)):
+        reason = _reason_to_prune(entry, settings)
+        if reason is None:
+            kept.append(entry)
+        else:
+            selected.append((entry, reason))
+    if settings.max_size is not None:
+        excess = sum(entry.size for entry in kept) - settings.max_size
+        for entry in kept:
+            if excess <= 0:
+                break
+            excess -= entry.size
+            selected.append((entry, "oldest of a cache that is too large"))
+    return selected
+
+
+def _reason_to_prune(entry: CacheEntry, settings: PruneSettings) -> str | None:
+    if settings.broken and (problem := entry.problem or find_problem(entry)):
+        return problem
+    if settings.absent_source and entry.sources_are_gone:
+        return "its sources are gone"
+    if settings.written_before is not None and entry.written < settings.written_before:
+        return "older than requested"
+    return None
+
+
+def remove_entry(entry: CacheEntry) -> bool:
+    """Remove an entry unless it was rewritten since it was listed; return whether it was removed.
+
+    Raises:
+        OSError: the file cannot be removed.
+    """
+    try:
+        if entry.path.stat().st_mtime != entry.written:
+            return False
+        entry.path.unlink()
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,7 +1,11 @@
-"""How the features of a target become two blocks of bytes, and come back exactly.
+"""Lossless compression of a target's features into two blocks of bytes.
 
-The alignment is a zstd frame of ranks (`features.ranks`). All else is one frame: the other tensors one after
-another, the ranks that the alignment lists apart, and deletions as a list (`features.sparse`).
+The alignment block is a zstd frame of residue ranks: each residue is replaced by the rank of its code in the
+column, 0 for the most common code, and two ranks share a byte. Ranks compress better than codes, because half
+of a deep alignment's residues are the most common one of their column. The few ranks of 15 and more are
+escaped and stored separately.
+
+The other block is one zstd frame of all other tensors, the escaped ranks, and the deletions as a sparse list.
 """
 
 from collections.abc import Mapping
@@ -10,96 +14,253 @@ from typing import Any
 import numpy as np
 import zstandard
 
-# docs/features.md has the measurements behind these
-_ALIGNMENT = {"strategy": zstandard.STRATEGY_LAZY2, "min_match": 7}
+from msa.jit import kernel
+
+# docs/features.md has the measurements behind these settings
+_ALIGNMENT_SETTINGS = {"strategy": zstandard.STRATEGY_LAZY2, "min_match": 7}
 _ALIGNMENT_LEVEL, _REST_LEVEL, _LARGE_REST_LEVEL = 12, 16, 9
 _LARGE = 1 << 20  # bytes
 
 ALIGNMENT, REST = "alignment", "rest"
-_APART = ("msa", "deletion_matrix")
+# features that are not stored as plain bytes
+_ENCODED = ("msa", "deletion_matrix")
+
+NUM_CODES = 22  # twenty residues, X, gap
+# stands for all ranks from here on
+_ESCAPE_RANK = 15
+# marks an escaped rank while codes are decoded
+_ESCAPE_CODE = 0x80
+# number of residues ranked at a time
+_BLOCK = 1 << 16
+# a byte of a sparse list that means: 255, and the number continues in the next byte
+_CONTINUED = 255
 
 
 def encode(features: Mapping[str, np.ndarray]) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The two blocks, and what is needed to read them: type and shape of tensors, how many ranks are listed.
+    """Compress features.
 
     Args:
-        features: `msa` (integers 0–21), `deletion_matrix` (unsigned), `hhblits_profile`, and any others.
-    """
-    # sparse and ranks come with a compiler, which listing a cache's entries has no need of
-    from features.ranks import rank_residues
-    from features.sparse import write_list
+        features: `msa` (integers 0 to 21), `deletion_matrix` (unsigned), `hhblits_profile`, and any others.
 
-    pairs, ranks = rank_residues(features["msa"], features["hhblits_profile"])
+    Returns:
+        The two blocks, and the layout that `decode` needs: type and shape of each tensor, and the number of
+        escaped ranks.
+    """
+    packed_ranks, escaped_ranks = rank_residues(features["msa"], features["hhblits_profile"])
     deletions = features["deletion_matrix"].reshape(-1)
-    places = np.flatnonzero(deletions)
-    # widest first, so that each lies where its type may
-    others = sorted(features.keys() - _APART, key=lambda name: (-_width(features[name]), name))
+    positions = np.flatnonzero(deletions)
+    # widest types first, so that all tensors are aligned
+    others = sorted(features.keys() - _ENCODED, key=lambda name: (-_alignment(features[name]), name))
     layout = {
-        "tensors": {name: _described(features[name]) for name in (*_APART, *others)},
-        "listed_ranks": len(ranks),
+        "tensors": {name: _type_and_shape(features[name]) for name in (*_ENCODED, *others)},
+        "listed_ranks": len(escaped_ranks),
     }
-    parts = [features[name].tobytes() for name in others]
-    rest = b"".join([*parts, ranks.tobytes(), write_list(places, deletions[places])])
+    tensors = [features[name].tobytes() for name in others]
+    rest = b"".join([*tensors, escaped_ranks.tobytes(), encode_sparse(positions, deletions[positions])])
     blocks = {
-        ALIGNMENT: _pack(pairs.data, _ALIGNMENT_LEVEL, **_ALIGNMENT),
-        REST: _pack(rest, _REST_LEVEL if len(rest) < _LARGE else _LARGE_REST_LEVEL),
+        ALIGNMENT: _compress(packed_ranks.data, _ALIGNMENT_LEVEL, **_ALIGNMENT_SETTINGS),
+        REST: _compress(rest, _REST_LEVEL if len(rest) < _LARGE else _LARGE_REST_LEVEL),
     }
     return blocks, layout
 
 
 def decode(blocks: Mapping[str, memoryview], layout: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The features, in memory of their own.
+    """Decompress features; the arrays are writable and own their memory.
 
     Raises:
-        Exception: of any kind, where the blocks do not make tensors of this layout.
+        Exception: of any type, if the blocks do not match the layout.
     """
-    from features.ranks import unrank_residues
-    from features.sparse import read_list
-
     tensors = dict(layout["tensors"])
-    (_, (rows, columns)), (dtype, shape) = (tensors.pop(name) for name in _APART)
-    unpacker = zstandard.ZstdDecompressor()
-    rest = _unpack(unpacker, blocks[REST])
+    (_, (rows, columns)), (dtype, shape) = (tensors.pop(name) for name in _ENCODED)
+    decompressor = zstandard.ZstdDecompressor()
+    rest = _decompress(decompressor, blocks[REST])
     features, end = {}, 0
-    for name, (kind, axes) in tensors.items():
+    for name, (tensor_dtype, tensor_shape) in tensors.items():
         # bytes from a file must not become pointers to objects
-        if np.dtype(kind).kind not in "iufS":
-            raise ValueError(f"a tensor has the type {kind}")
-        features[name] = np.ndarray(axes, kind, rest, end)
+        if np.dtype(tensor_dtype).kind not in "iufS":
+            raise ValueError(f"a tensor has the type {tensor_dtype}")
+        features[name] = np.ndarray(tensor_shape, tensor_dtype, rest, end)
         end += features[name].nbytes
-    ranks, stream = np.split(rest[end:], [layout["listed_ranks"]])
-    pairs = _unpack(unpacker, blocks[ALIGNMENT]).reshape(rows, (columns + 1) // 2)
-    features["msa"] = unrank_residues(pairs, ranks, features["hhblits_profile"])
+    escaped_ranks, deletion_list = np.split(rest[end:], [layout["listed_ranks"]])
+    packed_ranks = _decompress(decompressor, blocks[ALIGNMENT]).reshape(rows, (columns + 1) // 2)
+    features["msa"] = unrank_residues(packed_ranks, escaped_ranks, features["hhblits_profile"])
     if tuple(shape) != features["msa"].shape:
         raise ValueError("the deletions do not match the alignment")
     if np.dtype(dtype).kind != "u":
         raise ValueError(f"deletions have the type {dtype}")
     deletions = np.zeros(shape, dtype)
-    places, counts = read_list(stream)
-    deletions.reshape(-1)[places] = counts
+    positions, counts = decode_sparse(deletion_list)
+    deletions.reshape(-1)[positions] = counts
     return features | {"deletion_matrix": deletions}
 
 
-def _described(value: np.ndarray) -> list[Any]:
+def _type_and_shape(value: np.ndarray) -> list[Any]:
     return [value.dtype.str, list(value.shape)]
 
 
-def _width(value: np.ndarray) -> int:
-    """Bytes of a number; text has none that need a place of its own."""
+def _alignment(value: np.ndarray) -> int:
+    """Return the alignment of a tensor's elements in bytes."""
     return 1 if value.dtype.kind == "S" else value.itemsize
 
 
-def _pack(data: bytes | memoryview, level: int, **settings: int) -> bytes:
+def _compress(data: bytes | memoryview, level: int, **settings: int) -> bytes:
+    # with the size known, zstd uses smaller tables for small data
     size = memoryview(data).nbytes
-    # a frame of small data needs small tables only, if it is known before
     parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=size, **settings)
     return zstandard.ZstdCompressor(compression_params=parameters).compress(data)
 
 
-def _unpack(unpacker: zstandard.ZstdDecompressor, frame: memoryview) -> np.ndarray:
-    """A frame's bytes, uint8, without a copy on the way."""
-    room = np.empty(zstandard.frame_content_size(frame), np.uint8)
-    with unpacker.stream_reader(frame) as reader:
-        if reader.readinto(room.data) != len(room):
-            raise ValueError("a block is cut short")
-    return room
+def _decompress(decompressor: zstandard.ZstdDecompressor, frame: memoryview) -> np.ndarray:
+    """Return a frame's bytes as uint8, decompressed straight into the array."""
+    content = np.empty(zstandard.frame_content_size(frame), np.uint8)
+    with decompressor.stream_reader(frame) as reader:
+        if reader.readinto(content.data) != len(content):
+            raise ValueError("a block is truncated")
+    return content
+
+
+def rank_residues(msa: np.ndarray, profile: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Replace an alignment's residues by the ranks of their codes.
+
+    Args:
+        msa: integers [M, R], 0 to 21.
+        profile: float32 [R, 22]; in each column larger values give lower ranks. Any profile is correct; the
+            alignment's own one compresses best.
+
+    Returns:
+        Two ranks per byte, the first in the low half, with 15 for all ranks of 15 and more: uint8
+        [M, ⌈R/2⌉]; and the ranks of 15 and more in order: uint8 [N].
+    """
+    rows, columns = msa.shape
+    ranks = np.empty((columns, NUM_CODES), np.uint8)
+    np.put_along_axis(ranks, _codes_by_rank(profile), np.arange(NUM_CODES, dtype=np.uint8)[None], axis=1)
+    packed_ranks = np.empty((rows, (columns + 1) // 2), np.uint8)
+    escaped_ranks = [np.empty(0, np.uint8)]
+    step = max(1, _BLOCK // columns)
+    for start in range(0, rows, step):
+        block = ranks[np.arange(columns), msa[start : start + step]]
+        escaped_ranks.append(block[block >= _ESCAPE_RANK])
+        block = np.minimum(block, _ESCAPE_RANK)
+        packed_ranks[start : start + step] = block[:, 0::2]
+        packed_ranks[start : start + step, : columns // 2] |= block[:, 1::2] << 4
+    return packed_ranks, np.concatenate(escaped_ranks)
+
+
+def unrank_residues(packed_ranks: np.ndarray, escaped_ranks: np.ndarray, profile: np.ndarray) -> np.ndarray:
+    """Return the alignment, int8 [M, R], given the results of `rank_residues` and the same profile.
+
+    Raises:
+        ValueError: the arguments are not of the same alignment.
+    """
+    if profile.shape != (len(profile), NUM_CODES) or packed_ranks.shape[1] != (len(profile) + 1) // 2:
+        raise ValueError("the alignment does not match its profile")
+    codes = _codes_by_rank(profile)
+    msa = np.empty((len(packed_ranks), len(profile)), np.int8)
+    _decode_ranks(packed_ranks, _codes_of_rank_pairs(codes), msa)
+    positions = _find_escapes(msa.reshape(-1))
+    if len(positions) != len(escaped_ranks) or (len(escaped_ranks) and escaped_ranks.max() >= NUM_CODES):
+        raise ValueError("the list of high ranks does not match the alignment")
+    _fill_escapes(msa.reshape(-1), positions, escaped_ranks, codes)
+    return msa
+
+
+def _codes_by_rank(profile: np.ndarray) -> np.ndarray:
+    """Return the codes of each column, the most common one first: int8 [R, 22]."""
+    return np.argsort(-profile, axis=1, kind="stable").astype(np.int8)
+
+
+def _codes_of_rank_pairs(codes: np.ndarray) -> np.ndarray:
+    """Return the two codes of each byte of two ranks, the first in the low byte: uint16 [⌈R/2⌉, 256]."""
+    columns = len(codes)
+    padded = np.zeros((columns + columns % 2, 16), np.uint16)
+    padded[:columns] = codes[:, :16]
+    padded[:columns, _ESCAPE_RANK] = _ESCAPE_CODE
+    return (padded[0::2, None, :] | padded[1::2, :, None] << 8).reshape(-1, 256)
+
+
+@kernel
+def _decode_ranks(packed_ranks: np.ndarray, codes: np.ndarray, msa: np.ndarray) -> None:
+    # a table of code pairs needs half as many reads as one of codes
+    columns = msa.shape[1]
+    last = len(codes) - 1
+    for row in range(len(packed_ranks)):
+        for pair in range(columns // 2):
+            both = codes[pair, packed_ranks[row, pair]]
+            msa[row, 2 * pair] = np.int8(both & 255)
+            msa[row, 2 * pair + 1] = np.int8(both >> 8)
+        if columns % 2:
+            msa[row, columns - 1] = np.int8(codes[last, packed_ranks[row, last]] & 255)
+
+
+@kernel
+def _find_escapes(residues: np.ndarray) -> np.ndarray:
+    """Return the positions of escape codes, which are negative as int8: int64, ascending."""
+    # Eight residues at a time, and without unpredictable branches: each position is written, and overwritten
+    # by the next one unless it counts.
+    words = residues[: len(residues) // 8 * 8].view(np.uint64)
+    found, count = np.empty(len(words) + 1, np.int64), 0
+    for word in range(len(words)):
+        found[count] = word
+        count += (words[word] & np.uint64(0x8080808080808080)) != 0
+    positions, escapes = np.empty(8 * count + 9, np.int64), 0
+    for word in found[:count]:
+        for position in range(8 * word, 8 * word + 8):
+            positions[escapes] = position
+            escapes += residues[position] < 0
+    for position in range(8 * len(words), len(residues)):
+        positions[escapes] = position
+        escapes += residues[position] < 0
+    return positions[:escapes]
+
+
+@kernel
+def _fill_escapes(
+    residues: np.ndarray, positions: np.ndarray, escaped_ranks: np.ndarray, codes: np.ndarray
+) -> None:
+    for number in range(len(positions)):
+        residues[positions[number]] = codes[positions[number] % len(codes), escaped_ranks[number]]
+
+
+def encode_sparse(positions: np.ndarray, values: np.ndarray) -> bytes:
+    """Encode the non-zero elements of a vector.
+
+    Stores the distances between positions, then the values, in one byte per number below 255 and more for
+    larger ones.
+
+    Args:
+        positions: integers [N], ascending, ≥ 0.
+        values: integers [N], ≥ 1.
+    """
+    numbers = np.concatenate([np.diff(positions, prepend=0), values]).astype(np.int64)
+    ends = np.cumsum(numbers // _CONTINUED + 1)
+    stream = np.full(int(ends[-1]) if len(ends) else 0, _CONTINUED, np.uint8)
+    stream[ends - 1] = numbers % _CONTINUED
+    return stream.tobytes()
+
+
+def decode_sparse(stream: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions and values, int64 [N] each, given the bytes (uint8) of `encode_sparse`.
+
+    Raises:
+        ValueError: the list is truncated.
+    """
+    ends = len(stream) - np.count_nonzero(stream == _CONTINUED)
+    if ends % 2 or (len(stream) and stream[-1] == _CONTINUED):
+        raise ValueError("a sparse list is truncated")
+    numbers = np.empty((2, ends // 2), np.int64)
+    _decode_numbers(stream, numbers.reshape(-1), ends // 2)
+    return numbers[0], numbers[1]
+
+
+@kernel
+def _decode_numbers(stream: np.ndarray, numbers: np.ndarray, count: int) -> None:
+    end, number, position = 0, 0, 0
+    for byte in stream:
+        number += byte
+        if byte != _CONTINUED:
+            if end < count:
+                position += number
+                number = position
+            numbers[end] = number
+            number = 0
+            end += 1

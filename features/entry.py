@@ -1,12 +1,16 @@
-"""The file of a cache entry: one target's features, what they were made from, and a checksum over all of it.
+"""Cache entries: the file format, and the listing of a cache's entries.
 
-A safetensors file of two blocks of bytes (`features.encoding`). Its header begins with the checksum, which
-covers every other byte of the file, so that reading checks it before anything is unpacked.
+An entry is a safetensors file of two blocks of bytes (`features.encoding`). The metadata in its header
+describes the features, and starts with a checksum of all other bytes of the file.
+
+This module does not import numba, so that a cache can be listed quickly.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,86 +18,94 @@ import numpy as np
 import safetensors.numpy
 import xxhash
 
-from features.encoding import decode, encode
-from features.schema import CACHED, FORMAT_VERSION
+from features.schema import FORMAT_VERSION
 from msa.errors import InputError
 
-# names the metadata that makes a safetensors file an entry, in every version of the format
+# key of the metadata that identifies a safetensors file as an entry, in every version of the format
 FORMAT = "foldcli.features"
-# the header's length is eight bytes; then, in entries of this version, this and the checksum's digits
-_START = b'{"__metadata__":{"%s":"{\\"xxh3_128\\": \\"' % FORMAT.encode()
-_DIGITS = slice(8 + len(_START), 8 + len(_START) + 32)
+SUFFIX = ".safetensors"
+# the eight bytes of the header's length are followed by this and the digits of the checksum
+_HEADER_START = b'{"__metadata__":{"%s":"{\\"xxh3_128\\": \\"' % FORMAT.encode()
+_CHECKSUM = slice(8 + len(_HEADER_START), 8 + len(_HEADER_START) + 32)
 
 
 class CorruptEntryError(InputError):
     """A cache entry that is truncated, altered, foreign, or of another format version."""
 
 
-def encode_entry(key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None]) -> bytes:
-    """The content of an entry's file; the same arguments give the same bytes.
+def pack_entry(
+    key: str, name: str, sources: Sequence[str | None], blocks: Mapping[str, bytes], layout: Mapping[str, Any]
+) -> bytes:
+    """Return the content of an entry's file; the same arguments give the same bytes.
 
     Args:
-        key: from `features.cache.cache_key`.
-        features: all of `features.schema.CACHED`.
-        sources: the files the features were made from.
-
-    Raises:
-        ValueError: a feature is missing, or not in the schema.
+        key: the entry's key.
+        name: the query's header.
+        sources: files that the features were computed from; None or "-" for other sources.
+        blocks: blocks of `features.encoding.encode`.
+        layout: layout of `features.encoding.encode`.
     """
-    if missing := CACHED.keys() ^ features.keys():
-        raise ValueError(f"features do not match the schema: {', '.join(sorted(missing))}")
-    blocks, layout = encode(features)
-    said = {
+    metadata = {
         "xxh3_128": "0" * 32,
         "version": FORMAT_VERSION,
         "key": key,
-        "name": features["domain_name"][0].decode(errors="replace"),
-        "sources": [_place(source) for source in sources],
+        "name": name,
+        "sources": [_absolute_path(source) for source in sources],
         **layout,
     }
-    stored = {name: np.frombuffer(block, np.uint8) for name, block in blocks.items()}
-    # one value for all: safetensors writes several in an order that differs from run to run
-    data = bytearray(safetensors.numpy.save(stored, {FORMAT: json.dumps(said)}))
-    data[_DIGITS] = _checksum(data)
+    arrays = {name: np.frombuffer(block, np.uint8) for name, block in blocks.items()}
+    # a single metadata value, because safetensors writes several in random order
+    data = bytearray(safetensors.numpy.save(arrays, {FORMAT: json.dumps(metadata)}))
+    data[_CHECKSUM] = _checksum(data)
     return bytes(data)
 
 
-def read_entry(
-    path: str | os.PathLike[str], key: str | None = None, verify: bool = True
-) -> dict[str, np.ndarray]:
-    """The features in an entry's file, wherever it lies.
+def unpack_entry(
+    data: bytes, key: str | None = None, verify: bool = True
+) -> tuple[dict[str, memoryview], dict[str, Any]]:
+    """Return the blocks and the metadata, which includes the layout, in the content of an entry's file.
 
     Args:
-        path: the file.
-        key: the key it must have been stored under; None takes any.
-        verify: compare every byte with the checksum. Without, damage that leaves a readable entry goes
-            unnoticed; all else is found still.
+        data: content of the file.
+        key: expected key, or None to accept any.
+        verify: whether to compare the checksum.
 
     Raises:
-        CorruptEntryError: truncated, altered, foreign, of another format version, or of another key.
-        OSError: it cannot be read.
+        CorruptEntryError: wrong checksum or key, another format version, or not an entry.
+        Exception: of any other type, if the header is damaged; see `corrupt_entry_errors`.
     """
-    data = Path(path).read_bytes()
+    header, metadata = _parse_header(data)
+    if verify and data[_CHECKSUM] != _checksum(data):
+        raise CorruptEntryError("damaged cache entry (checksum does not match)")
+    if key is not None and metadata["key"] != key:
+        raise CorruptEntryError(f"cache entry has another key, {metadata['key']}")
+    blocks = memoryview(data)[8 + int.from_bytes(data[:8], "little") :]
+    return {name: blocks[slice(*header[name]["data_offsets"])] for name in header}, metadata
+
+
+@contextlib.contextmanager
+def corrupt_entry_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Convert exceptions of parsers into errors about the entry's file.
+
+    Raises:
+        CorruptEntryError: any exception was raised.
+    """
     try:
-        header, said = _read_header(data)
-        if verify and data[_DIGITS] != _checksum(data):
-            raise CorruptEntryError("damaged cache entry (checksum does not match)")
-        if key is not None and said["key"] != key:
-            raise CorruptEntryError(f"cache entry holds another key, {said['key']}")
-        blocks = memoryview(data)[8 + int.from_bytes(data[:8], "little") :]
-        return decode({name: blocks[slice(*header[name]["data_offsets"])] for name in header}, said)
+        yield
     except CorruptEntryError as error:
         raise CorruptEntryError(error.reason, path) from None
-    except Exception as error:  # whatever a parser stumbles on, the entry is at fault
+    except Exception as error:  # parsers may raise anything if the entry is damaged
         raise CorruptEntryError(f"damaged cache entry ({type(error).__name__}: {error})", path) from error
 
 
 def entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What an entry says about itself: version, key, name (the query's
-    header), sources, tensors; the file is not checked.
+    """Read an entry's metadata without checking the rest of the file.
+
+    Returns:
+        At least version, key, name (the query's header), sources, and tensors (type and shape by name).
 
     Raises:
-        CorruptEntryError: the header cannot be read, or is of another format version.
+        CorruptEntryError: the header is damaged, or of another format version.
         OSError: the file cannot be read.
     """
     with Path(path).open("rb") as stream:
@@ -101,48 +113,111 @@ def entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
         # a damaged length may be any number
         length = min(int.from_bytes(data, "little"), os.fstat(stream.fileno()).st_size)
         data += stream.read(length)
-    try:
-        return _read_header(data)[1]
-    except CorruptEntryError as error:
-        raise CorruptEntryError(error.reason, path) from None
-    except Exception as error:  # as above
-        raise CorruptEntryError(f"damaged cache entry ({type(error).__name__}: {error})", path) from error
+    with corrupt_entry_errors(path):
+        return _parse_header(data)[1]
 
 
-def _read_header(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The header of a safetensors file without its metadata, and the metadata that makes it an entry.
+def _parse_header(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the header of a safetensors file without its metadata, and the metadata of the entry.
 
     Raises:
-        CorruptEntryError: there is none, or it is of another format version.
-        ValueError: it is no JSON.
+        CorruptEntryError: the file is not an entry, or of another format version.
+        ValueError: the header is not valid JSON.
     """
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise CorruptEntryError("damaged cache entry (truncated)")
     header = json.loads(data[8 : 8 + length])
-    metadata = header.pop("__metadata__", {})
-    if FORMAT not in metadata:
+    all_metadata = header.pop("__metadata__", {})
+    if FORMAT not in all_metadata:
         raise CorruptEntryError("not an entry of the feature cache")
-    said: dict[str, Any] = json.loads(metadata[FORMAT])
-    # the first version said "schema" where later ones say "version"
-    version = said.get("version", said.get("schema"))
+    metadata: dict[str, Any] = json.loads(all_metadata[FORMAT])
+    # the first version had "schema" instead of "version"
+    version = metadata.get("version", metadata.get("schema"))
     if version != FORMAT_VERSION:
         raise CorruptEntryError(
             f"cache entry of format version {version}; this program reads {FORMAT_VERSION}"
         )
-    if data[8 : _DIGITS.start] != _START:
+    if data[8 : _CHECKSUM.start] != _HEADER_START:
         raise CorruptEntryError("damaged cache entry (no checksum)")
-    return header, said
+    return header, metadata
 
 
 def _checksum(data: bytes | bytearray) -> bytes:
-    """xxh3 (128 bits, hexadecimal) of a file but for the digits of its checksum."""
-    whole = memoryview(data)
-    digest = xxhash.xxh3_128(whole[: _DIGITS.start])
-    digest.update(whole[_DIGITS.stop :])
+    """Return the xxh3 checksum (128 bits, hexadecimal) of a file without the digits of its checksum."""
+    view = memoryview(data)
+    digest = xxhash.xxh3_128(view[: _CHECKSUM.start])
+    digest.update(view[_CHECKSUM.stop :])
     return digest.hexdigest().encode()
 
 
-def _place(source: str | None) -> str | None:
-    """A source's full path; standard input and input that was never a file have none."""
+def _absolute_path(source: str | None) -> str | None:
     return source if source in (None, "-") else str(Path(source).absolute())
+
+
+def entry_path(root: Path, key: str) -> Path:
+    """Return the path of a key's entry in a cache."""
+    return root / key[:2] / f"{key}{SUFFIX}"
+
+
+def entry_keys(root: Path) -> Iterator[str]:
+    """Yield the keys of all entries of a cache, sorted."""
+    for path in sorted(root.glob(f"[0-9a-f][0-9a-f]/*{SUFFIX}")):
+        yield path.stem
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """An entry as described by its file's name, size and header.
+
+    Args:
+        path: the file.
+        size: bytes.
+        written: modification time, in seconds since 1970.
+        metadata: result of `entry_metadata`; empty if the header cannot be read.
+        problem: the reason why the header cannot be read, or None.
+    """
+
+    path: Path
+    size: int
+    written: float
+    metadata: dict[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The entry's key, by its file name."""
+        return self.path.stem
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows of the alignment and residues of the query; (0, 0) if the header cannot be read."""
+        rows, residues = self.metadata["tensors"]["msa"][1] if self.metadata else (0, 0)
+        return rows, residues
+
+    @property
+    def sources(self) -> list[str]:
+        """The files that the features were computed from."""
+        return [source for source in self.metadata.get("sources", []) if source not in (None, "-")]
+
+    @property
+    def sources_are_gone(self) -> bool:
+        """Whether the features were computed from files of which none exists any more."""
+        return bool(self.sources) and not any(Path(source).exists() for source in self.sources)
+
+
+def list_entries(root: Path) -> Iterator[CacheEntry]:
+    """Yield all entries of a cache by key, reading their headers without checking the files.
+
+    Raises:
+        OSError: an entry cannot be read.
+    """
+    for key in entry_keys(root):
+        path = entry_path(root, key)
+        # another process may have removed it since the folder was read
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            try:
+                yield CacheEntry(path, status.st_size, status.st_mtime, entry_metadata(path))
+            except CorruptEntryError as error:
+                yield CacheEntry(path, status.st_size, status.st_mtime, problem=error.reason)

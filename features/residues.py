@@ -1,4 +1,4 @@
-"""Residue and atom tables behind the features: AlphaFold2's orders, and which heavy atoms a residue has."""
+"""Residue codes and atom tables of the features, in AlphaFold2's orders."""
 
 import numpy as np
 
@@ -6,13 +6,14 @@ RESTYPES = "ARNDCQEGHILKMFPSTWYV"
 X, GAP, MASK = 20, 21, 22
 GLYCINE = RESTYPES.index("G")
 
-# What an alignment's letter becomes. Ambiguous ones follow HHblits: B → D, Z → E, U → C, J and O → X.
+# Codes of ASCII letters, in an alignment and in the query. In an alignment ambiguous letters follow HHblits:
+# B → D, Z → E, U → C, J and O → X.
 _MSA_CODE = np.full(256, X, np.int8)
 _AATYPE = np.full(256, X, np.int32)
 for _code, _letter in enumerate(RESTYPES):
     _MSA_CODE[ord(_letter)] = _AATYPE[ord(_letter)] = _code
-for _letter, _stands_for in {"B": "D", "Z": "E", "U": "C"}.items():
-    _MSA_CODE[ord(_letter)] = RESTYPES.index(_stands_for)
+for _letter, _replacement in {"B": "D", "Z": "E", "U": "C"}.items():
+    _MSA_CODE[ord(_letter)] = RESTYPES.index(_replacement)
 _MSA_CODE[ord("-")] = GAP
 
 _ATOM37 = (
@@ -22,7 +23,7 @@ _ATOM37 = (
 ATOM37 = _ATOM37.split()
 CA, CB = ATOM37.index("CA"), ATOM37.index("CB")
 
-# heavy atoms after N, CA, C, O, in the order of the 14-slot representation
+# heavy atoms after N, CA, C and O, in atom14 order
 _SIDE_CHAINS = {
     "A": "CB",
     "R": "CB CG CD NE CZ NH1 NH2",
@@ -47,18 +48,18 @@ _SIDE_CHAINS = {
 }
 
 
-def msa_codes(letters: np.ndarray) -> np.ndarray:
-    """Letters of aligned rows (uint8 ASCII, upper case or `-`, any shape) to int8 codes 0–21."""
+def encode_msa(letters: np.ndarray) -> np.ndarray:
+    """Return the codes (int8, 0 to 21) of an alignment's letters (uint8, upper case or `-`, any shape)."""
     return _MSA_CODE[letters]
 
 
-def aatypes(sequence: str) -> np.ndarray:
-    """Residues of the query to int32 [R]; whatever is not one of the twenty is X, ambiguous letters too."""
+def encode_query(sequence: str) -> np.ndarray:
+    """Return the residue codes (int32 [R], 0 to 20) of the query; all other letters than the twenty are X."""
     return _AATYPE[np.frombuffer(sequence.encode("ascii"), np.uint8)]
 
 
-def _tables() -> dict[str, np.ndarray]:
-    """The four atom maps by residue type [21, …]; slots that a residue lacks point to atom 0."""
+def _make_atom_maps() -> dict[str, np.ndarray]:
+    """Return the four atom maps by residue code [21, …]; empty slots and absent atoms map to 0."""
     exists14, to37 = np.zeros((21, 14), np.float32), np.zeros((21, 14), np.int32)
     exists37, to14 = np.zeros((21, 37), np.float32), np.zeros((21, 37), np.int32)
     for code, letter in enumerate(RESTYPES):
@@ -74,17 +75,17 @@ def _tables() -> dict[str, np.ndarray]:
     }
 
 
-_TABLES = _tables()
+_ATOM_MAPS = _make_atom_maps()
 
 
 def atom_maps(aatype: np.ndarray) -> dict[str, np.ndarray]:
-    """Which atoms every residue has, in 14 slots and in 37, and the way between the two.
+    """Return the existing atoms of each residue in atom14 and atom37 order, and the maps between the two.
 
     Args:
-        aatype: int32 [R], 0–20.
+        aatype: int32 [R], 0 to 20.
 
     Returns:
         `atom14_atom_exists` float32 [R, 14], `atom37_atom_exists` float32 [R, 37],
         `residx_atom14_to_atom37` int32 [R, 14], `residx_atom37_to_atom14` int32 [R, 37].
     """
-    return {name: table[aatype] for name, table in _TABLES.items()}
+    return {name: table[aatype] for name, table in _ATOM_MAPS.items()}

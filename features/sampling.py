@@ -1,31 +1,38 @@
-"""The features drawn anew per seed and recycling iteration: sampled rows, BERT masks, clusters, extra MSA.
+"""Sampled features of each seed and recycling iteration: MSA rows, BERT masks, clusters and extra MSA.
 
-Jumper et al. 2021, Supplementary Information 1.2.6 to 1.2.9. Rows are never padded to a fixed number.
+Jumper et al. 2021, Supplementary Information 1.2.6 to 1.2.9. Rows are not padded to a fixed number.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from features.clusters import NUM_CODES, nearest_rows, summarize_clusters
-from features.draws import Draws, PhiloxDraws
-from features.residues import MASK
-from features.schema import PASSED, PASSED_TEMPLATES
+from features.residues import GAP, MASK
+from features.schema import UNCHANGED, UNCHANGED_TEMPLATES
+from msa.jit import kernel
 
-# probabilities of what a masked position becomes; the rest is the mask code
+NUM_CODES = 23  # twenty residues, X, gap, mask
+# probabilities of replacing a masked position by a uniformly drawn residue, by one drawn from the profile, or
+# by itself; otherwise it gets the mask code
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
+# columns that a one-byte counter of agreements can hold
+_COUNTED_COLUMNS = 255
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How much of the alignment one iteration sees.
+    """The parts of the alignment that one iteration uses.
 
-    Attributes:
-        max_seq: rows of the MSA representation, the template slots among them.
-        max_extra_seq: rows of the extra MSA.
-        template_slots: templates the network takes; 0 for a network without a template stack.
-        masked_fraction: share of positions of the sampled rows that are masked or replaced.
+    Args:
+        max_seq: maximum rows of the MSA representation, including the template slots.
+        max_extra_seq: maximum rows of the extra MSA.
+        template_slots: number of templates that the network takes; 0 for networks without templates.
+        masked_fraction: fraction of the sampled rows' positions that are masked.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     max_seq: int = 512
@@ -45,31 +52,111 @@ class SamplingSettings:
 
     @property
     def sampled_rows(self) -> int:
-        """Rows left for the MSA once the template rows have theirs: 508 of 512 with four slots."""
+        """Maximum number of rows without the template slots: 508 of 512 with four slots."""
         return self.max_seq - self.template_slots
+
+
+class Draws(Protocol):
+    """The random choices of one iteration, called in this order.
+
+    All of AlphaFold2's random choices about the MSA go through this interface, so that tests can substitute
+    the choices of another program.
+    """
+
+    def sample_order(self, count: int) -> np.ndarray:
+        """Return a permutation of 0 to count − 1: the order of all rows except the query."""
+
+    def mask_positions(self, rows: int, length: int) -> np.ndarray:
+        """Return uniform numbers in [0, 1), [rows, length]; below the masked fraction means masked."""
+
+    def replacements(self, probabilities: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """Draw the codes of the masked positions.
+
+        Args:
+            probabilities: float64 [masked positions, 23], each row with sum 1.
+            masked: bool [rows, length], the masked positions.
+        """
+
+    def extra_order(self, count: int) -> np.ndarray:
+        """Return a permutation of 0 to count − 1: the order of the rows that were not sampled."""
+
+
+class PhiloxDraws:
+    """Random choices that depend on seed and iteration alone and are the same on every machine.
+
+    Uses the raw 64-bit output of Philox-4x64, which NumPy guarantees not to change. Seed and iteration are
+    its key. Each kind of choice has its own counter range, so that none affects another.
+
+    Args:
+        seed: 0 ≤ seed < 2⁶⁴.
+        iteration: 0 ≤ iteration < 2⁶⁴, index of the recycling iteration.
+
+    Raises:
+        ValueError: seed or iteration is out of range.
+    """
+
+    _SAMPLE, _POSITIONS, _REPLACEMENTS, _EXTRA = range(4)
+
+    def __init__(self, seed: int, iteration: int) -> None:
+        for name, value in (("seed", seed), ("iteration", iteration)):
+            if not 0 <= value < 2**64:
+                raise ValueError(f"{name} must be between 0 and 2^64 - 1, got {value}")
+        self._key = np.array([seed, iteration], np.uint64)
+
+    def _raw(self, stream: int, count: int) -> np.ndarray:
+        counter = np.array([0, 0, 0, stream], np.uint64)
+        return np.random.Philox(counter=counter, key=self._key).random_raw(count)
+
+    def _uniform(self, stream: int, count: int) -> np.ndarray:
+        return (self._raw(stream, count) >> np.uint64(11)) * 2.0**-53
+
+    def _permutation(self, stream: int, count: int) -> np.ndarray:
+        return np.argsort(self._raw(stream, count), kind="stable")
+
+    def sample_order(self, count: int) -> np.ndarray:
+        """Return the order of all rows except the query; see `Draws`."""
+        return self._permutation(self._SAMPLE, count)
+
+    def mask_positions(self, rows: int, length: int) -> np.ndarray:
+        """Return uniform numbers that decide which positions are masked; see `Draws`."""
+        return self._uniform(self._POSITIONS, rows * length).reshape(rows, length)
+
+    def replacements(self, probabilities: np.ndarray, masked: np.ndarray) -> np.ndarray:
+        """Draw the codes of the masked positions; see `Draws`."""
+        cumulative = np.cumsum(probabilities, axis=1)
+        thresholds = self._uniform(self._REPLACEMENTS, len(cumulative)) * cumulative[:, -1]
+        # the first code whose cumulative probability exceeds the threshold, so never one with probability 0
+        return np.argmax(cumulative > thresholds[:, None], axis=1)
+
+    def extra_order(self, count: int) -> np.ndarray:
+        """Return the order of the rows that were not sampled; see `Draws`."""
+        return self._permutation(self._EXTRA, count)
 
 
 def sample_features(
     features: Mapping[str, np.ndarray], settings: SamplingSettings, num_iterations: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """The network's inputs for `num_iterations` iterations, stacked on a leading axis.
+    """Compute the network's inputs of several iterations, stacked along a leading axis.
 
     Args:
-        features: what `features.deterministic.make_features` returns.
+        features: result of `features.deterministic.make_features`.
         settings: numbers of rows and the masked fraction.
-        num_iterations: at least 1; recycling iterations, the first included.
-        seed: 0 ≤ seed < 2⁶⁴. Iteration k of a seed does not depend on how many are asked for.
+        num_iterations: number of recycling iterations including the first pass, at least 1.
+        seed: 0 ≤ seed < 2⁶⁴. An iteration's features do not depend on `num_iterations`.
 
     Returns:
-        `features.schema.DRAWN`, `PASSED` and, with template slots, the template features, each
-        [num_iterations, …].
+        The features in `features.schema.SAMPLED` and `UNCHANGED` and, with template slots, the template
+        features, each [num_iterations, …].
+
+    Raises:
+        ValueError: `num_iterations` or `seed` is out of range.
     """
     if num_iterations < 1:
         raise ValueError(f"num_iterations must be at least 1, got {num_iterations}")
     stacked: dict[str, np.ndarray] = {}
     for iteration in range(num_iterations):
-        one = sample_iteration(features, settings, PhiloxDraws(seed, iteration))
-        for name, value in one.items():
+        sampled = sample_iteration(features, settings, PhiloxDraws(seed, iteration))
+        for name, value in sampled.items():
             if iteration == 0:
                 stacked[name] = np.empty((num_iterations, *value.shape), value.dtype)
             stacked[name][iteration] = value
@@ -79,10 +166,10 @@ def sample_features(
 def sample_iteration(
     features: Mapping[str, np.ndarray], settings: SamplingSettings, draws: Draws
 ) -> dict[str, np.ndarray]:
-    """The network's inputs for one iteration; see `sample_features`.
+    """Compute the network's inputs of one iteration; see `sample_features`.
 
-    An alignment that fits into the sampled rows leaves one extra row, all zero and masked: the network's
-    attention over extra rows then has something to be blind to, as in DeepMind's padding.
+    If all rows are sampled, there is one extra row, all zero and masked, because attention over the extra MSA
+    needs at least one row. DeepMind's padding has the same effect.
     """
     msa, deletions = features["msa"], features["deletion_matrix"]
     order = np.append(0, 1 + draws.sample_order(len(msa) - 1))
@@ -91,13 +178,13 @@ def sample_iteration(
     true_msa = msa[sampled]
     masked_msa, bert_mask = _mask(true_msa, features["hhblits_profile"], settings.masked_fraction, draws)
     other_msa, other_deletions = msa[others], deletions[others]
-    assignment = nearest_rows(masked_msa, other_msa)
+    assignment = assign_to_clusters(masked_msa, other_msa)
     profile, deletion_mean = summarize_clusters(
         masked_msa, deletions[sampled], other_msa, other_deletions, assignment
     )
     extra = draws.extra_order(len(others))[: settings.max_extra_seq]
 
-    drawn = {
+    inputs = {
         "seq_mask": np.ones(msa.shape[1], np.float32),
         "is_distillation": np.array(0, np.float32),
         "target_feat": _target_feat(features["between_segment_residues"], features["aatype"]),
@@ -108,8 +195,8 @@ def sample_iteration(
         "bert_mask": bert_mask.astype(np.float32),
         **_extra_features(other_msa[extra], other_deletions[extra]),
     }
-    passed = {name: features[name] for name in PASSED}
-    return drawn | passed | _template_features(features, settings.template_slots)
+    inputs |= {name: features[name] for name in UNCHANGED}
+    return inputs | _template_features(features, settings.template_slots)
 
 
 def _mask(
@@ -118,22 +205,101 @@ def _mask(
     """Replace masked positions by a residue of the profile, a uniform one, themselves, or the mask code.
 
     Returns:
-        The msa with replacements, int8 [S, R], and the masked positions, bool [S, R].
+        The alignment with replacements, int8 [S, R], and the masked positions, bool [S, R].
     """
     masked = draws.mask_positions(*msa.shape) < fraction
     row, column = np.nonzero(masked)
-    chances = np.zeros((len(row), NUM_CODES))
-    chances[:, :20] = _UNIFORM / 20
-    chances[:, : profile.shape[1]] += _PROFILE * profile[column]
-    chances[np.arange(len(row)), msa[row, column]] += _SAME
-    chances[:, MASK] = 1 - _UNIFORM - _PROFILE - _SAME
+    probabilities = np.zeros((len(row), NUM_CODES))
+    probabilities[:, :20] = _UNIFORM / 20
+    probabilities[:, : profile.shape[1]] += _PROFILE * profile[column]
+    probabilities[np.arange(len(row)), msa[row, column]] += _SAME
+    probabilities[:, MASK] = 1 - _UNIFORM - _PROFILE - _SAME
     replaced = msa.copy()
-    replaced[row, column] = draws.replacements(chances, masked)
+    replaced[row, column] = draws.replacements(probabilities, masked)
     return replaced, masked
 
 
+def assign_to_clusters(centres: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Assign each row to the cluster centre that agrees with it in most columns, the first one if several do.
+
+    Columns agree if both have the same residue or both have X; gaps and masked positions never agree
+    (Supplementary Information 1.2.7, step 3).
+
+    Args:
+        centres: integers [S, R], 0 to 22.
+        others: integers [U, R], 0 to 21.
+
+    Returns:
+        Indices of centres, int64 [U].
+    """
+    assignment = np.empty(len(others), np.int64)
+    # transposed, so that one instruction compares a residue with many centres
+    columns = np.ascontiguousarray(centres.T, np.int8)
+    _assign(columns, np.ascontiguousarray(others, np.int8), assignment)
+    return assignment
+
+
+@kernel
+def _assign(centres: np.ndarray, others: np.ndarray, assignment: np.ndarray) -> None:
+    columns, size = centres.shape
+    total = np.empty(size, np.int32)
+    part = np.empty(size, np.uint8)
+    for row in range(len(others)):
+        total[:] = 0
+        for start in range(0, columns, _COUNTED_COLUMNS):
+            part[:] = 0
+            for column in range(start, min(columns, start + _COUNTED_COLUMNS)):
+                code = others[row, column]
+                if code < GAP:
+                    for centre in range(size):
+                        part[centre] += np.uint8(centres[column, centre] == code)
+            for centre in range(size):
+                total[centre] += part[centre]
+        assignment[row] = np.argmax(total)
+
+
+def summarize_clusters(
+    centres: np.ndarray,
+    deletions: np.ndarray,
+    others: np.ndarray,
+    other_deletions: np.ndarray,
+    assignment: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute each cluster's profile and mean deletion counts (Supplementary Information 1.2.7, step 4).
+
+    Args:
+        centres: integers [S, R], 0 to 22; each belongs to its own cluster.
+        deletions: unsigned integers [S, R], deletions of the centres.
+        others: integers [U, R], 0 to 21.
+        other_deletions: unsigned integers [U, R], deletions of `others`.
+        assignment: integers [U], result of `assign_to_clusters`.
+
+    Returns:
+        `cluster_profile` float32 [S, R, 23] and `cluster_deletion_mean` float32 [S, R].
+    """
+    clusters, length = centres.shape
+    counts = np.zeros((clusters, length, NUM_CODES), np.float32)
+    counts[np.arange(clusters)[:, None], np.arange(length), centres] = 1
+    sums = deletions.astype(np.int64)
+    _add_members(others, other_deletions, assignment, counts, sums)
+    # DeepMind's code adds 1e-6 in single precision against division by zero
+    sizes = np.float32(1e-6) + np.float32(1) + np.bincount(assignment, minlength=clusters).astype(np.float32)
+    return counts / sizes[:, None, None], sums.astype(np.float32) / sizes[:, None]
+
+
+@kernel
+def _add_members(
+    others: np.ndarray, deletions: np.ndarray, assignment: np.ndarray, counts: np.ndarray, sums: np.ndarray
+) -> None:
+    for row in range(len(others)):
+        cluster = assignment[row]
+        for column in range(others.shape[1]):
+            counts[cluster, column, others[row, column]] += np.float32(1)
+            sums[cluster, column] += np.int64(deletions[row, column])
+
+
 def _target_feat(between_segments: np.ndarray, aatype: np.ndarray) -> np.ndarray:
-    """Domain break and one-hot residue type, float32 [R, 22]."""
+    """Return domain break and one-hot residue type: float32 [R, 22]."""
     feat = np.zeros((len(aatype), 22), np.float32)
     feat[:, 0] = np.clip(between_segments, 0, 1)
     feat[np.arange(len(aatype)), 1 + aatype] = 1
@@ -143,25 +309,28 @@ def _target_feat(between_segments: np.ndarray, aatype: np.ndarray) -> np.ndarray
 def _msa_feat(
     msa: np.ndarray, deletions: np.ndarray, profile: np.ndarray, deletion_mean: np.ndarray
 ) -> np.ndarray:
-    """Residue (23), has deletion, deletion value, cluster profile (23), mean deletion: float32 [S, R, 49]."""
+    """Return the `msa_feat` of Table 1, float32 [S, R, 49].
+
+    Channels: code (23), has deletion, deletion value, cluster profile (23), mean deletion.
+    """
     rows, length = msa.shape
     feat = np.zeros((rows, length, 2 * NUM_CODES + 3), np.float32)
     feat[np.arange(rows)[:, None], np.arange(length), msa] = 1
     feat[..., NUM_CODES] = deletions > 0
-    feat[..., NUM_CODES + 1] = _squash(deletions)
+    feat[..., NUM_CODES + 1] = _scale_deletions(deletions)
     feat[..., NUM_CODES + 2 : -1] = profile
-    feat[..., -1] = _squash(deletion_mean)
+    feat[..., -1] = _scale_deletions(deletion_mean)
     return feat
 
 
-def _squash(deletions: np.ndarray) -> np.ndarray:
-    """Deletion counts, or their means, to [0, 1): 2/π · arctan(d/3), float32."""
+def _scale_deletions(deletions: np.ndarray) -> np.ndarray:
+    """Scale deletion counts or their means to [0, 1), float32: 2/π · arctan(d/3)."""
     # in double precision, so that the rounded result does not depend on the machine's arctan
     return (np.arctan(deletions.astype(np.float64) / 3) * (2 / np.pi)).astype(np.float32)
 
 
 def _extra_features(msa: np.ndarray, deletions: np.ndarray) -> dict[str, np.ndarray]:
-    """The extra MSA; at least one row, masked when there is none."""
+    """Return the features of the extra MSA: one masked row if it is empty."""
     mask = np.ones(msa.shape, np.float32)
     if len(msa) == 0:
         mask, msa, deletions = (np.zeros((1, msa.shape[1]), array.dtype) for array in (mask, msa, deletions))
@@ -170,18 +339,18 @@ def _extra_features(msa: np.ndarray, deletions: np.ndarray) -> dict[str, np.ndar
         "extra_msa_mask": mask,
         "extra_msa_row_mask": mask[:, 0].copy(),
         "extra_has_deletion": (deletions > 0).astype(np.float32),
-        "extra_deletion_value": _squash(deletions),
+        "extra_deletion_value": _scale_deletions(deletions),
     }
 
 
 def _template_features(features: Mapping[str, np.ndarray], slots: int) -> dict[str, np.ndarray]:
-    """The first `slots` templates, zeros and a zero mask where there are fewer; nothing without slots."""
+    """Return the first `slots` templates and their mask, padded with zeros; empty without slots."""
     if slots == 0:
         return {}
     filled = min(slots, len(features["template_aatype"]))
     padded = {"template_mask": np.zeros(slots, np.float32)}
     padded["template_mask"][:filled] = 1
-    for name in PASSED_TEMPLATES:
+    for name in UNCHANGED_TEMPLATES:
         value = features[name]
         padded[name] = np.zeros((slots, *value.shape[1:]), value.dtype)
         padded[name][:filled] = value[:filled]

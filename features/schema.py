@@ -1,16 +1,16 @@
-"""Which features are computed once and cached, and which are drawn for every seed and iteration.
+"""The lists of features that are cached and of features that are sampled for each seed and iteration.
 
-The two lists are the contract between the cache and the sampler: a feature is in exactly one of them.
-Names and meanings are AlphaFold2's (Jumper et al. 2021, Supplementary Information 1.2.9, Table 1).
+Names and meanings are AlphaFold2's (Jumper et al. 2021, Supplementary Information 1.2.9, Table 1). No feature
+is in both lists.
 """
 
-# bumped when the meaning of a cached feature changes; part of every cache key
+# part of each cache key; increased when the meaning of a cached feature changes
 SCHEMA_VERSION = 1
-# bumped when the way an entry is written changes: an older entry is at the place of the newer, and made anew
+# increased when the file format of an entry changes; the path stays the same, so older entries are replaced
 FORMAT_VERSION = 3
 
-# functions of the alignment alone: name → dtype and shape (R residues, M deduplicated rows, T templates);
-# "uint*" is the narrowest of uint8, uint16, uint32 that holds the values
+# Features that depend on the alignment and the templates alone: name → dtype and shape (R residues, M
+# distinct rows, T templates). "uint*" is the narrowest of uint8, uint16 and uint32 that holds the values.
 CACHED = {
     "aatype": ("int32", "R"),
     "residue_index": ("int32", "R"),
@@ -34,9 +34,9 @@ CACHED = {
     "template_pseudo_beta_mask": ("float32", "T R"),
 }
 
-# made per seed and iteration from the cached ones: name → dtype and shape without the leading axis of
-# iterations (S sampled rows, E extra rows, K template slots)
-DRAWN = {
+# Features computed from the cached ones for each seed and iteration: name → dtype and shape without the
+# leading axis of iterations (S sampled rows, E extra rows, K template slots).
+SAMPLED = {
     "seq_mask": ("float32", "R"),
     "is_distillation": ("float32", ""),
     "target_feat": ("float32", "R 22"),
@@ -53,8 +53,8 @@ DRAWN = {
     "template_mask": ("float32", "K"),
 }
 
-# cached features that the network reads as they are, repeated for every iteration
-PASSED = (
+# cached features that the network reads unchanged, repeated for each iteration
+UNCHANGED = (
     "aatype",
     "residue_index",
     "seq_length",
@@ -64,8 +64,8 @@ PASSED = (
     "residx_atom37_to_atom14",
 )
 
-# the same for networks with a template stack, padded to the template slots
-PASSED_TEMPLATES = (
+# the same for networks with templates, padded to the number of template slots
+UNCHANGED_TEMPLATES = (
     "template_aatype",
     "template_all_atom_positions",
     "template_all_atom_masks",

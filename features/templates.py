@@ -1,4 +1,4 @@
-"""Template features: none for targets without template hits, or made from DeepMind's raw arrays."""
+"""Template features: empty for targets without templates, or converted from DeepMind's raw arrays."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,15 @@ import numpy as np
 
 from features.residues import CA, CB, GLYCINE
 
-# HHblits numbers residues by the alphabet of letters (A, C, D, …, Y), then X and gap; these are the network's
+# The network's residue code for each HHblits code. HHblits orders residues alphabetically by letter (A, C, D,
+# …, Y), then X and gap.
 HHBLITS_TO_AATYPE = np.array(
     [0, 4, 3, 6, 13, 7, 8, 9, 11, 10, 12, 2, 14, 5, 1, 15, 16, 19, 17, 18, 20, 21], np.int32
 )
 
 
 def no_templates(length: int) -> dict[str, np.ndarray]:
-    """The template features of a target of `length` residues for which no template was found."""
+    """Return the template features of a target of `length` residues without templates."""
     return {
         "template_aatype": np.zeros((0, length), np.int32),
         "template_all_atom_positions": np.zeros((0, length, 37, 3), np.float32),
@@ -25,24 +26,24 @@ def no_templates(length: int) -> dict[str, np.ndarray]:
 
 
 def process_templates(raw: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Cached template features from the arrays of DeepMind's template search.
+    """Convert the arrays of DeepMind's template search into cached template features.
 
     Args:
-        raw: `template_aatype` one-hot [T, R, 22] in HHblits's order, `template_all_atom_positions`
+        raw: `template_aatype` one-hot [T, R, 22] in HHblits' order, `template_all_atom_positions`
             [T, R, 37, 3] in Å, `template_all_atom_masks` [T, R, 37], `template_sum_probs` [T, 1].
 
     Returns:
-        The features of `no_templates`, with T templates; pseudo-β is Cβ, for glycine Cα.
+        The features that `no_templates` returns, for T templates. Pseudo-beta is CB, or CA for glycine.
     """
     aatype = HHBLITS_TO_AATYPE[np.argmax(raw["template_aatype"], axis=-1)]
     positions = np.asarray(raw["template_all_atom_positions"], np.float32)
     masks = np.asarray(raw["template_all_atom_masks"], np.float32)
-    glycine = aatype == GLYCINE
+    is_glycine = aatype == GLYCINE
     return {
         "template_aatype": aatype,
         "template_all_atom_positions": positions,
         "template_all_atom_masks": masks,
         "template_sum_probs": np.asarray(raw["template_sum_probs"], np.float32),
-        "template_pseudo_beta": np.where(glycine[..., None], positions[..., CA, :], positions[..., CB, :]),
-        "template_pseudo_beta_mask": np.where(glycine, masks[..., CA], masks[..., CB]),
+        "template_pseudo_beta": np.where(is_glycine[..., None], positions[..., CA, :], positions[..., CB, :]),
+        "template_pseudo_beta_mask": np.where(is_glycine, masks[..., CA], masks[..., CB]),
     }

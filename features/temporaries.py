@@ -1,9 +1,10 @@
-"""The temporary files of a cache's writers, and what becomes of those of killed ones.
+"""Temporary files of cache writers, and removal of those that killed processes left.
 
-An entry is written as `CACHE/tmp/KEY.WRITER.….tmp` and renamed. A writer's mark says in which process table
-it is (machine since its last start, and container), its number there, and when it began: whether a writer of
-the same table lives can be asked, and one of another counts as gone when its file has not changed for an hour
-of the file system's clock. A file that was removed although its writer lives is written again.
+An entry is written as `CACHE/tmp/KEY.PROCESS.….tmp` and then renamed. PROCESS identifies the writer: the
+process table (a hash of boot id and PID namespace), the process id, and the process's start time. For a
+writer in this process table we can check whether it still runs. A writer in another one is considered dead if
+its file has not changed for an hour of the file system's clock. A writer whose file was removed by mistake
+writes it again.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# seconds after which the file of a writer of whom nothing is known is removed; writing takes seconds
+# age in seconds at which the file of an unknown writer is removed; writing takes seconds
 ABANDONED_AFTER = 3600
 
 _FOLDER = "tmp"
@@ -23,98 +24,100 @@ _NAME = re.compile(r"[0-9a-f]{64}\.([0-9a-f]{12})-(\d+)-(\d+)\..+\.tmp")
 
 
 def temporary_prefix(root: Path, key: str) -> Path:
-    """What the path of a temporary file of an entry begins with, for `msa.io.atomic.atomic_write`."""
-    return root / _FOLDER / f"{key}.{_table()}-{os.getpid()}-{_start_of(os.getpid()) or 0}."
+    """Return the start of the path of an entry's temporary file, for `msa.io.atomic.atomic_write`."""
+    return root / _FOLDER / f"{key}.{_process_table()}-{os.getpid()}-{_start_time(os.getpid()) or 0}."
 
 
-def abandoned(root: Path, everywhere: bool = False) -> list[Path]:
-    """Temporary files in the cache that nobody will rename.
+def find_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
+    """Find temporary files in a cache whose writers have ended.
 
     Args:
         root: the cache.
-        everywhere: look beside entries too, where earlier versions wrote, which reads every folder.
+        include_legacy: also look in the folders of entries, where earlier versions wrote temporary files;
+            this reads every folder.
 
     Raises:
-        OSError: the folder cannot be read.
+        OSError: a folder cannot be read.
     """
-    found = list((root / _FOLDER).glob("*.tmp"))
-    if everywhere:
-        found += [*root.glob("[0-9a-f][0-9a-f]/.*.tmp"), *root.glob(".failures*.tmp")]
-    if not found:
+    paths = list((root / _FOLDER).glob("*.tmp"))
+    if include_legacy:
+        paths += [*root.glob("[0-9a-f][0-9a-f]/.*.tmp"), *root.glob(".failures*.tmp")]
+    if not paths:
         return []
-    now = _clock_of(root)
-    gone = []
-    for path in sorted(found):
-        with contextlib.suppress(FileNotFoundError):  # another run does the same, or its writer was done
-            if _is_gone(path, now - ABANDONED_AFTER):
-                gone.append(path)
-    return gone
+    now = _file_system_time(root)
+    abandoned = []
+    for path in sorted(paths):
+        # another process may remove it, or its writer rename it, at the same time
+        with contextlib.suppress(FileNotFoundError):
+            if _is_abandoned(path, now - ABANDONED_AFTER):
+                abandoned.append(path)
+    return abandoned
 
 
-def remove_abandoned(root: Path, everywhere: bool = False) -> list[Path]:
-    """Remove and return the files of `abandoned`; nothing where there is no cache.
+def remove_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
+    """Remove the files that `find_abandoned` returns, and return them; the cache need not exist.
 
     Raises:
-        OSError: the folder cannot be read, or a file not be removed.
+        OSError: a folder cannot be read, or a file cannot be removed.
     """
-    gone = abandoned(root, everywhere)
-    for path in gone:
+    abandoned = find_abandoned(root, include_legacy)
+    for path in abandoned:
         path.unlink(missing_ok=True)
-    return gone
+    return abandoned
 
 
 @functools.lru_cache(maxsize=16)
-def tidy_once(root: Path) -> None:
-    """`remove_abandoned`, once in a process: what earlier runs left does not change."""
+def remove_abandoned_once(root: Path) -> None:
+    """Call `remove_abandoned` once per process and cache."""
     remove_abandoned(root)
 
 
-def _clock_of(root: Path) -> float:
-    """What the time is on a file system, in seconds since 1970; another machine may keep its clock."""
+def _file_system_time(root: Path) -> float:
+    """Return the file system's time in seconds since 1970, which a file server may keep."""
     try:
         with tempfile.TemporaryFile(dir=root) as probe:
             return os.fstat(probe.fileno()).st_mtime
-    except OSError:  # it may be looked at and not be written
+    except OSError:  # a cache that is only readable
         return time.time()
 
 
-def _is_gone(path: Path, before: float) -> bool:
-    if (mark := _NAME.fullmatch(path.name)) and mark[1] == _table():
-        return not _lives(int(mark[2]), int(mark[3]))
+def _is_abandoned(path: Path, before: float) -> bool:
+    if (match := _NAME.fullmatch(path.name)) and match[1] == _process_table():
+        return not _is_running(int(match[2]), int(match[3]))
     return path.stat().st_mtime < before
 
 
-def _lives(number: int, start: int) -> bool:
-    """Whether the process of this number, begun at this time, runs in this process table."""
+def _is_running(pid: int, start: int) -> bool:
+    """Return whether the process with this id and start time runs in this process table."""
     try:
-        os.kill(number, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass
-    # a number is given out again; where /proc hides other people's processes, the number must do
-    found = _start_of(number)
-    return found is None or start in (0, found)
+    # ids are reused; if /proc hides other users' processes, the id alone has to do
+    actual_start = _start_time(pid)
+    return actual_start is None or start in (0, actual_start)
 
 
-def _start_of(number: int) -> int | None:
-    """When a process began, in clock ticks of its machine; 0 once it has ended; None: not known."""
+def _start_time(pid: int) -> int | None:
+    """Return a process's start time in clock ticks since boot; 0 if it has ended, None if unknown."""
     try:
-        # the command's name, in brackets, may hold anything
-        fields = Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        # the command name, in parentheses, may contain anything
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
-    # of a killed process whose parent has not asked for its exit code, only the number is left
+    # a zombie: it was killed, and its parent has not read its exit code yet
     return 0 if fields[0] in "ZX" else int(fields[19])
 
 
 @functools.cache
-def _table() -> str:
-    """Names the process table that this process is in; every machine, and container, has its own."""
+def _process_table() -> str:
+    """Return an identifier of this process's table, which differs between machines, boots and containers."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-        parts = boot + str(Path("/proc/self/ns/pid").readlink())
+        identifier = boot + str(Path("/proc/self/ns/pid").readlink())
     except OSError:
-        # then nothing is known of any other writer
-        parts = os.urandom(16).hex()
-    return hashlib.blake2b(parts.encode(), digest_size=6).hexdigest()
+        # without /proc nothing is known about other processes
+        identifier = os.urandom(16).hex()
+    return hashlib.blake2b(identifier.encode(), digest_size=6).hexdigest()

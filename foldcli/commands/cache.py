@@ -11,7 +11,7 @@ import click
 from foldcli.options import common as options
 
 if TYPE_CHECKING:
-    from features.maintenance import Entry
+    from features.entry import CacheEntry
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -63,17 +63,17 @@ def ls(cache: Path, as_json: bool) -> None:
 @options.logging_options
 def stats(cache: Path, as_json: bool) -> None:
     """Count entries, their bytes, and what `foldcli cache prune` could remove."""
-    from features.temporaries import abandoned
+    from features.temporaries import find_abandoned
 
     entries = _entries(cache)
-    temporary = abandoned(cache, everywhere=True)
+    temporary = find_abandoned(cache, include_legacy=True)
     found = {
         "entries": len(entries),
         "bytes": sum(entry.size for entry in entries),
         "residues": sum(entry.shape[1] for entry in entries),
         "rows": sum(entry.shape[0] for entry in entries),
         "unreadable": sum(entry.problem is not None for entry in entries),
-        "without_source": sum(entry.has_no_source_left for entry in entries),
+        "without_source": sum(entry.sources_are_gone for entry in entries),
         "abandoned_temporary_files": len(temporary),
         "oldest": min((_date(entry.written) for entry in entries), default=None),
         "newest": max((_date(entry.written) for entry in entries), default=None),
@@ -95,7 +95,7 @@ def verify(cache: Path, as_json: bool) -> None:
     Broken are entries that are truncated, altered, foreign, under another's name, or of another format
     version.
     """
-    from features.maintenance import problem_of
+    from features.cache import find_problem
     from foldcli.errors import SomeTargetsFailed
     from foldcli.logs import logger
     from foldcli.progress import progress_bar
@@ -104,7 +104,7 @@ def verify(cache: Path, as_json: bool) -> None:
     broken = []
     with progress_bar("verifying", "entries") as progress:
         for done, entry in enumerate(entries, start=1):
-            problem = entry.problem or problem_of(entry)
+            problem = entry.problem or find_problem(entry)
             if problem is not None:
                 logger.error("%s: %s", entry.path, problem)
                 broken.append(_told(entry) | {"problem": problem})
@@ -147,15 +147,15 @@ def prune(
     standard input have no source that could be lost. Other processes may use the cache meanwhile: what they
     miss they make anew.
     """
-    from features.maintenance import PruneSettings, entries_to_prune, remove
-    from features.temporaries import abandoned, remove_abandoned
+    from features.cache import PruneSettings, entries_to_prune, remove_entry
+    from features.temporaries import find_abandoned, remove_abandoned
     from foldcli.logs import logger
 
     entries = _entries(cache)
     before = None if older_than is None else time.time() - older_than
     chosen = entries_to_prune(entries, PruneSettings(before, max_size, absent_source, broken))
-    gone = [(entry, reason) for entry, reason in chosen if dry_run or remove(entry)]
-    temporary = (abandoned if dry_run else remove_abandoned)(cache, everywhere=True)
+    gone = [(entry, reason) for entry, reason in chosen if dry_run or remove_entry(entry)]
+    temporary = (find_abandoned if dry_run else remove_abandoned)(cache, include_legacy=True)
     word = "would be removed" if dry_run else "removed"
     for entry, reason in gone:
         logger.info("%s: %s: %s", entry.path, word, reason)
@@ -178,13 +178,13 @@ def prune(
     )  # fmt: skip
 
 
-def _entries(cache: Path) -> "list[Entry]":
+def _entries(cache: Path) -> "list[CacheEntry]":
     """The entries of a cache.
 
     Raises:
         InputError: it is no folder.
     """
-    from features.maintenance import list_entries
+    from features.entry import list_entries
     from msa.errors import InputError
 
     if not cache.is_dir():
@@ -192,18 +192,18 @@ def _entries(cache: Path) -> "list[Entry]":
     return list(list_entries(cache))
 
 
-def _told(entry: "Entry") -> dict[str, Any]:
+def _told(entry: "CacheEntry") -> dict[str, Any]:
     """An entry for people and for --json."""
     rows, residues = entry.shape
     return {
         "key": entry.key,
         "path": str(entry.path),
-        "name": entry.said.get("name"),
+        "name": entry.metadata.get("name"),
         "residues": residues,
         "rows": rows,
         "bytes": entry.size,
         "written": _date(entry.written),
-        "sources": entry.said.get("sources", []),
+        "sources": entry.metadata.get("sources", []),
         "problem": entry.problem,
     }
 

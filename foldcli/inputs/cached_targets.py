@@ -11,7 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.cache import CorruptEntryError, FeatureCache, cache_key, entry_metadata, read_entry
+from features.cache import FeatureCache, cache_key, read_entry
+from features.entry import CorruptEntryError, entry_metadata
 from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name, find_alignment_targets
 from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES, check_unique_names
 from foldcli.logs import logger

@@ -33,7 +33,8 @@ def load_or_make(
         InputError: alignments of different queries.
         OSError: the cache cannot be written.
     """
-    from features.cache import CorruptEntryError, FeatureCache
+    from features.cache import FeatureCache
+    from features.entry import CorruptEntryError
 
     entries = FeatureCache(cache)
     try:

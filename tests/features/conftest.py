@@ -1,4 +1,4 @@
-"""Random choices another program made, to be made again."""
+"""Fixtures: test data, and recorded random choices of DeepMind's code."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ DATA = Path(__file__).parent / "data"
 
 
 class RecordedDraws:
-    """`features.draws.Draws` that were recorded by make_goldens.py; used up they must be, and in order."""
+    """Random choices recorded by make_goldens.py, as `features.sampling.Draws`."""
 
     def __init__(self, recorded: Mapping[str, np.ndarray], prefix: str, rows: int, length: int) -> None:
         self.sampled = recorded[f"{prefix}/sample_order"].astype(int)
@@ -43,11 +43,11 @@ class RecordedDraws:
 
 @pytest.fixture
 def data_dir() -> Path:
-    """Small alignments and what DeepMind's code makes of them."""
+    """Return the folder of small alignments and DeepMind's features of them."""
     return DATA
 
 
 @pytest.fixture
 def recorded_draws() -> Callable[..., RecordedDraws]:
-    """Make draws from recorded ones: (arrays, prefix, rows, length)."""
+    """Return a function that makes `RecordedDraws` from (arrays, prefix, rows, length)."""
     return RecordedDraws

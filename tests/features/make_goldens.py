@@ -1,18 +1,18 @@
-"""Make the numbers in data/ with DeepMind's own feature code.
+"""Creation of the reference features in data/ with DeepMind's code.
 
-Not a test: run by hand, in a virtual environment of its own with
+Not a test. Run by hand in a separate virtual environment:
 
     pip install alphafold-colabfold colabfold-kernels jax dm-haiku
 
     python tests/features/make_goldens.py [../shared]
 
-alphafold-colabfold holds DeepMind's parsers and feature pipeline, with TensorFlow's ops replaced by NumPy
-ones that draw the same random numbers. It differs in one place: its `make_msa_features` keeps duplicate rows;
-here they are dropped beforehand, as DeepMind's published loop does (first occurrence, by aligned sequence,
+alphafold-colabfold contains DeepMind's parsers and feature pipeline, with TensorFlow's operations replaced by
+NumPy ones that draw the same random numbers. One difference: its `make_msa_features` keeps duplicate rows.
+They are removed beforehand here, as in DeepMind's published loop (first occurrence, by aligned sequence,
 across alignments).
 
-With the folder of real data given, data/real.npz is made too: for real alignments only checksums of integer
-arrays and samples of the others are kept, and for the network's parity sets the random numbers behind them.
+With a folder of real data, data/real.npz is written too: for real alignments, checksums of integer arrays and
+samples of the others; for the network's parity sets, the random choices behind them.
 """
 
 import gzip
@@ -39,15 +39,15 @@ SYNTHETIC = {
 
 
 class Recorder:
-    """Keeps what the pipeline draws, in order."""
+    """A recorder of the pipeline's random choices, in order."""
 
     def __init__(self):
         self.log = []
-        np_backend.random_shuffle = self._kept(np_backend.random_shuffle)
-        np_backend.random.uniform = self._kept(np_backend.random.uniform)
-        np_backend.random.categorical = self._kept(np_backend.random.categorical)
+        np_backend.random_shuffle = self._record(np_backend.random_shuffle)
+        np_backend.random.uniform = self._record(np_backend.random.uniform)
+        np_backend.random.categorical = self._record(np_backend.random.categorical)
 
-    def _kept(self, function):
+    def _record(self, function):
         def recorded(*args, **kwargs):
             result = function(*args, **kwargs)
             self.log.append(np.asarray(result).copy())
@@ -56,7 +56,7 @@ class Recorder:
         return recorded
 
     def iterations(self, count):
-        """The last `count` iterations' draws, four each, under the names of our `Draws`."""
+        """Return the four choices of each of the last `count` iterations, by the names of `Draws`."""
         kept = {}
         for i, draws in enumerate(np.array_split(np.arange(len(self.log) - 4 * count, len(self.log)), count)):
             sample, uniform, categorical, extra = (self.log[k] for k in draws)
@@ -95,7 +95,7 @@ def raw_features(msas):
     return {
         **pipeline.make_sequence_features(query, msas[0].descriptions[0], length),
         **pipeline.make_msa_features(without_duplicates(msas)),
-        # what the template search returns when it finds none
+        # result of the template search without hits
         "template_aatype": np.zeros((0, length, 22), np.float32),
         "template_all_atom_masks": np.zeros((0, length, 37), np.float32),
         "template_all_atom_positions": np.zeros((0, length, 37, 3), np.float32),
@@ -114,15 +114,15 @@ def process(raw, model, clusters, extra, recycles):
 
 
 def profile(raw):
-    """`hhblits_profile`, which the pipeline does not hand out."""
+    """Return `hhblits_profile`, which the pipeline does not return."""
     protein = {"msa": raw["msa"], "deletion_matrix": raw["deletion_matrix_int"]}
     return data_transforms.make_hhblits_profile(data_transforms.correct_msa_restypes(protein))[
         "hhblits_profile"
     ]
 
 
-def trimmed(processed):
-    """Without the masked padding, which must be zero; one extra row is kept where there is none."""
+def trim(processed):
+    """Remove the masked padding rows, which must be zero, except one extra row if there are no others."""
     rows = int(processed["msa_row_mask"][0].sum())
     extra_rows = max(1, int(processed["extra_msa_row_mask"][0].sum()))
     out = {}
@@ -138,7 +138,7 @@ def trimmed(processed):
 
 
 def write_alignments():
-    """A family of 40 rows with every trap: insertions anywhere, long ones, duplicates, ambiguous letters."""
+    """Write a family of 40 rows with insertions everywhere, long ones, duplicates and ambiguous letters."""
     rng = np.random.default_rng(0)
     letters = np.array(list("ARNDCQEGHILKMFPSTWYV" * 6 + "XBZUOJ"))
     query = rng.choice(letters[:20], 31)
@@ -162,10 +162,10 @@ def write_alignments():
         )
     (DATA / "family.a3m").write_text("".join(a3m))
 
-    chosen = [0, *range(30, 40), 3, 12]
-    widths = [max(len(insertions[i].get(c, "")) for i in chosen) for c in range(32)]
+    selected = [0, *range(30, 40), 3, 12]
+    widths = [max(len(insertions[i].get(c, "")) for i in selected) for c in range(32)]
     full = []
-    for i in chosen:
+    for i in selected:
         cells = [
             insertions[i].get(c, "").ljust(widths[c], "-") + (rows[i][c] if c < 31 else "") for c in range(32)
         ]
@@ -173,7 +173,7 @@ def write_alignments():
     sto = ["# STOCKHOLM 1.0\n", "#=GF ID a synthetic family\n"]
     for start in range(0, len(full[0]), 25):
         sto.append("\n")
-        sto += [f"seq{i:<8} {text[start : start + 25]}\n" for i, text in zip(chosen, full, strict=True)]
+        sto += [f"seq{i:<8} {text[start : start + 25]}\n" for i, text in zip(selected, full, strict=True)]
         sto.append(f"#=GC RF     {'x' * 25}\n")
     (DATA / "family.sto").write_text("".join(sto) + "//\n")
     (DATA / "single.a3m").write_text(">alone\nMKTAYIAKQRQISFVK\n")
@@ -182,7 +182,7 @@ def write_alignments():
 def write_synthetic(recorder):
     for case, (files, *settings) in SYNTHETIC.items():
         raw = raw_features([parse(DATA / file) for file in files])
-        processed = trimmed(process(raw, *settings))
+        processed = trim(process(raw, *settings))
         kept = {f"raw/{name}": value for name, value in raw.items() if value.dtype != object}
         kept |= {f"processed/{name}": value for name, value in processed.items()}
         kept |= {f"draws/{name}": value for name, value in recorder.iterations(settings[-1] + 1).items()}
@@ -197,7 +197,7 @@ def write_real(shared, recorder):
     kept = {}
     for file in REAL:
         raw = raw_features([parse(shared / "data" / "msas" / file)])
-        processed = trimmed(process(raw, "model_1_ptm", 512, 5120, 0))
+        processed = trim(process(raw, "model_1_ptm", 512, 5120, 0))
         processed["hhblits_profile"] = profile(raw)
         arrays = {
             f"raw/{name}": raw[name] for name in ("aatype", "msa", "deletion_matrix_int", "num_alignments")
@@ -207,9 +207,9 @@ def write_real(shared, recorder):
         for name, value in arrays.items():
             kept[f"{file}/{name}/shape"] = np.array(value.shape)
             if value.dtype.kind == "f" and not np.array_equal(value, np.rint(value)):
-                places = rng.integers(value.size, size=min(SAMPLES, value.size))
-                kept[f"{file}/{name}/places"] = places.astype(np.uint32)
-                kept[f"{file}/{name}/values"] = value.ravel()[places]
+                positions = rng.integers(value.size, size=min(SAMPLES, value.size))
+                kept[f"{file}/{name}/places"] = positions.astype(np.uint32)
+                kept[f"{file}/{name}/values"] = value.ravel()[positions]
             else:
                 kept[f"{file}/{name}/sha256"] = sha256(value.astype(np.int32))
         kept |= {f"{file}/draws/{name}": value for name, value in recorder.iterations(1).items()}
@@ -217,7 +217,7 @@ def write_real(shared, recorder):
         folder = shared / "parity" / f"{model}_2_blocks"
         processed = process(dict(np.load(folder / "raw_features.npz")), model, clusters, 32, 2)
         for name, value in np.load(folder / "features.npz").items():
-            # its seed comes from a counter of the process and feeds nothing
+            # unused; comes from a counter of the process
             assert name == "random_crop_to_size_seed" or np.array_equal(value, processed[name]), name
         kept |= {f"{model}/draws/{name}": value for name, value in recorder.iterations(3).items()}
     np.savez_compressed(DATA / "real.npz", **kept)

@@ -1,4 +1,4 @@
-"""The cache gives back what was stored, or says what is wrong with it; never anything else."""
+"""Tests of the feature cache: round trips, keys, damaged entries, entries of earlier versions."""
 
 import shutil
 from dataclasses import replace
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from features import cache as cache_module
-from features.cache import CorruptEntryError, FeatureCache, cache_key, entry_metadata, read_entry
+from features.cache import FeatureCache, cache_key, read_entry
 from features.deterministic import make_features
+from features.entry import CorruptEntryError, entry_metadata
 from features.sampling import SamplingSettings, sample_features
 from foldcli.pipeline.feature_stage import load_or_make
 from msa.io.alignments import Alignment, parse_alignment, read_alignment
@@ -30,7 +31,7 @@ def family(data_dir: Path) -> list[Alignment]:
     return [read_alignment(data_dir / "family.sto"), read_alignment(data_dir / "family.a3m")]
 
 
-def test_features_come_back_as_they_went_in(data_dir: Path, tmp_path: Path) -> None:
+def test_stored_features_round_trip(data_dir: Path, tmp_path: Path) -> None:
     for alignments in (family(data_dir), [single_sequence("x", "G")], [parse_alignment(A3M)]):
         features = make_features(alignments)
         cache, key = FeatureCache(tmp_path / "c"), cache_key(alignments)
@@ -41,7 +42,7 @@ def test_features_come_back_as_they_went_in(data_dir: Path, tmp_path: Path) -> N
     assert len(list(cache.keys())) == 3
 
 
-def test_a_seed_draws_the_same_from_the_cache_as_from_the_alignment(data_dir: Path, tmp_path: Path) -> None:
+def test_sampling_from_the_cache_equals_sampling_from_the_alignment(data_dir: Path, tmp_path: Path) -> None:
     alignments = family(data_dir)
     cache = FeatureCache(tmp_path)
     made, hit = cache.load_or_make(alignments)
@@ -54,9 +55,7 @@ def test_a_seed_draws_the_same_from_the_cache_as_from_the_alignment(data_dir: Pa
 @pytest.mark.parametrize(
     "file", ["6KWC_1.a3m", "3u8v_A.a3m", "3u8v_A.uniref90.sto", "2QKE_E.colabfold.a3m.gz"]
 )
-def test_a_seed_draws_the_same_from_the_cache_of_real_alignments(
-    shared_dir: Path, tmp_path: Path, file: str
-) -> None:
+def test_sampling_from_the_cache_with_real_alignments(shared_dir: Path, tmp_path: Path, file: str) -> None:
     alignments = [read_alignment(shared_dir / "data" / "msas" / file)]
     # one count that does not fit into two bytes
     deletions = alignments[0].deletions.astype(np.uint32)
@@ -73,9 +72,7 @@ def test_a_seed_draws_the_same_from_the_cache_of_real_alignments(
         assert_same(sample_features(loaded, sampling, 2, 11), sample_features(made, sampling, 2, 11))
 
 
-def test_the_entry_of_a_deep_alignment_takes_half_of_its_gzipped_file(
-    shared_dir: Path, tmp_path: Path
-) -> None:
+def test_entry_of_a_deep_alignment_is_half_of_its_gzipped_file(shared_dir: Path, tmp_path: Path) -> None:
     source = shared_dir / "data" / "msas" / "2QKE_E.colabfold.a3m.gz"
     alignments = [read_alignment(source)]
     cache = FeatureCache(tmp_path)
@@ -83,7 +80,7 @@ def test_the_entry_of_a_deep_alignment_takes_half_of_its_gzipped_file(
     assert 2 * cache.path(cache_key(alignments)).stat().st_size <= source.stat().st_size
 
 
-def test_second_run_writes_nothing_and_overwrite_writes_the_same_bytes(
+def test_existing_entries_are_kept_and_overwriting_gives_the_same_bytes(
     data_dir: Path, tmp_path: Path
 ) -> None:
     alignments = family(data_dir)
@@ -100,7 +97,7 @@ def test_second_run_writes_nothing_and_overwrite_writes_the_same_bytes(
     assert len([file for file in tmp_path.rglob("*") if file.is_file()]) == 1
 
 
-def test_a_damaged_entry_is_raised_by_name_and_overwritten_on_demand(data_dir: Path, tmp_path: Path) -> None:
+def test_damaged_entry_is_an_error_and_can_be_overwritten(data_dir: Path, tmp_path: Path) -> None:
     alignments = family(data_dir)
     cache = FeatureCache(tmp_path)
     features, _ = cache.load_or_make(alignments)
@@ -115,7 +112,7 @@ def test_a_damaged_entry_is_raised_by_name_and_overwritten_on_demand(data_dir: P
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_entry_of_an_earlier_version_is_made_anew_and_named(
+def test_entry_of_an_earlier_version_is_replaced_with_a_warning(
     data_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int
 ) -> None:
     alignments = [replace(read_alignment(data_dir / "family.a3m"), source=None)]
@@ -133,7 +130,7 @@ def test_an_entry_of_an_earlier_version_is_made_anew_and_named(
     assert_same(read_entry(path), features)
 
 
-def test_key_depends_on_content_not_on_its_wrapping() -> None:
+def test_key_depends_on_content_and_not_on_file_format() -> None:
     key = cache_key([parse_alignment(A3M)])
     rewrapped = A3M.replace(b"MKVLGA\n", b"MKV\r\nLGA\r\n").replace(b">a", b">another name")
     assert cache_key([parse_alignment(rewrapped, "elsewhere.a3m")]) == key
@@ -155,12 +152,12 @@ def test_key_depends_on_the_schema_version(monkeypatch: pytest.MonkeyPatch) -> N
     assert cache_key([parse_alignment(A3M)]) != key
 
 
-def test_an_entry_says_what_it_was_made_from(tmp_path: Path, data_dir: Path) -> None:
+def test_entry_records_its_sources(tmp_path: Path, data_dir: Path) -> None:
     alignments = [*family(data_dir), replace(family(data_dir)[0], source=None)]
     cache = FeatureCache(tmp_path)
     cache.load_or_make(alignments)
-    said = entry_metadata(cache.path(cache_key(alignments)))
-    assert said["key"] == cache_key(alignments)
-    assert said["version"] == 3
-    assert said["name"] == family(data_dir)[0].names[0]
-    assert said["sources"] == [str(data_dir / "family.sto"), str(data_dir / "family.a3m"), None]
+    metadata = entry_metadata(cache.path(cache_key(alignments)))
+    assert metadata["key"] == cache_key(alignments)
+    assert metadata["version"] == 3
+    assert metadata["name"] == family(data_dir)[0].names[0]
+    assert metadata["sources"] == [str(data_dir / "family.sto"), str(data_dir / "family.a3m"), None]

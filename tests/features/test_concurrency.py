@@ -1,4 +1,4 @@
-"""Processes that fill one cache at once, and are killed while they do, leave what one process alone would."""
+"""Test of many processes that fill one cache at once while some of them are killed."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ PROCESSES, TARGETS, KILLS = 16, 24, 4
 
 
 def targets() -> list[list[Alignment]]:
-    """Alignments of 2 to 25 rows and different lengths."""
+    """Return alignments of 2 to 25 rows and different lengths."""
     letters = "ACDEFGHIKLMNPQRSTVWY" * 8
     texts = [
         "".join(f">t{number}_{row}\n{letters[row : row + 20 + 3 * number]}\n" for row in range(number + 2))
@@ -28,17 +28,21 @@ def targets() -> list[list[Alignment]]:
 
 
 def die_after(calls: int, module: str) -> None:
-    """SIGKILL for this process, once code in files that end so has called so many functions of C.
+    """Kill this process with SIGKILL after a number of calls of C functions.
 
-    The temporary file that it leaves has its name in the folder `left`.
+    The names of the temporary files that it leaves are recorded in the folder `left`.
+
+    Args:
+        calls: number of calls.
+        module: count only calls in files whose path ends with this.
     """
-    left = calls
+    remaining = calls
 
     def count(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal left
+        nonlocal remaining
         if event == "c_call" and frame.f_code.co_filename.endswith(module):
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 sys.setprofile(None)
                 for path in Path("shared/tmp").glob(f"*-{os.getpid()}-*"):
                     Path("left", path.name).touch()
@@ -48,7 +52,7 @@ def die_after(calls: int, module: str) -> None:
 
 
 def fill(root: Path, seed: int, death: tuple[int, str] | None) -> None:
-    """What a run of cache-features does, in an order of its own; killed somewhere, or not."""
+    """Store all targets in random order, and die on the way if requested."""
     inputs = targets()
     random.Random(seed).shuffle(inputs)
     if death is not None:
@@ -58,8 +62,8 @@ def fill(root: Path, seed: int, death: tuple[int, str] | None) -> None:
         FeatureCache(root).load_or_make(alignments)
 
 
-def somewhere(rng: random.Random) -> tuple[int, str]:
-    """A place to die: anywhere, or while a file is written, which takes little of the time."""
+def random_death(rng: random.Random) -> tuple[int, str]:
+    """Return arguments of `die_after`: during any code, or while a file is written, which is a short time."""
     return rng.choice(((rng.randrange(1, 3000), ".py"), (rng.randrange(1, 40), "atomic.py")))
 
 
@@ -67,21 +71,21 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_killed_and_restarted_processes_leave_one_valid_entry_per_target(
+def test_killed_and_restarted_processes_leave_the_entries_of_a_single_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    alone, shared = tmp_path / "alone", tmp_path / "shared"
-    # also compiles what the processes inherit
+    single, shared = tmp_path / "single", tmp_path / "shared"
+    # also compiles kernels, which the processes inherit
     for _ in range(2):
-        fill(alone, 0, None)
+        fill(single, 0, None)
     rng = random.Random(0)
     context = multiprocessing.get_context("fork")
     Path("left").mkdir()
     killed = 0
     for attempt in range(KILLS + 1):
-        # the last attempt goes through
-        deaths = [somewhere(rng) if attempt < KILLS else None for _ in range(PROCESSES)]
+        # nothing is killed in the last attempt
+        deaths = [random_death(rng) if attempt < KILLS else None for _ in range(PROCESSES)]
         workers = [
             context.Process(target=fill, args=(shared, seed, death)) for seed, death in enumerate(deaths)
         ]
@@ -93,10 +97,10 @@ def test_killed_and_restarted_processes_leave_one_valid_entry_per_target(
         killed += sum(worker.exitcode == -signal.SIGKILL for worker in workers)
     assert [worker.exitcode for worker in workers] == [0] * PROCESSES
     left = len(list(Path("left").iterdir()))
-    # otherwise the test would show nothing
+    # otherwise the test would prove nothing
     assert killed >= PROCESSES and left >= 2
 
-    assert contents(shared) == contents(alone)
-    assert len(contents(alone)) == TARGETS
+    assert contents(shared) == contents(single)
+    assert len(contents(single)) == TARGETS
     for alignments in targets():
         read_entry(FeatureCache(shared).path(cache_key(alignments)), cache_key(alignments))

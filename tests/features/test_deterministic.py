@@ -1,4 +1,4 @@
-"""Deterministic features: duplicates, profile, atoms, and what cannot be merged."""
+"""Tests of deterministic features: duplicate rows, profile, atom maps, errors, memory."""
 
 import tracemalloc
 
@@ -24,7 +24,7 @@ def alignment(rows: list[str], deletions: np.ndarray | None = None) -> Alignment
 
 
 @given(st.lists(ROWS, min_size=1, max_size=3), st.randoms(use_true_random=False))
-def test_first_of_equal_rows_is_kept_with_its_deletions(groups: list[list[str]], random) -> None:
+def test_only_the_first_of_equal_rows_is_kept(groups: list[list[str]], random) -> None:
     groups = [["ARND", *rows] for rows in groups]
     counts = [
         np.array([[random.randrange(300) for _ in range(4)] for _ in rows], np.uint16) for rows in groups
@@ -44,7 +44,7 @@ def test_first_of_equal_rows_is_kept_with_its_deletions(groups: list[list[str]],
     np.testing.assert_allclose(features["hhblits_profile"], one_hot.mean(axis=0), atol=1e-6)
 
 
-def test_dtypes_and_shapes_are_those_of_the_schema() -> None:
+def test_dtypes_and_shapes_match_the_schema() -> None:
     sizes = {"R": 5, "M": 2, "T": 0}
     features = make_features([parse_alignment(b">q\nMKVLG\n>a\nMK-LG\n")])
     assert features.keys() == CACHED.keys()
@@ -56,7 +56,7 @@ def test_dtypes_and_shapes_are_those_of_the_schema() -> None:
         ), name
 
 
-def test_rare_letters_of_the_query_are_x_and_of_the_msa_what_hhblits_takes_them_for() -> None:
+def test_ambiguous_letters_are_x_in_the_query_and_follow_hhblits_in_the_msa() -> None:
     features = make_features([single_sequence("rare", "BZUOJX")])
     assert features["aatype"].tolist() == [20] * 6
     assert features["msa"].tolist() == [[RESTYPES.index(letter) for letter in "DEC"] + [20] * 3]
@@ -64,7 +64,7 @@ def test_rare_letters_of_the_query_are_x_and_of_the_msa_what_hhblits_takes_them_
     assert features["domain_name"] == b"rare"
 
 
-def test_atom_maps_lead_there_and_back() -> None:
+def test_atom_maps_are_inverses() -> None:
     maps = atom_maps(np.arange(21))
     for code, letter in enumerate(RESTYPES):
         atoms = np.flatnonzero(maps["atom37_atom_exists"][code])
@@ -73,7 +73,7 @@ def test_atom_maps_lead_there_and_back() -> None:
         np.testing.assert_array_equal(maps["residx_atom14_to_atom37"][code, slots], atoms)
         assert maps["atom14_atom_exists"][code].sum() == len(atoms)
         assert (ATOM37.index("CB") in atoms) == (letter != "G")
-    # heavy atoms of a residue within a chain, from their formulas
+    # number of heavy atoms of each residue within a chain, from its chemical formula
     expected = dict(
         zip(
             "ARNDCQEGHILKMFPSTWYV",
@@ -86,23 +86,23 @@ def test_atom_maps_lead_there_and_back() -> None:
     assert counts[20] == 0
 
 
-def test_alignments_of_different_queries_are_refused() -> None:
+def test_alignments_of_different_queries_are_an_error() -> None:
     with pytest.raises(InputError, match=r"b\.a3m: its query differs from that of a\.a3m"):
         make_features([parse_alignment(b">q\nMK\n", "a.a3m"), parse_alignment(b">q\nMV\n", "b.a3m")])
     with pytest.raises(InputError, match="no alignment"):
         make_features([])
 
 
-def test_a_deep_alignment_takes_less_than_four_times_the_memory_of_its_file() -> None:
+def test_peak_memory_is_below_four_times_the_file() -> None:
     rng = np.random.default_rng(0)
     codes = rng.integers(21, size=(20000, 400), dtype=np.uint8)
     codes[0] %= 20
     rows = map(bytes, np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8)[codes])
-    # a header as MMseqs2 writes it, with identity, E-value and places
+    # a header in the format of MMseqs2, with identity, E-value and positions
     header = b">UniRef100_A0A%06d\t310\t0.412\t1.3E-71\t0\t399\t400\t12\t411\t436\n"
     data = b"".join(header % k + b"%sac%s\n" % (row[:7], row[7:]) for k, row in enumerate(rows))
     data = data.replace(b"ac", b"", 1)
-    parse_alignment(data[:20000].rsplit(b">", 1)[0])  # what is made once
+    parse_alignment(data[:20000].rsplit(b">", 1)[0])  # fill caches
     tracemalloc.start()
     try:
         features = make_features([parse_alignment(data)])
@@ -110,5 +110,5 @@ def test_a_deep_alignment_takes_less_than_four_times_the_memory_of_its_file() ->
     finally:
         tracemalloc.stop()
     assert features["deletion_matrix"].sum() == 2 * 19999
-    # the file's content is gone when the features are made
+    # the file's content is freed before features are computed
     assert peak < 4 * len(data)

@@ -1,4 +1,4 @@
-"""An entry gives back what was stored, or is named as broken; never anything else."""
+"""Tests of the file format of cache entries, with randomly damaged files."""
 
 import random
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ import pytest
 import safetensors.numpy
 
 from features import entry as entry_module
-from features.cache import FeatureCache, cache_key
+from features.cache import FeatureCache, cache_key, encode_entry, read_entry
 from features.deterministic import make_features
-from features.entry import CorruptEntryError, encode_entry, entry_metadata, read_entry
+from features.entry import CorruptEntryError, entry_metadata
 from features.schema import CACHED
 from msa.io.alignments import read_alignment
 from tests.msa.io.alignment_builders import single_sequence
 
-FUZZED = 500
+NUM_DAMAGED = 500
 
 
 @pytest.fixture(scope="module")
 def entries(request: pytest.FixtureRequest) -> dict[str, bytes]:
-    """Key → content of small entries of real families, and of a query alone."""
+    """Return the contents of small entries by key: families and a single query."""
     data = Path(__file__).parent / "data"
     inputs = [
         [read_alignment(data / "family.a3m")],
@@ -34,8 +34,8 @@ def entries(request: pytest.FixtureRequest) -> dict[str, bytes]:
     return {cache_key(each): encode_entry(cache_key(each), make_features(each), ["x"]) for each in inputs}
 
 
-def damaged(content: bytes, other: bytes, rng: random.Random) -> bytes:
-    """An entry's file after an accident: of a bit, of the disk, of the network, or of a person."""
+def damage(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    """Damage a file in a random way: flipped bits, lost or overwritten ranges, mixed files."""
     data = bytearray(content)
     header = 8 + int.from_bytes(content[:8], "little")
     start = rng.randrange(len(data))
@@ -57,28 +57,28 @@ def damaged(content: bytes, other: bytes, rng: random.Random) -> bytes:
         case 7:
             data[start:end] = bytes(end - start)
         case 8:
-            # the head of one entry and the tail of another
+            # the start of one entry and the end of another
             data[start:] = other[start:]
         case 9:
             data[:] = other
     return bytes(data)
 
 
-def accidents(entries: Mapping[str, bytes]) -> list[tuple[str, bytes]]:
-    """Key and damaged content, 500 times, all different from what was there."""
+def damaged_entries(entries: Mapping[str, bytes]) -> list[tuple[str, bytes]]:
+    """Return keys and damaged contents, all different from the original."""
     rng = random.Random(0)
-    made: list[tuple[str, bytes]] = []
-    while len(made) < FUZZED:
+    result: list[tuple[str, bytes]] = []
+    while len(result) < NUM_DAMAGED:
         key, other = rng.sample(sorted(entries), 2)
-        content = damaged(entries[key], entries[other], rng)
+        content = damage(entries[key], entries[other], rng)
         if content != entries[key]:
-            made.append((key, content))
-    return made
+            result.append((key, content))
+    return result
 
 
-def test_no_damage_goes_unnoticed(entries: dict[str, bytes], tmp_path: Path) -> None:
+def test_all_damage_is_detected(entries: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "entry.safetensors"
-    for number, (key, content) in enumerate(accidents(entries)):
+    for number, (key, content) in enumerate(damaged_entries(entries)):
         path.write_bytes(content)
         with pytest.raises(CorruptEntryError) as caught:
             read_entry(path, key)
@@ -86,12 +86,12 @@ def test_no_damage_goes_unnoticed(entries: dict[str, bytes], tmp_path: Path) -> 
         assert "\n" not in str(caught.value)
 
 
-def test_without_verifying_damage_is_an_entry_or_a_named_error(
+def test_damage_without_verification_is_an_entry_or_a_named_error(
     entries: dict[str, bytes], tmp_path: Path
 ) -> None:
     path = tmp_path / "entry.safetensors"
     read = 0
-    for key, content in accidents(entries):
+    for key, content in damaged_entries(entries):
         path.write_bytes(content)
         try:
             read_entry(path, key, verify=False)
@@ -99,12 +99,12 @@ def test_without_verifying_damage_is_an_entry_or_a_named_error(
             assert str(error).startswith(f"{path}: ")
         else:
             read += 1
-    # both happen: damage of what is packed mostly shows, that of a query's name does not
-    assert 0 < read < FUZZED
+    # damage of compressed data is mostly detected, that of a query's name is not
+    assert 0 < read < NUM_DAMAGED
 
 
 @pytest.mark.parametrize("verify", [True, False])
-def test_whole_entries_come_back(entries: dict[str, bytes], tmp_path: Path, verify: bool) -> None:
+def test_entries_round_trip(entries: dict[str, bytes], tmp_path: Path, verify: bool) -> None:
     for key, content in entries.items():
         (tmp_path / "entry").write_bytes(content)
         features = read_entry(tmp_path / "entry", key, verify)
@@ -112,18 +112,19 @@ def test_whole_entries_come_back(entries: dict[str, bytes], tmp_path: Path, veri
         assert encode_entry(key, features, ["x"]) == content
 
 
-def test_every_byte_but_the_checksum_counts(entries: dict[str, bytes]) -> None:
+def test_checksum_covers_all_other_bytes(entries: dict[str, bytes]) -> None:
     content = min(entries.values(), key=len)
-    digits = entry_module._DIGITS
-    right = entry_module._checksum(content)
-    assert content[digits] == right
-    for place in range(len(content)):
+    digits = entry_module._CHECKSUM
+    checksum = entry_module._checksum(content)
+    assert content[digits] == checksum
+    for position in range(len(content)):
         changed = bytearray(content)
-        changed[place] ^= 1
-        assert (entry_module._checksum(changed) == right) == (digits.start <= place < digits.stop)
+        changed[position] ^= 1
+        unchanged = entry_module._checksum(changed) == checksum
+        assert unchanged == (digits.start <= position < digits.stop)
 
 
-def test_an_entry_is_a_safetensors_file(entries: dict[str, bytes]) -> None:
+def test_entries_are_safetensors_files(entries: dict[str, bytes]) -> None:
     for content in entries.values():
         stored = safetensors.numpy.load(content)
         assert {name: value.dtype for name, value in stored.items()} == {
@@ -132,20 +133,20 @@ def test_an_entry_is_a_safetensors_file(entries: dict[str, bytes]) -> None:
         }
 
 
-def test_an_entry_says_what_it_is_without_being_read(entries: dict[str, bytes], tmp_path: Path) -> None:
+def test_metadata_is_readable_from_the_header_alone(entries: dict[str, bytes], tmp_path: Path) -> None:
     key, content = next(iter(entries.items()))
     path = tmp_path / "entry"
     header = 8 + int.from_bytes(content[:8], "little")
     path.write_bytes(content[:header])
-    said = entry_metadata(path)
-    assert (said["key"], said["name"], said["version"]) == (key, "row0 a description", 3)
-    assert said["tensors"]["msa"] == ["|i1", [38, 31]]
+    metadata = entry_metadata(path)
+    assert (metadata["key"], metadata["name"], metadata["version"]) == (key, "row0 a description", 3)
+    assert metadata["tensors"]["msa"] == ["|i1", [38, 31]]
     path.write_bytes(content[: header - 1])
     with pytest.raises(CorruptEntryError, match="truncated"):
         entry_metadata(path)
 
 
-def test_foreign_and_newer_entries_are_refused_by_name(
+def test_foreign_and_newer_entries_are_an_error(
     entries: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = FeatureCache(tmp_path)
@@ -156,7 +157,7 @@ def test_foreign_and_newer_entries_are_refused_by_name(
         cache.path(other).write_bytes(content)
         with pytest.raises(CorruptEntryError, match=f"{cache.path(other)}: .*another key, {key}"):
             cache.load(other, verify)
-        for foreign, words in (
+        for foreign, message in (
             (safetensors.numpy.save({"x": np.zeros(3)}), "not an entry of the feature cache"),
             (b"", "truncated"),
             (b"\x7fELF" + bytes(60), "truncated"),
@@ -164,9 +165,9 @@ def test_foreign_and_newer_entries_are_refused_by_name(
             (b"\2\0\0\0\0\0\0\0{]", "damaged"),
         ):
             cache.path(key).write_bytes(foreign)
-            with pytest.raises(CorruptEntryError, match=words):
+            with pytest.raises(CorruptEntryError, match=message):
                 cache.load(key, verify)
-            with pytest.raises(CorruptEntryError, match=words):
+            with pytest.raises(CorruptEntryError, match=message):
                 entry_metadata(cache.path(key))
         cache.path(key).write_bytes(content.replace(b'\\"version\\": 3', b'\\"version\\": 4'))
         with pytest.raises(CorruptEntryError, match="format version 4; this program reads 3"):
@@ -175,7 +176,7 @@ def test_foreign_and_newer_entries_are_refused_by_name(
         cache.load("1" * 64)
 
 
-def test_features_outside_the_schema_are_not_stored(tmp_path: Path) -> None:
+def test_features_that_do_not_match_the_schema_are_an_error(tmp_path: Path) -> None:
     features = make_features([single_sequence("x", "MKV")])
     with pytest.raises(ValueError, match="extra"):
         FeatureCache(tmp_path).store("0" * 64, features | {"extra": np.zeros(1)})

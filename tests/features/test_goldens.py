@@ -1,4 +1,4 @@
-"""Features equal DeepMind's: integers exactly, floats to 1e-6, random ones given the same random numbers."""
+"""Tests of features against DeepMind's: integers exactly, floats to 1e-6, with the same random choices."""
 
 import hashlib
 from pathlib import Path
@@ -21,7 +21,7 @@ SYNTHETIC = {
 REAL = ["6KWC_1.a3m", "3u8v_A.a3m", "3u8v_A.uniref90.sto", "2QKE_E.colabfold.a3m.gz"]
 PARITY = {"model_1_ptm": 20, "model_3_ptm": 16}
 
-# of DeepMind's outputs, the one that is only a seed for cropping, which inference never does
+# output of DeepMind's code that has no counterpart: a seed for cropping, which inference does not do
 UNUSED = {"random_crop_to_size_seed"}
 TEMPLATE_SLOTS = {"model_1_ptm": 4, "model_3_ptm": 0}
 
@@ -36,7 +36,7 @@ def assert_equal(name: str, ours: np.ndarray, theirs: np.ndarray) -> None:
 
 
 def assert_raw_equal(features: dict[str, np.ndarray], raw: dict[str, np.ndarray]) -> None:
-    """Compare with what DeepMind's parsers and data pipeline hand to the feature processing."""
+    """Compare with the inputs of DeepMind's feature processing."""
     np.testing.assert_array_equal(features["msa"], HHBLITS_TO_AATYPE[raw["msa"]])
     np.testing.assert_array_equal(features["deletion_matrix"], raw["deletion_matrix_int"])
     np.testing.assert_array_equal(features["aatype"], raw["aatype"].argmax(axis=1))
@@ -47,7 +47,7 @@ def assert_raw_equal(features: dict[str, np.ndarray], raw: dict[str, np.ndarray]
 
 
 @pytest.mark.parametrize("case", SYNTHETIC)
-def test_features_of_synthetic_alignments(case: str, data_dir: Path, recorded_draws) -> None:
+def test_synthetic_alignments_match_deepmind(case: str, data_dir: Path, recorded_draws) -> None:
     golden = np.load(data_dir / f"{case}.npz")
     features = make_features([read_alignment(data_dir / file) for file in SYNTHETIC[case]])
     assert_raw_equal(features, {name[4:]: value for name, value in golden.items() if name.startswith("raw/")})
@@ -67,18 +67,18 @@ def test_features_of_synthetic_alignments(case: str, data_dir: Path, recorded_dr
 
 
 @pytest.mark.parametrize("file", REAL)
-def test_features_of_real_alignments(file: str, data_dir: Path, shared_dir: Path, recorded_draws) -> None:
+def test_real_alignments_match_deepmind(file: str, data_dir: Path, shared_dir: Path, recorded_draws) -> None:
     golden = np.load(data_dir / "real.npz")
     features = make_features([read_alignment(shared_dir / "data" / "msas" / file)])
     settings = SamplingSettings(512, 5120, template_slots=4)
     rows = min(508, len(features["msa"]))
     draws = recorded_draws(golden, f"{file}/draws/0", rows, features["msa"].shape[1])
     processed = {name: value[None] for name, value in sample_iteration(features, settings, draws).items()}
-    our_letters = np.argsort(HHBLITS_TO_AATYPE)  # back to HHblits's order
+    to_hhblits = np.argsort(HHBLITS_TO_AATYPE)
     ours = {f"processed/{name}": value for name, value in processed.items()} | {
         "processed/hhblits_profile": features["hhblits_profile"],
         "raw/aatype": np.eye(21)[features["aatype"]],
-        "raw/msa": our_letters[features["msa"]],
+        "raw/msa": to_hhblits[features["msa"]],
         "raw/deletion_matrix_int": features["deletion_matrix"],
         "raw/num_alignments": np.full(features["msa"].shape[1], features["num_alignments"]),
     }
@@ -98,7 +98,7 @@ def test_features_of_real_alignments(file: str, data_dir: Path, shared_dir: Path
 
 
 @pytest.mark.parametrize("model", PARITY)
-def test_features_of_the_parity_sets(model: str, data_dir: Path, shared_dir: Path, recorded_draws) -> None:
+def test_parity_sets_match_deepmind(model: str, data_dir: Path, shared_dir: Path, recorded_draws) -> None:
     folder = shared_dir / "parity" / f"{model}_2_blocks"
     raw, processed = np.load(folder / "raw_features.npz"), np.load(folder / "features.npz")
     codes = np.append(np.frombuffer(RESTYPES.encode(), np.uint8), [ord("X"), ord("-")])
@@ -108,7 +108,7 @@ def test_features_of_the_parity_sets(model: str, data_dir: Path, shared_dir: Pat
     templates = process_templates(raw) if TEMPLATE_SLOTS[model] else None
     features = make_features([Alignment(names, letters, deletions)], templates)
     assert_raw_equal(features | {"residue_index": raw["residue_index"]}, raw)
-    # these sets have a gap in their numbering, which no alignment has
+    # the residue numbers of these sets have a gap, which features from alignments never have
     features["residue_index"] = raw["residue_index"].astype(np.int32)
 
     slots = TEMPLATE_SLOTS[model]
@@ -121,6 +121,6 @@ def test_features_of_the_parity_sets(model: str, data_dir: Path, shared_dir: Pat
         for name, value in ours.items():
             theirs = processed[name][k]
             if name.startswith("extra_"):
-                assert not theirs[len(value) :].any(), name  # padding to a fixed size
+                assert not theirs[len(value) :].any(), name  # padding rows
                 theirs = theirs[: len(value)]
             assert_equal(name, value, theirs)

@@ -1,4 +1,4 @@
-"""The random features: laws of the sampling, and what a seed decides."""
+"""Tests of sampled features: rows, masks, clusters, templates, and reproducibility."""
 
 import hashlib
 
@@ -8,15 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.deterministic import make_features
-from features.draws import PhiloxDraws
-from features.residues import MASK
-from features.sampling import SamplingSettings, sample_features, sample_iteration
+from features.residues import GAP, MASK
+from features.sampling import (
+    PhiloxDraws,
+    SamplingSettings,
+    assign_to_clusters,
+    sample_features,
+    sample_iteration,
+    summarize_clusters,
+)
 from msa.io.alignments import Alignment
 from tests.msa.io.alignment_builders import single_sequence
 
 
 def random_features(rows: int, length: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Features of distinct random rows; a row's first columns spell its number."""
+    """Return features of distinct random rows; the first three columns encode a row's number."""
     rng = np.random.default_rng(seed)
     letters = np.frombuffer(b"ARNDCQEGHILKMFPSTWYV-", np.uint8)[rng.integers(21, size=(rows, length))]
     letters[:, :3] = np.frombuffer(b"ARNDCQEGHI", np.uint8)[(np.arange(rows)[:, None] // [100, 10, 1]) % 10]
@@ -32,7 +38,7 @@ def row_numbers(msa: np.ndarray) -> list[int]:
 
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**64 - 1))
 @settings(max_examples=40, deadline=None)
-def test_sampled_and_extra_rows_are_different_rows_of_the_alignment(
+def test_sampled_and_extra_rows_are_distinct_rows_of_the_alignment(
     rows: int, max_seq: int, max_extra_seq: int, seed: int
 ) -> None:
     features = random_features(rows, 8)
@@ -51,7 +57,7 @@ def test_sampled_and_extra_rows_are_different_rows_of_the_alignment(
         np.testing.assert_allclose(drawn["extra_deletion_value"], expected, atol=1e-7)
 
 
-def test_masked_positions_follow_the_published_mixture() -> None:
+def test_masked_positions_follow_the_published_distribution() -> None:
     features = random_features(400, 120)
     settings = SamplingSettings(max_seq=400)
     drawn = sample_features(features, settings, num_iterations=4, seed=3)
@@ -74,7 +80,7 @@ def test_masked_positions_follow_the_published_mixture() -> None:
     assert abs((now == truth).sum() - kept.sum()) < 4.5 * np.sqrt((kept * (1 - kept)).sum())
 
 
-def test_a_seed_decides_everything_and_iterations_do_not_depend_on_their_number() -> None:
+def test_sampling_depends_only_on_seed_and_iteration() -> None:
     features = random_features(90, 20)
     settings = SamplingSettings(20, 30, template_slots=4)
     once, again = (sample_features(features, settings, 3, seed=7) for _ in range(2))
@@ -87,13 +93,13 @@ def test_a_seed_decides_everything_and_iterations_do_not_depend_on_their_number(
         assert not np.array_equal(once[name][0], once[name][1])
 
 
-def test_draws_are_the_same_on_every_machine() -> None:
+def test_draws_are_reproducible_on_all_machines() -> None:
     draws = PhiloxDraws(seed=2**63 + 5, iteration=2)
     digest = hashlib.sha256()
     digest.update(draws.sample_order(1000).astype("<i8").tobytes())
     digest.update(draws.mask_positions(30, 40).astype("<f8").tobytes())
-    chances = np.tile([[0.0, 0.25, 0.5, 0.0, 0.25]], (500, 1))
-    codes = draws.replacements(chances, np.ones((5, 100), bool))
+    probabilities = np.tile([[0.0, 0.25, 0.5, 0.0, 0.25]], (500, 1))
+    codes = draws.replacements(probabilities, np.ones((5, 100), bool))
     digest.update(codes.astype("<i8").tobytes())
     digest.update(draws.extra_order(1000).astype("<i8").tobytes())
     assert digest.hexdigest() == "cbf55b22e131ca98ed68f735ca8b3614e304f8acbf5e0a0102bbfe878af4e805"
@@ -101,15 +107,15 @@ def test_draws_are_the_same_on_every_machine() -> None:
 
 
 class LowestDraws(PhiloxDraws):
-    """Draws whose uniform numbers are all 0, the smallest there is."""
+    """Draws whose uniform numbers are all 0, the smallest possible."""
 
     def _uniform(self, stream: int, count: int) -> np.ndarray:
         return np.zeros(count)
 
 
-def test_a_code_of_probability_zero_is_never_drawn() -> None:
-    chances = np.array([[0.0, 0.0, 0.25, 0.75], [1.0, 0.0, 0.0, 0.0]])
-    assert LowestDraws(0, 0).replacements(chances, np.ones((1, 2), bool)).tolist() == [2, 0]
+def test_codes_with_probability_zero_are_never_drawn() -> None:
+    probabilities = np.array([[0.0, 0.0, 0.25, 0.75], [1.0, 0.0, 0.0, 0.0]])
+    assert LowestDraws(0, 0).replacements(probabilities, np.ones((1, 2), bool)).tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 257])
@@ -119,13 +125,13 @@ def test_orders_are_permutations(count: int) -> None:
         assert sorted(order.tolist()) == list(range(count))
 
 
-def test_first_rows_of_an_order_are_evenly_spread() -> None:
+def test_first_row_of_an_order_is_uniform() -> None:
     first = [PhiloxDraws(seed, 0).sample_order(10)[0] for seed in range(3000)]
     counts = np.bincount(first, minlength=10)
     assert np.all(np.abs(counts - 300) < 4.5 * np.sqrt(300))
 
 
-def test_a_single_sequence_leaves_one_masked_extra_row() -> None:
+def test_single_sequence_has_one_masked_extra_row() -> None:
     features = make_features([single_sequence("alone", "MKTAYIAK")])
     drawn = sample_features(features, SamplingSettings(), 2, seed=0)
     assert drawn["msa_feat"].shape == (2, 1, 8, 49)
@@ -135,12 +141,12 @@ def test_a_single_sequence_leaves_one_masked_extra_row() -> None:
             assert not drawn[name].any(), name
 
 
-def test_a_query_of_one_residue_goes_through() -> None:
+def test_query_of_one_residue() -> None:
     drawn = sample_features(make_features([single_sequence("one", "G")]), SamplingSettings(), 1, seed=0)
     assert drawn["msa_feat"].shape == (1, 1, 1, 49)
 
 
-def test_templates_fill_their_slots_in_order() -> None:
+def test_templates_fill_slots_in_order() -> None:
     features = random_features(5, 6)
     rng = np.random.default_rng(0)
     for name in [name for name in features if name.startswith("template_")]:
@@ -160,19 +166,70 @@ def test_templates_fill_their_slots_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("values", "message"),
     [
         ({"max_seq": 4, "template_slots": 4}, "max_seq"),
         ({"max_extra_seq": 0}, "max_extra_seq"),
         ({"masked_fraction": 1.5}, "masked_fraction"),
     ],
 )
-def test_impossible_settings_are_refused(given: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        SamplingSettings(**given)
+def test_invalid_settings_are_an_error(values: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SamplingSettings(**values)
 
 
 @pytest.mark.parametrize(("seed", "iterations"), [(-1, 1), (2**64, 1), (0, 0)])
-def test_impossible_seeds_and_counts_are_refused(seed: int, iterations: int) -> None:
+def test_invalid_seeds_and_counts_are_an_error(seed: int, iterations: int) -> None:
     with pytest.raises(ValueError, match="must be"):
         sample_features(random_features(3, 4), SamplingSettings(), iterations, seed)
+
+
+def random_rows(rng: np.random.Generator, rows: int, length: int, codes: int) -> np.ndarray:
+    # few codes, so that ties and rows without agreement occur
+    return rng.choice([0, 5, 20, 21, 22][: 3 + codes - 21], (rows, length)).astype(np.int8)
+
+
+@given(st.integers(1, 9), st.integers(0, 11), st.integers(1, 13), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_rows_are_assigned_to_the_first_centre_with_most_agreements(
+    centres: int, others: int, length: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    msa, rest = random_rows(rng, centres, length, 23), random_rows(rng, others, length, 22)
+    expected = []
+    for row in rest:
+        agreement = [sum(a == b and a < 21 for a, b in zip(row, centre, strict=True)) for centre in msa]
+        expected.append(agreement.index(max(agreement)))
+    assert assign_to_clusters(msa, rest).tolist() == expected
+
+
+@given(st.integers(1, 6), st.integers(0, 20), st.integers(1, 7), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_cluster_summaries_are_means_over_centre_and_members(
+    centres: int, others: int, length: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    msa, rest = random_rows(rng, centres, length, 23), random_rows(rng, others, length, 22)
+    deletions, rest_deletions = (rng.poisson(0.7, rows.shape).astype(np.uint16) for rows in (msa, rest))
+    assignment = rng.integers(centres, size=others)
+    profile, mean = summarize_clusters(msa, deletions, rest, rest_deletions, assignment)
+    assert profile.dtype == mean.dtype == np.float32
+    for cluster in range(centres):
+        members = np.concatenate([msa[[cluster]], rest[assignment == cluster]])
+        counts = np.concatenate([deletions[[cluster]], rest_deletions[assignment == cluster]])
+        # DeepMind's code adds 1e-6 against division by zero
+        one_hot = np.eye(23)[members].sum(axis=0) / (len(members) + 1e-6)
+        np.testing.assert_allclose(profile[cluster], one_hot, rtol=2e-7)
+        np.testing.assert_allclose(mean[cluster], counts.sum(axis=0) / (len(members) + 1e-6), rtol=1e-6)
+
+
+@pytest.mark.parametrize("length", [254, 255, 256, 511, 1021])
+def test_cluster_assignment_of_rows_longer_than_a_byte_counter(length: int) -> None:
+    rng = np.random.default_rng(length)
+    msa = rng.integers(22, size=(5, length)).astype(np.int8)
+    rest = msa[[4, 2, 0, 3, 1]].copy()
+    rest[:, ::97] = GAP
+    assert assign_to_clusters(msa, rest).tolist() == [4, 2, 0, 3, 1]
+    whole = np.zeros((3, length), np.int8)
+    whole[1:, -1] = GAP
+    assert assign_to_clusters(whole[::-1], np.zeros((1, length), np.int8)).tolist() == [2]

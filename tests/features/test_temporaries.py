@@ -1,4 +1,4 @@
-"""Temporary files of writers that are gone are removed, and those of living ones are not."""
+"""Tests of temporary files: those of ended writers are removed, those of running writers are not."""
 
 import multiprocessing
 import os
@@ -11,57 +11,57 @@ from features import cache as cache_module
 from features import temporaries
 from features.cache import FeatureCache, cache_key, read_entry
 from features.deterministic import make_features
-from features.temporaries import abandoned, remove_abandoned, temporary_prefix
+from features.temporaries import find_abandoned, remove_abandoned, temporary_prefix
 from tests.msa.io.alignment_builders import single_sequence
 
 KEY = "ab" * 32
 context = multiprocessing.get_context("fork")
 
 
-def leave_temporary(root: Path) -> Path:
+def write_temporary(root: Path) -> Path:
     path = Path(f"{temporary_prefix(root, KEY)}xyz.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"half of an ent")
+    path.write_bytes(b"half an entry")
     return path
 
 
-def leave_and_die(root: Path) -> None:
-    leave_temporary(root)
+def write_and_die(root: Path) -> None:
+    write_temporary(root)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def make_old(path: Path, seconds: float) -> None:
+def make_older(path: Path, seconds: float) -> None:
     status = path.stat()
     os.utime(path, (status.st_atime, status.st_mtime - seconds))
 
 
-def test_a_killed_writers_file_is_removed_at_once_and_a_living_ones_never(tmp_path: Path) -> None:
-    ours = leave_temporary(tmp_path)
-    make_old(ours, 1e6)
-    writer = context.Process(target=leave_and_die, args=(tmp_path,))
+def test_file_of_a_killed_writer_is_removed_and_that_of_a_running_one_is_kept(tmp_path: Path) -> None:
+    ours = write_temporary(tmp_path)
+    make_older(ours, 1e6)
+    writer = context.Process(target=write_and_die, args=(tmp_path,))
     writer.start()
-    # its exit code has not been asked for: it is a zombie, which still has its number
+    # its exit code is not read yet, so it is a zombie, which still has its process id
     os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
     (theirs,) = (path for path in (tmp_path / "tmp").iterdir() if path != ours)
-    assert abandoned(tmp_path) == [theirs]
+    assert find_abandoned(tmp_path) == [theirs]
     writer.join()
-    assert abandoned(tmp_path) == [theirs]
+    assert find_abandoned(tmp_path) == [theirs]
     assert remove_abandoned(tmp_path) == [theirs]
     assert list((tmp_path / "tmp").iterdir()) == [ours]
 
 
-def test_a_number_given_out_again_is_another_writer(tmp_path: Path) -> None:
-    ours = leave_temporary(tmp_path)
+def test_reused_process_id_is_another_writer(tmp_path: Path) -> None:
+    ours = write_temporary(tmp_path)
     table, _, start = ours.name.split(".")[1].split("-")
     later = ours.with_name(ours.name.replace(f"-{start}.", f"-{int(start) - 1}."))
     ours.rename(later)
-    assert abandoned(tmp_path) == [later]
-    # who wrote without knowing when it began is believed to live
+    assert find_abandoned(tmp_path) == [later]
+    # a writer with unknown start time counts as running
     unknown = later.rename(ours.with_name(ours.name.replace(f"-{start}.", "-0.")))
-    assert abandoned(tmp_path) == []
-    # a process that no signal may be sent to, but is there
+    assert find_abandoned(tmp_path) == []
+    # a running process to which no signal may be sent
     unknown.rename(ours.with_name(f"{KEY}.{table}-1-0.xyz.tmp"))
-    assert abandoned(tmp_path) == []
+    assert find_abandoned(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -73,33 +73,33 @@ def test_a_number_given_out_again_is_another_writer(tmp_path: Path) -> None:
         ".failures.jsonl.x.tmp",
     ],
 )
-def test_of_other_machines_only_old_files_are_removed(tmp_path: Path, name: str) -> None:
+def test_only_old_files_of_other_machines_are_removed(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"")
-    make_old(path, temporaries.ABANDONED_AFTER - 600)
-    assert remove_abandoned(tmp_path, everywhere=True) == []
-    make_old(path, 1200)
-    assert abandoned(tmp_path) == ([path] if name.startswith("tmp") else [])
-    assert abandoned(tmp_path, everywhere=True) == [path]
-    assert remove_abandoned(tmp_path, everywhere=True) == [path]
+    make_older(path, temporaries.ABANDONED_AFTER - 600)
+    assert remove_abandoned(tmp_path, include_legacy=True) == []
+    make_older(path, 1200)
+    assert find_abandoned(tmp_path) == ([path] if name.startswith("tmp") else [])
+    assert find_abandoned(tmp_path, include_legacy=True) == [path]
+    assert remove_abandoned(tmp_path, include_legacy=True) == [path]
     assert not path.exists()
 
 
-def test_entries_and_other_files_stay(tmp_path: Path) -> None:
+def test_entries_and_other_files_are_kept(tmp_path: Path) -> None:
     FeatureCache(tmp_path).load_or_make([single_sequence("x", "MKV")])
     for name in ("notes.tmp", "failures.jsonl", "tmp/notes"):
         (tmp_path / name).write_text("")
     before = sorted(tmp_path.rglob("*"))
     for path in before:
-        make_old(path, 1e6)
-    assert remove_abandoned(tmp_path, everywhere=True) == []
+        make_older(path, 1e6)
+    assert remove_abandoned(tmp_path, include_legacy=True) == []
     assert sorted(tmp_path.rglob("*")) == before
     assert remove_abandoned(tmp_path / "none") == []
 
 
-def test_storing_removes_what_killed_writers_left(tmp_path: Path) -> None:
-    writer = context.Process(target=leave_and_die, args=(tmp_path,))
+def test_storing_removes_files_of_killed_writers(tmp_path: Path) -> None:
+    writer = context.Process(target=write_and_die, args=(tmp_path,))
     writer.start()
     writer.join()
     assert len(list((tmp_path / "tmp").iterdir())) == 1
@@ -108,18 +108,18 @@ def test_storing_removes_what_killed_writers_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("removals", [1, 2])
-def test_an_entry_whose_temporary_file_was_removed_is_written_again(
+def test_entry_is_written_again_if_its_temporary_file_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: int
 ) -> None:
     alignments = [single_sequence("x", "MKV")]
     key = cache_key(alignments)
-    plain, removed = cache_module.atomic_write, []
+    original, removed = cache_module.atomic_write, []
 
     class Remover:
-        """atomic_write, with the file gone before it takes its name."""
+        """A wrapper of atomic_write that removes the temporary file before it is renamed."""
 
         def __init__(self, *arguments: object) -> None:
-            self.inner = plain(*arguments)
+            self.inner = original(*arguments)
 
         def __enter__(self) -> object:
             return self.inner.__enter__()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from features.cache import FeatureCache, cache_key
-from features.maintenance import list_entries
+from features.entry import list_entries
 from msa.io.alignments import parse_alignment, read_alignment
 
 
@@ -46,7 +46,7 @@ def entry_of(cache: Path, name: str) -> Path:
 
 def names(cache: Path) -> set[str]:
     """The queries whose entries are there."""
-    return {entry.said["name"] for entry in list_entries(cache)}
+    return {entry.metadata["name"] for entry in list_entries(cache)}
 
 
 def flip(path: Path) -> None:
@@ -124,7 +124,7 @@ def test_verify_names_broken_entries_and_prune_removes_them(cache: Path) -> None
     result = run("verify", cache, "--json")
     assert result.returncode == 5
     problems = {entry["path"]: entry["problem"] for entry in json.loads(result.stdout)["broken"]}
-    other = f"cache entry holds another key, {entry_of(cache, 'b').stem}"
+    other = f"cache entry has another key, {entry_of(cache, 'b').stem}"
     assert problems == {
         str(entry_of(cache, "a")): "damaged cache entry (checksum does not match)",
         str(entry_of(cache, "c")): other,
