@@ -196,7 +196,7 @@ def test_the_next_run_removes_what_a_killed_writer_left(cache: Path, command: tu
         "path = pathlib.Path(f'{temporary_prefix(pathlib.Path(), chr(48) * 64)}x.tmp');"
         "path.write_text('half of an ent'); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     subprocess.run([sys.executable, "-c", write], cwd=cache, env=environment, timeout=120, check=False)
     assert len(list((cache / "tmp").iterdir())) == 1
     result = subprocess.run(
