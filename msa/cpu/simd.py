@@ -1,10 +1,11 @@
-"""Vectors inside numba functions: the few LLVM operations that the alignment kernels are made of.
+"""SIMD vectors in numba functions: the LLVM operations that the alignment kernels use.
 
-numba has no vector type, and the loops here are not ones that a compiler vectorises by itself. So a kernel's
-inner loop is written in LLVM's own vectors inside an `@intrinsic`; LLVM turns them into whatever the machine
-has (AVX-512, AVX2, SSE, NEON) and splits vectors that are wider than its registers.
+numba has no vector type, and a compiler cannot vectorise the kernels' loops by itself. The inner loop of a
+kernel is therefore written with LLVM vectors inside an `@intrinsic`. LLVM compiles them to the machine's
+instructions (AVX-512, AVX2, SSE, NEON) and splits vectors that are wider than its registers.
 
-numba's cache looks at a kernel's own file only: after a change here, remove the cached kernels.
+numba's cache only checks the file of the kernel itself: after a change in this file, remove the cached
+kernels.
 """
 
 import functools
@@ -18,8 +19,8 @@ I64 = ir.IntType(64)
 
 
 @functools.cache
-def _features() -> frozenset[str]:
-    """CPU features that numba compiles for."""
+def _cpu_features() -> frozenset[str]:
+    """Return the CPU features that numba compiles for."""
     text: str | None = getattr(config, "CPU_FEATURES", None)
     if text is None:
         return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
@@ -28,34 +29,35 @@ def _features() -> frozenset[str]:
 
 @functools.cache
 def vector_bytes() -> int:
-    """Width of the registers for bytes and 16-bit words: 64 with AVX-512BW, 32 with AVX2, else 16."""
-    features = _features()
+    """Return the bytes of a vector register: 64 with AVX-512BW, 32 with AVX2, otherwise 16."""
+    features = _cpu_features()
     return 64 if "avx512bw" in features else 32 if "avx2" in features else 16
 
 
 @functools.cache
 def vector_registers() -> int:
-    """How many such registers there are."""
+    """Return the number of vector registers."""
     return 32 if vector_bytes() == 64 else 16
 
 
 @functools.cache
-def can_look_up() -> bool:
-    """Whether the machine has the shuffle that `Vectors.look_up` is made of."""
-    return "ssse3" in _features()
+def has_byte_shuffle() -> bool:
+    """Return whether the CPU has the byte shuffle that `Vectors.lookup` needs."""
+    return "ssse3" in _cpu_features()
 
 
 def array_address(
     context: BaseContext, builder: ir.IRBuilder, kind: types.Array, array: ir.Value
 ) -> ir.Value:
-    """Where an array argument's data begins, as an integer."""
+    """Return the address of an array argument's data, as an integer."""
     return builder.ptrtoint(context.make_array(kind)(context, builder, array).data, I64)
 
 
 class Vectors:
-    """Operations on vectors of `count` signed integers of `bits` bits, emitted into a function being built.
+    """Operations on vectors of `count` signed integers of `bits` bits.
 
-    Addition and subtraction saturate: at −2^(bits−1) and 2^(bits−1) − 1 they stay.
+    Methods append instructions to the function that the builder is building. Addition and subtraction
+    saturate at −2^(bits−1) and 2^(bits−1) − 1.
     """
 
     def __init__(self, builder: ir.IRBuilder, bits: int, count: int) -> None:
@@ -67,23 +69,23 @@ class Vectors:
         self.lowest = -(1 << (bits - 1))
 
     def constant(self, value: int) -> ir.Constant:
-        """All lanes equal to a number known now."""
+        """Return a vector whose lanes all hold a compile-time constant."""
         return ir.Constant(self.type, [ir.Constant(self.element, value)] * self.count)
 
     def splat(self, value: ir.Value) -> ir.Value:
-        """All lanes equal to an element computed at run time."""
+        """Return a vector whose lanes all hold a run-time value."""
         first = self._builder.insert_element(self.constant(0), value, ir.Constant(ir.IntType(32), 0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.count), [0] * self.count)
         return self._builder.shuffle_vector(first, first, zeros)
 
     def variable(self, initial: ir.Value) -> ir.Value:
-        """A local variable; LLVM keeps it in a register."""
+        """Create a local variable, which LLVM keeps in a register."""
         slot = cgutils.alloca_once(self._builder, self.type)
         self._builder.store(initial, slot)
         return slot
 
     def load(self, address: ir.Value, offset: int = 0) -> ir.Value:
-        """Read from an integer address, of any alignment, plus a constant number of bytes."""
+        """Read from an integer address, of any alignment, plus a constant offset in bytes."""
         return self._builder.load(self._pointer(address, offset), align=1)
 
     def store(self, value: ir.Value, address: ir.Value) -> None:
@@ -91,45 +93,47 @@ class Vectors:
         self._builder.store(value, self._pointer(address, 0), align=1)
 
     def add(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """Add with saturation."""
         return self._call("sadd.sat", x, y)
 
     def subtract(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """Subtract with saturation."""
         return self._call("ssub.sat", x, y)
 
     def maximum(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """Return the larger element of each lane."""
         return self._call("smax", x, y)
 
     def largest(self, x: ir.Value) -> ir.Value:
-        """The largest element."""
+        """Return the largest element."""
         return self._reduce("smax", x)
 
     def any_positive(self, x: ir.Value) -> ir.Value:
-        """Whether an element is greater than 0, as one bit."""
+        """Return one bit: 1 if any element is greater than 0."""
         mask = self._builder.icmp_signed(">", x, self.constant(0))
         word = self._builder.bitcast(mask, ir.IntType(self.count))
         return self._builder.icmp_unsigned("!=", word, ir.Constant(ir.IntType(self.count), 0))
 
     def shift_up(self, x: ir.Value, lanes: int, fill: int) -> ir.Value:
-        """Lane l takes what lane l − `lanes` held; the first `lanes` take `fill`."""
-        # indices from `count` on name the second operand
+        """Move each lane up by `lanes`; the first `lanes` become `fill`."""
+        # indices from `count` on select from the second operand
         order = [self.count if lane < lanes else lane - lanes for lane in range(self.count)]
         indices = ir.Constant(ir.VectorType(ir.IntType(32), self.count), order)
         return self._builder.shuffle_vector(x, self.constant(fill), indices)
 
-    def look_up(self, table: ir.Value, indices: ir.Value) -> ir.Value:
-        """The byte at each lane's place, 0 to 31, in a table of 32 bytes at an integer address."""
-        if self.count == 64 and "avx512vbmi" in _features():
+    def lookup(self, table: ir.Value, indices: ir.Value) -> ir.Value:
+        """Read the byte at each lane's index, 0 to 31, from a table of 32 bytes at an integer address."""
+        if self.count == 64 and "avx512vbmi" in _cpu_features():
             return self._shuffle("avx512.permvar.qi.512", self._table(table, 0, 32), indices)
-        # this one reads the low four bits of an index, within each 16 bytes
+        # this instruction uses the low four bits of an index, within each group of 16 bytes
         name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[self.count]
         upper = self._builder.icmp_signed(">", indices, self.constant(15))
         low, high = (self._shuffle(name, self._table(table, start, 16), indices) for start in (0, 16))
         return self._builder.select(upper, high, low)
 
     def _table(self, address: ir.Value, start: int, size: int) -> ir.Value:
-        """Bytes from an address on, over and over."""
-        part = Vectors(self._builder, 8, size)
-        loaded = part.load(address, start)
+        """Load `size` bytes and repeat them to fill the vector."""
+        loaded = Vectors(self._builder, 8, size).load(address, start)
         order = ir.Constant(ir.VectorType(ir.IntType(32), self.count), [k % size for k in range(self.count)])
         return self._builder.shuffle_vector(loaded, loaded, order)
 

@@ -1,26 +1,29 @@
-"""Stage 2: Smith–Waterman alignment with affine gaps (Gotoh 1982) on a profile, with its path.
+"""Stage 2: Smith–Waterman alignment of a profile with affine gaps (Gotoh 1982), with paths.
 
-A gap of k residues costs gap_open + (k − 1) gap_extend. With query position i, target position j, from 1:
+A gap of k residues costs gap_open + (k − 1) gap_extend. For query position i and target position j, from 1:
 
     H[i, j] = max(0, H[i−1, j−1] + Q[i, s_j], I[i, j], D[i, j])
-    I[i, j] = max over k ≥ 1 of H[i−k, j] − gap_open − (k − 1) gap_extend     query residues against a gap
-    D[i, j] = max over k ≥ 1 of H[i, j−k] − gap_open − (k − 1) gap_extend     target residues against a gap
+    I[i, j] = max over k ≥ 1 of H[i−k, j] − gap_open − (k − 1) gap_extend     query residues opposite a gap
+    D[i, j] = max over k ≥ 1 of H[i, j−k] − gap_open − (k − 1) gap_extend     target residues opposite a gap
 
-An insertion may follow a deletion at once, and the other way round. Masked residues count as the letters they
-are: masking keeps low complexity from finding a target, not from being aligned in one.
+An insertion may directly follow a deletion, and the other way round. Masked residues score as the letters
+they
+are: masking keeps low complexity from finding a target, not from being aligned within one.
 
-**The path is a function of H alone**, so every engine that computes H gives the same path, bit for bit:
+**The path is a function of H alone**, so that all engines that compute H find the same path, bit for bit:
 
-1. It ends at the cell with the greatest H; of several, the one with the smallest j, then the smallest i.
-2. From a cell, going back: if H[i, j] = H[i−1, j−1] + Q[i, s_j], the two residues are aligned (M). Otherwise,
-   if an insertion ends here, the shortest one (I) is taken; otherwise the shortest deletion (D).
-3. It begins with the first aligned pair, going back, whose H[i−1, j−1] is 0.
+1. The path ends at the cell with the largest H; among several, at the smallest j, then the smallest i.
+2. Traced back from a cell: if H[i, j] = H[i−1, j−1] + Q[i, s_j], the two residues are aligned (M).
+   Otherwise the shortest insertion (I) that ends here is taken, or, if there is none, the shortest
+   deletion (D).
+3. The path starts with the first aligned pair, in the order of the traceback, whose H[i−1, j−1] is 0.
 
 Rows (one target residue against the whole query) are computed in Farrar's striped order (2007) in saturating
-16-bit words, with what an insertion carries from stripe to stripe found by a scan over the lanes instead of
-his correcting loop (as Daily's parasail does, 2016). Scores of 32,767 and more are computed again in 32 bits.
-H is kept for one block of rows; of the others, one row in each block is, from which the block is computed
-again if the path leads there: memory grows with the square root of the target's length.
+16-bit integers. A scan over the lanes carries insertions from stripe to stripe, instead of Farrar's
+correction loop (as in Daily's parasail, 2016). Scores of 32,767 and more are computed again in 32 bits. H
+is stored for one block of rows, and one row of each other block is stored as a checkpoint, from which the
+block is computed again
+if the path passes through it: memory grows with the square root of the target's length.
 """
 
 from typing import Any
@@ -35,32 +38,35 @@ from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS, X
 from msa.cpu.simd import I64, Vectors, array_address, vector_bytes
-from msa.cpu.workers import Progress, pieces_of_equal_work, run_pieces
+from msa.cpu.threads import Progress, chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 from msa.search.hits import NO_ALIGNMENT, LocalAlignment
 
-# H is kept for as many rows as fit in this, and for no fewer than the square root of twice their number
 _BLOCK_BYTES = 2**20
-# cells per piece of work: a few milliseconds
-_PIECE = 2**23
+"""Size of a block of rows of H; a block has at least √(2 n) of a target's n rows."""
+_CHUNK_CELLS = 2**23
+"""Cells per chunk of work, which takes a few milliseconds."""
 
 
 def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_open, gap_extend):  # type: ignore[no-untyped-def]
-    """Compute H for one target residue, and update D in place.
+    """Define an intrinsic that computes H for one target residue and updates D in place.
 
-    Each array is one row in striped order, [segments, lanes] with query position lane · segments + segment,
-    and its type says how wide a score is.
+    Each array is one row in striped order, [segments, lanes] with query position lane · segments +
+    segment. Their dtype is that of the scores.
 
     Args:
-        profile: scores of this residue, 1-D; positions past the query's end score the lowest number.
+        typingctx: numba's typing context.
+        profile: scores of this residue, 1-D; positions past the query's end have the lowest score.
         before: H of the previous target residue, 1-D.
-        row: H to be written, 1-D; may be `before` itself.
-        deletions: D, 1-D; that of the previous residue on entry, of this one on return.
-        segments, gap_open, gap_extend: intp.
+        row: H, written, 1-D; may be `before` itself.
+        deletions: D, 1-D; of the previous residue on entry, of this one on return.
+        segments: intp.
+        gap_open: intp.
+        gap_extend: intp.
 
     Returns:
-        The largest H of the row, int64.
+        The intrinsic's signature and code generator; it returns the largest H of the row, int64.
     """
     signature = types.int64(profile, before, row, deletions, types.intp, types.intp, types.intp)
 
@@ -76,7 +82,7 @@ def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_o
         size, one = ir.Constant(I64, v.bytes), ir.Constant(I64, 1)
 
         def narrow(value: ir.Value) -> ir.Value:
-            """An int64 ≥ 0 as an element, at most the largest."""
+            """Convert an int64 ≥ 0 to an element, saturating."""
             limit = ir.Constant(I64, -v.lowest - 1)
             capped = builder.select(builder.icmp_signed("<", value, limit), value, limit)
             return builder.trunc(capped, v.element)
@@ -103,7 +109,7 @@ def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_o
             builder.store(carried, insertion)
             builder.store(above, diagonal)
 
-        # what leaves the last segment of a lane enters the first of the next; below 1 it changes nothing
+        # insertions leave the last segment of a lane for the first of the next; below 1 they change nothing
         with builder.if_then(v.any_positive(builder.load(insertion)), likely=False):
             entering = v.shift_up(builder.load(insertion), 1, v.lowest)
             lanes = 1
@@ -131,93 +137,95 @@ _next_row: Any = intrinsic(_next_row_typing)
 
 @kernel
 def _fill_block(profile, codes, first, rows, deletions, segments, gap_open, gap_extend):  # type: ignore[no-untyped-def]
-    """Compute rows[1:] for the residues from `first` on, given rows[0] and the D before them.
+    """Compute rows[1:] for the residues from `first` on, given rows[0] and the D before these residues.
 
     Returns:
-        The largest H, and the row of `rows` where it first occurs (0 if it is 0).
+        The largest H, and the index in `rows` of its first occurrence (0 if it is 0).
     """
-    best, where = 0, 0
+    best, best_row = 0, 0
     for r in range(min(len(rows) - 1, len(codes) - first)):
         letter = min(codes[first + r] & LETTER_BITS, profile.shape[0] - 1)
-        found = _next_row(profile[letter], rows[r], rows[r + 1], deletions, segments, gap_open, gap_extend)
-        if found > best:
-            best, where = found, r + 1
-    return best, where
+        highest = _next_row(profile[letter], rows[r], rows[r + 1], deletions, segments, gap_open, gap_extend)
+        if highest > best:
+            best, best_row = highest, r + 1
+    return best, best_row
 
 
 @kernel
 def _copy(source, target):  # type: ignore[no-untyped-def]
-    # numba takes seconds to compile an assignment of slices, for the text of its error message
+    # a slice assignment would take numba seconds to compile
     for k in range(len(source)):
         target[k] = source[k]
 
 
 @kernel
 def _align_one(  # type: ignore[no-untyped-def]
-    profile, query, codes, gap_open, gap_extend, lanes, block, ceiling, runs, found
+    profile, query, codes, gap_open, gap_extend, lanes, block, ceiling, runs, result
 ):
     """Align the query to one target.
 
     Args:
         profile: int16 or int32 [letters, segments · lanes], striped.
-        query: uint8 [length], codes.
+        query: uint8 [length], letter codes.
         codes: uint8 [target length ≥ 1], residue bytes.
-        gap_open, gap_extend: half-bits.
-        lanes: numbers in a vector.
-        block: rows kept at a time.
-        ceiling: the largest number of this width; a score that reaches it cannot be told from a larger one.
-        runs: int32, room for the path, last run first: length · 4 + operation.
-        found: int32 [8], zeros, to be filled: score, first and last query position, first and last target
-            position (from 0, inclusive), identical pairs, columns, runs. A score of −1 is one too large.
+        gap_open: cost of a gap's first residue.
+        gap_extend: cost of each further residue.
+        lanes: elements of a vector.
+        block: number of rows of H in memory.
+        ceiling: largest value of the profile's dtype; a score that reaches it may be larger.
+        runs: int32, written: the path, last run first, as length · 4 + operation; long enough for any path.
+        result: int32 [8], zeros on entry, written: score, first and last query position, first and last
+            target position (from 0, inclusive), identities, columns, number of runs. A score of −1 stands
+            for one that is too large.
     """
     width = profile.shape[1]
     segments = width // lanes
     blocks = -(-len(codes) // block)
     rows = np.zeros((block + 1, width), profile.dtype)
     deletions = np.full(width, -ceiling - 1, profile.dtype)
-    kept = np.empty((blocks, 2, width if blocks > 1 else 0), profile.dtype)
+    checkpoints = np.empty((blocks, 2, width if blocks > 1 else 0), profile.dtype)
     best, j = 0, 0
     for b in range(blocks):
         if blocks > 1:
             if b:
                 _copy(rows[block], rows[0])
-            _copy(rows[0], kept[b, 0])
-            _copy(deletions, kept[b, 1])
+            _copy(rows[0], checkpoints[b, 0])
+            _copy(deletions, checkpoints[b, 1])
         score, row = _fill_block(profile, codes, b * block, rows, deletions, segments, gap_open, gap_extend)
         if score > best:
             best, j = score, b * block + row
     if best == 0 or best >= ceiling:
-        found[0] = -1 if best else 0
+        result[0] = -1 if best else 0
         return
 
     current = blocks - 1
     i, h = -1, best
-    identical, columns, count, last = 0, 0, 0, -1
+    identities, columns, count, last_operation = 0, 0, 0, -1
     while h > 0:
         if (j - 1) // block != current:
             current = (j - 1) // block
-            _copy(kept[current, 0], rows[0])
-            _copy(kept[current, 1], deletions)
+            _copy(checkpoints[current, 0], rows[0])
+            _copy(checkpoints[current, 1], deletions)
             _fill_block(profile, codes, current * block, rows, deletions, segments, gap_open, gap_extend)
-        at = j - current * block
+        r = j - current * block
         if i < 0:
             i = 0
-            while rows[at, i % segments * lanes + i // segments] != best:
+            while rows[r, i % segments * lanes + i // segments] != best:
                 i += 1
-            found[2], found[4] = i, j - 1
+            result[2], result[4] = i, j - 1
         letter = min(codes[j - 1] & LETTER_BITS, profile.shape[0] - 1)
-        before = rows[at - 1, (i - 1) % segments * lanes + (i - 1) // segments] if i > 0 else 0
+        before = rows[r - 1, (i - 1) % segments * lanes + (i - 1) // segments] if i > 0 else 0
         length = 1
         if h == before + profile[letter, i % segments * lanes + i // segments]:
             operation = 0
-            found[1], found[3] = i, j - 1
-            identical += letter == query[i] and letter != X
+            result[1], result[3] = i, j - 1
+            identities += letter == query[i] and letter != X
             i, j, h = i - 1, j - 1, before
         else:
-            # no gap comes from a cell above the best
+            # a gap cannot start at a cell above the best score
             operation, needed = 1, h + gap_open
             while length <= i and needed <= best:
-                if rows[at, (i - length) % segments * lanes + (i - length) // segments] == needed:
+                if rows[r, (i - length) % segments * lanes + (i - length) // segments] == needed:
                     break
                 length, needed = length + 1, needed + gap_extend
             if length <= i and needed <= best:
@@ -228,8 +236,8 @@ def _align_one(  # type: ignore[no-untyped-def]
                     j -= 1
                     if j < current * block:
                         current -= 1
-                        _copy(kept[current, 0], rows[0])
-                        _copy(kept[current, 1], deletions)
+                        _copy(checkpoints[current, 0], rows[0])
+                        _copy(checkpoints[current, 1], deletions)
                         _fill_block(
                             profile, codes, current * block, rows, deletions, segments, gap_open, gap_extend
                         )
@@ -238,16 +246,16 @@ def _align_one(  # type: ignore[no-untyped-def]
                     length, needed = length + 1, needed + gap_extend
             h = needed
         columns += length
-        if operation == last:
+        if operation == last_operation:
             runs[count - 1] += 4 * length
         else:
             runs[count] = 4 * length + operation
-            count, last = count + 1, operation
-    found[0], found[5], found[6], found[7] = best, identical, columns, count
+            count, last_operation = count + 1, operation
+    result[0], result[5], result[6], result[7] = best, identities, columns, count
 
 
 @kernel
-def _align_piece(  # type: ignore[no-untyped-def]
+def _align_chunk(  # type: ignore[no-untyped-def]
     profile,
     query,
     residues,
@@ -260,9 +268,12 @@ def _align_piece(  # type: ignore[no-untyped-def]
     ceiling,
     block_bytes,
     runs,
-    found,
+    results,
 ):
-    """Align the query to several targets; the runs of each begin where those of the one before could end."""
+    """Align the query to several targets.
+
+    The runs of each target start at the sum of the largest possible numbers of runs of the targets before.
+    """
     start = 0
     for k in range(len(targets)):
         t = targets[k]
@@ -271,17 +282,17 @@ def _align_piece(  # type: ignore[no-untyped-def]
             block = max(block_bytes // (profile.shape[1] * profile.itemsize), int(np.sqrt(2.0 * length)), 1)
             _align_one(
                 profile, query, residues[offsets[t] : offsets[t] + length], gap_open, gap_extend, lanes,
-                min(block, length), ceiling, runs[start:], found[k],
+                min(block, length), ceiling, runs[start:], results[k],
             )  # fmt: skip
         start += len(query) + length
 
 
 def _striped(profile: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
-    """The profile in striped order, [letters, segments · lanes], and the number of lanes."""
+    """Return the profile in striped order, [letters, segments · lanes], and the number of lanes."""
     lanes = vector_bytes() * 8 // bits
     segments = -(-len(profile) // lanes)
-    kind = np.dtype(f"int{bits}")
-    padded = np.full((segments * lanes, len(LETTERS)), np.iinfo(kind).min, kind)
+    dtype = np.dtype(f"int{bits}")
+    padded = np.full((segments * lanes, len(LETTERS)), np.iinfo(dtype).min, dtype)
     padded[: len(profile)] = profile[:, : len(LETTERS)]
     order = np.arange(segments * lanes).reshape(lanes, segments).T.ravel()
     return np.ascontiguousarray(padded[order].T), lanes
@@ -291,56 +302,59 @@ def align(
     profile: np.ndarray,
     query: np.ndarray,
     targets: SequenceArrays,
-    chosen: np.ndarray,
+    indices: np.ndarray,
     gap_open: int = 11,
     gap_extend: int = 1,
     threads: int = 1,
     progress: Progress | None = None,
 ) -> list[LocalAlignment]:
-    """Align the query to chosen targets.
+    """Align a query to targets.
 
     Args:
-        profile: int16 [query length ≥ 1, 32], half-bits.
-        query: uint8 [query length], codes; they only count identities.
-        targets: the database.
-        chosen: int64 [n], indices of targets.
-        gap_open, gap_extend: half-bits, gap_open ≥ gap_extend ≥ 1.
+        profile: int16 [query length ≥ 1, 32].
+        query: uint8 [query length], letter codes; used only to count identities.
+        targets: sequences of the database.
+        indices: int64 [n], targets to align.
+        gap_open: cost of a gap's first residue.
+        gap_extend: cost of each further residue; gap_open ≥ gap_extend ≥ 1.
         threads: at least 1.
-        progress: called with targets done and targets in all.
+        progress: called with the number of targets done and of all targets.
 
     Returns:
-        One alignment per chosen target, in order; scores are exact whatever their size.
+        The alignment of each target, in the order of `indices`; scores are exact whatever their size.
 
     Raises:
-        ValueError: not gap_open ≥ gap_extend ≥ 1.
+        ValueError: the gap costs are not gap_open ≥ gap_extend ≥ 1.
     """
     if not gap_open >= gap_extend >= 1:
-        raise ValueError(f"gap open {gap_open} must be at least gap extend {gap_extend}, and that at least 1")
-    chosen = np.asarray(chosen, np.int64)
-    results: list[LocalAlignment] = [NO_ALIGNMENT] * len(chosen)
+        raise ValueError(
+            f"gap open {gap_open} must be at least gap extend {gap_extend}, which must be at least 1"
+        )
+    indices = np.asarray(indices, np.int64)
+    alignments: list[LocalAlignment] = [NO_ALIGNMENT] * len(indices)
     too_large: list[int] = []
 
-    def work(bits: int, places: np.ndarray) -> None:
+    def align_with_bits(bits: int, positions: np.ndarray) -> None:
+        """Align the targets at some positions of `indices`, with scores of 16 or 32 bits."""
         striped, lanes = _striped(profile, bits)
         ceiling = int(np.iinfo(striped.dtype).max)
 
-        def piece(first: int, end: int) -> None:
-            here = places[first:end]
-            indices = chosen[here]
-            rooms = targets.lengths[indices].astype(np.int64) + len(query)
-            runs = np.empty(int(rooms.sum()), np.int32)
-            found: np.ndarray = np.zeros((len(here), 8), np.int32)
-            _align_piece(
-                striped, query, targets.residues, targets.offsets, targets.lengths, indices,
-                gap_open, gap_extend, lanes, ceiling, _BLOCK_BYTES, runs, found,
+        def align_chunk(first: int, end: int) -> None:
+            chunk = positions[first:end]
+            chunk_indices = indices[chunk]
+            max_runs = targets.lengths[chunk_indices].astype(np.int64) + len(query)
+            runs = np.empty(int(max_runs.sum()), np.int32)
+            results: np.ndarray = np.zeros((len(chunk), 8), np.int32)
+            _align_chunk(
+                striped, query, targets.residues, targets.offsets, targets.lengths, chunk_indices,
+                gap_open, gap_extend, lanes, ceiling, _BLOCK_BYTES, runs, results,
             )  # fmt: skip
-            starts = np.cumsum(rooms) - rooms
-            for place, start, row in zip(here.tolist(), starts.tolist(), found.tolist(), strict=True):
+            starts = np.cumsum(max_runs) - max_runs
+            for position, start, row in zip(chunk.tolist(), starts.tolist(), results.tolist(), strict=True):
                 if row[0] < 0:
-                    too_large.append(place)
+                    too_large.append(position)
                 elif row[0]:
-                    path = runs[start : start + row[7]][::-1].copy()
-                    results[place] = LocalAlignment(
+                    alignments[position] = LocalAlignment(
                         score=row[0],
                         query_start=row[1] + 1,
                         query_end=row[2] + 1,
@@ -348,13 +362,13 @@ def align(
                         target_end=row[4] + 1,
                         identities=row[5],
                         columns=row[6],
-                        runs=path,
+                        runs=runs[start : start + row[7]][::-1].copy(),
                     )
 
-        cells = targets.lengths[chosen[places]].astype(np.int64) * len(query) + 1
-        run_pieces(piece, pieces_of_equal_work(cells, _PIECE), threads, progress)
+        cells = targets.lengths[indices[positions]].astype(np.int64) * len(query) + 1
+        run_in_threads(align_chunk, chunks_of_equal_work(cells, _CHUNK_CELLS), threads, progress)
 
-    work(16, np.arange(len(chosen)))
+    align_with_bits(16, np.arange(len(indices)))
     if too_large:
-        work(32, np.array(sorted(too_large)))
-    return results
+        align_with_bits(32, np.array(sorted(too_large)))
+    return alignments

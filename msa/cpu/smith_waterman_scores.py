@@ -1,9 +1,10 @@
-"""Stage 2's scores without paths: many targets at once, one in each lane of a vector.
+"""Stage 2 without paths: scores of many targets at once, one target in each lane of a vector.
 
-The recurrences are those of msa/cpu/smith_waterman.py. Lanes never exchange anything: for a query position,
-each looks its own residue's score up in the profile's row, which is one shuffle of 32 bytes. A score is
-kept as the signed byte score − 128, so that one saturating addition is both the sum and the max with 0.
-Scores of 255 and more, and what does not fit the bytes or the lanes, are left to the striped kernel.
+The recurrences are those of msa/cpu/smith_waterman.py. Lanes are independent: for each query position,
+every lane looks up the score of its own residue in the profile's row with one shuffle of 32 bytes. Scores
+are stored as the signed byte score − 128, so that one saturating addition computes both the sum and the
+maximum with 0. Scores of 255 and more, and targets that do not suit bytes or lanes, are left to the
+striped kernel.
 """
 
 from typing import Any
@@ -17,30 +18,36 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS
-from msa.cpu.simd import I64, Vectors, array_address, can_look_up, vector_bytes
+from msa.cpu.simd import I64, Vectors, array_address, has_byte_shuffle, vector_bytes
 from msa.cpu.smith_waterman import align
-from msa.cpu.workers import run_pieces
+from msa.cpu.threads import run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 
-_PAST_THE_END = 31
-"""Letter code that stands after a target's end: it scores the lowest number."""
-_FULL_ENOUGH = 1 / 8
-"""Share of a group's lanes that has to be filled with residues; emptier ones are faster one after another."""
+_PADDING = 31
+"""Letter code that fills a lane after its target's end; it has the lowest score."""
+_MIN_OCCUPANCY = 1 / 8
+"""Smallest fraction of a group's cells with residues; the targets of emptier groups are faster one by one."""
 _CEILING = 255
+"""Largest score of a byte, which stands for that or more."""
 
 
 def _next_residues_typing(typingctx, profile, codes, rows, count, gap_open, gap_extend, largest):  # type: ignore[no-untyped-def]
-    """Compute H for one residue of each lane's target; `rows` and `largest` are updated in place.
+    """Define an intrinsic that computes H for one residue of each lane's target.
 
     Args:
+        typingctx: numba's typing context.
         profile: int8 [count, 32], contiguous.
-        codes: uint8 [lanes], the residues.
-        rows: int8 [count, 2, lanes], contiguous: of the residues before, H, and the largest D that can end at
-            these, both less 128; of these on return.
+        codes: uint8 [lanes], letter code of each lane's residue.
+        rows: int8 [count, 2, lanes], contiguous, updated: H of the previous residue and D of this one,
+            both minus 128; on return, of this residue and the next.
         count: intp, query positions.
-        gap_open, gap_extend: intp, 0 to 127.
-        largest: int8 [lanes], the largest H so far, less 128.
+        gap_open: intp, 0 to 127.
+        gap_extend: intp, 0 to 127.
+        largest: int8 [lanes], updated: the largest H so far, minus 128.
+
+    Returns:
+        The intrinsic's signature and code generator.
     """
     signature = types.void(profile, codes, rows, types.intp, types.intp, types.intp, largest)
 
@@ -52,16 +59,16 @@ def _next_residues_typing(typingctx, profile, codes, rows, count, gap_open, gap_
             array_address(context, builder, signature.args[k], arguments[k]) for k in (0, 1, 2, 6)
         )
         opening, extending = (v.splat(builder.trunc(arguments[k], v.element)) for k in (4, 5))
-        here = v.load(letters)
-        nothing = v.constant(v.lowest)
-        diagonal, insertion = v.variable(nothing), v.variable(nothing)
+        residues = v.load(letters)
+        zero = v.constant(v.lowest)
+        diagonal, insertion = v.variable(zero), v.variable(zero)
         highest = v.variable(v.load(best))
         with cgutils.for_range(builder, arguments[3]) as loop:
             cell = builder.add(cells, builder.mul(loop.index, ir.Constant(I64, 2 * v.bytes)))
             deletions = builder.add(cell, ir.Constant(I64, v.bytes))
             row = builder.add(scores, builder.mul(loop.index, ir.Constant(I64, 32)))
             above, deletion, carried = v.load(cell), v.load(deletions), builder.load(insertion)
-            score = v.add(builder.load(diagonal), v.look_up(row, here))
+            score = v.add(builder.load(diagonal), v.lookup(row, residues))
             score = v.maximum(v.maximum(score, deletion), carried)
             builder.store(v.maximum(builder.load(highest), score), highest)
             opened = v.subtract(score, opening)
@@ -80,7 +87,18 @@ _next_residues: Any = intrinsic(_next_residues_typing)
 
 @kernel
 def _score_groups(profile, residues, offsets, lengths, groups, gap_open, gap_extend, scores):  # type: ignore[no-untyped-def]
-    """Score groups of targets, int64 [groups, lanes], of which −1 is none; scores int32 [groups, lanes]."""
+    """Score groups of targets.
+
+    Args:
+        profile: int8 [query length, 32].
+        residues: uint8, residue bytes of the database.
+        offsets: int64, offset of each target in `residues`.
+        lengths: int32, residues of each target.
+        groups: int64 [groups, lanes], target indices; −1 for an empty lane.
+        gap_open: cost of a gap's first residue.
+        gap_extend: cost of each further residue.
+        scores: int32 [groups, lanes], written.
+    """
     lanes = groups.shape[1]
     rows = np.empty((len(profile), 2, lanes), np.int8)
     largest = np.empty(lanes, np.int8)
@@ -89,7 +107,7 @@ def _score_groups(profile, residues, offsets, lengths, groups, gap_open, gap_ext
         for lane in range(lanes):
             if groups[g, lane] >= 0:
                 longest = max(longest, lengths[groups[g, lane]])
-        codes = np.full((longest, lanes), _PAST_THE_END, np.uint8)
+        codes = np.full((longest, lanes), _PADDING, np.uint8)
         for lane in range(lanes):
             t = groups[g, lane]
             if t >= 0:
@@ -106,63 +124,64 @@ def _score_groups(profile, residues, offsets, lengths, groups, gap_open, gap_ext
 def alignment_scores(
     profile: np.ndarray,
     targets: SequenceArrays,
-    chosen: np.ndarray,
+    indices: np.ndarray,
     gap_open: int = 11,
     gap_extend: int = 1,
     threads: int = 1,
 ) -> np.ndarray:
-    """The scores that `msa.cpu.smith_waterman.align` finds, without their alignments.
+    """Compute the scores of alignments without their paths.
 
     Args:
-        profile: int16 [query length ≥ 1, 32], half-bits.
-        targets: the database.
-        chosen: int64 [n], indices of targets.
-        gap_open, gap_extend: half-bits, gap_open ≥ gap_extend ≥ 1.
+        profile: int16 [query length ≥ 1, 32].
+        targets: sequences of the database.
+        indices: int64 [n], targets to score.
+        gap_open: cost of a gap's first residue.
+        gap_extend: cost of each further residue; gap_open ≥ gap_extend ≥ 1.
         threads: at least 1.
 
     Returns:
-        int32 [n], half-bits, exact whatever their size.
+        int32 [n], the scores of `msa.cpu.smith_waterman.align`; exact whatever their size.
 
     Raises:
-        ValueError: not gap_open ≥ gap_extend ≥ 1.
+        ValueError: the gap costs are not gap_open ≥ gap_extend ≥ 1.
     """
-    scores = np.full(len(chosen), _CEILING, np.int32)
-    fits = profile.min() >= -128 and profile.max() <= 127 and gap_open <= 127
-    if fits and can_look_up():
-        groups = _groups(targets.lengths[chosen], vector_bytes())
-        found = np.empty(groups.shape, np.int32)
-        table = np.ascontiguousarray(profile, np.int8)
-        table[:, _PAST_THE_END] = -128
-        which = np.where(groups < 0, -1, chosen[groups])
+    scores = np.full(len(indices), _CEILING, np.int32)
+    fits_bytes = profile.min() >= -128 and profile.max() <= 127 and gap_open <= 127
+    if fits_bytes and has_byte_shuffle():
+        groups = _group_by_length(targets.lengths[indices], vector_bytes())
+        group_scores = np.empty(groups.shape, np.int32)
+        byte_profile = np.ascontiguousarray(profile, np.int8)
+        byte_profile[:, _PADDING] = -128
+        group_indices = np.where(groups < 0, -1, indices[groups])
 
-        def piece(first: int, end: int) -> None:
+        def score_chunk(first: int, end: int) -> None:
             _score_groups(
-                table, targets.residues, targets.offsets, targets.lengths, which[first:end],
-                gap_open, gap_extend, found[first:end],
+                byte_profile, targets.residues, targets.offsets, targets.lengths, group_indices[first:end],
+                gap_open, gap_extend, group_scores[first:end],
             )  # fmt: skip
 
         step = 1 if threads > 1 else max(len(groups), 1)
-        run_pieces(piece, [(k, k + step) for k in range(0, len(groups), step)], threads)
-        scores[groups[groups >= 0]] = found[groups >= 0]
-    left = np.flatnonzero(scores == _CEILING)
-    if len(left):
-        query = np.zeros(len(profile), np.uint8)  # whose residues count identities alone
-        rest = align(profile, query, targets, chosen[left], gap_open, gap_extend, threads)
-        scores[left] = [alignment.score for alignment in rest]
+        run_in_threads(score_chunk, [(k, k + step) for k in range(0, len(groups), step)], threads)
+        scores[groups[groups >= 0]] = group_scores[groups >= 0]
+    remaining = np.flatnonzero(scores == _CEILING)
+    if len(remaining):
+        query = np.zeros(len(profile), np.uint8)  # any residues: only identities depend on them
+        alignments = align(profile, query, targets, indices[remaining], gap_open, gap_extend, threads)
+        scores[remaining] = [alignment.score for alignment in alignments]
     return scores
 
 
-def _groups(lengths: np.ndarray, lanes: int) -> np.ndarray:
-    """Targets of like lengths side by side: int64 [groups, lanes], places in `lengths`, −1 for an empty lane.
+def _group_by_length(lengths: np.ndarray, lanes: int) -> np.ndarray:
+    """Group targets of similar lengths: int64 [groups, lanes], indices in `lengths`, −1 for an empty lane.
 
-    Left out are the longest of a group that they would make take longer than they are worth.
+    Long targets are left out if the other lanes of their group would be mostly empty.
     """
     order = np.argsort(-lengths, kind="stable")
     groups = []
     first = 0
     while first < len(order):
         group = order[first : first + lanes]
-        if lengths[group].sum() < _FULL_ENOUGH * lanes * lengths[group[0]]:
+        if lengths[group].sum() < _MIN_OCCUPANCY * lanes * lengths[group[0]]:
             first += 1
             continue
         groups.append(np.full(lanes, -1))

@@ -20,7 +20,7 @@ from numba.core.typing import Signature
 from numba.extending import intrinsic
 
 from msa.alphabet import LETTERS, STANDARD
-from msa.cpu.workers import run_pieces
+from msa.cpu.threads import run_in_threads
 from msa.jit import kernel
 from msa.profile.matrices import gonnet_matrix
 from msa.search.alignment_filter import AlignmentFilter
@@ -278,11 +278,11 @@ class _RowComparison:
             rejected = np.zeros(len(batch), bool)
             arguments = self._planes, self._spans, *limits, self._blockers
 
-            def reject(first: int, end: int, *rest: Any) -> None:
+            def reject(first: int, end: int) -> None:
                 _reject_similar(*arguments, batch[first:end], kept_before, rejected[first:end])  # noqa: B023
 
             tiles = [(k, min(k + _TILE, len(batch))) for k in range(0, len(batch), _TILE)]
-            run_pieces(reject, tiles, self._threads)
+            run_in_threads(reject, tiles, self._threads)
             _keep_distinct_in_batch(*arguments, batch, kept, rejected)
             added.append(batch[~rejected])
         return np.concatenate([np.empty(0, np.int64), *added])

@@ -1,4 +1,4 @@
-"""The gapless filter against its definition, cell by cell."""
+"""Tests of the gapless filter against plain implementations of its recurrence."""
 
 import os
 import subprocess
@@ -17,6 +17,7 @@ from msa.cpu import gapless
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.simd import vector_bytes
 from msa.database.sequence_arrays import SequenceArrays
+from msa.io.fasta import read_fasta
 from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
 
@@ -24,7 +25,7 @@ W = LETTERS.index("W")
 
 
 def database(sequences: Sequence[np.ndarray], padding: int = PAD) -> SequenceArrays:
-    """Targets laid out as in a database, each padded to four bytes."""
+    """Store targets as in a database, each padded to four bytes."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int32)
     padded = (lengths.astype(np.int64) + 3) // 4 * 4
     offsets = np.cumsum(padded) - padded
@@ -34,8 +35,8 @@ def database(sequences: Sequence[np.ndarray], padding: int = PAD) -> SequenceArr
     return SequenceArrays(residues, offsets, lengths)
 
 
-def by_definition(profile: np.ndarray, codes: np.ndarray) -> int:
-    """The double loop, in Python's own integers."""
+def reference_score(profile: np.ndarray, codes: np.ndarray) -> int:
+    """Compute the score cell by cell, with Python integers."""
     best = 0
     previous = [0] * (len(profile) + 1)
     for code in codes.tolist():
@@ -48,8 +49,8 @@ def by_definition(profile: np.ndarray, codes: np.ndarray) -> int:
     return best
 
 
-def by_rows(profile: np.ndarray, codes: np.ndarray) -> int:
-    """The same, a row of the query at once; for inputs too large for the double loop."""
+def reference_score_by_column(profile: np.ndarray, codes: np.ndarray) -> int:
+    """Compute the score one target residue at a time, for inputs too large for `reference_score`."""
     best, row = 0, np.zeros(len(profile) + 1, np.int64)
     for code in codes.tolist():
         row[1:] = np.maximum(0, row[:-1] + profile[:, X if code & MASK_BIT else code])
@@ -80,41 +81,43 @@ masked_codes = st.lists(st.integers(0, 25) | st.integers(0, 25).map(lambda x: x 
 
 @settings(max_examples=300, deadline=None)
 @given(codes, st.lists(masked_codes, min_size=1, max_size=4), st.booleans())
-def test_equals_the_double_loop(query: np.ndarray, sequences: list[np.ndarray], bias: bool) -> None:
-    assert_equal_to(by_definition, query_profile(query, bias), sequences)
+def test_scores_equal_reference(query: np.ndarray, sequences: list[np.ndarray], bias: bool) -> None:
+    assert_equal_to(reference_score, query_profile(query, bias), sequences)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 70), st.integers(1, 300), masked_codes)
-def test_equals_the_double_loop_on_any_profile(seed: int, rows: int, size: int, sequence: np.ndarray) -> None:
-    """Scores up to 300 half-bits a position: bytes cannot hold all of these."""
+def test_scores_of_random_profiles_equal_reference(
+    seed: int, rows: int, size: int, sequence: np.ndarray
+) -> None:
+    """Check profiles with scores of up to 300 per position, which do not all fit in bytes."""
     profile = np.random.default_rng(seed).integers(-size, size + 1, (rows, 32)).astype(np.int16)
-    assert_equal_to(by_definition, profile, [sequence])
+    assert_equal_to(reference_score, profile, [sequence])
 
 
 @pytest.mark.parametrize(
     "length",
     [1, 2, 3, 1500, 2100, *(32 * k + d for k in (1, 2, 3, 4, 8, 16, 32) for d in (-3, -2, -1, 0, 1))],
 )
-def test_every_width_of_block(length: int) -> None:
-    """Query lengths on both sides of each multiple of the lanes, less the reset rows, and of the blocks."""
+def test_query_lengths_around_block_sizes(length: int) -> None:
+    """Check lengths around multiples of lanes and blocks, reset rows subtracted."""
     rng = np.random.default_rng(length)
     query = rng.integers(0, 20, length).astype(np.uint8)
     sequences = [random_codes(rng, int(n)) for n in rng.integers(1, 150, 6)]
-    # relatives of the whole query, of its last residues and of its first: paths through every lane's wrap
+    # relatives of the whole query, of its end and of its start: paths through the wrap of every lane
     sequences += [mutated(rng, query, 0.5), mutated(rng, query[-40:], 0.3), mutated(rng, query[:40], 0.3)]
     sequences += [np.concatenate([query[-9:], query[:9], query[-9:], query[:9]])]
-    assert_equal_to(by_rows, query_profile(query), sequences)
+    assert_equal_to(reference_score_by_column, query_profile(query), sequences)
 
 
-def test_thousands_of_pairs() -> None:
+def test_thousands_of_pairs_equal_reference() -> None:
     rng = np.random.default_rng(1)
     count = 0
     for _ in range(40):
         query = rng.integers(0, 20, int(rng.integers(2, 300))).astype(np.uint8)
         sequences = [random_codes(rng, int(n)) for n in rng.integers(1, 40, 40)]
         sequences += [mutated(rng, query[: int(rng.integers(1, 60))], 0.4) for _ in range(20)]
-        assert_equal_to(by_rows, query_profile(query), sequences)
+        assert_equal_to(reference_score_by_column, query_profile(query), sequences)
         count += len(sequences)
     assert count == 2400
 
@@ -122,8 +125,8 @@ def test_thousands_of_pairs() -> None:
 @pytest.mark.parametrize(
     "score", [126, 127, 128, 129, 253, 254, 255, 256, 257, 32767, 32768, 65534, 65535, 65536, 70000]
 )
-def test_scores_around_the_limits_of_each_width(score: int) -> None:
-    # residues that score `step` on the diagonal, and one that makes up the rest
+def test_scores_around_the_limits_of_each_bit_width(score: int) -> None:
+    # residues that score `step` on the diagonal, and a last one with the remaining score
     step = 100
     length = score // step + 1
     profile = np.full((length, 32), -100, np.int16)
@@ -135,22 +138,22 @@ def test_scores_around_the_limits_of_each_width(score: int) -> None:
 
 @pytest.mark.parametrize("length", [29, 30, 31, 32, 61, 62, 63, 64])
 @pytest.mark.parametrize("gap", [1, 2, 3])
-def test_a_high_score_does_not_leak_into_the_next_turn_of_its_lane(length: int, gap: int) -> None:
-    # 140 at the query's end, and after `gap` residues, on the same lane, 140 more from its beginning: what is
-    # left over of the first would show in the sum
+def test_lane_is_reset_before_it_starts_again(length: int, gap: int) -> None:
+    # a score of 140 at the query's end and, after `gap` residues in the same lane, another 140 at its start:
+    # a remainder of the first would show in the sum
     profile = np.full((length, 32), -1, np.int16)
     profile[-2:, 0] = 70
     profile[:20, 1] = 7
     target = np.array([0, 0, *[2] * gap, *[1] * 20], np.uint8)
-    assert_equal_to(by_rows, profile, [target, np.concatenate([target[2:], target])])
+    assert_equal_to(reference_score_by_column, profile, [target, np.concatenate([target[2:], target])])
 
 
 @pytest.mark.parametrize("extreme", [-128, -129, -32768, 127, 128, 32767])
-def test_extreme_scores_in_the_profile(extreme: int) -> None:
+def test_profiles_with_extreme_scores_equal_reference(extreme: int) -> None:
     profile = query_profile(encode("ACDEFGHIKL"), False).copy()
     profile[4, W] = extreme
     sequences = [encode(s) for s in ("ACDEWGHIKL", "WWWWWWWW", "ACDEFGHIKL", "GHIKLACDEW")]
-    assert_equal_to(by_definition, profile, sequences)
+    assert_equal_to(reference_score, profile, sequences)
 
 
 def test_masked_residues_score_as_x() -> None:
@@ -163,7 +166,7 @@ def test_masked_residues_score_as_x() -> None:
     assert scores.tolist() == [110, 0, 55, 0]
 
 
-def test_what_lies_between_sequences_counts_for_nothing() -> None:
+def test_bytes_between_sequences_do_not_affect_scores() -> None:
     rng = np.random.default_rng(3)
     sequences = [random_codes(rng, n) for n in (1, 2, 3, 5, 6, 7, 0, 9)]
     profile = query_profile(encode("WWWWWWWWWWWWWWWW"), False)
@@ -172,57 +175,55 @@ def test_what_lies_between_sequences_counts_for_nothing() -> None:
     assert scores[6] == 0
 
 
-def test_threads_change_nothing_and_progress_reaches_the_end() -> None:
+def test_result_does_not_depend_on_threads_and_progress_reaches_the_end() -> None:
     rng = np.random.default_rng(4)
     targets = database([random_codes(rng, int(n)) for n in rng.integers(1, 100, 500)])
     profile = query_profile(rng.integers(0, 20, 90).astype(np.uint8))
     seen: list[tuple[int, int | None]] = []
-    pieces, gapless._PIECE = gapless._PIECE, 2**14
+    chunk_cells, gapless._CHUNK_CELLS = gapless._CHUNK_CELLS, 2**14
     try:
         many = gapless_scores(profile, targets, 3, lambda done, total: seen.append((done, total)))
     finally:
-        gapless._PIECE = pieces
+        gapless._CHUNK_CELLS = chunk_cells
     np.testing.assert_array_equal(many, gapless_scores(profile, targets, 1))
     assert len(seen) > 5 and seen[-1] == (500, 500) and seen == sorted(seen)
 
 
-def test_real_proteins(shared_dir: Path) -> None:
-    from msa.io.fasta import read_fasta
-
+def test_real_proteins_equal_reference(shared_dir: Path) -> None:
     records = [encode(r.sequence) for r in read_fasta(shared_dir / "data/sensitivity_dev/queries.fasta")]
     for query in records[:25]:
-        assert_equal_to(by_rows, query_profile(query), [*records[100:120], query])
+        assert_equal_to(reference_score_by_column, query_profile(query), [*records[100:120], query])
 
 
-def test_the_inner_loop_is_vector_code() -> None:
+def test_inner_loop_uses_vector_instructions() -> None:
     width = vector_bytes()
     if width < 32:
         pytest.skip("needs AVX2")
-    # compiled anew: assembly is not kept with cached code
+    # compiled again, because numba does not cache assembly
     fresh = numba.njit(nogil=True)(gapless._score_targets.py_func)
     profile = query_profile(encode("A" * 300))
-    unrolled = gapless._Unrolled.make(profile, 8)
+    unrolled = gapless._UnrolledProfile.from_profile(profile, 8)
     targets = database([encode("ACDEF")])
     fresh(
         unrolled.scores, unrolled.rows, targets.residues, targets.offsets, targets.lengths,
-        np.arange(1), unrolled.period, gapless._UNITS[8], np.zeros(1, np.int32),
+        np.arange(1), unrolled.period, gapless._MAX_UNITS[8], np.zeros(1, np.int32),
     )  # fmt: skip
     (assembly,) = fresh.inspect_asm().values()
     register = {32: "%ymm", 64: "%zmm"}[width]
     lines = [line.split("#")[0] for line in assembly.splitlines()]
     adds = [line for line in lines if "vpaddsb" in line and register in line]
     maxima = [line for line in lines if "vpmaxsb" in line and register in line]
-    # the addition reads the profile from memory itself, and there is one maximum for each
+    # additions read the profile directly from memory, and each has one maximum
     from_memory = [line for line in adds if "(" in line]
-    blocks = gapless._UNITS[8] * gapless.UNIT // width
+    blocks = gapless._MAX_UNITS[8] * gapless.LANES_PER_UNIT // width
     assert len(from_memory) >= blocks * (blocks + 1) // 2
     assert len(from_memory) > 0.9 * len(adds)
     assert len(adds) <= len(maxima) < 2 * len(adds) + 4 * blocks
 
 
 @pytest.mark.parametrize("features", ["+sse2", "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2"])
-def test_smaller_vector_units_give_the_same(features: str, tmp_path: Path) -> None:
-    """The engine compiled for older CPUs, in a process of its own, on this file's checks."""
+def test_smaller_vector_units_give_the_same_scores(features: str, tmp_path: Path) -> None:
+    """Run some tests of this file in a process that compiles for an older CPU."""
     if "avx2" in features and vector_bytes() < 32:
         pytest.skip("needs AVX2")
     environment = os.environ | {

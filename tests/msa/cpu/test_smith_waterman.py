@@ -1,4 +1,4 @@
-"""Gapped alignment: scores against Biopython's aligner, paths by their own scores and the rules for ties."""
+"""Tests of gapped alignment: scores against Biopython's aligner, paths against their scores and rules."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, STANDARD, X, decode, encode
-from msa.cpu import smith_waterman as gotoh
+from msa.cpu import smith_waterman
 from msa.cpu.simd import vector_bytes
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
+from msa.io.fasta import read_fasta
 from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
 from msa.search.hits import LocalAlignment
 
 
 def database(sequences: Sequence[np.ndarray]) -> SequenceArrays:
-    """Targets one after the other."""
+    """Store targets one after the other."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int32)
     ends = np.cumsum(lengths, dtype=np.int64)
     return SequenceArrays(np.concatenate(sequences).astype(np.uint8), ends - lengths, lengths)
@@ -33,7 +34,7 @@ def align_all(
     return align(profile, query, database(sequences), np.arange(len(sequences)), **options)
 
 
-def biopython(gap_open: int = 11, gap_extend: int = 1) -> PairwiseAligner:
+def biopython_aligner(gap_open: int = 11, gap_extend: int = 1) -> PairwiseAligner:
     aligner = PairwiseAligner()
     aligner.mode = "local"
     aligner.substitution_matrix = substitution_matrices.load("BLOSUM62")
@@ -41,14 +42,14 @@ def biopython(gap_open: int = 11, gap_extend: int = 1) -> PairwiseAligner:
     return aligner
 
 
-def score_of_path(
-    found: LocalAlignment, profile: np.ndarray, codes: np.ndarray, gap_open: int = 11, gap_extend: int = 1
+def path_score(
+    alignment: LocalAlignment, profile: np.ndarray, codes: np.ndarray, gap_open: int = 11, gap_extend: int = 1
 ) -> int:
-    """What the path scores; it must run from the first positions to the last."""
-    if not found.operations:
+    """Compute the score of a path, which must lead from the first positions to the last."""
+    if not alignment.operations:
         return 0
-    i, j, score, columns = found.query_start - 1, found.target_start - 1, 0, 0
-    for length, operation in found.operations:
+    i, j, score, columns = alignment.query_start - 1, alignment.target_start - 1, 0, 0
+    for length, operation in alignment.operations:
         columns += length
         if operation == "M":
             letters = codes[j : j + length] & LETTER_BITS
@@ -57,14 +58,14 @@ def score_of_path(
             score -= gap_open + (length - 1) * gap_extend
         i += length if operation in "MI" else 0
         j += length if operation in "MD" else 0
-    assert (i, j, columns) == (found.query_end, found.target_end, found.columns)
+    assert (i, j, columns) == (alignment.query_end, alignment.target_end, alignment.columns)
     return score
 
 
-def by_definition(
+def reference_alignment(
     profile: np.ndarray, codes: np.ndarray, gap_open: int, gap_extend: int
 ) -> tuple[int, int, int, str]:
-    """Score, end and path by the rules of msa/cpu/smith_waterman.py, cell by cell."""
+    """Compute score, end and path cell by cell, by the rules of msa/cpu/smith_waterman.py."""
     m, n = len(profile), len(codes)
     letters = (codes & LETTER_BITS).tolist()
     h = [[0] * (n + 1) for _ in range(m + 1)]
@@ -105,12 +106,13 @@ def by_definition(
     return best, *end, path[::-1]
 
 
-def spelled_out(found: LocalAlignment) -> str:
-    return "".join(operation * length for length, operation in found.operations)
+def expanded_path(alignment: LocalAlignment) -> str:
+    """Return the path with one letter per column."""
+    return "".join(operation * length for length, operation in alignment.operations)
 
 
 def relative(rng: np.random.Generator, codes: np.ndarray) -> np.ndarray:
-    """A copy with substitutions, deletions and insertions of up to 30 residues."""
+    """Create a copy with substitutions, deletions and insertions of up to 30 residues."""
     parts = []
     for code in codes.tolist():
         draw = rng.random()
@@ -121,42 +123,42 @@ def relative(rng: np.random.Generator, codes: np.ndarray) -> np.ndarray:
     return np.array([c for part in parts for c in part] or [0], np.uint8)
 
 
-# few letters make ties, many gaps and long alignments
-tie_makers = st.text(alphabet="ACWN", min_size=1, max_size=25).map(encode)
+# few different letters make many ties, gaps and long alignments
+few_letters = st.text(alphabet="ACWN", min_size=1, max_size=25).map(encode)
 proteins = st.text(alphabet=STANDARD + "BZX", min_size=1, max_size=60)
 gap_costs = st.integers(1, 14).flatmap(lambda o: st.tuples(st.just(o), st.integers(1, o)))
 
 
 @settings(max_examples=400, deadline=None)
 @given(proteins, st.lists(proteins, min_size=1, max_size=4))
-def test_score_equals_biopythons(query: str, targets: list[str]) -> None:
-    aligner, profile = biopython(), substitution_matrix()[encode(query)]
+def test_scores_equal_biopython(query: str, targets: list[str]) -> None:
+    aligner, profile = biopython_aligner(), substitution_matrix()[encode(query)]
     sequences = [encode(target) for target in targets]
     for target, codes, found in zip(
         targets, sequences, align_all(profile, encode(query), sequences), strict=True
     ):
         assert found.score == aligner.score(query, target)
-        assert score_of_path(found, profile, codes) == found.score
+        assert path_score(found, profile, codes) == found.score
 
 
 @settings(max_examples=100, deadline=None)
-@given(tie_makers, tie_makers, gap_costs)
-def test_score_path_and_ties_are_those_of_the_definition(
+@given(few_letters, few_letters, gap_costs)
+def test_score_end_and_path_equal_reference(
     query: np.ndarray, target: np.ndarray, costs: tuple[int, int]
 ) -> None:
     profile = query_profile(query, comp_bias_corr=False)
     (found,) = align_all(profile, query, [target], gap_open=costs[0], gap_extend=costs[1])
-    score, query_end, target_end, path = by_definition(profile, target, *costs)
-    assert (found.score, found.query_end, found.target_end, spelled_out(found)) == (
+    score, query_end, target_end, path = reference_alignment(profile, target, *costs)
+    assert (found.score, found.query_end, found.target_end, expanded_path(found)) == (
         score, query_end, target_end, path,
     )  # fmt: skip
 
 
-def test_thousands_of_random_pairs_equal_biopython() -> None:
+def test_scores_of_thousands_of_random_pairs_equal_biopython_aligner() -> None:
     rng = np.random.default_rng(1)
     count = 0
     for gap_open, gap_extend in [(11, 1)] * 30 + [(10, 2), (7, 2), (3, 1), (2, 2), (1, 1)] * 4:
-        aligner = biopython(gap_open, gap_extend)
+        aligner = biopython_aligner(gap_open, gap_extend)
         query = rng.integers(0, 20, int(rng.integers(1, 160))).astype(np.uint8)
         sequences = [rng.integers(0, 20, int(n)).astype(np.uint8) for n in rng.integers(1, 200, 25)]
         sequences += [relative(rng, query) for _ in range(25)]
@@ -164,15 +166,15 @@ def test_thousands_of_random_pairs_equal_biopython() -> None:
         results = align_all(profile, query, sequences, gap_open=gap_open, gap_extend=gap_extend, threads=2)
         for codes, found in zip(sequences, results, strict=True):
             assert found.score == aligner.score(decode(query), decode(codes))
-            assert score_of_path(found, profile, codes, gap_open, gap_extend) == found.score
+            assert path_score(found, profile, codes, gap_open, gap_extend) == found.score
             count += 1
     assert count == 2500
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257])
-def test_every_number_of_stripes(length: int) -> None:
+def test_query_lengths_around_lane_counts(length: int) -> None:
     rng = np.random.default_rng(length)
-    aligner, query = biopython(2, 1), rng.integers(0, 20, length).astype(np.uint8)
+    aligner, query = biopython_aligner(2, 1), rng.integers(0, 20, length).astype(np.uint8)
     # cheap gaps, and one long gap over most of the query: insertions cross from lane to lane
     sequences = [relative(rng, query) for _ in range(8)] + [np.concatenate([query[:4], query[-4:]])]
     profile = substitution_matrix()[query]
@@ -180,46 +182,44 @@ def test_every_number_of_stripes(length: int) -> None:
         sequences, align_all(profile, query, sequences, gap_open=2, gap_extend=1), strict=True
     ):
         assert found.score == aligner.score(decode(query), decode(codes))
-        assert score_of_path(found, profile, codes, 2, 1) == found.score
+        assert path_score(found, profile, codes, 2, 1) == found.score
 
 
-def test_real_pairs_equal_biopython(shared_dir: Path) -> None:
-    from msa.io.fasta import read_fasta
-
+def test_scores_of_real_pairs_equal_biopython(shared_dir: Path) -> None:
     records = list(read_fasta(shared_dir / "data/sensitivity_dev/queries.fasta"))
     standard = [r for r in records if set(r.sequence) <= set(STANDARD + "BZX")][:150]
-    aligner, sequences = biopython(), [encode(r.sequence) for r in standard]
+    aligner, sequences = biopython_aligner(), [encode(r.sequence) for r in standard]
     for query in standard[:12]:
         profile = substitution_matrix()[encode(query.sequence)]
         results = align_all(profile, encode(query.sequence), sequences)
         for record, codes, found in zip(standard, sequences, results, strict=True):
             assert found.score == aligner.score(query.sequence, record.sequence)
-            assert score_of_path(found, profile, codes) == found.score
+            assert path_score(found, profile, codes) == found.score
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_profiles_with_composition_bias_follow_the_definition(seed: int) -> None:
+def test_alignment_of_corrected_profile_equals_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
     query = rng.integers(0, 4, int(rng.integers(2, 30))).astype(np.uint8)
     profile, target = query_profile(query), relative(rng, query)[:40]
     (found,) = align_all(profile, query, [target])
-    score, _, _, path = by_definition(profile, target, 11, 1)
-    assert (found.score, spelled_out(found)) == (score, path)
+    score, _, _, path = reference_alignment(profile, target, 11, 1)
+    assert (found.score, expanded_path(found)) == (score, path)
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     query = rng.integers(0, 20, 90).astype(np.uint8)
-    # a deletion of 150 residues reaches over several blocks of √600 rows
+    # a deletion of 150 residues spans several blocks of √600 rows
     filler = rng.integers(0, 20, 150).astype(np.uint8)
     sequences = [np.concatenate([query[:45], filler, query[45:]])]
     sequences += [np.concatenate([relative(rng, query) for _ in range(3)]) for _ in range(20)]
-    # the best score in four blocks: the first counts
+    # the best score occurs in four blocks: the first counts
     sequences += [np.concatenate([query] * 4)]
     profile = query_profile(query, comp_bias_corr=False)
     whole = align_all(profile, query, sequences)
-    monkeypatch.setattr(gotoh, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(smith_waterman, "_BLOCK_BYTES", 1)
     blocked = align_all(profile, query, sequences)
     assert whole[0].cigar == "45M150D45M"
     assert [(a.score, a.query_end, a.target_start, a.identities, a.cigar) for a in whole] == [
@@ -228,7 +228,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("score", [32766, 32767, 32768, 40000, 70000])
-def test_scores_that_16_bits_cannot_hold(score: int) -> None:
+def test_scores_around_the_limit_of_16_bits(score: int) -> None:
     step = 1000
     length = (score - 1) // step + 1
     profile = np.full((length, 32), -500, np.int16)
@@ -242,52 +242,52 @@ def test_scores_that_16_bits_cannot_hold(score: int) -> None:
     assert (gapped.score, gapped.cigar) == (score - 13, f"10M3D{length - 10}M")
 
 
-def test_long_pairs_stay_within_bounds() -> None:
+def test_long_pair_needs_little_memory() -> None:
     rng = np.random.default_rng(6)
     query = rng.integers(0, 20, 4000).astype(np.uint8)
     target = rng.integers(0, 20, 40_000).astype(np.uint8)
     target[20_000:22_000], target[22_400:24_400] = query[:2000], query[2000:]
     (found,) = align_all(substitution_matrix()[query], query, [target])
     assert (found.cigar, found.target_start, found.identities) == ("2000M400D2000M", 20_001, 4000)
-    # what is kept: one block of rows of H, and H and D before each block
+    # in memory: one block of rows of H, and H and D before each block
     width = 2 * 4000
-    rows = max(gotoh._BLOCK_BYTES // width, int(np.sqrt(2 * 40_000)))
+    rows = max(smith_waterman._BLOCK_BYTES // width, int(np.sqrt(2 * 40_000)))
     assert rows * width + 40_000 // rows * 2 * width < 8 * 2**20
 
 
-def test_masked_residues_count_as_the_letters_they_are() -> None:
+def test_masked_residues_score_as_their_letters() -> None:
     query = encode("MKVLWAAL")
     profile = query_profile(query)
     plain, masked = align_all(profile, query, [query, query | MASK_BIT])
     assert plain.score == masked.score > 0 and masked.identities == 8
 
 
-def test_identities_leave_x_out() -> None:
+def test_x_does_not_count_as_identity() -> None:
     query = encode("WWWXWWW")
     (found,) = align_all(query_profile(query, False), query, [query])
     assert (found.identities, found.columns, found.cigar) == (6, 7, "7M")
     assert LETTERS[X] == "X"
 
 
-def test_nothing_in_common() -> None:
+def test_pair_without_positive_score_has_no_alignment() -> None:
     query = encode("WWWW")
     found = align_all(query_profile(query, False), query, [encode("PPPP"), np.empty(0, np.uint8)])
     assert [(f.score, f.cigar, f.columns) for f in found] == [(0, "", 0)] * 2
 
 
 @pytest.mark.parametrize("costs", [(0, 0), (1, 2), (5, 0)])
-def test_impossible_gap_costs_are_refused(costs: tuple[int, int]) -> None:
+def test_invalid_gap_costs_are_rejected(costs: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="gap open"):
         align_all(
             substitution_matrix()[:3], encode("AAA"), [encode("A")], gap_open=costs[0], gap_extend=costs[1]
         )
 
 
-def test_the_row_loop_is_vector_code() -> None:
+def test_row_loop_uses_vector_instructions() -> None:
     if vector_bytes() < 32:
         pytest.skip("needs AVX2")
-    fresh = numba.njit(nogil=True)(gotoh._fill_block.py_func)
-    striped, lanes = gotoh._striped(query_profile(encode("ACDEF" * 40)), 16)
+    fresh = numba.njit(nogil=True)(smith_waterman._fill_block.py_func)
+    striped, lanes = smith_waterman._striped(query_profile(encode("ACDEF" * 40)), 16)
     width = striped.shape[1]
     fresh(striped, encode("ACDEF"), 0, np.zeros((6, width), np.int16), np.zeros(width, np.int16),
           width // lanes, 11, 1)  # fmt: skip

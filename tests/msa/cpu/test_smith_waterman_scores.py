@@ -1,4 +1,4 @@
-"""Scores of many targets at once against those of the alignments themselves."""
+"""Tests of scores without paths against the scores of the alignments."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import MASK_BIT, encode
-from msa.cpu import smith_waterman_scores as gotoh_scores
-from msa.cpu.simd import can_look_up, vector_bytes
+from msa.cpu import smith_waterman_scores
+from msa.cpu.simd import has_byte_shuffle, vector_bytes
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.sequence_arrays import SequenceArrays
@@ -21,19 +21,19 @@ from msa.profile.pssm import query_profile
 
 
 def database(sequences: list[np.ndarray]) -> SequenceArrays:
-    """Targets one after the other."""
+    """Store targets one after the other."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int32)
     ends = np.cumsum(lengths, dtype=np.int64)
     return SequenceArrays(np.concatenate(sequences).astype(np.uint8), ends - lengths, lengths)
 
 
-def check(
+def assert_scores_equal_alignments(
     profile: np.ndarray, targets: SequenceArrays, gaps: tuple[int, int] = (11, 1), threads: int = 1
 ) -> None:
-    """Scores of all targets, in some other order than the database's, are those of `align`."""
-    chosen = np.random.default_rng(len(targets)).permutation(len(targets))
-    expected = align(profile, np.zeros(len(profile), np.uint8), targets, chosen, *gaps)
-    scores = alignment_scores(profile, targets, chosen, *gaps, threads)
+    """Compare the scores of all targets, in random order, with those of `align`."""
+    indices = np.random.default_rng(len(targets)).permutation(len(targets))
+    expected = align(profile, np.zeros(len(profile), np.uint8), targets, indices, *gaps)
+    scores = alignment_scores(profile, targets, indices, *gaps, threads)
     assert scores.dtype == np.int32
     np.testing.assert_array_equal(scores, [alignment.score for alignment in expected])
 
@@ -42,8 +42,8 @@ def mutated(rng: np.random.Generator, codes: np.ndarray, share: float) -> np.nda
     return np.where(rng.random(len(codes)) < share, rng.integers(0, 20, len(codes)), codes)
 
 
-def some_targets(rng: np.random.Generator, query: np.ndarray, count: int) -> SequenceArrays:
-    """Unrelated ones, relatives, relatives with a piece in between, and of every letter, masked or not."""
+def random_targets(rng: np.random.Generator, query: np.ndarray, count: int) -> SequenceArrays:
+    """Create unrelated targets with all letters, relatives, relatives with an insertion, and masked ones."""
     sequences = [rng.integers(0, 26, int(n)) for n in rng.integers(0, 150, count)]
     sequences += [mutated(rng, query, share) for share in np.linspace(0, 0.8, 20)]
     middle = len(query) // 2
@@ -62,12 +62,12 @@ def some_targets(rng: np.random.Generator, query: np.ndarray, count: int) -> Seq
     st.integers(0, 150),
     st.sampled_from([(11, 1), (10, 2), (3, 1), (1, 1), (7, 7)]),
 )
-def test_random_pairs_score_as_their_alignments(
+def test_scores_of_random_pairs_equal_alignments(
     seed: int, length: int, count: int, gaps: tuple[int, int]
 ) -> None:
     rng = np.random.default_rng(seed)
     query = rng.integers(0, 26, length).astype(np.uint8)
-    check(query_profile(query), some_targets(rng, query, count), gaps, threads=2)
+    assert_scores_equal_alignments(query_profile(query), random_targets(rng, query, count), gaps, threads=2)
 
 
 @pytest.mark.parametrize("score", [253, 254, 255, 256, 300, 40_000])
@@ -77,45 +77,46 @@ def test_scores_around_the_largest_byte(score: int) -> None:
     profile[:, 0] = 100
     profile[-1, 0] = score - 100 * (length - 1)
     targets = database([np.zeros(length, np.uint8), np.ones(9, np.uint8)] * 40)
-    check(profile, targets)
+    assert_scores_equal_alignments(profile, targets)
     assert alignment_scores(profile, targets, np.arange(2)).tolist() == [score, 0]
 
 
 @pytest.mark.parametrize("scores", [(-9, 9), (-128, 127), (-129, 127), (-128, 128), (-4000, 9), (-1, 3000)])
-def test_any_profile_whether_it_fits_bytes_or_not(scores: tuple[int, int]) -> None:
+def test_profiles_that_do_not_fit_bytes(scores: tuple[int, int]) -> None:
     rng = np.random.default_rng(2)
     profile = rng.choice(scores, (30, 32)).astype(np.int16)
-    check(profile, some_targets(rng, rng.integers(0, 20, 30), 100))
+    assert_scores_equal_alignments(profile, random_targets(rng, rng.integers(0, 20, 30), 100))
 
 
-def test_gaps_too_dear_for_bytes() -> None:
+def test_gap_costs_that_do_not_fit_bytes() -> None:
     rng = np.random.default_rng(3)
     query = rng.integers(0, 20, 90).astype(np.uint8)
-    check(query_profile(query), some_targets(rng, query, 100), gaps=(150, 1))
-    check(query_profile(query), some_targets(rng, query, 100), gaps=(127, 127))
+    assert_scores_equal_alignments(query_profile(query), random_targets(rng, query, 100), gaps=(150, 1))
+    assert_scores_equal_alignments(query_profile(query), random_targets(rng, query, 100), gaps=(127, 127))
 
 
-def test_a_long_target_among_short_ones() -> None:
+def test_long_target_among_short_ones_is_left_out_of_groups() -> None:
     rng = np.random.default_rng(4)
     query = rng.integers(0, 20, 60).astype(np.uint8)
     sequences = [rng.integers(0, 20, n) for n in (30_000, *[20] * 40)]
     sequences[0][700:760] = query
     targets = database(sequences)
-    check(query_profile(query), targets)
-    # it takes no group's time
-    assert 0 not in gotoh_scores._groups(targets.lengths, 64)
-    assert sorted(gotoh_scores._groups(targets.lengths, 64).ravel()) == [-1] * 24 + list(range(1, 41))
+    assert_scores_equal_alignments(query_profile(query), targets)
+    assert 0 not in smith_waterman_scores._group_by_length(targets.lengths, 64)
+    assert sorted(smith_waterman_scores._group_by_length(targets.lengths, 64).ravel()) == [-1] * 24 + list(
+        range(1, 41)
+    )
 
 
-def test_no_targets() -> None:
+def test_no_targets_give_no_scores() -> None:
     targets = database([encode("MKV")])
     assert alignment_scores(query_profile(encode("MKV")), targets, np.empty(0, np.int64)).shape == (0,)
 
 
-def test_scores_are_looked_up_by_shuffles() -> None:
-    if not can_look_up():
+def test_lookup_uses_shuffle_instructions() -> None:
+    if not has_byte_shuffle():
         pytest.skip("needs SSSE3")
-    fresh = numba.njit(nogil=True)(gotoh_scores._score_groups.py_func)
+    fresh = numba.njit(nogil=True)(smith_waterman_scores._score_groups.py_func)
     targets, lanes = database([encode("MKV")]), vector_bytes()
     scores = np.zeros((1, lanes), np.int32)
     fresh(
@@ -136,16 +137,16 @@ def test_scores_are_looked_up_by_shuffles() -> None:
         "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+avx512f,+avx512bw",
     ],
 )
-def test_smaller_vector_units_give_the_same(features: str, tmp_path: Path) -> None:
-    """Compiled for other CPUs, in a process of its own, on this file's checks."""
+def test_smaller_vector_units_give_the_same_scores(features: str, tmp_path: Path) -> None:
+    """Run some tests of this file in a process that compiles for another CPU."""
     if vector_bytes() < (64 if "avx512" in features else 32 if "avx2" in features else 16):
-        pytest.skip("the machine has not these features")
+        pytest.skip("the CPU lacks these features")
     environment = os.environ | {
         "NUMBA_CPU_NAME": "generic",
         "NUMBA_CPU_FEATURES": features,
         "NUMBA_CACHE_DIR": str(tmp_path),
     }
-    checks = "largest_byte or too_dear or long_target"
+    checks = "largest_byte or gap_costs or long_target"
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", checks],
         env=environment, capture_output=True, text=True,
