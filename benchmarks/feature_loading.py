@@ -31,11 +31,10 @@ from features.cache import FeatureCache, cache_key
 from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
 from foldcli.params.parameters import ParameterSource
-from foldcli.pipeline.job_draws import JobDraws
-from foldcli.pipeline.network_memory import NetworkMemory
-from foldcli.pipeline.predictor import Predictor, PredictSettings
-from foldcli.pipeline.prefetcher import Ahead
-from foldcli.pipeline.runtime import choose_device, choose_kernels, choose_precision
+from foldcli.pipeline.background import Prefetcher
+from foldcli.pipeline.device import NetworkMemory, choose_device, choose_kernels, choose_precision
+from foldcli.pipeline.predictor import FeatureSampler, Predictor
+from foldcli.pipeline.settings import PredictSettings
 from model.recycling import Prediction
 from msa.io.alignments import read_alignment
 
@@ -109,21 +108,21 @@ def measure(
 ) -> Seconds:
     """Predict all targets, their features from `load`."""
 
-    def prepare(name: str) -> JobDraws:
-        draws = predictor.draws(load(name), out / name / "partial")
-        draws.make_first()
-        return draws
+    def prepare(name: str) -> FeatureSampler:
+        sampler = predictor.create_sampler(load(name), out / name / "partial")
+        sampler.sample_first()
+        return sampler
 
     predictor.busy, waited = 0.0, 0.0
     start = time.perf_counter()
-    ahead = Ahead(targets, prepare, predictor.background)
+    prefetcher = Prefetcher(targets, prepare, predictor.executor)
     for name in targets:
-        draws = ahead.take()
-        assert draws is not None
-        waited += ahead.waited
-        predictor.run(name, draws, out / name / "partial", lambda done, total: None, ahead.start)
-        waited += draws.waited
-        del draws
+        sampler = prefetcher.take()
+        assert sampler is not None
+        waited += prefetcher.waited
+        predictor.run(name, sampler, out / name / "partial", lambda done, total: None, prefetcher.start)
+        waited += sampler.waited
+        del sampler
     return Seconds(time.perf_counter() - start, predictor.busy, waited)
 
 
@@ -174,7 +173,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     device = choose_device(options.device)
     settings = PredictSettings(
-        num_recycle=options.num_recycle,
+        num_recycles=options.num_recycle,
         precision=choose_precision(None, device),
         kernels=choose_kernels("auto", device),
     )

@@ -39,7 +39,7 @@ from network_floors import (
 from network_pass import random_features
 
 from cuda.fused.chunking import chunk_budget
-from foldcli.pipeline.network_memory import NetworkMemory
+from foldcli.pipeline.device import NetworkMemory
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.kernels import Kernels, select_kernels

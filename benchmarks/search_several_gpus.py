@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foldcli.pipeline.runtime import search_engine
+from foldcli.pipeline.searcher import open_search_engine
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.io.m8 import write_m8
@@ -73,7 +73,7 @@ def main() -> None:
     first: tuple[float, str] | None = None
     for device in options.devices:
         begun = time.perf_counter()
-        engine: Any = search_engine(device)
+        engine: Any = open_search_engine(device)
         opened = time.perf_counter() - begun
         runs = [searched(queries, database, engine)]
         before: list[dict[str, float]] = []

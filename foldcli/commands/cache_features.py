@@ -1,4 +1,4 @@
-"""`foldcli cache-features`: alignments or sequences in, entries of the feature cache out."""
+"""`foldcli cache-features`: compute features of alignments or sequences and store them in a feature cache."""
 
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,18 @@ from foldcli.options import search as search_options
 )
 @click.option(
     "--db",
-    help="Target database for the sequences among the inputs, as for `fold`; alignments need none.",
+    help="Target database for input sequences, as for `fold`; alignments need none.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1),
     default=options.available_cores,
     show_default="the cores this process may use",
-    help="Processes that make features, each one target at a time.",
+    help="Processes that compute features, each for one target at a time.",
 )
-@search_options.search_options_beside_cache
+@search_options.search_options_without_c
 @search_options.alignment_options
-@options.device_option("the search runs")
+@options.device_option("the search")
 @options.threads_option
 @options.shard_option
 @options.overwrite_option
@@ -49,7 +49,8 @@ def command(
     overwrite: bool,
     dry_run: bool,
     verify: bool,
-    **settings: Any,
+    device: str,
+    **values: Any,
 ) -> None:
     """Turn alignments into cached model features.
 
@@ -57,33 +58,37 @@ def command(
     INPUT is one of these, compressed or not:
       an alignment              A3M, Stockholm or aligned FASTA; its first sequence is the query
       a FASTA file              sequences that are searched first, with --db; each is a target
-      a folder                  of such files, or of folders as the next
+      a folder                  of such files, or of folders as described next
       a target's folder         uniref90_hits, bfd_*_hits and mgnify_hits (.a3m or .sto), as AlphaFold and
                                 OpenFold write them, joined in this order
       -                         standard input, an alignment or FASTA
 
-    What begins like FASTA is an alignment if its name ends in .a3m or .afa, or if it has several records
-    and there are gaps or insertions in them; a single sequence in any other file is a query.
+    A file that begins like FASTA is an alignment if its name ends in .a3m or .afa, or if it has several
+    records with gaps or insertions; a single sequence in any other file is a query.
 
-    Entries are named by content: what is there already is checked and left alone. One target's failure does
-    not stop the others: exit code 5, and CACHE/failures.jsonl names them. The alignments of searches are
+    Entries are named by content; existing ones are checked and kept. One target's failure does not stop the
+    others: the exit code is 5, and CACHE/failures.jsonl lists the failures. The alignments of searches are
     kept in CACHE/alignments.
     """
     from features.temporaries import remove_abandoned
     from foldcli.paths import make_writable_folder
-    from foldcli.pipeline.cache_plan import plan_cache
-    from foldcli.pipeline.cache_run import CacheRun
-    from foldcli.pipeline.cache_run import read_inputs as read
+    from foldcli.pipeline.cache_run import CacheRun, read_inputs
     from foldcli.pipeline.failures import Failures
+    from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings
 
-    chosen = search_options.search_settings(settings, threads)
-    rows = search_options.alignment_filter(settings)
+    database = None
+    if db is not None:
+        # imports numba, which alignments do not need
+        from foldcli.pipeline.searcher import DatabaseSource
+
+        database = DatabaseSource(db, device)
+    alignment = AlignmentSettings.from_options(values, threads)
+    run = CacheRun(FeatureSettings(cache, overwrite, verify), alignment, database, workers)
     failures = Failures(cache, shard)
-    run = CacheRun(cache, workers, overwrite, verify, db, chosen, rows, settings["device"])
     if dry_run:
-        plan_cache(read(inputs, failures, searched=db is not None), run, shard, failures)
+        run.print_plan(read_inputs(inputs, failures, db is not None), shard, failures)
         return
     make_writable_folder(cache)
     remove_abandoned(cache)
-    run.run(shard.select(read(inputs, failures, searched=db is not None)), failures)
+    run.run(shard.select(read_inputs(inputs, failures, db is not None)), failures)
     failures.finish()

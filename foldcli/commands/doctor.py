@@ -15,7 +15,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
 
 @click.command("doctor")
-@options.device_option("predictions will run")
+@options.device_option("predictions")
 @click.option(
     "--params",
     "params",

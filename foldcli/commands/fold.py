@@ -1,7 +1,7 @@
-"""`foldcli fold`: search, cache-features and predict, chained per target."""
+"""`foldcli fold`: search, cache-features and predict in one command."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,9 +10,6 @@ from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.outputs.layout import LayoutName
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 
 @click.command("fold")
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 @search_options.alignment_options
 @predict_options.predict_options
 @predict_options.layout_option
-@options.device_option("the search and the network run")
+@options.device_option("the search and the network")
 @options.cache_option
 @options.threads_option
 @options.shard_option
@@ -44,13 +41,16 @@ def command(
     verify: bool,
     dry_run: bool,
     layout: LayoutName,
-    **settings: Any,
+    no_report: bool,
+    no_plots: bool,
+    **values: Any,
 ) -> None:
     """Predict structures from protein sequences: search, cache-features, predict.
 
-    QUERY is a FASTA file (each record is a target), ColabFold's table, AlphaFold 3's JSON, Boltz's YAML, an
-    alignment, profiles or an MMseqs2 database (as for `search`), a folder of files, or - for standard input;
-    see docs/inputs.md. The name of a target in the feature cache will do, too: its search has been done.
+    QUERY is a FASTA file (each record is a target), a ColabFold table, an AlphaFold 3 JSON or Boltz YAML
+    file, an alignment, profiles or an MMseqs2 database (as for `search`), a folder of files, or - for
+    standard input; see docs/inputs.md. It can also be the name of a target in the feature cache, which needs
+    no search.
 
     \b
     Each target gets a folder OUT/NAME (see docs/outputs.md) with
@@ -61,72 +61,68 @@ def command(
       NAME_coverage, _plddt, _pae.png    plots
       NAME.done.json                     settings, versions, seconds and memory per stage
 
-    The alignment has each row once; --max-seq-id to --diff thin it out, and NAME.m8 keeps all hits.
+    The alignment has no row twice. --max-seq-id, --qid, --qsc, --cov and --diff remove further rows; NAME.m8
+    keeps all hits.
 
-    Finished targets are skipped; an interrupted run continues where it was. One target's failure does not
-    stop the others: exit code 5, and OUT/failures.jsonl names them.
+    Finished targets are skipped, and an interrupted run continues where it stopped. One target's failure does
+    not stop the others: the exit code is 5, and OUT/failures.jsonl lists the failures.
     """
     from foldcli.inputs.cached_targets import CachedTarget, split_cached_names
     from foldcli.inputs.names import check_unique_names
     from foldcli.inputs.queries import QuerySources, read_query_targets
-    from foldcli.logs import logger
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline.alignment_request import AlignmentRequest
-    from foldcli.pipeline.dry_run import database_fact, plan_run
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.identity import Identities
-    from foldcli.pipeline.loading import TargetLoader
-    from foldcli.pipeline.output_location import Place
-    from foldcli.pipeline.prediction import predict_target
-    from foldcli.pipeline.prediction_run import predict_all
-    from foldcli.pipeline.runtime import prepare, search_engine
-    from foldcli.pipeline.search_stage import SearchStep
-    from foldcli.pipeline.searcher import find_database, open_database
-    from foldcli.report.make import ReportSettings
+    from foldcli.pipeline.settings import (
+        AlignmentSettings,
+        FeatureSettings,
+        NetworkOptions,
+        OutputSettings,
+        ReportSettings,
+    )
+    from foldcli.pipeline.startup import start
     from msa.io.fasta import FastaRecord
 
-    chosen, rows = (
-        search_options.search_settings(settings, threads),
-        search_options.alignment_filter(settings),
-    )
+    alignment = AlignmentSettings.from_options(values, threads)
+    network = NetworkOptions.from_options(values)
+    features = FeatureSettings(cache or cache_dir() / "features", verify=verify)
+    output = OutputSettings(out, layout, shard, overwrite, ReportSettings(not no_report, not no_plots))
+
     if not dry_run:
         make_writable_folder(out)
-    place = Place(out, layout, shard, overwrite)
     failures = Failures(out, shard)
-    report = ReportSettings.of(settings)
-    cache = cache or cache_dir() / "features"
-    files, cached = split_cached_names(queries, cache, failures)
-    sources = QuerySources(files, chosen.comp_bias_corr, chosen.matrix)
-    named: list[tuple[str, FastaRecord | CachedTarget]] = [*read_query_targets(sources, failures)]
-    check_unique_names([(name, "the queries") for name, _ in named] + [(t.name, str(t.path)) for t in cached])
-    named += [(target.name, target) for target in cached]
-    selected = shard.select(named)
+    files, cached = split_cached_names(queries, features.cache, failures)
+    sources = QuerySources(files, alignment.search.comp_bias_corr, alignment.search.matrix)
+    targets: list[tuple[str, FastaRecord | CachedTarget]] = [*read_query_targets(sources, failures)]
+    queried = [(name, "the queries") for name, _ in targets]
+    check_unique_names(queried + [(target.name, str(target.path)) for target in cached])
+    targets += [(target.name, target) for target in cached]
+    selected = shard.select(targets)
     if not selected and not dry_run:
         failures.finish()
         return
-    predictor = prepare(settings, threads, soon=not dry_run)
-    # imports torch, which `prepare` does in its own way
+
+    startup = start(network, preload=not dry_run)
+    # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
+    from foldcli.pipeline.dry_run import database_line
+    from foldcli.pipeline.estimates import print_prediction_plan
+    from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities
+    from foldcli.pipeline.predictor import create_predictor
+    from foldcli.pipeline.run import TargetLoader, fold_targets
+    from foldcli.pipeline.search_stage import SearchStage
+    from foldcli.pipeline.searcher import DatabaseSource
 
+    predictor = create_predictor(network, startup, threads)
     parameters = check_parameters(predictor.sources)
-
+    source = DatabaseSource(db, network.device)
     if dry_run:
-        found = find_database(db)
-        asked = None if found is None else AlignmentRequest.of(found, chosen, rows)
-        identities = Identities(parameters, predictor.settings, asked)
-        plan_run(named, identities.look, [database_fact(db, found)], place, predictor, failures)
+        database = source.open_existing()
+        request = None if database is None else AlignmentRequest.to_database(database, alignment)
+        identities = TargetIdentities(parameters, predictor.settings, request)
+        heading = (database_line(db, database),)
+        print_prediction_plan(targets, identities, predictor, output, failures, heading)
         return
-    database = open_database(db)
-    request = AlignmentRequest.of(database, chosen, rows)
-    step = SearchStep(database, search_engine(settings["device"], share=0.5), request)
-    identities = Identities(parameters, predictor.settings, request)
-    loader = TargetLoader(place, cache, predictor, identities, verify, step)
-
-    def fold(name: str, query: FastaRecord | CachedTarget) -> "Future[None] | None":
-        loaded = loader.load((name, query))
-        if loaded is None:
-            logger.info("%s: already done", name)
-            return None
-        return predict_target(loaded, predictor, report)
-
-    predict_all(selected, fold, predictor, place, failures, report)
+    # the network needs the other half of the GPU's memory
+    search = SearchStage(source.make_searcher(source.open(), gpu_share=0.5), alignment)
+    identities = TargetIdentities(parameters, predictor.settings, search.request)
+    fold_targets(selected, TargetLoader(output, features, predictor, identities, search), failures)

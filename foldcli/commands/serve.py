@@ -17,7 +17,7 @@ from foldcli.options import common as options
     metavar="PATH",
     help="Unix socket to listen on; created with mode 0600 and removed at the end.",
 )
-@options.device_option("the searches run")
+@options.device_option("the searches")
 @options.threads_option
 @click.option(
     "--drain",

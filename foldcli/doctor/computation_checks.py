@@ -48,13 +48,13 @@ def check_gpu_search(context: CheckContext) -> list[CheckResult]:
     """Search on the GPUs; the hits must equal those of the CPU bit for bit."""
     if not context.uses_gpu():
         return []
-    from foldcli.pipeline.runtime import search_engine
+    from foldcli.pipeline.searcher import open_search_engine
     from msa.cpu.engine import CpuEngine
     from msa.gpu.devices import GpuUnavailable
 
     numbers = ",".join(map(str, context.gpus))
     try:
-        engine = search_engine(f"cuda:{numbers}")
+        engine = open_search_engine(f"cuda:{numbers}")
     except GpuUnavailable:
         # gpu_checks.check_gpus reports this
         return []
@@ -110,7 +110,7 @@ def check_gpu_network(context: CheckContext) -> list[CheckResult]:
     number = context.gpus[0]
     if number >= torch.cuda.device_count():
         return []
-    from foldcli.pipeline.runtime import choose_kernels, choose_precision
+    from foldcli.pipeline.device import choose_kernels, choose_precision
     from model.kernels import select_kernels
 
     device = f"cuda:{number}"

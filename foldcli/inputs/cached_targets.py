@@ -70,7 +70,7 @@ class CachedTarget:
             alignments = AlignmentTarget(self.name, files).read()
             if cache_key(alignments) != self.key:
                 raise
-            logger.warning("%s: %s; made anew", self.name, error)
+            logger.warning("%s: %s; computed again", self.name, error)
             return FeatureCache(self.path.parents[1]).load_or_make(alignments, overwrite=True)[0]
 
 

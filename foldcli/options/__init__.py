@@ -1,1 +1,1 @@
-"""Command-line options shared by subcommands."""
+"""Declarations of command-line options that several subcommands share."""

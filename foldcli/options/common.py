@@ -1,4 +1,4 @@
-"""Options that several subcommands share, so that they are named and behave alike everywhere."""
+"""Options of many subcommands, and click types for their values."""
 
 import functools
 import os
@@ -16,11 +16,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class ShardType(click.ParamType):
-    """click type of `--shard I/N`."""
+    """The click type of `--shard I/N`."""
 
     name = "I/N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
+        """Return the shard that the value describes."""
         if isinstance(value, Shard):
             return value
         try:
@@ -30,11 +31,12 @@ class ShardType(click.ParamType):
 
 
 class DeviceType(click.ParamType):
-    """click type of `--device auto|cpu|cuda|cuda:N|cuda:N,N,…`."""
+    """The click type of `--device auto|cpu|cuda|cuda:N|cuda:N,N,…`."""
 
     name = "auto|cpu|cuda[:N,…]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the device, its GPU numbers without leading zeros."""
         if value in ("auto", "cpu", "cuda"):
             return str(value)
         kind, _, listed = value.partition(":")
@@ -50,50 +52,54 @@ class DeviceType(click.ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
+        """Return the kinds of devices."""
         return [CompletionItem(kind) for kind in ("auto", "cpu", "cuda") if kind.startswith(incomplete)]
 
 
 class PathType(click.ParamType):
-    """click type of a path that a command looks into itself; shells complete it with files."""
+    """The click type of a path that the command itself checks; shells complete it with files."""
 
     name = "PATH"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
+        """Return the kind of completion "file"."""
         return [CompletionItem(incomplete, type="file")]
 
 
 class NumbersType(click.ParamType):
-    """click type of whole numbers such as 128,256, each once, in the order given.
+    """The click type of integers such as 128,256; repeated ones are dropped, and the order is kept.
 
     Args:
-        expected: what they are, for whoever gives others.
-        fits: whether a text between commas is one.
+        expected: description of valid values, for the error message.
+        is_valid: returns whether the text between two commas is a valid number.
     """
 
     name = "N,N,…"
 
-    def __init__(self, expected: str, fits: Callable[[str], bool]) -> None:
-        self._expected, self._fits = expected, fits
+    def __init__(self, expected: str, is_valid: Callable[[str], bool]) -> None:
+        self._expected, self._is_valid = expected, is_valid
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
+        """Return the numbers."""
         if isinstance(value, tuple):
             return value
         numbers = value.split(",")
-        if not all(map(self._fits, numbers)):
+        if not all(map(self._is_valid, numbers)):
             self.fail(f"expected {self._expected}, got {value!r}", param, ctx)
         return tuple(dict.fromkeys(map(int, numbers)))
 
 
 class SizeType(click.ParamType):
-    """click type of a number of bytes such as 8G."""
+    """The click type of a number of bytes such as 8G."""
 
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes."""
         if isinstance(value, int):
             return value
         size = parse_size(value)
@@ -103,19 +109,19 @@ class SizeType(click.ParamType):
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes of text such as 500M, K, M and G being powers of 1,024; None where it is no size."""
+    """Return the bytes of text such as 500M, or None if it is not a size; K, M and G are powers of 1,024."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
     return int(number) * unit if number.isascii() and number.isdecimal() and int(number) else None
 
 
 def available_cores() -> int:
-    """Cores this process may use: the scheduler's affinity mask, not the machine's count."""
+    """Return the number of cores this process may use, from the scheduler's affinity mask."""
     return len(os.sched_getaffinity(0))
 
 
-def together(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several click options as one decorator, listed in the help in the order given."""
+def combine(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Combine click options into one decorator; the help lists them in this order."""
     return lambda function: functools.reduce(lambda f, d: d(f), reversed(decorators), function)
 
 
@@ -131,12 +137,12 @@ shard_option = click.option(
     type=ShardType(),
     default="1/1",
     show_default=True,
-    help="Do every N-th target of the sorted names, from the I-th (1-based).",
+    help="Process every N-th target of the sorted names, starting with the I-th (1-based).",
 )
-overwrite_option = click.option("--overwrite", is_flag=True, help="Redo what is already there.")
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace existing results.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Tell what would be done and what not, and why; do nothing."
+    "--dry-run", is_flag=True, help="Show what would run or be skipped, and why, without running it."
 )
 out_option = click.option(
     "-o",
@@ -156,16 +162,16 @@ no_verify_option = click.option(
     "verify",
     flag_value=False,
     default=True,
-    help="Do not compare what is in the feature cache with its checksums.",
+    help="Do not compare cached features with their checksums.",
 )
 database_option = click.option(
     "--db",
     required=True,
     type=PathType(),
-    help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into "
-    "$FOLDCLI_CACHE.",
+    help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
+    "once into $FOLDCLI_CACHE.",
 )
-report_options = together(
+report_options = combine(
     click.option("--no-report", is_flag=True, help="Make no HTML pages (NAME.html, index.html)."),
     click.option("--no-plots", is_flag=True, help="Make no PNG plots (NAME_coverage, _plddt, _pae)."),
 )
@@ -174,26 +180,26 @@ params_option = click.option(
     "--params",
     type=PathType(),
     show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params",
-    help="Folder with DeepMind's params_model_*.npz, or `demo`: an untrained network to try the path with.",
+    help="Folder with DeepMind's params_model_*.npz, or `demo`: an untrained network for trying foldcli out.",
 )
 
 
 def device_option(what: str) -> Callable[[Command], Command]:
-    """`--device` for a command of which `what` runs there."""
+    """Return the option `--device` of a command that runs `what` on the device."""
     return click.option(
         "--device",
         type=DeviceType(),
         default="auto",
         show_default=True,
-        help=f"Where {what}; auto is the first GPU that works, else the CPU.",
+        help=f"Device for {what}; auto is the first GPU that works, else the CPU.",
     )
 
 
 def logging_options(function: Command) -> Command:
-    """Add -q, -v and --log-json, and set up logging from them before the command runs."""
+    """Add -q, -v and --log-json to a command, which set up logging before the command runs."""
 
     @click.option("-q", "--quiet", is_flag=True, help="Only warnings and errors on stderr.")
-    @click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
+    @click.option("-v", "--verbose", is_flag=True, help="More messages on stderr.")
     @click.option("--log-json", is_flag=True, help="Messages as JSON lines.")
     @functools.wraps(function)
     def wrapped(*args: Any, quiet: bool, verbose: bool, log_json: bool, **kwargs: Any) -> Any:

@@ -1,22 +1,22 @@
-"""Options of a prediction."""
+"""Options of predictions."""
 
 import click
 
-from foldcli.options.common import NumbersType, SizeType, together
+from foldcli.options.common import NumbersType, SizeType, combine
 from foldcli.outputs.layout import LAYOUTS
 
 models_type = NumbersType("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
-"""Of `--models 1,2,3`, in the order given."""
+"""The click type of `--models 1,2,3`."""
 
 layout_option = click.option(
     "--layout",
     type=click.Choice(LAYOUTS),
     default="default",
     show_default=True,
-    help="A folder a target, or flat files with ColabFold's names; see docs/outputs.md.",
+    help="One folder per target, or all files in one folder with ColabFold's names; see docs/outputs.md.",
 )
 
-predict_options = together(
+predict_options = combine(
     click.option(
         "--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to run, in order."
     ),
@@ -25,10 +25,11 @@ predict_options = together(
         type=click.Choice(["auto", "alphafold2_ptm", "alphafold2"]),
         default="auto",
         show_default=True,
-        help="Parameters with or without a PAE head; auto takes those with, where they are there.",
+        help="Parameters with (_ptm) or without a PAE head; auto is with, if these exist.",
     ),
     click.option(
         "--num-recycle",
+        "num_recycles",
         type=click.IntRange(0),
         default=3,
         show_default=True,
@@ -41,7 +42,9 @@ predict_options = together(
         show_default="never",
         help="Stop recycling once Cα distances change by less than this (Å, root mean square).",
     ),
-    click.option("--num-seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds to run."),
+    click.option(
+        "--num-seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds to run."
+    ),
     click.option(
         "--random-seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
     ),
@@ -50,7 +53,7 @@ predict_options = together(
         type=click.IntRange(5),
         default=512,
         show_default=True,
-        help="Rows of the clustered alignment, four template rows included.",
+        help="Rows of the clustered alignment, including four template rows.",
     ),
     click.option(
         "--max-extra-seq",
@@ -64,13 +67,13 @@ predict_options = together(
         type=click.Choice(["auto", "plddt", "ptm"]),
         default="auto",
         show_default=True,
-        help="Rank models by this; auto is plddt.",
+        help="Score that ranks the models; auto is plddt.",
     ),
     click.option(
         "--precision",
         type=click.Choice(["bf16", "fp32"]),
         show_default="bf16 on a GPU that has it, else fp32",
-        help="Numbers of the trunk; sums, softmax, structure module and confidence are fp32 always.",
+        help="Number format of the trunk; sums, softmax, structure module and confidence are always fp32.",
     ),
     click.option(
         "--kernels",
@@ -82,7 +85,7 @@ predict_options = together(
     click.option(
         "--max-memory",
         type=SizeType(),
-        show_default="what is free",
-        help="Most GPU memory that the network may take, such as 20G.",
+        show_default="all that is free",
+        help="Largest GPU memory for the network, such as 20G.",
     ),
 )

@@ -1,1 +1,1 @@
-"""Files of a finished target: layouts, scores, done.json and the summary."""
+"""Files of a finished target: layout, ranked models, done.json and the summary of a run."""

@@ -1,8 +1,7 @@
-"""What ColabFold writes beside a target's alignment, structures and scores, with its names and keys."""
+"""The additional files of ColabFold's layout: config.json, cite.bibtex, log.txt and files per target."""
 
 import json
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foldcli.logs import logger
@@ -11,8 +10,11 @@ from foldcli.version import VERSION
 from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from foldcli.outputs.model_files import ModelResult
-    from foldcli.pipeline.predictor import Predictor
+    from foldcli.params.parameters import ParameterSource
+    from foldcli.pipeline.settings import OutputSettings, PredictSettings
 
 CITATIONS = """\
 @article{Jumper2021,
@@ -28,69 +30,78 @@ comment = {AlphaFold2, the network and its parameters}
 """
 
 
-def begin_run(out: Path, predictor: "Predictor", queries: int, overwrite: bool) -> None:
-    """Write config.json and cite.bibtex of a run, and have its messages go to log.txt as well.
+def begin_run(
+    output: "OutputSettings",
+    predict: "PredictSettings",
+    sources: "Sequence[ParameterSource]",
+    num_targets: int,
+) -> None:
+    """Write config.json and cite.bibtex of a run, and append its messages to log.txt.
 
     Args:
-        out: the run's folder.
-        predictor: models and settings.
-        queries: how many targets this run has.
-        overwrite: whether finished ones are done again.
+        output: the run's folder, and whether finished targets are predicted again.
+        predict: settings of the predictions.
+        sources: models in the order in which they run.
+        num_targets: number of targets in this run.
     """
-    with atomic_write(out / "config.json") as stream:
-        json.dump(config(predictor, queries, overwrite), stream, indent=4)
-    with atomic_write(out / "cite.bibtex") as stream:
+    with atomic_write(output.folder / "config.json") as stream:
+        json.dump(_config(output, predict, sources, num_targets), stream, indent=4)
+    with atomic_write(output.folder / "cite.bibtex") as stream:
         stream.write(CITATIONS)
-    # runs of other shards may write to it as well
-    handler = logging.FileHandler(out / "log.txt", mode="a", encoding="utf-8")
+    # appended, because runs of other shards may write to the same file
+    handler = logging.FileHandler(output.folder / "log.txt", mode="a", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger.addHandler(handler)
 
 
-def config(predictor: "Predictor", queries: int, overwrite: bool) -> dict[str, Any]:
-    """ColabFold's settings as far as they say something of this run, with the keys of its config.json.
+def _config(
+    output: "OutputSettings",
+    predict: "PredictSettings",
+    sources: "Sequence[ParameterSource]",
+    num_targets: int,
+) -> dict[str, Any]:
+    """Return ColabFold's settings for this run, with the keys of its config.json.
 
-    Those of which there is no choice here have the value that describes what is done: no templates, no
-    relaxation, one ensemble, chains never paired, no server.
+    Settings that foldcli does not have get the value that describes what foldcli does: no templates, no
+    relaxation, one ensemble, unpaired chains, no server.
     """
-    settings, sources = predictor.settings, predictor.sources
     return {
-        "num_queries": queries,
+        "num_queries": num_targets,
         "use_templates": False,
         "num_relax": 0,
         "msa_mode": "custom",
         "model_type": sources[0].label.partition("_model_")[0],
         "num_models": len(sources),
-        "num_recycles": settings.num_recycle,
-        "recycle_early_stop_tolerance": settings.recycle_early_stop_tolerance or None,
+        "num_recycles": predict.num_recycles,
+        "recycle_early_stop_tolerance": predict.recycle_early_stop_tolerance or None,
         "num_ensemble": 1,
         "model_order": [source.number for source in sources],
-        "keep_existing_results": not overwrite,
-        "rank_by": "plddt" if settings.rank == "auto" else settings.rank,
-        "max_seq": settings.max_seq,
-        "max_extra_seq": settings.max_extra_seq,
+        "keep_existing_results": not output.overwrite,
+        "rank_by": "plddt" if predict.rank == "auto" else predict.rank,
+        "max_seq": predict.max_seq,
+        "max_extra_seq": predict.max_extra_seq,
         "pair_mode": "unpaired",
         "pairing_strategy": "none",
         "host_url": "",
         "stop_at_score": 100.0,
-        "random_seed": settings.random_seed,
-        "num_seeds": settings.num_seeds,
+        "random_seed": predict.random_seed,
+        "num_seeds": predict.num_seeds,
         "recompile_padding": 0,
         "commit": None,
         "use_dropout": False,
         "use_cluster_profile": True,
-        "use_fuse": settings.kernels == "fused",
-        "use_bfloat16": settings.precision == "bf16",
+        "use_fuse": predict.kernels == "fused",
+        "use_bfloat16": predict.precision == "bf16",
         "version": f"foldcli {VERSION}",
     }
 
 
 def finish_target(files: TargetFiles, ranked: "list[ModelResult]") -> None:
-    """Write the best model's aligned error as AlphaFold DB has it, and NAME.done.txt last.
+    """Write the best model's predicted aligned error in AlphaFold DB's format, then NAME.done.txt.
 
     Args:
-        files: where the target's files lie; its scores are there.
-        ranked: best first.
+        files: the target's files; its score files must exist.
+        ranked: models, best first.
     """
     scores = json.loads(files.model("scores", 1, ranked[0].tag).read_text())
     aligned_error = files.path("aligned_error")
@@ -108,21 +119,21 @@ def finish_target(files: TargetFiles, ranked: "list[ModelResult]") -> None:
 
 
 def first_line(residues: int) -> str:
-    """What ColabFold's alignments begin with: the chain's length, and that there is one."""
+    """Return the first line of ColabFold's alignments: chain length and number of copies, 1."""
     return f"#{residues}\t1\n"
 
 
 def keep_alignment(files: TargetFiles, content: bytes, residues: int) -> None:
-    """Write the alignment that a prediction was made from to NAME.a3m, if it is one in A3M.
+    """Write the input alignment of a prediction to NAME.a3m, if it is in A3M format.
 
     Args:
-        files: where the target's files lie.
-        content: of the alignment's file.
-        residues: of the query.
+        files: the target's files.
+        content: the alignment file, decompressed.
+        residues: length of the query.
     """
     text = content.lstrip()
     if not text.startswith((b">", b"#")) or text.startswith(b"# STOCKHOLM"):
         return
-    declared = b"" if text.startswith(b"#") else first_line(residues).encode()
+    header = b"" if text.startswith(b"#") else first_line(residues).encode()
     with atomic_write(files.path("alignment"), "wb") as stream:
-        stream.write(declared + text)
+        stream.write(header + text)

@@ -1,9 +1,9 @@
-"""Where each file of a target lies: in a folder of its own, flat as ColabFold has them, or beside each other.
+"""Paths of a target's files in the layouts that foldcli writes and reads.
 
-The default layout is OUT/NAME/NAME…. In that of ColabFold, what it writes lies in OUT under its own names,
-and what it does not know in OUT/foldcli/NAME/, so that scripts which list OUT find what they expect. In a
-folder that foldcli did not lay out, such as ColabFold's own results or one target's folder by itself, all
-files lie beside each other.
+In the default layout everything is in OUT/NAME/. In ColabFold's layout, files that ColabFold writes too are
+in OUT under ColabFold's names, and all others in OUT/foldcli/NAME/, so that scripts which list OUT find what
+they expect. A folder that foldcli did not lay out, such as ColabFold's own results, or one target's folder
+seen without its run, has the layout "single_folder": all files together.
 """
 
 import re
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-LayoutName = Literal["default", "colabfold", "beside"]
-# those that a run can be asked for
+LayoutName = Literal["default", "colabfold", "single_folder"]
+# the choices of --layout
 LAYOUTS: tuple[LayoutName, ...] = ("default", "colabfold")
 FileKind = Literal[
     "alignment",
@@ -29,7 +29,7 @@ FileKind = Literal[
 ]
 ModelKind = Literal["relaxed_pdb", "relaxed_cif", "pdb", "cif", "scores"]
 
-# what follows NAME in a file's name, and whether ColabFold writes such a file
+# kind → (the part of the file name after NAME, whether ColabFold writes this file)
 _FILES: dict[str, tuple[str, bool]] = {
     "alignment": (".a3m", True),
     "hits": (".m8", False),
@@ -39,37 +39,37 @@ _FILES: dict[str, tuple[str, bool]] = {
     "thumbnail": ("_thumbnail.png", False),
     "report": (".html", False),
     "done": (".done.json", False),
-    # these two are written in ColabFold's layout alone
+    # these two are written in ColabFold's layout only
     "aligned_error": ("_predicted_aligned_error_v1.json", True),
     "finished_mark": (".done.txt", True),
 }
-# what stands before the rank and after the tag in the name of a model's file, and whether ColabFold writes it
+# kind → (the part before the rank, the part after the tag, whether ColabFold writes this file)
 _MODEL_FILES: dict[ModelKind, tuple[str, str, bool]] = {
-    # these two are never written here, but are in others' results
+    # foldcli reads relaxed structures of other programs and never writes any
     "relaxed_pdb": ("relaxed", ".pdb", True),
     "relaxed_cif": ("relaxed", ".cif", False),
     "pdb": ("unrelaxed", ".pdb", True),
     "cif": ("unrelaxed", ".cif", False),
     "scores": ("scores", ".json", True),
 }
-# what is written of each model
+# the files that foldcli writes for each model
 MODEL_KINDS: tuple[ModelKind, ...] = ("pdb", "cif", "scores")
-# the one to show first
+# structure files, the preferred one first
 STRUCTURE_KINDS: tuple[ModelKind, ...] = ("relaxed_pdb", "relaxed_cif", "pdb", "cif")
-# others' results have other tags, and ranks of fewer digits
+# other programs use other tags, and ranks with fewer digits
 _SCORES = re.compile(r"(?P<name>.+)_scores_rank_(?P<rank>\d+)_(?P<tag>.+)\.json")
-# as ModelResult.tag has it
+# the format of ModelResult.tag
 _RANK_AND_TAG = r"rank_\d{3,}_alphafold2(_ptm)?_model_\d_seed_\d{3,}"
 
 
 @dataclass(frozen=True)
 class TargetFiles:
-    """The places of one target's files.
+    """Paths of one target's files.
 
     Args:
-        name: file-safe name.
-        out: the run's folder; of files beside each other, theirs.
-        layout: "default", "colabfold" or "beside".
+        name: file-safe name of the target.
+        out: the run's folder; in the layout "single_folder", the folder of the files themselves.
+        layout: "default", "colabfold" or "single_folder".
     """
 
     name: str
@@ -77,98 +77,98 @@ class TargetFiles:
     layout: LayoutName = "default"
 
     @property
-    def own(self) -> Path:
-        """The folder of what ColabFold does not write: this target's alone, if there is one."""
-        folders = {"default": (self.name,), "colabfold": ("foldcli", self.name), "beside": ()}
+    def folder(self) -> Path:
+        """The folder of the files that ColabFold does not write."""
+        folders = {"default": (self.name,), "colabfold": ("foldcli", self.name), "single_folder": ()}
         return self.out.joinpath(*folders[self.layout])
 
     @property
-    def work(self) -> Path:
-        """The folder of what is half-way; gone once the target is finished."""
-        return self.own / ".work"
+    def work_folder(self) -> Path:
+        """The folder of intermediate files; removed when the target is finished."""
+        return self.folder / ".work"
 
     @property
-    def shown(self) -> Path:
-        """The folder in which a user finds the structures."""
-        return self._folder(known=True)
+    def structures_folder(self) -> Path:
+        """The folder of the structures that users look at."""
+        return self._folder_of(colabfold_writes=True)
 
     def path(self, kind: FileKind) -> Path:
-        """Where the target's file of a kind lies, whether or not it is there."""
-        ending, known = _FILES[kind]
-        return self._folder(known) / f"{self.name}{ending}"
+        """Return the path of a file of the target, whether or not the file exists."""
+        ending, colabfold_writes = _FILES[kind]
+        return self._folder_of(colabfold_writes) / f"{self.name}{ending}"
 
     def model(self, kind: ModelKind, rank: int, tag: str) -> Path:
-        """Where a file of the model that came out at `rank` lies.
+        """Return the path of a file of a ranked model, whether or not the file exists.
 
         Args:
-            kind: see MODEL_KINDS and STRUCTURE_KINDS.
+            kind: one of MODEL_KINDS or STRUCTURE_KINDS.
             rank: 1 is the best.
             tag: the model and its seed, such as alphafold2_ptm_model_3_seed_000.
         """
-        middle, ending, known = _MODEL_FILES[kind]
-        return self._folder(known) / f"{self.name}_{middle}_rank_{rank:03d}_{tag}{ending}"
+        middle, ending, colabfold_writes = _MODEL_FILES[kind]
+        return self._folder_of(colabfold_writes) / f"{self.name}_{middle}_rank_{rank:03d}_{tag}{ending}"
 
     def models(self) -> list[Path]:
-        """The files of MODEL_KINDS that are there, of whichever run."""
+        """Return the existing files of MODEL_KINDS, from any run."""
         found = []
-        for middle, ending, known in (_MODEL_FILES[kind] for kind in MODEL_KINDS):
-            # in a flat folder other targets' names may begin with this one's
-            whole = re.compile(re.escape(f"{self.name}_{middle}_") + _RANK_AND_TAG + re.escape(ending))
-            places = self._folder(known).glob(f"{self.name}_{middle}_rank_*{ending}")
-            found += [path for path in places if whole.fullmatch(path.name)]
+        for middle, ending, colabfold_writes in (_MODEL_FILES[kind] for kind in MODEL_KINDS):
+            # when targets share a folder, another target's name may begin with this one's
+            pattern = re.compile(re.escape(f"{self.name}_{middle}_") + _RANK_AND_TAG + re.escape(ending))
+            paths = self._folder_of(colabfold_writes).glob(f"{self.name}_{middle}_rank_*{ending}")
+            found += [path for path in paths if pattern.fullmatch(path.name)]
         return sorted(found)
 
     def scores(self) -> list[tuple[int, str, Path]]:
-        """(rank, tag, file) of the scores that are there, best first, whoever wrote them."""
-        there = _scores_in(self.shown)
+        """Return (rank, tag, path) of the existing score files of any program, best rank first."""
         return sorted(
-            (int(match["rank"]), match["tag"], path) for match, path in there if match["name"] == self.name
+            (int(match["rank"]), match["tag"], path)
+            for match, path in _score_files(self.structures_folder)
+            if match["name"] == self.name
         )
 
-    def _folder(self, known: bool) -> Path:
-        return self.out if known and self.layout == "colabfold" else self.own
+    def _folder_of(self, colabfold_writes: bool) -> Path:
+        return self.out if colabfold_writes and self.layout == "colabfold" else self.folder
 
 
-def partial_name(kind: ModelKind, tag: str) -> str:
-    """The name of a model's file before the models are ranked."""
+def unranked_name(kind: ModelKind, tag: str) -> str:
+    """Return the name of a model's file before the models are ranked."""
     middle, ending, _ = _MODEL_FILES[kind]
     return f"{middle}_{tag}{ending}"
 
 
-def targets_in(folder: Path) -> list[TargetFiles]:
-    """The targets whose scores lie in a folder, by name, in the layout that they are found to have.
+def find_targets(folder: Path) -> list[TargetFiles]:
+    """Return the targets whose score files are directly in a folder, sorted by name.
 
     Args:
-        folder: a run's in the layout of ColabFold, one target's own, or ColabFold's results.
+        folder: a run's folder in ColabFold's layout, the folder of one target, or ColabFold's own results.
     """
-    names = sorted({match["name"] for match, _ in _scores_in(folder)})
-    return [_found(folder, name) for name in names]
+    names = sorted({match["name"] for match, _ in _score_files(folder)})
+    return [_with_detected_layout(folder, name) for name in names]
 
 
-def records_in(out: Path) -> list[Path]:
-    """Every done.json of a folder of results, in whichever layout, sorted."""
-    layouts: tuple[LayoutName, ...] = (*LAYOUTS, "beside")
-    return sorted(path for layout in layouts for path in out.glob(str(_any(layout).path("done"))))
+def find_done_files(out: Path) -> list[Path]:
+    """Return every done.json in a folder of results, in any layout, sorted."""
+    layouts: tuple[LayoutName, ...] = (*LAYOUTS, "single_folder")
+    return sorted(path for layout in layouts for path in out.glob(str(_pattern(layout).path("done"))))
 
 
-def unfinished_in(out: Path) -> list[str]:
-    """The names of the targets of a run that are half-way."""
-    return [path.parent.name for layout in LAYOUTS for path in out.glob(str(_any(layout).work))]
+def find_unfinished_names(out: Path) -> list[str]:
+    """Return the names of the targets of a run that were started and not finished."""
+    return [path.parent.name for layout in LAYOUTS for path in out.glob(str(_pattern(layout).work_folder))]
 
 
-def _scores_in(folder: Path) -> Iterator[tuple[re.Match[str], Path]]:
+def _score_files(folder: Path) -> Iterator[tuple[re.Match[str], Path]]:
     for path in folder.glob("*_scores_rank_*.json"):
         if match := _SCORES.fullmatch(path.name):
             yield match, path
 
 
-def _found(folder: Path, name: str) -> TargetFiles:
-    """The files of a target whose scores lie in a folder."""
-    flat = TargetFiles(name, folder, "colabfold")
-    # where a run put each target into a folder of its own, files are beside each other in that
-    return flat if flat.own.is_dir() else TargetFiles(name, folder, "beside")
+def _with_detected_layout(folder: Path, name: str) -> TargetFiles:
+    """Return the files of a target whose score files are directly in a folder."""
+    colabfold = TargetFiles(name, folder, "colabfold")
+    return colabfold if colabfold.folder.is_dir() else TargetFiles(name, folder, "single_folder")
 
 
-def _any(layout: LayoutName) -> TargetFiles:
-    """Patterns of all targets' files, from the run's folder on."""
+def _pattern(layout: LayoutName) -> TargetFiles:
+    """Return glob patterns, relative to the run's folder, for the files of all targets."""
     return TargetFiles("*", Path(), layout)

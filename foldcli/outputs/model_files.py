@@ -1,4 +1,4 @@
-"""The files of a target's models: each written when it is predicted, ranked when all are."""
+"""Structure and score files of a target's models, written as each is predicted, renamed when ranked."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.logs import logger
-from foldcli.outputs.layout import MODEL_KINDS, TargetFiles, partial_name
+from foldcli.outputs.layout import MODEL_KINDS, TargetFiles, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
 from msa.io.atomic import atomic_write
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a prediction comes from, as its files say it.
+class ModelOrigin:
+    """The origin of a prediction, as stated in its files.
 
     Args:
-        target: its name.
-        network: parameters, seed and precision.
-        untrained: the network was never trained.
+        target: name of the target.
+        network: parameters, seed, recycles and precision.
+        untrained: whether the network was never trained.
     """
 
     target: str
@@ -33,7 +33,15 @@ class Origin:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """What the ranking and done.json need of one prediction."""
+    """The values of one prediction that the ranking and done.json need.
+
+    Args:
+        tag: the model and its seed, such as alphafold2_ptm_model_3_seed_000.
+        plddt: mean pLDDT, 0–100.
+        ptm: predicted TM-score; None without a PAE head.
+        num_recycles: recycles that were run.
+        seconds: wall time of the prediction.
+    """
 
     tag: str
     plddt: float
@@ -43,21 +51,21 @@ class ModelResult:
 
 
 def write_model(
-    partial: Path, tag: str, prediction: "Prediction", origin: Origin, seconds: float
+    folder: Path, tag: str, prediction: "Prediction", origin: ModelOrigin, seconds: float
 ) -> ModelResult:
-    """Write the files of one prediction.
+    """Write the structure, score and result files of one prediction under their unranked names.
 
     Args:
-        partial: folder of the target's models until all are there.
-        tag: what the files have in their names.
-        prediction: what they show.
-        origin: see Origin.
-        seconds: what the prediction took.
+        folder: folder of the target's unranked models.
+        tag: the model and its seed; part of the file names.
+        prediction: coordinates and confidences.
+        origin: see ModelOrigin.
+        seconds: wall time of the prediction.
 
     Raises:
-        OSError: they cannot be written.
+        OSError: a file cannot be written.
     """
-    # not needed, and so not waited for, before
+    # imported here so that loading gemmi does not delay the network's start
     from model.output.scores import format_scores
     from model.output.structure import Provenance, format_mmcif, format_pdb
 
@@ -74,7 +82,7 @@ def write_model(
         format_scores(prediction, extra),
     )
     for kind, text in zip(MODEL_KINDS, texts, strict=True):
-        with atomic_write(partial / partial_name(kind, tag)) as stream:
+        with atomic_write(folder / unranked_name(kind, tag)) as stream:
             stream.write(text)
     result = ModelResult(
         tag=tag,
@@ -83,34 +91,39 @@ def write_model(
         num_recycles=prediction.num_recycles,
         seconds=round(seconds, 3),
     )
-    with atomic_write(_result_path(partial, tag)) as stream:
+    with atomic_write(_result_path(folder, tag)) as stream:
         json.dump(asdict(result), stream)
     logger.debug("%s: %s pLDDT %.1f in %.1f s", origin.target, tag, result.plddt, result.seconds)
     return result
 
 
-def read_result(partial: Path, tag: str) -> ModelResult | None:
-    """What `write_model` gave, if it came to its end."""
-    path = _result_path(partial, tag)
+def read_model_result(folder: Path, tag: str) -> ModelResult | None:
+    """Return the result that `write_model` wrote last, or None if it did not complete."""
+    path = _result_path(folder, tag)
     return ModelResult(**json.loads(path.read_text())) if path.is_file() else None
 
 
-def rank(results: list[ModelResult], by: str) -> list[ModelResult]:
-    """Best first: by mean pLDDT, or by pTM where every model gives one; equal ones stay in order."""
+def rank_models(results: list[ModelResult], by: str) -> list[ModelResult]:
+    """Return the results best first; ties keep their order.
+
+    Args:
+        results: one per model and seed.
+        by: "ptm" ranks by pTM if every model has one; anything else ranks by mean pLDDT.
+    """
     if by == "ptm" and all(result.ptm is not None for result in results):
         return sorted(results, key=lambda result: -(result.ptm or 0.0))
     return sorted(results, key=lambda result: -result.plddt)
 
 
-def publish(ranked: list[ModelResult], files: TargetFiles, partial: Path) -> None:
-    """Move the finished files to their ranked names, replacing those of an earlier run."""
+def publish_models(ranked: list[ModelResult], files: TargetFiles, folder: Path) -> None:
+    """Move the unranked files in `folder` to their ranked names, replacing those of an earlier run."""
     for old in files.models():
         old.unlink()
-    for number, result in enumerate(ranked, 1):
+    for rank, result in enumerate(ranked, 1):
         for kind in MODEL_KINDS:
-            (partial / partial_name(kind, result.tag)).replace(files.model(kind, number, result.tag))
-    shutil.rmtree(partial)
+            (folder / unranked_name(kind, result.tag)).replace(files.model(kind, rank, result.tag))
+    shutil.rmtree(folder)
 
 
-def _result_path(partial: Path, tag: str) -> Path:
-    return partial / f"{tag}.result.json"
+def _result_path(folder: Path, tag: str) -> Path:
+    return folder / f"{tag}.result.json"

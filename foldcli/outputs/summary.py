@@ -1,8 +1,9 @@
-"""What a run came to, on one screen: a line a target, or, of many, the best, the worst and counts."""
+"""The summary logged at the end of a run: one line per target, or the best, the worst and counts of many."""
 
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,27 +11,28 @@ from typing import Any
 from foldcli.logs import logger
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.failures import Failures
 
-# lines of targets that fit on a screen beside the heading and the counts
-MOST = 16
-BEST, WORST = 8, 5
-MOST_FAILED = 5
-LONGEST_NAME = 32
+# the largest number of target lines that fit on a screen with the heading and the counts
+MAX_LINES = 16
+NUM_BEST, NUM_WORST = 8, 5
+MAX_FAILED = 5
+MAX_NAME_WIDTH = 32
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A finished target, as its done.json tells of it.
+class TargetSummary:
+    """A finished target's line in the summary, read from its done.json.
 
     Args:
         name: the target.
-        residues, rows: length of the query and depth of its alignment.
-        hits: of the search; None where there was none.
-        plddt, ptm: of the best model; None where they mean nothing or the network has none.
-        seconds: of all stages, whenever they were done.
-        place: where its files are.
-        before: it was finished already.
+        residues: length of the query.
+        rows: rows of the alignment.
+        hits: hits of the search; None without a search.
+        plddt: mean pLDDT of the best model; None if the network is untrained.
+        ptm: pTM of the best model; None if the network is untrained or has no PAE head.
+        seconds: wall time of all stages, in this run or earlier ones.
+        files: folder or pattern of the target's files.
+        finished_before: whether an earlier run finished the target.
     """
 
     name: str
@@ -40,88 +42,93 @@ class Outcome:
     plddt: float | None
     ptm: float | None
     seconds: float
-    place: str
-    before: bool
+    files: str
+    finished_before: bool
 
 
 class RunSummary:
-    """The targets of a run; made before it begins, told when it ends.
+    """The summary of a run's targets; made before the run begins, logged when it ends.
 
     Args:
         out: the run's folder.
-        layout: of its files.
-        names: of the targets of this shard.
+        layout: layout of the run's files.
+        names: names of the run's targets.
     """
 
     def __init__(self, out: Path, layout: LayoutName, names: list[str]) -> None:
         self._files = [TargetFiles(name, out, layout) for name in names]
-        self._stamps = {files.name: _stamp(files) for files in self._files}
-        self._begun = time.monotonic()
+        self._modified_before = {files.name: _modification_time(files) for files in self._files}
+        self._start = time.monotonic()
 
-    def tell(self, failures: Failures) -> None:
-        """Log it: a table for people, one object under --log-json."""
-        failed = [name for name, _ in failures.failed]
-        outcomes = [each for each in map(self._outcome, self._files) if each and each.name not in failed]
-        if not outcomes and len(failed) <= 1:
-            # there is nothing to say that the error does not
+    def log(self, failed: Sequence[str], failures_path: Path) -> None:
+        """Log a table for people, and the counts as one object under --log-json.
+
+        Args:
+            failed: names of the targets that failed.
+            failures_path: the file that lists them.
+        """
+        read = (self._read(files) for files in self._files)
+        targets = [target for target in read if target and target.name not in failed]
+        if not targets and len(failed) <= 1:
+            # the error message has said everything
             return
-        seconds = time.monotonic() - self._begun
-        before = sum(each.before for each in outcomes)
-        counts = {"finished": len(outcomes) - before, "finished_before": before, "failed": len(failed)}
-        lines = [_heading(counts, seconds), *table(outcomes)]
-        lines += [f"failed: {name}" for name in failed[:MOST_FAILED]]
-        if len(failed) > MOST_FAILED:
-            lines.append(f"failed: {len(failed) - MOST_FAILED} others, see {failures.path}")
-        if any(each.plddt is None for each in outcomes):
+        seconds = time.monotonic() - self._start
+        before = sum(target.finished_before for target in targets)
+        counts = {"finished": len(targets) - before, "finished_before": before, "failed": len(failed)}
+        lines = [_heading(counts, seconds), *_table(targets)]
+        lines += [f"failed: {name}" for name in failed[:MAX_FAILED]]
+        if len(failed) > MAX_FAILED:
+            lines.append(f"failed: {len(failed) - MAX_FAILED} others, see {failures_path}")
+        if any(target.plddt is None for target in targets):
             lines.append(UNTRAINED)
         fields = {"summary": counts | {"seconds": round(seconds, 3)}}
         logger.info("%s", "\n".join(lines), extra={"fields": fields})
 
-    def _outcome(self, files: TargetFiles) -> Outcome | None:
+    def _read(self, files: TargetFiles) -> TargetSummary | None:
         try:
             done = json.loads(files.path("done").read_text())
-            return outcome_of(done, files, _stamp(files) == self._stamps[files.name])
+            return _summarize(done, files, _modification_time(files) == self._modified_before[files.name])
         except (OSError, ValueError, LookupError, TypeError):
-            # not finished, or by a version that wrote something else
+            # not finished, or written by a version with another format
             return None
 
 
-def outcome_of(done: dict[str, Any], files: TargetFiles, before: bool) -> Outcome:
-    """What a done.json says.
+def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) -> TargetSummary:
+    """Return the summary of a target from the content of its done.json.
 
     Raises:
-        LookupError: it lacks something.
+        LookupError: a value is missing.
     """
     best, facts = done["ranking"][0], done["facts"]
-    meaningless = UNTRAINED in done["warnings"]
-    flat = files.layout == "colabfold"
-    return Outcome(
+    untrained = UNTRAINED in done["warnings"]
+    shared_folder = files.layout == "colabfold"
+    return TargetSummary(
         name=files.name,
         residues=facts["residues"],
         rows=facts["alignment_rows"],
         hits=facts["search"]["hits"] if "search" in facts else None,
-        plddt=None if meaningless else best["plddt"],
-        ptm=None if meaningless else best["ptm"],
+        plddt=None if untrained else best["plddt"],
+        ptm=None if untrained else best["ptm"],
         seconds=sum(stage["seconds"] for stage in done["stages"]),
-        place=f"{files.shown}/{files.name}_*" if flat else f"{files.shown}/",
-        before=before,
+        files=f"{files.structures_folder}/{files.name}_*" if shared_folder else f"{files.structures_folder}/",
+        finished_before=finished_before,
     )
 
 
-def table(outcomes: list[Outcome]) -> list[str]:
-    """The lines of the targets, best first if not all have a place."""
-    if not outcomes:
+def _table(targets: list[TargetSummary]) -> list[str]:
+    """Return the heading and the lines of the targets; of too many, only the best and the worst, ranked."""
+    if not targets:
         return []
-    shown, between = outcomes, None
-    if len(outcomes) > MOST:
-        ranked = sorted(outcomes, key=lambda each: -(each.plddt or 0.0))
-        shown = [*ranked[:BEST], *ranked[-WORST:]]
-        between = _between(ranked[BEST:-WORST])
-    width = min(LONGEST_NAME, max(len("target"), *(len(each.name) for each in shown)))
+    shown, omitted = targets, None
+    if len(targets) > MAX_LINES:
+        ranked = sorted(targets, key=lambda target: -(target.plddt or 0.0))
+        shown = [*ranked[:NUM_BEST], *ranked[-NUM_WORST:]]
+        omitted = _omitted_line(ranked[NUM_BEST:-NUM_WORST])
+    width = min(MAX_NAME_WIDTH, max(len("target"), *(len(target.name) for target in shown)))
     heading = f"{'target':<{width}}  residues   hits   rows  pLDDT   pTM  seconds  files"
-    lines = [_line(each, width) for each in shown]
-    if between is not None:
-        lines.insert(BEST, between)
+    lines = [_line(target, width) for target in shown]
+    if omitted is not None:
+        lines.insert(NUM_BEST, omitted)
     return [heading, *lines]
 
 
@@ -143,27 +150,28 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _line(each: Outcome, width: int) -> str:
-    name = each.name if len(each.name) <= width else each.name[: width - 1] + "…"
-    hits = "–" if each.hits is None else str(each.hits)
-    plddt = "–" if each.plddt is None else f"{each.plddt:.1f}"
-    ptm = "–" if each.ptm is None else f"{each.ptm:.2f}"
-    seconds = "before" if each.before else f"{each.seconds:.1f}"
-    numbers = f"{each.residues:>8} {hits:>6} {each.rows:>6} {plddt:>6} {ptm:>5} {seconds:>8}"
-    return f"{name:<{width}}  {numbers}  {each.place}"
+def _line(target: TargetSummary, width: int) -> str:
+    name = target.name if len(target.name) <= width else target.name[: width - 1] + "…"
+    hits = "–" if target.hits is None else str(target.hits)
+    plddt = "–" if target.plddt is None else f"{target.plddt:.1f}"
+    ptm = "–" if target.ptm is None else f"{target.ptm:.2f}"
+    seconds = "before" if target.finished_before else f"{target.seconds:.1f}"
+    numbers = f"{target.residues:>8} {hits:>6} {target.rows:>6} {plddt:>6} {ptm:>5} {seconds:>8}"
+    return f"{name:<{width}}  {numbers}  {target.files}"
 
 
-def _between(others: list[Outcome]) -> str:
-    known = [each.plddt for each in others if each.plddt is not None]
-    told = (
-        f", pLDDT {min(known):.1f} to {max(known):.1f}, median {statistics.median(known):.1f}"
-        if known
-        else ""
-    )
-    return f"… {len(others)} others{told}"
+def _omitted_line(targets: list[TargetSummary]) -> str:
+    """Return the line that stands for the targets between the best and the worst."""
+    plddts = [target.plddt for target in targets if target.plddt is not None]
+    text = f"… {len(targets)} others"
+    if plddts:
+        median = statistics.median(plddts)
+        text += f", pLDDT {min(plddts):.1f} to {max(plddts):.1f}, median {median:.1f}"
+    return text
 
 
-def _stamp(files: TargetFiles) -> int | None:
+def _modification_time(files: TargetFiles) -> int | None:
+    """Return the modification time of done.json in nanoseconds, or None if there is no such file."""
     try:
         return files.path("done").stat().st_mtime_ns
     except OSError:

@@ -1,1 +1,1 @@
-"""The way of one target through search, features and prediction, resumable after each."""
+"""The stages of a run (search, features, predict, report), their settings, and the state of each target."""

@@ -1,181 +1,224 @@
-"""What one run of `foldcli cache-features` does: read the inputs, search with sequences, make entries."""
+"""A run of `foldcli cache-features`: read the inputs, search the sequences, compute and cache features."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from features.cache import FeatureCache, cache_key
 from foldcli.inputs.alignment_targets import AlignmentTarget, find_alignment_targets
 from foldcli.inputs.names import ALIGNMENT_SUFFIXES, check_unique_names, file_endings, file_safe_name
+from foldcli.inputs.queries import is_unaligned_fasta
+from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
-from foldcli.pipeline.alignment_request import AlignmentRequest
+from foldcli.pipeline.dry_run import DONE, TO_DO, Inspection, database_line, plan_targets, print_plan
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.feature_stage import Cached, CacheTask, cache_target
-from foldcli.pipeline.worker_pool import Outcome, in_processes
+from foldcli.pipeline.features import CachedFeatures, CacheTask, cache_features
+from foldcli.pipeline.identity import AlignmentRequest
+from foldcli.pipeline.search_stage import CacheStore, SearchStage
+from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings
+from foldcli.pipeline.worker_pool import WorkResult, map_in_processes
 from foldcli.progress import progress_bar
 from msa.errors import InputError
+from msa.io.compression import read_bytes
+from msa.io.fasta import FastaRecord, read_records
+from msa.search.search import check_query
 
 if TYPE_CHECKING:
+    from foldcli.pipeline.searcher import DatabaseSource
     from msa.database.database import TargetDatabase
-    from msa.io.fasta import FastaRecord
-    from msa.search.alignment_filter import AlignmentFilter
-    from msa.search.search import SearchSettings
 
-_ALIGNMENTS = file_endings(ALIGNMENT_SUFFIXES)
+_ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
+# a target's alignments, or the sequence to search with
+CacheInput: TypeAlias = AlignmentTarget | FastaRecord
 
 
 def read_inputs(
-    inputs: Sequence[str], failures: Failures, searched: bool
-) -> "list[tuple[str, AlignmentTarget | FastaRecord]]":
-    """Each target with its alignments, or the sequence to be searched with, by name.
+    inputs: Sequence[str], failures: Failures, has_database: bool
+) -> list[tuple[str, CacheInput]]:
+    """Return the name of each target with its alignments or its sequence.
 
     A file that cannot be read goes to `failures`.
 
     Args:
         inputs: see `find_alignment_targets`.
-        failures: of the run.
-        searched: whether there is a database to search.
+        failures: failures of the run.
+        has_database: whether sequences can be searched.
 
     Raises:
         InputError: an empty folder, or two targets of one name.
         click.UsageError: a file of sequences, and no database.
     """
-    found: list[tuple[str, AlignmentTarget | FastaRecord]] = []
-    places: list[tuple[str, str]] = []
+    found: list[tuple[str, CacheInput]] = []
+    sources: list[tuple[str, str]] = []
     for target in find_alignment_targets(inputs):
         try:
             own = _read(target)
         except (InputError, OSError) as error:
             failures.add(target.name, error)
             continue
-        if not searched and not isinstance(own[0][1], AlignmentTarget):
-            where = "standard input" if target.files[0] == "-" else target.files[0]
+        if not has_database and not isinstance(own[0][1], AlignmentTarget):
+            source = "standard input" if target.files[0] == "-" else target.files[0]
             raise click.UsageError(
-                f"{where} holds unaligned sequences, to be searched with: give a database with --db "
+                f"{source} holds unaligned sequences, to be searched first: give a database with --db "
                 f"(an alignment of one sequence is a file ending in .a3m)"
             )
         found += own
-        places += [(name, target.files[0]) for name, _ in own]
-    check_unique_names(places)
+        sources += [(name, target.files[0]) for name, _ in own]
+    check_unique_names(sources)
     return found
 
 
-def _read(target: AlignmentTarget) -> "list[tuple[str, AlignmentTarget | FastaRecord]]":
-    """The target itself if its files are alignments, else the sequences in its one file."""
-    from io import BytesIO
-
-    from foldcli.inputs.queries import is_unaligned_fasta
-    from msa.io.compression import read_bytes
-    from msa.io.fasta import read_records
-
+def _read(target: AlignmentTarget) -> list[tuple[str, CacheInput]]:
+    """Return the target itself if its files are alignments, else the sequences in its file."""
     path = target.files[0]
-    if len(target.files) > 1 or path.lower().endswith(_ALIGNMENTS):
+    if len(target.files) > 1 or path.lower().endswith(_ALIGNMENT_ENDINGS):
         return [(target.name, target)]
     content = read_bytes(path)
     if is_unaligned_fasta(content):
         return [(file_safe_name(record.id), record) for record in read_records(BytesIO(content), path)]
-    # standard input cannot be read again, files are by the process that makes the features
+    # standard input cannot be read again; other files are read by the worker that computes the features
     return [(target.name, AlignmentTarget(target.name, target.files, content if path == "-" else None))]
 
 
 @dataclass(frozen=True)
 class CacheRun:
-    """A run of the command.
+    """The settings of a run.
 
     Args:
-        cache: folder of the feature cache.
-        workers: processes that make features.
-        overwrite: do again what is there.
-        verify: compare what is there with its checksums.
-        db: database for sequences; see `foldcli.pipeline.searcher.open_database`.
-        settings, rows, device: of the searches; see `CachedSearches`.
+        settings: the feature cache.
+        alignment: settings of searches and alignments.
+        database: database for sequences; None if there is none.
+        workers: processes that compute features.
     """
 
-    cache: Path
+    settings: FeatureSettings
+    alignment: AlignmentSettings
+    database: "DatabaseSource | None"
     workers: int
-    overwrite: bool
-    verify: bool
-    db: str | None
-    settings: "SearchSettings"
-    rows: "AlignmentFilter"
-    device: str
 
-    def run(
-        self, selected: "Sequence[tuple[str, AlignmentTarget | FastaRecord]]", failures: Failures
-    ) -> None:
-        """Have the entries of all targets, and say how many there are."""
-        given = [item for _, item in selected if isinstance(item, AlignmentTarget)]
-        queries = [(name, item) for name, item in selected if not isinstance(item, AlignmentTarget)]
-        targets = chain(given, self._searched(queries, failures))
+    def run(self, targets: Sequence[tuple[str, CacheInput]], failures: Failures) -> None:
+        """Add the features of all targets to the cache, and log how many there are.
+
+        Args:
+            targets: names and inputs.
+            failures: gets the targets that fail.
+        """
+        aligned = [item for _, item in targets if isinstance(item, AlignmentTarget)]
+        queries = [(name, item) for name, item in targets if isinstance(item, FastaRecord)]
+        tasks = (
+            CacheTask(target, self.settings) for target in chain(aligned, self._search(queries, failures))
+        )
         hits: list[bool] = []
 
-        def say(name: str, outcome: Outcome[CacheTask, Cached]) -> None:
-            cached = outcome.get()
+        def log(name: str, result: WorkResult[CacheTask, CachedFeatures]) -> None:
+            cached = result.get()
             hits.append(cached.hit)
             state = "already cached" if cached.hit else "cached"
             logger.info("%s: %s, %d residues, %d rows", name, state, cached.residues, cached.rows)
 
-        def tell(outcome: Outcome[CacheTask, Cached]) -> None:
-            failures.run([(outcome.item.target.name, outcome)], say)
+        def report(result: WorkResult[CacheTask, CachedFeatures]) -> None:
+            failures.run([(result.item.target.name, result)], log)
 
-        waiting: dict[int, Outcome[CacheTask, Cached]] = {}
-        said = 0
+        # results arrive in any order, and are reported in the order of the targets
+        waiting: dict[int, WorkResult[CacheTask, CachedFeatures]] = {}
+        reported = 0
         try:
             with progress_bar("caching features", "target") as progress:
-                for done, outcome in enumerate(self._outcomes(targets, len(selected)), start=1):
-                    progress(done, len(selected))
-                    # told in the order of the targets, in whatever order they were finished
-                    waiting[outcome.index] = outcome
-                    while said in waiting:
-                        tell(waiting.pop(said))
-                        said += 1
+                for done, result in enumerate(self._results(tasks, len(targets)), start=1):
+                    progress(done, len(targets))
+                    waiting[result.index] = result
+                    while reported in waiting:
+                        report(waiting.pop(reported))
+                        reported += 1
         finally:
-            # of an interrupted run, what was finished after one that was not
-            for _, outcome in sorted(waiting.items()):
-                tell(outcome)
-        made = len(hits) - sum(hits)
-        logger.info("%d cached, %d already there, %d failed", made, sum(hits), len(failures.failed))
+            # after an interrupt, targets may have finished whose predecessors have not
+            for _, result in sorted(waiting.items()):
+                report(result)
+        added = len(hits) - sum(hits)
+        logger.info("%d cached, %d already there, %d failed", added, sum(hits), len(failures.failed))
 
-    def _outcomes(
-        self, targets: Iterator[AlignmentTarget], count: int
-    ) -> Iterator[Outcome[CacheTask, Cached]]:
-        """What becomes of each target."""
-        tasks = (CacheTask(target, self.cache, self.overwrite, self.verify) for target in targets)
-        if min(self.workers, count) > 1:
-            yield from in_processes(cache_target, tasks, min(self.workers, count))
+    def _results(
+        self, tasks: Iterator[CacheTask], count: int
+    ) -> Iterator[WorkResult[CacheTask, CachedFeatures]]:
+        """Yield the result of each task, in any order."""
+        workers = min(self.workers, count)
+        if workers > 1:
+            yield from map_in_processes(cache_features, tasks, workers)
             return
         for index, task in enumerate(tasks):
             try:
-                yield Outcome(index, task, cache_target(task))
+                yield WorkResult(index, task, cache_features(task))
             except Exception as error:
-                yield Outcome(index, task, error=error)
+                yield WorkResult(index, task, error=error)
 
-    def request(self, database: "TargetDatabase") -> AlignmentRequest:
-        """The alignments that this run asks a database for."""
-        return AlignmentRequest.of(database, self.settings, self.rows)
-
-    def _searched(
-        self, queries: "Sequence[tuple[str, FastaRecord]]", failures: Failures
+    def _search(
+        self, queries: Sequence[tuple[str, FastaRecord]], failures: Failures
     ) -> Iterator[AlignmentTarget]:
-        """The alignments of the queries, searched with where that has not been done."""
-        if not queries:
-            return
-        from foldcli.pipeline.cached_searches import CachedSearches
-        from foldcli.pipeline.searcher import open_database
-        from msa.search.search import check_query
-
-        usable = []
+        """Yield the alignments of the queries: stored ones first, then the others as they are searched."""
+        valid = []
         for name, query in queries:
             try:
                 check_query(query)
             except InputError as error:
                 failures.add(name, error)
             else:
-                usable.append((name, query))
-        assert self.db is not None  # without one, sequences were refused
-        database = open_database(self.db)
-        searches = CachedSearches(self.cache, database, self.request(database), self.device)
-        yield from searches.targets(usable, self.overwrite)
+                valid.append((name, query))
+        if not queries:
+            return
+        assert self.database is not None  # read_inputs refuses sequences without a database
+        database = self.database.open()
+        store = self._store(database)
+        missing = []
+        for name, query in valid:
+            if store.is_finished(name, query):
+                logger.debug("%s: searched before", name)
+                yield AlignmentTarget(name, (str(store.path(name, query)),))
+            else:
+                missing.append((name, query))
+        if not missing:
+            return
+        searcher = self.database.make_searcher(database)
+        for result in SearchStage(searcher, self.alignment, show_progress=False).run(missing, store):
+            result.check()
+            yield AlignmentTarget(result.name, (str(store.path(result.name, result.query)),))
+
+    def _store(self, database: "TargetDatabase") -> CacheStore:
+        request = AlignmentRequest.to_database(database, self.alignment)
+        return CacheStore(self.settings.cache, request, self.settings.overwrite)
+
+    def print_plan(self, targets: Sequence[tuple[str, CacheInput]], shard: Shard, failures: Failures) -> None:
+        """Print what the run would do; reads alignments, and searches nothing.
+
+        Args:
+            targets: names and inputs of all shards.
+            shard: the run's share of the targets.
+            failures: gets the targets that cannot be read.
+
+        Raises:
+            SomeTargetsFailed, TargetFailed: a target or a file is invalid.
+        """
+        database = None if self.database is None else self.database.open_existing()
+        store = None if database is None else self._store(database)
+        entries = FeatureCache(self.settings.cache)
+
+        def inspect(name: str, item: CacheInput) -> Inspection:
+            if isinstance(item, FastaRecord):
+                check_query(item)
+                if store is None or not store.is_finished(name, item):
+                    return len(item.sequence), None
+                item = AlignmentTarget(name, (str(store.path(name, item)),))
+            alignments = item.read()
+            return len(alignments[0].query), cache_key(alignments)
+
+        def state(name: str, key: str | None) -> str:
+            cached = key is not None and not self.settings.overwrite and entries.path(key).is_file()
+            return DONE if cached else TO_DO
+
+        heading = [f"feature cache: {self.settings.cache}"]
+        if self.database is not None:
+            heading.append(database_line(self.database.db, database))
+        print_plan(plan_targets(targets, inspect, state, shard, failures), heading, failures)

@@ -1,246 +1,182 @@
-"""`--dry-run`: which targets would be done, on what, with what they would take, and why others would not."""
+"""Plans for `--dry-run`: a table of the targets that a run would process or skip, and why."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
 from foldcli.errors import describe
 from foldcli.inputs.shard import Shard
 from foldcli.outputs import done
-from foldcli.pipeline.estimates import Estimate, parameter_bytes, peak_on_gpu, seconds_a_pass
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.output_location import Place
-
-if TYPE_CHECKING:
-    from foldcli.pipeline.predictor import Predictor
-    from msa.database.database import TargetDatabase
+from foldcli.pipeline.settings import OutputSettings
+from msa.database.database import TargetDatabase
 
 T = TypeVar("T")
+
 TO_DO = "to do"
-RESUMED = "to do, goes on from what was begun"
+RESUMED = "to do, resumes an interrupted run"
 DONE = "already done"
 INVALID = "invalid"
+# the number of residues of a target, and its fingerprint, which is None if it cannot be known yet
+Inspection = tuple[int, str | None]
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What would become of one target.
+class Estimate:
+    """Estimated cost of one target.
+
+    Args:
+        memory_bytes: peak GPU memory, parameters included; None is unknown.
+        seconds: time of the network's passes, an upper bound for shallow alignments; None is unknown.
+    """
+
+    memory_bytes: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class PlannedTarget:
+    """The plan for one target.
 
     Args:
         name: the target.
-        residues: of its query; None where it cannot be read or is not looked at.
-        what: TO_DO, RESUMED, DONE, INVALID and why, or the shard that does it.
-        estimate: of what will be done.
+        residues: length of its query; None if it cannot be read, or belongs to another shard.
+        action: TO_DO, RESUMED, DONE, INVALID and the reason, or the shard of the target.
+        estimate: estimated cost; None if there is nothing to do or nothing to estimate.
     """
 
     name: str
     residues: int | None
-    what: str
+    action: str
     estimate: Estimate | None = None
 
     @property
     def to_do(self) -> bool:
-        return self.what in (TO_DO, RESUMED)
+        """Whether the run would process the target."""
+        return self.action in (TO_DO, RESUMED)
 
 
-def state_of(place: Place, name: str, key: str | None) -> str:
-    """What is known of a target: TO_DO, RESUMED or DONE.
+def target_state(output: OutputSettings, name: str, fingerprint: str | None) -> str:
+    """Return the state of a target of `fold` or `predict`: TO_DO, RESUMED or DONE.
 
     Args:
-        place: where its results would go.
+        output: settings of the results.
         name: the target.
-        key: its fingerprint, None where it cannot be known yet.
+        fingerprint: None if it cannot be known yet.
     """
-    if place.overwrite:
+    if output.overwrite:
         return TO_DO
-    files = place.files(name)
-    if key is not None and done.is_done(files, key):
+    files = output.files(name)
+    if fingerprint is not None and done.is_done(files, fingerprint):
         return DONE
-    return RESUMED if files.work.is_dir() else TO_DO
+    return RESUMED if files.work_folder.is_dir() else TO_DO
 
 
-def plan(
-    named: Iterable[tuple[str, T]],
-    look: Callable[[T], tuple[int, str | None]],
-    shard: Shard,
+def plan_targets(
+    targets: Iterable[tuple[str, T]],
+    inspect: Callable[[str, T], Inspection],
     state: Callable[[str, str | None], str],
+    shard: Shard,
     failures: Failures,
     estimate: Callable[[int], Estimate | None] = lambda residues: None,
-) -> list[Planned]:
-    """What would become of each target, of all shards, sorted by name.
+) -> list[PlannedTarget]:
+    """Return the plan for the targets of all shards, sorted by name.
 
     Args:
-        named: (name, target) of all there are.
-        look: residues and fingerprint of a target, which is None where it cannot be known yet.
-        shard: the run's part of the targets.
-        state: TO_DO, RESUMED or DONE of a target's name and fingerprint.
-        failures: what `look` raises is taken down there.
-        estimate: of so many residues; None where there is nothing to estimate.
+        targets: names and inputs.
+        inspect: returns residues and fingerprint from a target's name and input.
+        state: returns TO_DO, RESUMED or DONE from a target's name and fingerprint.
+        shard: the run's share of the targets; only these are inspected.
+        failures: gets the exceptions that `inspect` raises.
+        estimate: returns the cost of a target from its residues; None if there is nothing to estimate.
     """
+    inspections: dict[str, Inspection] = {}
+
+    def record(name: str, target_input: T) -> None:
+        inspections[name] = inspect(name, target_input)
+
     planned = []
-    for number, (name, item) in enumerate(sorted(named, key=lambda pair: pair[0])):
+    for number, (name, target_input) in enumerate(sorted(targets, key=lambda target: target[0])):
         index = number % shard.count + 1
         if index != shard.index:
-            planned.append(Planned(name, None, f"in shard {index}/{shard.count}"))
+            planned.append(PlannedTarget(name, None, f"in shard {index}/{shard.count}"))
             continue
-        found: list[tuple[int, str | None]] = []
-        failures.run([(name, item)], partial(_look, look, found))
-        if not found:
-            planned.append(Planned(name, None, f"{INVALID}: {describe(failures.failed[-1][1])}"))
+        failures.run([(name, target_input)], record)
+        if name not in inspections:
+            planned.append(PlannedTarget(name, None, f"{INVALID}: {describe(failures.failed[-1][1])}"))
             continue
-        ((residues, key),) = found
-        what = state(name, key)
-        planned.append(Planned(name, residues, what, None if what == DONE else estimate(residues)))
+        residues, fingerprint = inspections[name]
+        action = state(name, fingerprint)
+        planned.append(PlannedTarget(name, residues, action, None if action == DONE else estimate(residues)))
     return planned
 
 
-def _look(
-    look: Callable[[T], tuple[int, str | None]], found: list[tuple[int, str | None]], name: str, item: T
-) -> None:
-    found.append(look(item))
-
-
-def plan_run(
-    named: "list[tuple[str, T]]",
-    look: Callable[[T], tuple[int, str | None]],
-    facts: list[str],
-    place: Place,
-    predictor: "Predictor",
-    failures: Failures,
-) -> None:
-    """Tell what `foldcli fold` or `foldcli predict` would do.
-
-    Args:
-        named: (name, target) of all there are.
-        look: see `TargetLoader.look`.
-        facts: lines of the heading, beside the network's.
-        place: where results would go.
-        predictor: what would run.
-        failures: see `plan`.
-
-    Raises:
-        SomeTargetsFailed, TargetFailed: a target or a file is invalid.
-    """
-    planned = plan(named, look, place.shard, partial(state_of, place), failures, estimator(predictor))
-    tell(planned, [network_fact(predictor), *facts], failures)
-
-
-def estimator(predictor: "Predictor") -> Callable[[int], Estimate]:
-    """What estimates a target on the predictor's device from its residues; on a CPU nothing is known."""
-    from model.config import model_config
-
-    memory, settings = predictor.memory, predictor.settings
-    if memory.device == "cpu":
-        return lambda residues: Estimate(None, None)
-    configs = [model_config(source.config_name) for source in predictor.sources]
-    name, available = device_name(memory.device), memory.available_bytes()
-    kept = sum(parameter_bytes(config, settings) for config in configs)
-    passes = (settings.num_recycle + 1) * settings.num_seeds
-
-    def estimate(residues: int) -> Estimate:
-        peak = max(peak_on_gpu(config, settings, residues, available - kept) for config in configs)
-        each = [seconds_a_pass(name, config, settings, residues) for config in configs]
-        known = [seconds for seconds in each if seconds is not None]
-        return Estimate(peak + kept, passes * sum(known) if len(known) == len(each) else None)
-
-    return estimate
-
-
-def device_name(device: str) -> str:
-    """A GPU as its driver calls it, or CPU."""
-    if device == "cpu":
-        return "CPU"
-    import torch
-
-    return str(torch.cuda.get_device_name(device))
-
-
-def network_fact(predictor: "Predictor") -> str:
-    """What would run on what."""
-    settings = predictor.settings
-    device = f"{device_name(predictor.memory.device)}, {settings.precision}, {settings.kernels} kernels"
-    models, seeds = _counted(len(predictor.sources), "model"), _counted(settings.num_seeds, "seed")
-    passes = _counted(settings.num_recycle + 1, "pass", "passes")
-    return f"network: {device}; a target: {models}, {seeds}, at most {passes} each"
-
-
-def database_fact(db: str, database: "TargetDatabase | None") -> str:
-    """The database's size; None is one that would be built first."""
+def database_line(db: str, database: TargetDatabase | None) -> str:
+    """Return the plan's line about the database; None is a database that would be built first."""
     if database is None:
-        return f"database: {db}, which would be built first; what is finished is not known before that"
+        return f"database: {db}, which would be built first; finished targets are not known before that"
     manifest = database.manifest
     return f"database: {db}, {manifest.sequences:,} sequences, {manifest.residues:,} residues"
 
 
-def tell(planned: list[Planned], facts: list[str], failures: Failures) -> None:
-    """Write the plan to stdout.
+def print_plan(planned: list[PlannedTarget], heading: list[str], failures: Failures) -> None:
+    """Print a plan to stdout.
 
     Args:
-        planned: from `plan`.
-        facts: lines of the heading.
-        failures: of targets and of files that could not be read.
+        planned: from `plan_targets`.
+        heading: lines above the table.
+        failures: failed targets, and files that could not be read.
 
     Raises:
-        SomeTargetsFailed, TargetFailed: there are any.
+        SomeTargetsFailed, TargetFailed: there are failures.
     """
-    for line in lines_of(planned, facts):
+    width = max([len("target"), *(len(target.name) for target in planned)])
+    lines = [*heading, "", f"{'target':<{width}}  residues    memory      time  what happens"]
+    lines += [_line(target, width) for target in planned]
+    names = {target.name for target in planned}
+    unreadable = [f"unreadable: {describe(error)}" for name, error in failures.failed if name not in names]
+    for line in [*lines, "", *totals(planned), *unreadable]:
         click.echo(line)
-    shown = {each.name for each in planned}
-    for name, error in failures.failed:
-        if name not in shown:
-            click.echo(f"unreadable: {describe(error)}")
-    failures.judge(written=False)
+    failures.raise_if_any(written=False)
 
 
-def lines_of(planned: list[Planned], facts: list[str]) -> list[str]:
-    """The heading, a line a target, and what they come to."""
-    width = max([len("target"), *(len(each.name) for each in planned)])
-    lines = [*facts, "", f"{'target':<{width}}  residues    memory      time  what happens"]
-    lines += [_line(each, width) for each in planned]
-    return [*lines, "", *_totals(planned)]
-
-
-def _line(each: Planned, width: int) -> str:
-    residues = "" if each.residues is None else str(each.residues)
+def _line(target: PlannedTarget, width: int) -> str:
+    residues = "" if target.residues is None else str(target.residues)
     memory = seconds = ""
-    if each.estimate is not None:
-        memory, seconds = _gib(each.estimate.memory_bytes), _seconds(each.estimate.seconds)
-    return f"{each.name:<{width}}  {residues:>8} {memory:>9} {seconds:>9}  {each.what}"
+    if target.estimate is not None:
+        memory, seconds = _gibibytes(target.estimate.memory_bytes), _duration(target.estimate.seconds)
+    return f"{target.name:<{width}}  {residues:>8} {memory:>9} {seconds:>9}  {target.action}"
 
 
-def _totals(planned: list[Planned]) -> list[str]:
+def totals(planned: list[PlannedTarget]) -> list[str]:
+    """Return the lines below the table: counts per action, total time and largest memory."""
     counts: dict[str, int] = {}
-    for each in planned:
-        kind = TO_DO if each.to_do else each.what.partition(":")[0]
+    for target in planned:
+        kind = TO_DO if target.to_do else target.action.partition(":")[0]
         kind = "in other shards" if kind.startswith("in shard") else kind
         counts[kind] = counts.get(kind, 0) + 1
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no targets"
-    wanted = [each.estimate for each in planned if each.estimate is not None]
-    if not wanted:
-        return [told]
-    times = [each.seconds for each in wanted]
-    total = None if None in times else sum(seconds for seconds in times if seconds is not None)
-    memory = [each.memory_bytes for each in wanted]
-    most = None if None in memory else max(each for each in memory if each is not None)
+    text = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no targets"
+    estimates = [target.estimate for target in planned if target.estimate is not None]
+    if not estimates:
+        return [text]
+    seconds = [estimate.seconds for estimate in estimates]
+    total_seconds = None if None in seconds else sum(value for value in seconds if value is not None)
+    memory = [estimate.memory_bytes for estimate in estimates]
+    max_memory = None if None in memory else max(value for value in memory if value is not None)
     return [
-        f"{told}; time of the network {_seconds(total)}, memory at the highest {_gib(most)}",
-        "Estimates: memory as planned on a GPU, time from passes measured on a GPU of this kind, for as many",
-        "rows as the settings allow; search, features and start come on top. unknown: nothing was measured.",
+        f"{text}; network time {_duration(total_seconds)}, peak memory {_gibibytes(max_memory)}",
+        "Estimates: planned GPU memory, and time measured on such GPUs, for as many alignment rows as the",
+        "settings allow. Search, features and start-up are not included. unknown: never measured.",
     ]
 
 
-def _counted(count: int, one: str, several: str = "") -> str:
-    return f"{count} {one if count == 1 else several or one + 's'}"
-
-
-def _gib(size: int | None) -> str:
+def _gibibytes(size: int | None) -> str:
     return "unknown" if size is None else f"{size / 2**30:.1f} GiB"
 
 
-def _seconds(seconds: float | None) -> str:
+def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "unknown"
     if seconds < 120:

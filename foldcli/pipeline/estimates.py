@@ -1,95 +1,181 @@
-"""What a prediction is expected to take: memory as planned on a GPU, seconds as measured on such a GPU.
+"""Estimates for `fold --dry-run` and `predict --dry-run`: GPU memory as planned, seconds as measured.
 
-Where nothing was measured nothing is said: a device that is not in the table, another precision, kernels or
-depth of the alignment than were measured, more residues than were.
+Seconds are unknown unless something comparable was measured: the same kind of GPU, precision and kernels, and
+at least as many residues and alignment rows.
 """
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
 
-if TYPE_CHECKING:
-    from foldcli.pipeline.predictor import PredictSettings
-    from model.config import ModelConfig
+import torch
 
-# residues and seconds of one pass of the 48 blocks in bfloat16 with fused kernels over 508 + 5,120 rows:
-# benchmarks/network_gpu.py, docs/performance.md
-SECONDS_A_PASS = {
+from features.entry import read_entry
+from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.inputs.names import ENTRY_SUFFIX
+from foldcli.pipeline.dry_run import Estimate, Inspection, plan_targets, print_plan, target_state
+from foldcli.pipeline.failures import Failures
+from foldcli.pipeline.identity import TargetIdentities, TargetInput, fingerprint, is_read_once
+from foldcli.pipeline.predictor import Predictor
+from foldcli.pipeline.settings import OutputSettings, PredictSettings
+from model.config import ModelConfig, model_config
+from model.memory_plan import PassSize, plan_memory
+from model.parameters import expected_shapes
+from msa.io.fasta import FastaRecord
+from msa.search.search import check_query
+
+# GPU → (residues, seconds) of one pass of 48 blocks in bfloat16 with fused kernels and 508 + 5,120 rows, as
+# measured by benchmarks/network_gpu.py (docs/performance.md)
+SECONDS_PER_PASS = {
     "NVIDIA H200": ((256, 0.111), (512, 0.294), (1024, 1.044), (2048, 4.518), (2560, 7.620), (4096, 24.94)),
 }
-_BLOCKS, _ROWS, _EXTRA_ROWS = 48, 512, 5120
+_MEASURED_BLOCKS, _MEASURED_ROWS, _MEASURED_EXTRA_ROWS = 48, 512, 5120
+_ELEMENT_BYTES = {"bf16": 2, "fp32": 4}
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Of one target.
-
-    Args:
-        memory_bytes: at the highest on the GPU, parameters included; None is unknown.
-        seconds: of the network's passes, which a shallow alignment makes shorter; None is unknown.
-    """
-
-    memory_bytes: int | None
-    seconds: float | None
-
-
-def seconds_a_pass(
-    device: str, config: "ModelConfig", settings: "PredictSettings", residues: int
-) -> float | None:
-    """At most about so long one pass takes; None where nothing like it was measured.
-
-    Between measured lengths the logarithm is interpolated; what is shorter than all of them takes no longer
-    than the shortest.
+def print_prediction_plan(
+    targets: Sequence[tuple[str, TargetInput]],
+    identities: TargetIdentities,
+    predictor: Predictor,
+    output: OutputSettings,
+    failures: Failures,
+    heading: tuple[str, ...] = (),
+) -> None:
+    """Print the plan of `foldcli fold` or `foldcli predict`.
 
     Args:
-        device: the GPU's name.
-        config: the network.
-        settings: of the prediction.
-        residues: N.
+        targets: names and inputs of the targets of all shards.
+        identities: identities of the targets.
+        predictor: the networks that would run.
+        output: settings of the results.
+        failures: targets and files that failed.
+        heading: further lines above the table.
+
+    Raises:
+        SomeTargetsFailed, TargetFailed: there are failures.
     """
-    measured = SECONDS_A_PASS.get(device)
-    as_measured = (
-        config.evoformer.blocks == _BLOCKS
-        and (settings.precision, settings.kernels) == ("bf16", "fused")
-        and settings.max_seq <= _ROWS
-        and settings.max_extra_seq <= _EXTRA_ROWS
+    planned = plan_targets(
+        targets,
+        lambda _, target_input: inspect_target(target_input, identities),
+        partial(target_state, output),
+        output.shard,
+        failures,
+        estimator(predictor),
     )
-    if measured is None or not as_measured or residues > measured[-1][0]:
+    print_plan(planned, [_network_line(predictor), *heading], failures)
+
+
+def inspect_target(target_input: TargetInput, identities: TargetIdentities) -> Inspection:
+    """Return the number of residues and the fingerprint of a target.
+
+    The fingerprint is None if the input can be read only once, or the database does not exist yet.
+
+    Raises:
+        InputError: its alignments cannot be read, or its query cannot be searched with.
+        OSError: a file cannot be read.
+    """
+    if isinstance(target_input, FastaRecord):
+        check_query(target_input)
+        known = identities.request is not None
+        residues = len(target_input.sequence)
+        return residues, fingerprint(identities.identity(target_input)) if known else None
+    identity = identities.identity(target_input)
+    if isinstance(target_input, CachedTarget):
+        residues = target_input.residues()
+    elif target_input.files[0].endswith(ENTRY_SUFFIX):
+        residues = int(read_entry(target_input.files[0])["msa"].shape[1])
+    else:
+        residues = len(target_input.read()[0].query)
+    return residues, None if is_read_once(target_input) else fingerprint(identity)
+
+
+def estimator(predictor: Predictor) -> Callable[[int], Estimate]:
+    """Return a function that estimates a target's cost from its residues; on a CPU everything is unknown."""
+    memory, settings = predictor.memory, predictor.settings
+    if memory.device == "cpu":
+        return lambda residues: Estimate(None, None)
+    configs = [model_config(source.config_name) for source in predictor.sources]
+    gpu, available = _device_name(memory.device), memory.available_bytes()
+    # the parameters of all models stay on the GPU
+    parameters = sum(parameter_bytes(config, settings) for config in configs)
+    passes = settings.num_passes * settings.num_seeds
+
+    def estimate(residues: int) -> Estimate:
+        peak = max(peak_bytes(config, settings, residues, available - parameters) for config in configs)
+        each = [seconds_per_pass(gpu, config, settings, residues) for config in configs]
+        known = [seconds for seconds in each if seconds is not None]
+        return Estimate(peak + parameters, passes * sum(known) if len(known) == len(each) else None)
+
+    return estimate
+
+
+def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, residues: int) -> float | None:
+    """Return about the longest time of one pass, or None if nothing comparable was measured.
+
+    Interpolates logarithms between measured lengths. A target shorter than all of them gets the seconds of
+    the shortest.
+
+    Args:
+        gpu: name of the GPU.
+        config: the network.
+        settings: settings of the prediction.
+        residues: length of the query.
+    """
+    measured = SECONDS_PER_PASS.get(gpu)
+    comparable = (
+        config.evoformer.blocks == _MEASURED_BLOCKS
+        and (settings.precision, settings.kernels) == ("bf16", "fused")
+        and settings.max_seq <= _MEASURED_ROWS
+        and settings.max_extra_seq <= _MEASURED_EXTRA_ROWS
+    )
+    if measured is None or not comparable or residues > measured[-1][0]:
         return None
     if residues <= measured[0][0]:
         return measured[0][1]
-    place = next(i for i, (length, _) in enumerate(measured) if length >= residues)
-    (shorter, least), (longer, most) = measured[place - 1], measured[place]
+    index = next(i for i, (length, _) in enumerate(measured) if length >= residues)
+    (shorter, low), (longer, high) = measured[index - 1], measured[index]
     share = math.log(residues / shorter) / math.log(longer / shorter)
-    return math.exp(math.log(least) + share * math.log(most / least))
+    return math.exp(math.log(low) + share * math.log(high / low))
 
 
-def peak_on_gpu(
-    config: "ModelConfig", settings: "PredictSettings", residues: int, available_bytes: int
-) -> int:
-    """Bytes of one network's pass at the highest, for as many rows as the settings allow, parameters apart.
+def peak_bytes(config: ModelConfig, settings: PredictSettings, residues: int, available_bytes: int) -> int:
+    """Return the peak GPU memory of one pass with as many rows as the settings allow, without parameters.
 
     Args:
         config: the network.
-        settings: of the prediction.
-        residues: N.
-        available_bytes: what may be taken, which decides how large the pieces of work are.
+        settings: settings of the prediction.
+        residues: length of the query.
+        available_bytes: GPU memory available to the pass, which determines the size of its chunks.
     """
-    from model.memory_plan import PassSize, plan_memory
-
     size = PassSize(
         residues,
         settings.max_seq,
         settings.max_extra_seq,
-        element_bytes={"bf16": 2, "fp32": 4}[settings.precision],
+        element_bytes=_ELEMENT_BYTES[settings.precision],
         in_place=settings.kernels == "fused",
     )
     return plan_memory(config, size, available_bytes).peak_bytes
 
 
-def parameter_bytes(config: "ModelConfig", settings: "PredictSettings") -> int:
-    """Bytes of a network's parameters, all of them in the trunk's precision or wider."""
-    from model.parameters import expected_shapes
-
+def parameter_bytes(config: ModelConfig, settings: PredictSettings) -> int:
+    """Return the bytes of a network's parameters in the trunk's precision."""
     count = sum(math.prod(shape) for shape in expected_shapes(config).values())
-    return count * {"bf16": 2, "fp32": 4}[settings.precision]
+    return count * _ELEMENT_BYTES[settings.precision]
+
+
+def _network_line(predictor: Predictor) -> str:
+    """Return the plan's line about the device and the networks."""
+    settings = predictor.settings
+    device = f"{_device_name(predictor.memory.device)}, {settings.precision}, {settings.kernels} kernels"
+    models, seeds = _counted(len(predictor.sources), "model"), _counted(settings.num_seeds, "seed")
+    passes = _counted(settings.num_passes, "pass", "passes")
+    return f"network: {device}; per target: {models}, {seeds}, at most {passes} each"
+
+
+def _device_name(device: str) -> str:
+    """Return the driver's name of a GPU, or CPU."""
+    return "CPU" if device == "cpu" else str(torch.cuda.get_device_name(device))
+
+
+def _counted(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"

@@ -1,4 +1,4 @@
-"""Work through targets so that one failure never stops the others and never looks like success."""
+"""Failed targets of a run: one failure never stops the other targets and never looks like success."""
 
 import contextlib
 import json
@@ -18,82 +18,84 @@ T = TypeVar("T")
 
 
 class Failures:
-    """The targets of one run that failed; written to a file when the run ends.
+    """The failed targets of a run, written to a file when the run ends.
 
     Args:
-        folder: where it goes: failures.jsonl, or failures.I-of-N.jsonl for a shard, so that array jobs that
-            share the folder do not write over each other's.
-        shard: the run's part of the targets.
+        folder: folder of the file: failures.jsonl, or failures.I-of-N.jsonl for a shard, so that array jobs
+            with a common folder do not overwrite each other's file.
+        shard: the run's share of the targets.
     """
 
     def __init__(self, folder: Path, shard: Shard) -> None:
-        part = f".{shard.index}-of-{shard.count}" if shard.count > 1 else ""
-        self.path = folder / f"failures{part}.jsonl"
+        suffix = f".{shard.index}-of-{shard.count}" if shard.count > 1 else ""
+        self.path = folder / f"failures{suffix}.jsonl"
         self.failed: list[tuple[str, BaseException]] = []
         self._tried = 0
 
     def add(self, name: str, error: Exception) -> None:
-        """Take down that `name`, which was not tried by `run`, failed, and say so."""
+        """Record and log the failure of a target or file that `run` was not called with."""
         self._tried += 1
-        self._add(name, error)
+        self._record(name, error)
 
-    def _add(self, name: str, error: Exception) -> None:
+    def _record(self, name: str, error: Exception) -> None:
         if is_bug(error):
             logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
         logger.error("%s", _with_name(name, describe(error)))
-        # its traceback holds what the target's functions worked on, as large as that may be
+        # the traceback would keep the local variables of the failed target in memory
         self.failed.append((name, error.with_traceback(None)))
 
     def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], "Future[None] | None"]) -> None:
-        """Call `work(name, item)` for each; an exception is taken down, an interrupt ends the run.
+        """Call `work(name, item)` for each item, recording exceptions; an interrupt ends the run.
 
-        What it gives back is waited for after the last: a part that goes on beside the next items. Of several
-        items whose number is known a bar is drawn.
+        `work` may return a future for what it continues in the background; all futures have finished when
+        this returns. Draws a progress bar if there are several items and their number is known.
         """
         total = len(items) if isinstance(items, Sized) else 0
-        rest: list[tuple[str, Future[None]]] = []
+        pending: list[tuple[str, Future[None]]] = []
         with (
             progress_bar("targets", "target")
             if total > 1
-            else contextlib.nullcontext(_tell_nobody) as progress
+            else contextlib.nullcontext(_no_progress) as progress
         ):
             progress(0, total)
             for done, (name, item) in enumerate(items, start=1):
                 self._tried += 1
                 try:
-                    if (later := work(name, item)) is not None:
-                        rest.append((name, later))
+                    if (future := work(name, item)) is not None:
+                        pending.append((name, future))
                 except Exception as error:
-                    self._add(name, error)
-                rest = self._settle(rest, wait=done == total)
+                    self._record(name, error)
+                pending = self._settle(pending, wait=done == total)
                 progress(done, total)
-            self._settle(rest, wait=True)
+            self._settle(pending, wait=True)
 
-    def _settle(self, rest: "list[tuple[str, Future[None]]]", wait: bool) -> "list[tuple[str, Future[None]]]":
-        """Take down what failed of what goes on beside; returns what has not ended yet."""
-        left = []
-        for name, later in rest:
-            if not wait and not later.done():
-                left.append((name, later))
+    def _settle(
+        self, pending: "list[tuple[str, Future[None]]]", wait: bool
+    ) -> "list[tuple[str, Future[None]]]":
+        """Record exceptions of finished futures and return the unfinished ones; `wait` leaves none."""
+        unfinished = []
+        for name, future in pending:
+            if not wait and not future.done():
+                unfinished.append((name, future))
                 continue
             try:
-                later.result()
+                future.result()
             except Exception as error:
-                self._add(name, error)
-        return left
+                self._record(name, error)
+        return unfinished
 
     def finish(self) -> None:
-        """Write the failures, or remove an earlier run's when all went well.
+        """Write the file of failures, or remove an earlier run's file if nothing failed.
 
         Raises:
-            SomeTargetsFailed: some of several failed.
-            TargetFailed: there was only one target; its exit code is that of its error.
+            SomeTargetsFailed: some of several targets failed.
+            TargetFailed: the only target failed; has the exit code of its error.
         """
         if not self.failed:
             self.path.unlink(missing_ok=True)
             return
         self._write()
-        self.judge()
+        self.raise_if_any()
 
     def _write(self) -> None:
         with atomic_write(self.path) as stream:
@@ -106,11 +108,11 @@ class Failures:
                 }
                 stream.write(json.dumps(entry) + "\n")
 
-    def judge(self, written: bool = True) -> None:
-        """Raise what `finish` raises, without writing anything.
+    def raise_if_any(self, written: bool = True) -> None:
+        """Raise the same errors as `finish`, without writing a file.
 
         Args:
-            written: whether there is a file of them to look into.
+            written: whether the file of failures exists, so that the message can name it.
         """
         if not self.failed:
             return
@@ -120,10 +122,10 @@ class Failures:
         raise SomeTargetsFailed(f"{len(self.failed)} of {self._tried} targets failed{where}")
 
 
-def _tell_nobody(done: int, total: int | None) -> None:
+def _no_progress(done: int, total: int | None) -> None:
     pass
 
 
 def _with_name(name: str, reason: str) -> str:
-    # an error about a file begins with the file's name, which for a target given as a file is the target's
+    # an error about a file begins with the file's name, which is the target's name if it was given as a file
     return reason if reason.startswith(name) else f"{name}: {reason}"

@@ -1,49 +1,111 @@
-"""The deterministic features of one target."""
+"""The feature stage: deterministic features of a target, read from the feature cache or added to it."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+import numpy as np
+
+from features.cache import FeatureCache
+from features.entry import CorruptEntryError
+from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.logs import logger
-from foldcli.pipeline.feature_stage import load_or_make
+from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.target_run import TargetRun
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from msa.io.alignments import Alignment
+from msa.io.alignments import Alignment
 
 
-def cached_features(
-    target: TargetRun, read: "Callable[[], list[Alignment]]", cache: Path, verify: bool = True
-) -> "dict[str, np.ndarray]":
-    """The deterministic features of a target, from the cache or computed and put there.
+def load_or_make_features(
+    name: str, alignments: list[Alignment], settings: FeatureSettings
+) -> tuple[dict[str, np.ndarray], bool]:
+    """Return deterministic features, and whether the cache had them.
+
+    A damaged entry of the cache is replaced, with a warning.
 
     Args:
-        target: the target on its way.
-        read: reads its alignments.
-        cache: folder of the feature cache.
-        verify: compare what is there with its checksum.
+        name: the target, for the warning.
+        alignments: alignments of one query.
+        settings: the feature cache.
+
+    Raises:
+        InputError: the alignments have different queries.
+        OSError: the cache cannot be written.
+    """
+    cache = FeatureCache(settings.cache)
+    try:
+        return cache.load_or_make(alignments, settings.overwrite, settings.verify)
+    except CorruptEntryError as error:
+        logger.warning("%s: %s; computed again", name, error)
+        return cache.load_or_make(alignments, overwrite=True)
+
+
+def features_of_alignments(
+    target: TargetRun, read: Callable[[], list[Alignment]], settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    """Run the feature stage of a target from its alignments.
+
+    Args:
+        target: the target; its facts get the size of the alignment and whether the cache had the features.
+        read: reads the alignments.
+        settings: the feature cache.
+
+    Raises:
+        InputError: the alignments cannot be read or have different queries.
+        OSError: a file cannot be read, or the cache cannot be written.
     """
     with target.stage("features"):
-        features, hit = load_or_make(target.name, read(), cache, verify=verify)
+        features, hit = load_or_make_features(target.name, read(), settings)
     target.facts["feature_cache_hit"] = hit
-    _note_size(target, features)
+    _record_size(target, features)
     return features
 
 
-def entry_features(target: TargetRun, read: "Callable[[], dict[str, np.ndarray]]") -> "dict[str, np.ndarray]":
-    """The deterministic features of a target of which the cache's entry is known; `read` reads it."""
+def features_of_entry(target: TargetRun, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Run the feature stage of a target whose cache entry is known; `read` reads the entry."""
     with target.stage("features"):
         features = read()
     target.facts["feature_cache_hit"] = True
-    _note_size(target, features)
+    _record_size(target, features)
     return features
 
 
-def _note_size(target: TargetRun, features: "dict[str, np.ndarray]") -> None:
+def _record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
     rows, residues = features["msa"].shape
     target.facts |= {"residues": int(residues), "alignment_rows": int(rows)}
     if rows == 1:
         target.warnings.append("the alignment holds the query alone")
         logger.warning("%s: the alignment holds the query alone; expect low confidence", target.name)
+
+
+@dataclass(frozen=True)
+class CacheTask:
+    """One target to add to a feature cache."""
+
+    target: AlignmentTarget
+    settings: FeatureSettings
+
+
+@dataclass(frozen=True)
+class CachedFeatures:
+    """The outcome of adding a target to a feature cache.
+
+    Args:
+        hit: whether the cache had the features before.
+        rows: distinct rows of the alignment.
+        residues: length of the query.
+    """
+
+    hit: bool
+    rows: int
+    residues: int
+
+
+def cache_features(task: CacheTask) -> CachedFeatures:
+    """Add the features of a target to a feature cache, unless the cache has them.
+
+    Raises:
+        InputError: the alignments cannot be read, or have different queries.
+        OSError: an alignment cannot be read, or the cache cannot be written.
+    """
+    features, hit = load_or_make_features(task.target.name, task.target.read(), task.settings)
+    rows, residues = features["msa"].shape
+    return CachedFeatures(hit, rows, residues)

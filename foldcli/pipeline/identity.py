@@ -1,87 +1,120 @@
-"""What a target is given as, and what its prediction depends on."""
+"""Fingerprints: hashes of everything that a result depends on, by which a finished target is recognised."""
 
-from dataclasses import asdict, dataclass
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
-from foldcli.inputs.names import ENTRY_SUFFIX
-from foldcli.pipeline.alignment_request import AlignmentRequest
-from foldcli.pipeline.fingerprint import file_sha256, fingerprint
-from foldcli.pipeline.predictor import PredictSettings
+from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
+from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
+from msa.profile.pssm import ProfileQuery
 
-# what a target is given as: a query to search with, or what is past the search
-Given = FastaRecord | AlignmentTarget | CachedTarget
+# the input of a target: a query to search with, or an input that needs no search
+TargetInput = FastaRecord | AlignmentTarget | CachedTarget
+
+
+def fingerprint(value: Any) -> str:
+    """Return the SHA-256 (hex) of a value's canonical JSON.
+
+    Args:
+        value: dataclasses, mappings, sequences, strings, numbers and paths.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_to_json)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _to_json(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"cannot take a fingerprint of {type(value).__name__}")
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)
-class Identities:
-    """What a run's targets are known by.
+class AlignmentRequest:
+    """A request for alignments of queries with the sequences of one database.
 
     Args:
-        parameters: what tells the run's networks from others; see `check_parameters`.
-        settings: of the predictions.
-        request: the alignments of queries; None where there are no queries, or no database yet.
+        checksums: SHA-256 of the database's parts.
+        settings: settings of the searches and alignments.
+    """
+
+    checksums: dict[str, str]
+    settings: AlignmentSettings
+
+    @classmethod
+    def to_database(cls, database: TargetDatabase, settings: AlignmentSettings) -> "AlignmentRequest":
+        """Make a request to an opened database."""
+        return cls(database.manifest.checksums, settings)
+
+    def identity(self, query: FastaRecord) -> dict[str, Any]:
+        """Return everything that a query's alignment depends on."""
+        profile: dict[str, Any] = {}
+        if isinstance(query, ProfileQuery):
+            profile["profile"] = hashlib.sha256(query.profile.tobytes()).hexdigest()
+            profile["of_family"] = query.of_family
+        return profile | {
+            "query": query.sequence,
+            "header": query.header,
+            "database": self.checksums,
+            **self.settings.identity(),
+        }
+
+    def key(self, query: FastaRecord) -> str:
+        """Return the fingerprint of a query's alignment."""
+        return fingerprint(self.identity(query))
+
+
+@dataclass(frozen=True)
+class TargetIdentities:
+    """Identities and fingerprints of a run's targets.
+
+    Args:
+        parameters: identity of the run's network parameters; see `check_parameters`.
+        settings: settings of the predictions.
+        request: request for the queries' alignments; None if there are no queries, or no database yet.
     """
 
     parameters: list[dict[str, str]]
     settings: PredictSettings
     request: AlignmentRequest | None = None
 
-    def of(self, given: Given) -> dict[str, Any]:
-        """All that a target's prediction depends on.
+    def identity(self, target_input: TargetInput) -> dict[str, Any]:
+        """Return everything that a target's prediction depends on.
 
         Raises:
             OSError: a file cannot be read.
         """
-        if isinstance(given, CachedTarget):
-            own = given.identity
-        elif isinstance(given, FastaRecord):
+        if isinstance(target_input, CachedTarget):
+            own = target_input.identity
+        elif isinstance(target_input, FastaRecord):
             assert self.request is not None
-            own = self.request.identity(given)
+            own = self.request.identity(target_input)
         else:
-            own = {"input": _content(given)}
-        return own | {"parameters": self.parameters, "predict": asdict(self.settings)}
-
-    def look(self, given: Given) -> tuple[int, str | None]:
-        """Residues and fingerprint of a target, None where it cannot be known.
-
-        Raises:
-            InputError: its alignments cannot be read, or its query cannot be searched with.
-            OSError: a file cannot be read.
-        """
-        if isinstance(given, FastaRecord):
-            from msa.search.search import check_query
-
-            check_query(given)
-            return len(given.sequence), None if self.request is None else fingerprint(self.of(given))
-        identity = self.of(given)
-        if isinstance(given, CachedTarget):
-            residues = given.residues()
-        elif given.files[0].endswith(ENTRY_SUFFIX):
-            residues = int(read_entry(given.files[0])["msa"].shape[1])
-        else:
-            residues = len(given.read()[0].query)
-        return residues, None if is_read_once(given) else fingerprint(identity)
+            own = {"input": _content_hash(target_input)}
+        return own | {"parameters": self.parameters, "predict": self.settings.identity()}
 
 
-def is_read_once(given: Given) -> bool:
-    """Whether it comes from standard input, and so can never be taken for a finished target's."""
-    return isinstance(given, AlignmentTarget) and "-" in given.files
+def is_read_once(target_input: TargetInput) -> bool:
+    """Return whether an input comes from standard input, so that it never matches a finished target."""
+    return isinstance(target_input, AlignmentTarget) and "-" in target_input.files
 
 
-def read_entry(path: str, verify: bool = True) -> Any:
-    """The features of a feature cache's entry that was named as a file."""
-    from features.cache import read_entry
-
-    return read_entry(path, verify=verify)
-
-
-def _content(given: AlignmentTarget) -> str | list[str] | None:
-    """What stands for a target's features in its fingerprint; None if it can be read only once."""
-    if is_read_once(given):
+def _content_hash(target: AlignmentTarget) -> str | list[str] | None:
+    """Return the SHA-256 of each of a target's files, or None if they can be read only once."""
+    if is_read_once(target):
         return None
-    sums = [file_sha256(Path(path)) for path in given.files]
-    return sums[0] if len(sums) == 1 else sums
+    hashes = [file_sha256(Path(path)) for path in target.files]
+    return hashes[0] if len(hashes) == 1 else hashes

@@ -1,115 +1,254 @@
-"""What one run of `foldcli search` searches, and how."""
+"""A run of `foldcli search`: hits into one table, or one alignment per query."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import Any
 
+import click
+
+from foldcli.inputs.names import PROFILE_SUFFIXES
+from foldcli.inputs.queries import QuerySources, log_profile_queries, read_query_targets
 from foldcli.inputs.shard import Shard
-
-if TYPE_CHECKING:
-    from foldcli.inputs.queries import QuerySources
-    from foldcli.pipeline.searcher import Searcher
-    from msa.io.fasta import FastaRecord
-    from msa.search.alignment_filter import AlignmentFilter
-    from msa.search.engine import ProfileCallback
-    from msa.search.hits import Hit
-    from msa.search.search import SearchSettings
+from foldcli.logs import logger
+from foldcli.paths import make_writable_folder
+from foldcli.pipeline.failures import Failures
+from foldcli.pipeline.identity import AlignmentRequest, file_sha256
+from foldcli.pipeline.search_stage import Searcher, SearchResult, SearchStage, write_alignment
+from foldcli.pipeline.settings import AlignmentSettings
+from foldcli.version import VERSION
+from msa.errors import InputError
+from msa.io.atomic import atomic_write
+from msa.io.fasta import FastaRecord
+from msa.io.m8 import write_m8
+from msa.io.saved_profiles import ProfileWriter
+from msa.search.engine import ProfileCallback, QueryProfile
+from msa.search.hits import Hit
+from msa.search.search import check_query
 
 
 @dataclass(frozen=True)
-class Search:
-    """A run of the command.
+class SearchRun:
+    """The queries, database and settings of a run.
 
     Args:
         inputs: files and folders of queries.
-        profiles: files of saved profiles, which are queries too.
-        where: database, or a server's socket.
-        settings: see SearchSettings.
-        rows: which hits make an alignment's rows.
-        device: value of `--device`.
-        shard: the run's part of the queries.
-        save_profile: file or folder for what the last iteration searched with, if it is asked for.
+        profiles: files of saved profiles; they are queries too.
+        settings: settings of the searches and alignments.
+        open_searcher: opens the database, or connects to a server that has it.
+        shard: the run's share of the queries.
+        save_profile: file or folder for the profiles of the last iteration, if requested.
+        overwrite: replace existing results.
     """
 
-    inputs: list[str]
+    inputs: Sequence[str]
     profiles: Sequence[str]
-    where: str | Path
-    settings: "SearchSettings"
-    rows: "AlignmentFilter"
-    device: str
+    settings: AlignmentSettings
+    open_searcher: Callable[[], Searcher]
     shard: Shard
     save_profile: str | None
+    overwrite: bool
 
-    @property
-    def sources(self) -> "QuerySources":
-        """Where the queries come from."""
-        from foldcli.inputs.queries import QuerySources
-
-        settings = self.settings
-        return QuerySources(self.inputs, settings.comp_bias_corr, settings.matrix, self.profiles)
-
-    def queries(self) -> "list[FastaRecord]":
-        """The shard's queries in the order of the input.
-
-        Raises:
-            InputError: a file cannot be read, or a query cannot be searched with; the first such.
-        """
-        from foldcli.inputs.queries import log_profile_queries
-        from msa.search.search import check_query
-
-        records = [record for _, read in self.sources.readers() for record in read()]
-        for record in records:
-            check_query(record)
-        kept = self.shard.select((record.id, place) for place, record in enumerate(records))
-        chosen = [records[place] for place in sorted(place for _, place in kept)]
-        log_profile_queries(chosen)
-        return chosen
-
-    def open(self) -> "Searcher":
-        """The database with its engine, or the connection to the server that has both.
-
-        Raises:
-            MissingError: a GPU was asked for and cannot be used, or no server is there.
-            InputError: there is no such database.
-        """
-        if isinstance(self.where, Path):
-            from foldcli.server.client import RemoteSearcher
-
-            return RemoteSearcher(self.where)
-        from foldcli.pipeline.searcher import open_here
-
-        return open_here(self.where, self.device)
-
-    def found(
-        self,
-        searcher: "Searcher",
-        queries: "Sequence[tuple[str, FastaRecord]]",
-        on_profile: "ProfileCallback | None" = None,
-    ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
-        """Each query, given with its name, with its hits, in order, as they are found.
+    def to_table(self, out: str, columns: Sequence[str]) -> None:
+        """Write the hits of all queries into one table, which appears only when it is complete.
 
         Args:
-            searcher: what searches.
-            queries: with their names.
-            on_profile: called with the profile of the last iteration, before the query's hits are returned.
+            out: path of the table; "-" is standard output.
+            columns: see `msa.io.m8`.
+
+        Raises:
+            click.UsageError: the table or the file of profiles exists.
+            InputError: a file or a query is invalid.
         """
-        from foldcli.logs import logger
-        from foldcli.progress import progress_bar
+        for path in filter(None, (out, self.save_profile)):
+            if path != "-" and not self.overwrite and Path(path).exists():
+                raise click.UsageError(f"{path} exists; --overwrite replaces it.")
+        queries = self._queries()
+        stage = self._stage()
+        with (
+            _profile_file(self.save_profile, self.settings.search.matrix) as on_profile,
+            contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream,
+        ):
+            for _, query, hits in stage.search(queries, on_profile):
+                write_m8(stream, query, hits, columns)
 
-        what = f"{queries[0][0]}: search" if len(queries) == 1 else "search"
-        with progress_bar(what, "targets") as progress:
-            found = searcher.search_many([query for _, query in queries], self.settings, progress, on_profile)
-            for (name, _), (query, hits) in zip(queries, found, strict=True):
-                logger.info("%s: %d hits", name, len(hits))
-                yield query, hits
+    def to_stdout(self, kind: str) -> None:
+        """Write the alignment of the only query to standard output.
 
-    def write_alignment(self, stream: IO[str], kind: str, query: "FastaRecord", hits: "Sequence[Hit]") -> int:
-        """Write A3M or Stockholm; how many rows there are, the query's own apart."""
-        from msa.io.a3m import write_a3m
-        from msa.io.stockholm import write_stockholm
-        from msa.search.alignment_filter import alignment_hits
+        Args:
+            kind: "a3m" or "sto".
 
-        rows = alignment_hits(query, hits, self.rows, self.settings.threads)
-        {"a3m": write_a3m, "sto": write_stockholm}[kind](stream, query, rows)
-        return len(rows)
+        Raises:
+            click.UsageError: there are several queries, or none.
+            InputError: a file or a query is invalid.
+        """
+        queries = self._queries()
+        if len(queries) != 1:
+            raise click.UsageError(
+                f"-o - with --format {kind} takes one query, and there are {len(queries)}."
+            )
+        with _profile_file(self.save_profile, self.settings.search.matrix) as on_profile:
+            for _, query, hits in self._stage().search(queries, on_profile):
+                write_alignment(sys.stdout, query, hits, self.settings, kind)
+
+    def to_folder(self, folder: Path, kind: str) -> None:
+        """Write one alignment per query; failed queries do not stop the others.
+
+        Args:
+            folder: folder for the alignments; made when absent.
+            kind: "a3m" or "sto".
+
+        Raises:
+            SomeTargetsFailed, TargetFailed: queries or files failed; see `Failures.finish`.
+            OSError: a folder cannot be written.
+        """
+        make_writable_folder(folder)
+        profiles = None if self.save_profile is None else Path(self.save_profile)
+        if profiles is not None:
+            make_writable_folder(profiles)
+        failures = Failures(folder, self.shard)
+        queries = self.shard.select(read_query_targets(self._sources, failures))
+        stage = self._stage()
+        store = FolderStore(folder, kind, stage.request, profiles, self.overwrite)
+        names = {id(query): name for name, query in queries}
+
+        def save_profile(query: FastaRecord, profile: QueryProfile, of_family: bool) -> None:
+            path = store.profile_path(names[id(query)])
+            with _profile_file(path, self.settings.search.matrix) as add:
+                if add is not None:
+                    add(query, profile, of_family)
+
+        on_profile = None if profiles is None else save_profile
+        results = ((result.name, result) for result in _search_unfinished(stage, queries, store, on_profile))
+        failures.run(results, lambda _, result: result.check())
+        failures.finish()
+
+    @property
+    def _sources(self) -> QuerySources:
+        search = self.settings.search
+        return QuerySources(self.inputs, search.comp_bias_corr, search.matrix, self.profiles)
+
+    def _stage(self) -> SearchStage:
+        return SearchStage(self.open_searcher(), self.settings, log_level=logging.INFO)
+
+    def _queries(self) -> list[tuple[str, FastaRecord]]:
+        """Return the ids and queries of this shard in input order.
+
+        Raises:
+            InputError: a file cannot be read, or a query cannot be searched with.
+        """
+        records = [record for _, read in self._sources.readers() for record in read()]
+        for record in records:
+            check_query(record)
+        selected = self.shard.select((record.id, index) for index, record in enumerate(records))
+        queries = [records[index] for index in sorted(index for _, index in selected)]
+        log_profile_queries(queries)
+        return [(query.id, query) for query in queries]
+
+
+@contextlib.contextmanager
+def _profile_file(path: str | Path | None, matrix: str) -> Iterator[ProfileCallback | None]:
+    """Yield the function that adds a profile to a file, which appears only when it is complete."""
+    if path is None:
+        yield None
+        return
+    with atomic_write(path, "wb") as stream, ProfileWriter(stream, matrix) as writer:
+        yield writer.add
+
+
+def _search_unfinished(
+    stage: SearchStage,
+    queries: Sequence[tuple[str, FastaRecord]],
+    store: "FolderStore",
+    on_profile: ProfileCallback | None,
+) -> Iterator[SearchResult]:
+    """Yield the outcome of each query: invalid and finished ones first, then the others as searched."""
+    unfinished = []
+    for name, query in queries:
+        try:
+            check_query(query)
+        except InputError as error:
+            yield SearchResult(name, query, error)
+            continue
+        if store.is_finished(name, query):
+            logger.info("%s: already done", name)
+            yield SearchResult(name, query)
+        else:
+            unfinished.append((name, query))
+    yield from stage.run(unfinished, store, on_profile)
+
+
+@dataclass(frozen=True)
+class FolderStore:
+    """Alignments in a folder: NAME.a3m or NAME.sto, and the record of each search next to it (.json).
+
+    Args:
+        folder: folder of the alignments.
+        kind: "a3m" or "sto".
+        request: the database and settings that the alignments depend on.
+        profiles: folder of the saved profiles, NAME.npz; None if none are saved.
+        overwrite: search again even if the alignment exists.
+    """
+
+    folder: Path
+    kind: str
+    request: AlignmentRequest
+    profiles: Path | None
+    overwrite: bool
+
+    def profile_path(self, name: str) -> Path | None:
+        """Return the path of a query's saved profile, or None if no profiles are saved."""
+        return None if self.profiles is None else self.profiles / f"{name}{PROFILE_SUFFIXES[0]}"
+
+    def is_finished(self, name: str, query: FastaRecord) -> bool:
+        """Return whether an earlier run stored this alignment, and the profile if one is requested."""
+        record = self._read_record(name)
+        if self.overwrite or not self._path(name).is_file():
+            return False
+        if record.get("fingerprint") != self.request.key(query):
+            return False
+        profile = self.profile_path(name)
+        return profile is None or (profile.is_file() and record.get("profile") == file_sha256(profile))
+
+    def write(self, name: str, query: FastaRecord, hits: Sequence[Hit]) -> None:
+        """Write the alignment of a query's hits, then its record.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        # an interrupted run must not leave an old record next to a new alignment
+        self._record_path(name).unlink(missing_ok=True)
+        with atomic_write(self._path(name)) as stream:
+            rows = write_alignment(stream, query, hits, self.request.settings, self.kind)
+        settings = self.request.settings.identity()
+        record = {
+            "fingerprint": self.request.key(query),
+            "hits": len(hits),
+            "rows": rows,
+            "foldcli": VERSION,
+            **settings["search"],
+            "alignment": settings["alignment"],
+        }
+        if (profile := self.profile_path(name)) is not None:
+            record["profile"] = file_sha256(profile)
+        with atomic_write(self._record_path(name)) as stream:
+            json.dump(record, stream, indent=1)
+            stream.write("\n")
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.{self.kind}"
+
+    def _record_path(self, name: str) -> Path:
+        return self.folder / f"{name}.{self.kind}.json"
+
+    def _read_record(self, name: str) -> dict[str, Any]:
+        """Return the record of a finished search, or an empty one if there is none."""
+        with contextlib.suppress(OSError, ValueError):
+            record = json.loads(self._record_path(name).read_text())
+            if isinstance(record, dict):
+                return record
+        return {}

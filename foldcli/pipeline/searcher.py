@@ -1,114 +1,145 @@
-"""What answers searches: a database with an engine in this process, or a server that holds both."""
+"""Searches in this process: target databases and search engines named on the command line."""
 
+import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
-from foldcli.progress import Progress, progress_bar
-
-if TYPE_CHECKING:
-    from msa.database.database import TargetDatabase
-    from msa.io.fasta import FastaRecord
-    from msa.search.engine import Engine, ProfileCallback
-    from msa.search.hits import Hit
-    from msa.search.settings import SearchSettings
-
-
-class Searcher(Protocol):
-    """A database that can be searched."""
-
-    @property
-    def checksums(self) -> dict[str, str]:
-        """SHA-256 of the database's parts: what tells one database's content from another's."""
-        ...
-
-    def search_many(
-        self,
-        queries: "Sequence[FastaRecord]",
-        settings: "SearchSettings",
-        progress: Progress | None = None,
-        on_profile: "ProfileCallback | None" = None,
-    ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
-        """Each query with its hits, in order, as they are found; see msa.search.search.search_many."""
-        ...
+from foldcli.logs import logger
+from foldcli.options.common import parse_size
+from foldcli.paths import cache_dir
+from foldcli.progress import CompilationProgress, Progress, progress_bar
+from msa.database.build import database_path, open_or_build_database
+from msa.database.database import TargetDatabase
+from msa.database.manifest import MANIFEST
+from msa.errors import InputError
+from msa.io.fasta import FastaRecord
+from msa.search.engine import Engine, ProfileCallback
+from msa.search.engine_selection import EngineSettings, create_engine
+from msa.search.hits import Hit
+from msa.search.search import search_many
+from msa.search.settings import SearchSettings
 
 
 @dataclass(frozen=True)
 class LocalSearcher:
-    """A database and what searches it, in this process.
+    """A database and a search engine in this process; see `foldcli.pipeline.search_stage.Searcher`.
 
     Args:
-        targets: opened target database.
-        engine: what searches; the hits do not depend on it.
+        database: opened target database.
+        engine: the search engine; hits do not depend on it.
     """
 
-    targets: "TargetDatabase"
-    engine: "Engine"
+    database: TargetDatabase
+    engine: Engine
 
     @property
     def checksums(self) -> dict[str, str]:
-        return self.targets.manifest.checksums
+        """SHA-256 of the database's parts."""
+        return self.database.manifest.checksums
 
     def search_many(
         self,
-        queries: "Sequence[FastaRecord]",
-        settings: "SearchSettings",
+        queries: Sequence[FastaRecord],
+        settings: SearchSettings,
         progress: Progress | None = None,
-        on_profile: "ProfileCallback | None" = None,
-    ) -> "Iterator[tuple[FastaRecord, list[Hit]]]":
-        from foldcli.logs import logger
-        from msa.search.search import search_many
-
-        yield from search_many(queries, self.targets, settings, self.engine, progress, on_profile)
-        if seconds := self.engine.seconds:
-            told = ", ".join(f"{stage} {taken:.3f} s" for stage, taken in seconds.items())
-            logger.debug("GPU stages so far: %s", told, extra={"fields": {"stages": seconds}})
+        on_profile: ProfileCallback | None = None,
+    ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
+        """Yield each query with its hits as they are found, in order; see `msa.search.search`."""
+        yield from search_many(queries, self.database, settings, self.engine, progress, on_profile)
+        if stages := self.engine.seconds:
+            text = ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in stages.items())
+            logger.debug("GPU stages so far: %s", text, extra={"fields": {"stages": stages}})
 
 
-def open_here(db: str, device: str) -> LocalSearcher:
-    """The engine, then the database, which may take long to build.
+@dataclass(frozen=True)
+class DatabaseSource:
+    """A target database as named on the command line, and the device of its searches.
 
     Args:
-        db: see `open_database`.
+        db: a database from `foldcli createdb`, or a FASTA file or an MMseqs2 database.
         device: value of `--device`.
+    """
+
+    db: str
+    device: str
+
+    def open_searcher(self) -> LocalSearcher:
+        """Open the search engine, then the database, whose conversion may take long.
+
+        Raises:
+            GpuUnavailable: the requested GPU cannot be used.
+            InputError: see `open`.
+        """
+        engine = open_search_engine(self.device)
+        return LocalSearcher(self.open(), engine)
+
+    def open(self) -> TargetDatabase:
+        """Open the database, first converting a FASTA file or an MMseqs2 database.
+
+        Raises:
+            InputError: `db` is not a database, or is damaged.
+        """
+        with progress_bar("building the database", "B") as progress:
+            return open_or_build_database(
+                Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line)
+            )
+
+    def open_existing(self) -> TargetDatabase | None:
+        """Open the database, or return None if it would have to be converted first.
+
+        Raises:
+            InputError: see `open`.
+        """
+        folder = database_path(self.db, cache_dir())
+        if folder != Path(self.db) and not (folder / MANIFEST).is_file():
+            return None
+        return TargetDatabase.open(folder)
+
+    def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
+        """Open the search engine for an opened database.
+
+        Args:
+            database: from `open`.
+            gpu_share: see `open_search_engine`.
+
+        Raises:
+            GpuUnavailable: the requested GPU cannot be used.
+        """
+        return LocalSearcher(database, open_search_engine(self.device, gpu_share))
+
+
+def open_search_engine(device: str, gpu_share: float = 0.9) -> Engine:
+    """Open the search engine for `--device`; "auto" is the first GPU that works, else the CPU.
+
+    If "auto" finds a GPU that cannot be used, one log line gives the reason. $FOLDCLI_GPU_MEMORY, such as 2G,
+    limits the bytes that the database uses on each GPU.
+
+    Args:
+        device: value of `--device`.
+        gpu_share: largest share of the GPU's free memory to use.
 
     Raises:
-        GpuUnavailable: a GPU was asked for and cannot be used.
-        InputError: see `open_database`.
+        GpuUnavailable: the requested GPU cannot be used.
+        InputError: $FOLDCLI_GPU_MEMORY is not a size.
     """
-    from foldcli.pipeline.runtime import search_engine
+    # the alignment of a short query is a small launch, about which numba warns once per shape
+    warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
+    settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
+    return create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress())
 
-    engine = search_engine(device)
-    return LocalSearcher(open_database(db), engine)
 
-
-def open_database(db: str) -> "TargetDatabase":
-    """A target database, built first where it is a FASTA file or an MMseqs2 database.
+def max_gpu_bytes() -> int | None:
+    """Return $FOLDCLI_GPU_MEMORY in bytes, or None if it is not set.
 
     Raises:
-        InputError: none of these, or a damaged one.
+        InputError: it is not a size.
     """
-    from foldcli.logs import logger
-    from foldcli.paths import cache_dir
-    from msa.database.build import open_or_build_database
-
-    with progress_bar("building the database", "B") as progress:
-        return open_or_build_database(Path(db), cache_dir(), progress, lambda line: logger.info("%s", line))
-
-
-def find_database(db: str) -> "TargetDatabase | None":
-    """Like `open_database`, but None where it would be built first.
-
-    Raises:
-        InputError: see `open_database`.
-    """
-    from foldcli.paths import cache_dir
-    from msa.database.build import database_path
-    from msa.database.database import TargetDatabase
-    from msa.database.manifest import MANIFEST
-
-    place = database_path(db, cache_dir())
-    if place != Path(db) and not (place / MANIFEST).is_file():
+    text = os.environ.get("FOLDCLI_GPU_MEMORY", "")
+    if not text:
         return None
-    return TargetDatabase.open(place)
+    size = parse_size(text)
+    if size is None:
+        raise InputError(f"FOLDCLI_GPU_MEMORY is {text!r}: expected bytes such as 500000000, 500M or 2G")
+    return size

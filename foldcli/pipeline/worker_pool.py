@@ -1,7 +1,7 @@
-"""Work on many items in several processes, of which none takes the others down with it.
+"""A pool of worker processes in which the death of one worker fails only the item it was working on.
 
-Each process has one item at a time and a pipe of its own. What it logs comes back with the item's result, so
-that lines are never torn and one process alone writes to the terminal.
+Each worker has one item at a time and its own pipe. Its log messages return with the item's result, so that
+only the main process writes to the terminal.
 """
 
 import logging
@@ -21,105 +21,108 @@ from foldcli.process_state import set_up_worker_process
 T = TypeVar("T")
 R = TypeVar("R")
 
-# seconds that processes told to end have for what they are in the middle of
+# seconds that a worker has to end after a signal before it is killed
 _GRACE = 10.0
 
 
 @dataclass
-class Outcome(Generic[T, R]):
-    """What became of one item.
+class WorkResult(Generic[T, R]):
+    """The result of one item, or the error that it failed with.
 
     Args:
-        index: of the item, in the order in which they came.
-        item: itself.
-        result: what the function returned, if it did.
-        error: what it raised, if it did.
-        place: the error's traceback.
-        logged: level and text of what it logged.
+        index: position of the item in the input.
+        item: the item.
+        value: the function's return value, if it succeeded.
+        error: the exception that it raised, if it failed.
+        traceback: text of the error's traceback.
+        logged: level and text of each message that the worker logged.
     """
 
     index: int
     item: T
-    result: R | None = None
+    value: R | None = None
     error: Exception | None = None
-    place: str = ""
+    traceback: str = ""
     logged: tuple[tuple[int, str], ...] = ()
 
     def get(self) -> R:
-        """The result, after logging what was logged on the way to it; raises the error if there was one."""
+        """Log the worker's messages, then return the value or raise the error."""
         for level, text in self.logged:
             logger.log(level, "%s", text)
         if self.error is not None:
-            raise self.error from (RemoteTraceback(self.place) if self.place else None)
-        return self.result  # type: ignore[return-value]
+            raise self.error from (RemoteTraceback(self.traceback) if self.traceback else None)
+        return self.value  # type: ignore[return-value]
 
 
 class RemoteTraceback(Exception):
-    """Where in another process an error was raised; the cause of the error that came from there."""
+    """The traceback of an error raised in a worker; the cause of that error in the main process."""
 
     def __str__(self) -> str:
         return "\n" + str(self.args[0])
 
 
-def in_processes(work: Callable[[T], R], items: Iterable[T], processes: int) -> Iterator[Outcome[T, R]]:
-    """The outcome of `work` for each item, as they are there.
+def map_in_processes(
+    function: Callable[[T], R], items: Iterable[T], processes: int
+) -> Iterator[WorkResult[T, R]]:
+    """Yield the result of `function` for each item, in the order in which they finish.
 
-    A process that dies (killed, a crash in compiled code) fails its item alone; another takes its place. When
-    the caller stops, by an interrupt for instance, all processes are ended: temporary files go with them.
+    A worker that dies (killed, or a crash in compiled code) fails only its own item; a new worker replaces
+    it. When the caller stops, for example because of an interrupt, all workers end and remove their temporary
+    files.
 
     Args:
-        work: a function of a module; it, the items and the results are pickled.
-        items: taken one by one, as processes are free.
+        function: a function of a module; it, the items and the results are pickled.
+        items: taken one by one, as workers become free.
         processes: at least 1.
     """
-    pool = _Pool(work)
+    pool = _Pool(function)
     try:
         for index, item in enumerate(items):
             if len(pool.busy) == processes:
-                yield pool.finished()
-            pool.give(index, item)
+                yield pool.wait_for_one()
+            pool.assign(index, item)
         while pool.busy:
-            yield pool.finished()
+            yield pool.wait_for_one()
     finally:
         pool.end()
 
 
 class _Pool:
-    """The processes of `in_processes`; one is started when an item finds none idle."""
+    """The workers of `map_in_processes`; a worker is started when none is idle."""
 
-    def __init__(self, work: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
         self._context = multiprocessing.get_context("spawn")
-        self._work = work
+        self._function = function
         self._idle: list[_Worker] = []
         self.busy: dict[Connection, _Worker] = {}
 
-    def give(self, index: int, item: Any) -> None:
+    def assign(self, index: int, item: Any) -> None:
         worker = self._idle.pop() if self._idle else self._start()
         self.busy[worker.pipe] = worker
         worker.index, worker.item = index, item
-        # one that has died since is found out by `finished`
+        # `wait_for_one` finds out if the worker has died
         try:
             worker.pipe.send(item)
         except BrokenPipeError:
             return
 
-    def finished(self) -> Outcome[Any, Any]:
-        """Wait for one item."""
+    def wait_for_one(self) -> WorkResult[Any, Any]:
+        """Wait until one item is finished."""
         pipe = wait(list(self.busy))[0]
         assert isinstance(pipe, Connection)
         worker = self.busy.pop(pipe)
         try:
-            outcome = Outcome(worker.index, worker.item, *pipe.recv())
+            result = WorkResult(worker.index, worker.item, *pipe.recv())
         except (EOFError, ConnectionResetError):
             worker.process.join()
             pipe.close()
-            error = ChildProcessError(_end(worker.process.exitcode))
-            return Outcome(worker.index, worker.item, error=error)
+            error = ChildProcessError(_exit_reason(worker.process.exitcode))
+            return WorkResult(worker.index, worker.item, error=error)
         self._idle.append(worker)
-        return outcome
+        return result
 
     def end(self) -> None:
-        """End the idle by closing their pipes, the busy by a signal, and wait for both."""
+        """End idle workers by closing their pipes and busy ones by a signal, and wait for all."""
         for worker in self._idle:
             worker.pipe.close()
         for worker in self.busy.values():
@@ -132,9 +135,11 @@ class _Pool:
 
     def _start(self) -> "_Worker":
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(theirs, self._work, logger.level), daemon=True)
+        process = self._context.Process(target=_serve, args=(theirs, logger.level), daemon=True)
         process.start()
         theirs.close()
+        # through the pipe: its module may import numpy, which reads settings that `_serve` makes first
+        ours.send(self._function)
         return _Worker(process, ours)
 
 
@@ -146,58 +151,61 @@ class _Worker:
     item: Any = None
 
 
-def _end(code: int | None) -> str:
+def _exit_reason(code: int | None) -> str:
     if code is not None and code < 0:
         return f"its process was killed by {signal.Signals(-code).name}"
     return f"its process ended with exit code {code}"
 
 
-def _serve(pipe: Connection, work: Callable[[Any], Any], level: int) -> None:
-    """The life of one process: items in, outcomes out, until there is nobody to talk to."""
-    set_up_worker_process(on_terminate=_leave)
-    lines = _Lines()
-    logger.handlers, logger.propagate = [lines], False
+def _serve(pipe: Connection, level: int) -> None:
+    """Run one worker: receive the function and items, and send results until the pipe is closed."""
+    set_up_worker_process(on_terminate=_exit_on_signal)
+    function = pipe.recv()
+    recorder = _LogRecorder()
+    logger.handlers, logger.propagate = [recorder], False
     logger.setLevel(level)
     while True:
         try:
             item = pipe.recv()
         except EOFError:
             return
-        result, error, place = None, None, ""
+        value, error, trace = None, None, ""
         try:
-            result = work(item)
+            value = function(item)
         except Exception as raised:
-            error, place = _sendable(raised), "".join(traceback.format_exception(raised)).rstrip()
+            error, trace = _picklable(raised), "".join(traceback.format_exception(raised)).rstrip()
         try:
-            pipe.send((result, error, place, lines.take()))
+            pipe.send((value, error, trace, recorder.take()))
         except BrokenPipeError:
             return
 
 
-def _sendable(error: Exception) -> Exception:
-    """The error itself if it comes out of a pipe as it went in, else one with its words."""
+def _picklable(error: Exception) -> Exception:
+    """Return the error if it survives pickling, else a RuntimeError with its class name and message."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # whatever its class does with what it was pickled with
+    except Exception:  # an error's class may raise anything here
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    # as an exception, so that what is half-written is put away
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
+    # an exception, so that temporary files are removed on the way out
     raise SystemExit(128 + number)
 
 
-class _Lines(logging.Handler):
-    """Keeps what is logged."""
+class _LogRecorder(logging.Handler):
+    """A log handler that keeps messages until they are taken."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._lines: list[tuple[int, str]] = []
+        self._messages: list[tuple[int, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append((record.levelno, record.getMessage()))
+        """Keep a message."""
+        self._messages.append((record.levelno, record.getMessage()))
 
     def take(self) -> tuple[tuple[int, str], ...]:
-        lines, self._lines = tuple(self._lines), []
-        return lines
+        """Return the messages kept since the last call."""
+        messages, self._messages = tuple(self._messages), []
+        return messages

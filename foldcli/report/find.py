@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from foldcli.outputs.layout import TargetFiles, targets_in
+from foldcli.outputs.layout import TargetFiles, find_targets
 
 
 def finished_targets(out: Path) -> list[TargetFiles]:
@@ -13,7 +13,7 @@ def finished_targets(out: Path) -> list[TargetFiles]:
         out,
         *sorted(path for path in out.iterdir() if path.is_dir() and not path.name.startswith(".")),
     ]
-    return [files for folder in folders for files in targets_in(folder)]
+    return [files for folder in folders for files in find_targets(folder)]
 
 
 def read_done(files: TargetFiles) -> dict[str, Any]:

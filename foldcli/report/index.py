@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from foldcli.outputs.layout import FileKind, TargetFiles, records_in, unfinished_in
+from foldcli.outputs.layout import FileKind, TargetFiles, find_done_files, find_unfinished_names
 from foldcli.report.elements import Markup, asset, document, element, joined
 from foldcli.report.words import seconds
 from msa.io.atomic import atomic_write
@@ -53,8 +53,8 @@ def write_index(out: Path) -> Path | None:
 
 def index_rows(out: Path) -> list[Row]:
     """One row for each target that is finished, failed or half-way, by name."""
-    rows = {name: Row(name, "not finished") for name in unfinished_in(out)}
-    for path in records_in(out):
+    rows = {name: Row(name, "not finished") for name in find_unfinished_names(out)}
+    for path in find_done_files(out):
         if (row := _finished(out, path)) is not None:
             rows[row.name] = row
     for name, error in _failures(out).items():
@@ -73,7 +73,7 @@ def index_rows(out: Path) -> list[Row]:
 
 def _sources(out: Path) -> list[tuple[str, int]]:
     found = []
-    for path in [*records_in(out), *sorted(out.glob("failures*.jsonl"))]:
+    for path in [*find_done_files(out), *sorted(out.glob("failures*.jsonl"))]:
         try:
             found.append((str(path), path.stat().st_mtime_ns))
         except OSError:  # gone since it was listed
@@ -93,7 +93,7 @@ def _finished(out: Path, path: Path) -> Row | None:
         return None
 
     # in each layout these lie beside the record
-    files = TargetFiles(name, path.parent, "beside")
+    files = TargetFiles(name, path.parent, "single_folder")
 
     def there(kind: FileKind) -> str | None:
         file = files.path(kind)

@@ -107,7 +107,7 @@ def read_result(files: TargetFiles, done: dict[str, Any]) -> Result:
     """
     ranked = files.scores()
     if not ranked:
-        raise InputError(f"no ranked models of {files.name}", files.shown)
+        raise InputError(f"no ranked models of {files.name}", files.structures_folder)
     shown = ranked[:MOST_MODELS]
     side = int((PAE_CELLS / len(shown)) ** 0.5)
     models: list[RankedModel] = []
@@ -145,7 +145,7 @@ def _structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tuple[P
     there = [path for kind in STRUCTURE_KINDS if (path := files.model(kind, rank, tag)).is_file()]
     for path in there:
         if path.suffix == ".pdb":
-            links = (Path(os.path.relpath(each, files.own)).as_posix() for each in (*there, scores))
+            links = (Path(os.path.relpath(each, files.folder)).as_posix() for each in (*there, scores))
             return path, tuple(links)
     raise InputError(f"its structure {files.model('pdb', rank, tag).name} is missing", scores)
 

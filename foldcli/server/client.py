@@ -38,7 +38,7 @@ _HELLO_BYTES = 1 << 16
 
 
 class RemoteSearcher:
-    """A server's database; see foldcli.pipeline.searcher.Searcher.
+    """A server's database; see foldcli.pipeline.search_stage.Searcher.
 
     Args:
         path: socket of the server.

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
-from foldcli.pipeline.searcher import LocalSearcher, open_here
 from foldcli.process_state import on_stop_signals
 from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import HitStream, Scheduler
@@ -18,6 +18,9 @@ from foldcli.server.server import Server, ServerSettings
 from foldcli.server.socket_file import claim_socket, open_listener
 from msa.io.fasta import FastaRecord
 from msa.search.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from foldcli.pipeline.searcher import LocalSearcher
 
 MAX_QUERY_RESIDUES = 100_000
 """Twice the length of the longest known protein; a query's profile takes about one kilobyte per residue."""
@@ -59,7 +62,10 @@ class Service:
         try:
             with claim_socket(self.path):
                 logger.info("loading %s", self.db)
-                searcher = open_here(self.db, self.device)
+                # imports numba; at the top it would delay the signal handlers
+                from foldcli.pipeline.searcher import DatabaseSource
+
+                searcher = DatabaseSource(self.db, self.device).open_searcher()
                 search_thread = _SearchThread(searcher, self.settings.threads)
                 search_thread.start()
                 search_thread.ready.result()
@@ -75,8 +81,8 @@ class Service:
             sys.stderr.flush()
             os._exit(ExitCode.DONE)
 
-    def _serve(self, searcher: LocalSearcher, search_thread: "_SearchThread") -> None:
-        manifest = searcher.targets.manifest
+    def _serve(self, searcher: "LocalSearcher", search_thread: "_SearchThread") -> None:
+        manifest = searcher.database.manifest
         hello = Hello(
             database=self.db,
             sequences=manifest.sequences,
@@ -113,7 +119,7 @@ class _SearchThread(Thread):
         failed: done, with the error, when the engine has stopped working.
     """
 
-    def __init__(self, searcher: LocalSearcher, threads: int) -> None:
+    def __init__(self, searcher: "LocalSearcher", threads: int) -> None:
         super().__init__(name="search", daemon=True)
         self._searcher, self._threads = searcher, threads
         self.ready: Future[None] = Future()
@@ -144,7 +150,7 @@ class _SearchThread(Thread):
 
     def _check(self) -> None:
         """Search with the longest target, repeated or cut to 300 residues, which has at least one hit."""
-        targets = self._searcher.targets
+        targets = self._searcher.database
         query = FastaRecord("check", (targets.sequence(len(targets) - 1) * _CHECK_RESIDUES)[:_CHECK_RESIDUES])
         settings = SearchSettings(threads=self._threads)
         for _ in self._search([query], settings):
@@ -176,7 +182,7 @@ class _Startup:
             raise _StartupInterrupted
 
 
-def _device_name(searcher: LocalSearcher, requested: str) -> str:
+def _device_name(searcher: "LocalSearcher", requested: str) -> str:
     # imports numba, which is loaded by now if the CPU searches; at the top it would delay the signal handlers
     from msa.cpu.engine import CpuEngine
 

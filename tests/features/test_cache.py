@@ -12,7 +12,8 @@ from features.cache import FeatureCache, cache_key, read_entry
 from features.deterministic import make_features
 from features.entry import CorruptEntryError, entry_metadata
 from features.sampling import SamplingSettings, sample_features
-from foldcli.pipeline.feature_stage import load_or_make
+from foldcli.pipeline.features import load_or_make_features
+from foldcli.pipeline.settings import FeatureSettings
 from msa.io.alignments import Alignment, parse_alignment, read_alignment
 from tests.msa.io.alignment_builders import single_sequence
 
@@ -120,13 +121,13 @@ def test_entry_of_an_earlier_version_is_replaced_with_a_warning(
     path.parent.mkdir()
     shutil.copy(data_dir / f"family.version_{version}.safetensors", path)
     with caplog.at_level("WARNING"):
-        features, hit = load_or_make("family", alignments, tmp_path)
+        features, hit = load_or_make_features("family", alignments, FeatureSettings(tmp_path))
     assert not hit
     assert caplog.messages == [
-        f"family: {path}: cache entry of format version {version}; this program reads 3; made anew"
+        f"family: {path}: cache entry of format version {version}; this program reads 3; computed again"
     ]
     assert_same(features, make_features(alignments))
-    assert load_or_make("family", alignments, tmp_path)[1]
+    assert load_or_make_features("family", alignments, FeatureSettings(tmp_path))[1]
     assert_same(read_entry(path), features)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from foldcli.pipeline.network_memory import NetworkMemory, predict_within
+from foldcli.pipeline.device import NetworkMemory, predict_within
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.errors import OutOfMemory

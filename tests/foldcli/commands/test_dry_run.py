@@ -36,7 +36,7 @@ def test_fold_tells_before_and_after(root: Path, environment: dict[str, str], tm
     assert not (tmp_path / "out").exists() and not (tmp_path / "cache").exists()
     lines = before.stdout.splitlines()
     assert lines[0] == (
-        "network: CPU, fp32, reference kernels; a target: 1 model, 1 seed, at most 1 pass each"
+        "network: CPU, fp32, reference kernels; per target: 1 model, 1 seed, at most 1 pass each"
     )
     assert "would be built first" in lines[1]
     assert lines[4].split() == ["good", "12", "unknown", "unknown", "to", "do"]

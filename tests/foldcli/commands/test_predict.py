@@ -65,7 +65,7 @@ def test_precision_and_kernels_are_settings(environment: dict[str, str], tmp_pat
         arguments += ["-o", tmp_path / "out"]
         result = foldcli("predict", *arguments, env=environment)
         assert result.returncode == 0, result.stderr
-        assert "already done" not in result.stderr and "the first block was through" in result.stderr
+        assert "already done" not in result.stderr and "the first block finished" in result.stderr
         done = json.loads((tmp_path / "out/t/t.done.json").read_text())
         assert done["settings"]["predict"]["precision"] == precision
         assert done["settings"]["predict"]["kernels"] == "reference"
@@ -164,7 +164,7 @@ def test_a_damaged_entry_found_by_name_is_made_anew_from_its_source(
     arguments = [*QUICK, "--cache", cache, "-o", tmp_path / "out"]
     result = foldcli("predict", "one", "two", *arguments, env=environment)
     assert result.returncode == 5
-    assert "one: " in result.stderr and "made anew" in result.stderr
+    assert "one: " in result.stderr and "computed again" in result.stderr
     assert (tmp_path / "out/one/one.done.json").is_file()
     failed = json.loads((tmp_path / "out/failures.jsonl").read_text())
     assert failed["target"] == "two" and "damaged cache entry" in failed["error"]

@@ -58,9 +58,9 @@ def test_an_interrupted_report_does_not_lose_the_prediction(tmp_path: Path) -> N
     arguments += ["--max-extra-seq", "8", "-o", tmp_path / "out"]
     # a signal that comes while a module is imported may be lost, so the interrupt is raised where it counts
     code = (
-        "import foldcli.pipeline.prediction, foldcli.__main__\n"
+        "import foldcli.pipeline.run, foldcli.__main__\n"
         "def interrupted(*_): raise KeyboardInterrupt\n"
-        "foldcli.pipeline.prediction.try_report = interrupted\n"
+        "foldcli.pipeline.run.try_report = interrupted\n"
         "foldcli.__main__.main()\n"
     )
     stopped = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True)

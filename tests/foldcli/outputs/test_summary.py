@@ -1,4 +1,4 @@
-"""The summary of a run: a line a target, bounded however many there are, from what done.json says."""
+"""Tests of the summary of a run: one line per target, from done.json, and a bounded number of lines."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ import pytest
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
-from foldcli.outputs.summary import MOST, RunSummary
+from foldcli.outputs.summary import MAX_LINES, RunSummary
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.failures import Failures
 
@@ -28,8 +28,8 @@ def finish(out: Path, name: str, plddt: float = 80.0, **more: Any) -> None:
     path.write_text(json.dumps(content))
 
 
-class Kept(logging.Handler):
-    """Keeps the records that it is given."""
+class Recorder(logging.Handler):
+    """A log handler that keeps its records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class Kept(logging.Handler):
 
 
 @pytest.fixture
-def kept() -> Iterator[Kept]:
-    handler, level = Kept(), logger.level
+def recorder() -> Iterator[Recorder]:
+    handler, level = Recorder(), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     yield handler
@@ -49,19 +49,21 @@ def kept() -> Iterator[Kept]:
     logger.setLevel(level)
 
 
-def told(summary: RunSummary, failures: Failures, kept: Kept) -> list[str]:
-    kept.records.clear()
-    summary.tell(failures)
-    return [line for record in kept.records for line in record.getMessage().splitlines()]
+def log(summary: RunSummary, failures: Failures, recorder: Recorder) -> list[str]:
+    recorder.records.clear()
+    summary.log([name for name, _ in failures.failed], failures.path)
+    return [line for record in recorder.records for line in record.getMessage().splitlines()]
 
 
-def test_what_was_done_now_and_before_and_what_failed(tmp_path: Path, kept: Kept) -> None:
+def test_summary_shows_targets_finished_now_and_before_and_failed_ones(
+    tmp_path: Path, recorder: Recorder
+) -> None:
     finish(tmp_path, "old")
     summary = RunSummary(tmp_path, "default", ["bad", "new", "old"])
     finish(tmp_path, "new", 91.25, facts={"residues": 9, "alignment_rows": 1})
     failures = Failures(tmp_path, Shard())
     failures.add("bad", ValueError("no"))
-    heading, names, new, old, bad = told(summary, failures, kept)
+    heading, names, new, old, bad = log(summary, failures, recorder)
     assert heading.startswith("1 finished, 1 finished before, 1 failed, in ")
     assert names.split() == ["target", "residues", "hits", "rows", "pLDDT", "pTM", "seconds", "files"]
     assert new.split() == ["new", "9", "–", "1", "91.2", "0.50", "3.5", f"{tmp_path}/new/"]
@@ -69,12 +71,12 @@ def test_what_was_done_now_and_before_and_what_failed(tmp_path: Path, kept: Kept
     assert bad == "failed: bad"
     assert len({len(line.partition(str(tmp_path))[0]) for line in (new, old)}) == 1
     assert (
-        vars(kept.records[-1])["fields"]["summary"].items()
+        vars(recorder.records[-1])["fields"]["summary"].items()
         >= {"finished": 1, "finished_before": 1, "failed": 1}.items()
     )
 
 
-def test_thousands_fit_on_a_screen(tmp_path: Path, kept: Kept) -> None:
+def test_summary_of_many_targets_fits_on_a_screen(tmp_path: Path, recorder: Recorder) -> None:
     names = [f"t{i:04d}" for i in range(1000)]
     summary = RunSummary(tmp_path, "default", names)
     failures = Failures(tmp_path, Shard())
@@ -82,7 +84,7 @@ def test_thousands_fit_on_a_screen(tmp_path: Path, kept: Kept) -> None:
         finish(tmp_path, name, plddt=i / 10)
     for name in names[990:]:
         failures.add(name, ValueError("no"))
-    lines = told(summary, failures, kept)
+    lines = log(summary, failures, recorder)
     assert len(lines) <= 24
     assert lines[0].startswith("990 finished, 10 failed, in ")
     assert [line.split()[0] for line in lines[2:10]] == [f"t{i:04d}" for i in range(989, 981, -1)]
@@ -91,25 +93,25 @@ def test_thousands_fit_on_a_screen(tmp_path: Path, kept: Kept) -> None:
     assert lines[-1] == f"failed: 5 others, see {tmp_path / 'failures.jsonl'}"
 
 
-def test_all_are_listed_in_order_as_long_as_they_fit(tmp_path: Path, kept: Kept) -> None:
-    names = [f"t{i}" for i in range(MOST)]
+def test_all_targets_are_listed_in_order_if_they_fit(tmp_path: Path, recorder: Recorder) -> None:
+    names = [f"t{i}" for i in range(MAX_LINES)]
     summary = RunSummary(tmp_path, "default", names)
     for i, name in enumerate(names):
         finish(tmp_path, name, plddt=float(i))
-    lines = told(summary, Failures(tmp_path, Shard()), kept)
+    lines = log(summary, Failures(tmp_path, Shard()), recorder)
     assert [line.split()[0] for line in lines[2:]] == names
 
 
-def test_numbers_without_meaning_are_not_shown(tmp_path: Path, kept: Kept) -> None:
+def test_scores_of_untrained_networks_are_not_shown(tmp_path: Path, recorder: Recorder) -> None:
     summary = RunSummary(tmp_path, "default", ["demo", "x" * 60])
     finish(tmp_path, "demo", warnings=[UNTRAINED])
     finish(tmp_path, "x" * 60, ranking=[{"plddt": 70.0, "ptm": None}])
-    _, _, demo, long, note = told(summary, Failures(tmp_path, Shard()), kept)
+    _, _, demo, long, note = log(summary, Failures(tmp_path, Shard()), recorder)
     assert demo.split()[4:6] == ["–", "–"] and note == UNTRAINED
     assert long.split()[0] == "x" * 31 + "…" and long.split()[4:6] == ["70.0", "–"]
 
 
-def test_one_failed_target_needs_no_summary(tmp_path: Path, kept: Kept) -> None:
+def test_single_failed_target_has_no_summary(tmp_path: Path, recorder: Recorder) -> None:
     failures = Failures(tmp_path, Shard())
     failures.add("bad", ValueError("no"))
-    assert told(RunSummary(tmp_path, "default", ["bad"]), failures, kept) == []
+    assert log(RunSummary(tmp_path, "default", ["bad"]), failures, recorder) == []

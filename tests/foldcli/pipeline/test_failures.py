@@ -1,4 +1,4 @@
-"""One failure never stops the others, is always told, and decides the exit code."""
+"""Tests of failed targets: the others continue, the failure is listed, and the exit code shows it."""
 
 import json
 from concurrent.futures import Future
@@ -20,7 +20,7 @@ def work(name: str, item: Exception | None) -> None:
         raise item
 
 
-def test_all_well_removes_an_earlier_list(tmp_path: Path) -> None:
+def test_success_removes_the_list_of_an_earlier_run(tmp_path: Path) -> None:
     (tmp_path / "failures.jsonl").write_text("{}\n")
     failures = Failures(tmp_path, ALL)
     failures.run([("a", None)], work)
@@ -28,16 +28,16 @@ def test_all_well_removes_an_earlier_list(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_others_are_done_and_the_failed_are_listed(tmp_path: Path) -> None:
+def test_other_targets_continue_and_failed_ones_are_listed(tmp_path: Path) -> None:
     done: list[str] = []
 
-    def work_and_note(name: str, item: Exception | None) -> None:
+    def work_and_record(name: str, item: Exception | None) -> None:
         work(name, item)
         done.append(name)
 
     failures = Failures(tmp_path, ALL)
     failures.add("unreadable.fasta", InputError("empty file", "unreadable.fasta"))
-    failures.run([("a", None), ("b", ValueError("odd")), ("c", None)], work_and_note)
+    failures.run([("a", None), ("b", ValueError("odd")), ("c", None)], work_and_record)
     with pytest.raises(SomeTargetsFailed, match="2 of 4"):
         failures.finish()
     assert done == ["a", "c"]
@@ -45,23 +45,23 @@ def test_the_others_are_done_and_the_failed_are_listed(tmp_path: Path) -> None:
     assert [(entry["target"], entry["exit_code"]) for entry in listed] == [("unreadable.fasta", 3), ("b", 1)]
 
 
-@pytest.mark.parametrize("ended", [True, False])
-def test_what_fails_beside_the_others_counts_as_well(tmp_path: Path, ended: bool) -> None:
-    """Whether it ends before the last target is through, or is waited for then."""
-    later: dict[str, Future[None]] = {name: Future() for name in "abc"}
+@pytest.mark.parametrize("ends_early", [True, False])
+def test_background_failure_is_listed(tmp_path: Path, ends_early: bool) -> None:
+    """The background work ends before the last target, or `run` waits for it."""
+    futures: dict[str, Future[None]] = {name: Future() for name in "abc"}
 
     def end() -> None:
-        later["a"].set_result(None)
-        later["b"].set_exception(OSError("no space left"))
+        futures["a"].set_result(None)
+        futures["b"].set_exception(OSError("no space left"))
 
     def begin(name: str, _: None) -> Future[None]:
         if name == "c":
-            later["c"].set_result(None)
-            if ended:
+            futures["c"].set_result(None)
+            if ends_early:
                 end()
             else:
                 Thread(target=end).start()
-        return later[name]
+        return futures[name]
 
     failures = Failures(tmp_path, ALL)
     failures.run([(name, None) for name in "abc"], begin)
@@ -74,7 +74,7 @@ def test_what_fails_beside_the_others_counts_as_well(tmp_path: Path, ended: bool
     ("error", "code"),
     [(InputError("x"), 3), (MissingError("x", "y"), 4), (RuntimeError("x"), 1)],
 )
-def test_a_single_target_keeps_its_own_exit_code(tmp_path: Path, error: Exception, code: int) -> None:
+def test_single_failed_target_keeps_its_exit_code(tmp_path: Path, error: Exception, code: int) -> None:
     failures = Failures(tmp_path, ALL)
     failures.run([("a", error)], work)
     with pytest.raises(TargetFailed) as caught:
@@ -82,7 +82,7 @@ def test_a_single_target_keeps_its_own_exit_code(tmp_path: Path, error: Exceptio
     assert exit_code_of(caught.value) == code
 
 
-def test_an_interrupt_is_not_a_failure_of_the_target(tmp_path: Path) -> None:
+def test_interrupt_is_not_a_failed_target(tmp_path: Path) -> None:
     def interrupted(name: str, item: None) -> None:
         raise KeyboardInterrupt
 
@@ -91,7 +91,7 @@ def test_an_interrupt_is_not_a_failure_of_the_target(tmp_path: Path) -> None:
     assert exit_code_of(KeyboardInterrupt()) is ExitCode.INTERRUPTED
 
 
-def test_shards_keep_lists_of_their_own(tmp_path: Path) -> None:
+def test_each_shard_has_its_own_list(tmp_path: Path) -> None:
     for index in (1, 2):
         failures = Failures(tmp_path, Shard(index, 2))
         failures.run([("a", ValueError("odd"))], work)

@@ -1,5 +1,6 @@
-"""Processes that work on items: each item's outcome is its own, and nothing is left when the caller stops."""
+"""Tests of the worker pool: independent items, log messages, and clean ends."""
 
+import importlib
 import logging
 import os
 import signal
@@ -8,48 +9,61 @@ from pathlib import Path
 import pytest
 
 from foldcli.logs import logger
-from foldcli.pipeline.worker_pool import Outcome, RemoteTraceback, in_processes
+from foldcli.pipeline.worker_pool import RemoteTraceback, WorkResult, map_in_processes
 
 KILLED = "__import__('os').kill(__import__('os').getpid(), 9)"
 WARNED = "__import__('foldcli.logs').logs.logger.warning('of %s', 'three')"
 
 
-def test_no_item_takes_another_with_it() -> None:
+def test_dead_worker_fails_only_its_own_item() -> None:
     items = ["1 + 1", "1 / 0", KILLED, "2 + 2", "3 + 3"]
-    outcomes = sorted(in_processes(eval, items, 2), key=lambda outcome: outcome.index)
-    assert [outcome.item for outcome in outcomes] == items
-    assert [outcome.result for outcome in outcomes] == [2, None, None, 4, 6]
+    results = sorted(map_in_processes(eval, items, 2), key=lambda result: result.index)
+    assert [result.item for result in results] == items
+    assert [result.value for result in results] == [2, None, None, 4, 6]
     with pytest.raises(ZeroDivisionError) as divided:
-        outcomes[1].get()
+        results[1].get()
     assert isinstance(divided.value.__cause__, RemoteTraceback) and "line 1" in str(divided.value.__cause__)
     with pytest.raises(ChildProcessError, match="killed by SIGKILL"):
-        outcomes[2].get()
+        results[2].get()
 
 
-def test_errors_that_no_pipe_can_carry_keep_their_words() -> None:
+def test_error_that_cannot_be_pickled_keeps_its_message() -> None:
     raising = "def f():\n from msa.errors import MissingError\n raise MissingError('no GPU', 'buy one')\nf()"
-    (outcome,) = in_processes(exec, [raising], 1)
+    (result,) = map_in_processes(exec, [raising], 1)
     with pytest.raises(RuntimeError, match="MissingError: no GPU"):
-        outcome.get()
+        result.get()
 
 
-def test_what_is_logged_comes_with_the_outcome(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_of_a_worker_are_logged_with_its_result(caplog: pytest.LogCaptureFixture) -> None:
     logger.propagate = True
-    outcomes: list[Outcome[str, None]] = list(in_processes(eval, [WARNED, "1"], 1))
+    results: list[WorkResult[str, None]] = list(map_in_processes(eval, [WARNED, "1"], 1))
     assert caplog.messages == []
-    for outcome in outcomes:
-        outcome.get()
+    for result in results:
+        result.get()
     assert caplog.record_tuples == [("foldcli", logging.WARNING, "of three")]
 
 
-def test_each_has_one_thread_and_the_first_process_alone_is_interrupted() -> None:
+def test_workers_have_one_thread_and_ignore_interrupts() -> None:
     environ = "__import__('os').environ['OMP_NUM_THREADS']"
     handler = "__import__('signal').getsignal(__import__('signal').SIGINT) == 1"
-    results = {outcome.result for outcome in in_processes(eval, [environ, handler], 1)}
-    assert signal.SIG_IGN == 1 and results == {"1", True}
+    values = {result.value for result in map_in_processes(eval, [environ, handler], 1)}
+    assert signal.SIG_IGN == 1 and values == {"1", True}
 
 
-def test_the_busy_end_and_put_away_what_they_write(tmp_path: Path) -> None:
+def test_thread_counts_are_set_before_the_functions_module_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numpy and numba read them when they are imported."""
+    (tmp_path / "reads_threads.py").write_text(
+        "import os\nTHREADS = os.environ.get('OMP_NUM_THREADS')\ndef threads(item): return THREADS\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    module = importlib.import_module("reads_threads")
+    assert [result.value for result in map_in_processes(module.threads, [0], 1)] == ["1"]
+
+
+def test_busy_workers_end_and_remove_temporary_files(tmp_path: Path) -> None:
     ready, never = tmp_path / "ready", tmp_path / "never"
     os.mkfifo(ready)
     os.mkfifo(never)
@@ -62,11 +76,11 @@ def test_the_busy_end_and_put_away_what_they_write(tmp_path: Path) -> None:
         f"  open({str(never)!r}).read()\n"
         "f()"
     )
-    outcomes = in_processes(exec, ["pass", blocked], 2)
-    assert next(outcomes).index == 0
-    ready.read_text()  # opens when the other has begun to write
+    results = map_in_processes(exec, ["pass", blocked], 2)
+    assert next(results).index == 0
+    ready.read_text()  # opens when the second worker has begun to write
     assert list((tmp_path / "out").iterdir())
-    outcomes.close()  # type: ignore[attr-defined]
+    results.close()  # type: ignore[attr-defined]
     assert list((tmp_path / "out").iterdir()) == []
     with pytest.raises(OSError, match="No such device"):
-        os.open(never, os.O_WRONLY | os.O_NONBLOCK)  # nobody is there to read it
+        os.open(never, os.O_WRONLY | os.O_NONBLOCK)  # no process has it open for reading

@@ -19,7 +19,7 @@ HOSTILE = "<script>alert(1)</script>&\"'`</style>‮]]>"
 
 def beside(folder: Path, name: str = "target") -> TargetFiles:
     """What `write_result` writes."""
-    return TargetFiles(name, folder, "beside")
+    return TargetFiles(name, folder, "single_folder")
 
 
 def helix(count: int, shift: float) -> np.ndarray:

@@ -1,0 +1,223 @@
+"""The network's device: its choice, precision and kernels, memory for predictions, and compiled kernels."""
+
+import re
+from collections.abc import Mapping
+from concurrent.futures import as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from foldcli.logs import logger
+from foldcli.options.common import available_cores
+from foldcli.pipeline.background import run_concurrently
+from foldcli.pipeline.identity import fingerprint
+from foldcli.progress import CompilationProgress, Progress
+from foldcli.version import VERSION
+from model.alphafold import AlphaFold
+from model.errors import OutOfMemory
+from model.first_use import DIVISOR, operations
+from model.kernels import best_kernels
+from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
+from model.recycling import Prediction, RecyclingSettings, predict
+from msa.errors import MissingError
+
+# after memory has run out, chunks are this many times smaller
+CHUNK_REDUCTION = 8
+# each compiling thread needs memory of its own
+MAX_COMPILING_THREADS = 16
+
+
+def choose_device(requested: str) -> str:
+    """Return the torch device for `--device`; "auto" is the first GPU if there is one, else the CPU.
+
+    Raises:
+        MissingError: the requested GPU does not exist.
+    """
+    if requested == "auto":
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    if "," in requested:
+        requested = requested.partition(",")[0]
+        logger.info("the network runs on one GPU, %s", requested)
+    if requested.startswith("cuda") and not torch.cuda.is_available():
+        raise MissingError(
+            f"--device {requested}: torch finds no CUDA GPU",
+            "Check the driver with nvidia-smi, or use --device cpu.",
+        )
+    if requested.startswith("cuda:") and int(requested[5:]) >= (count := torch.cuda.device_count()):
+        raise MissingError(
+            f"--device {requested}: torch finds {count} CUDA GPU{'s' if count > 1 else ''}, numbered from 0",
+            "List them with nvidia-smi, or use --device auto.",
+        )
+    return "cuda:0" if requested == "cuda" else requested
+
+
+def choose_precision(requested: Literal["bf16", "fp32"] | None, device: str) -> Literal["bf16", "fp32"]:
+    """Return the precision for `--precision`; None is bf16 on a GPU that supports it, else fp32.
+
+    Raises:
+        MissingError: bf16 was requested, and the GPU does not support it.
+    """
+    if device == "cpu":
+        return requested or "fp32"
+    with torch.cuda.device(device):
+        supported = torch.cuda.is_bf16_supported(including_emulation=False)
+    if requested == "bf16" and not supported:
+        raise MissingError(
+            f"--precision bf16: {torch.cuda.get_device_name(device)} has no bfloat16", "Use --precision fp32."
+        )
+    return requested or ("bf16" if supported else "fp32")
+
+
+def choose_kernels(
+    requested: Literal["auto", "fused", "reference"], device: str
+) -> Literal["fused", "reference"]:
+    """Return the kernels for `--kernels`; "auto" is fused on a GPU with Triton, else the reference.
+
+    Raises:
+        MissingError: fused kernels were requested, and there is no GPU or no Triton.
+    """
+    best: Literal["fused", "reference"] = "fused" if best_kernels(device) == "fused" else "reference"
+    if requested == "fused" and best != "fused":
+        on_gpu = device != "cpu"
+        remedy = "Install triton." if on_gpu else "Use --device cuda or --kernels reference."
+        raise MissingError(f"--kernels fused: there is no {'Triton' if on_gpu else 'GPU'}", remedy)
+    return best if requested == "auto" else requested
+
+
+@dataclass(frozen=True)
+class NetworkMemory:
+    """The memory of one device that the network may use.
+
+    Args:
+        device: a torch device, such as "cpu" or "cuda:0"; memory is planned on GPUs only.
+        max_bytes: largest number of bytes; None is all that is free.
+    """
+
+    device: str
+    max_bytes: int | None = None
+
+    def limit(self) -> None:
+        """Make torch's allocator refuse more than `max_bytes`."""
+        if self.device != "cpu" and self.max_bytes is not None:
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, self.max_bytes / total), self.device)
+
+    def available_bytes(self) -> int:
+        """Return the bytes available on the GPU now: free, or reserved by the allocator and unused."""
+        free, _ = torch.cuda.mem_get_info(self.device)
+        used = torch.cuda.memory_allocated(self.device)
+        available = free + torch.cuda.memory_reserved(self.device) - used
+        return available if self.max_bytes is None else min(available, max(0, self.max_bytes - used))
+
+    def reset_peak(self) -> None:
+        """Start measuring the peak memory of `facts`."""
+        if self.device != "cpu":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def facts(self) -> dict[str, str | int]:
+        """Return the facts for done.json: the device, and on a GPU the peak of allocated bytes."""
+        if self.device == "cpu":
+            return {"device": "cpu"}
+        peak = torch.cuda.max_memory_allocated(self.device)
+        return {"device": torch.cuda.get_device_name(self.device), "peak_gpu_memory_bytes": peak}
+
+    def plan(self, network: AlphaFold, features: Mapping[str, np.ndarray]) -> MemoryPlan | None:
+        """Return the plan that splits a target's passes into chunks; None on the CPU."""
+        if self.device == "cpu":
+            return None
+        return plan_memory(network.config, PassSize.from_features(network, features), self.available_bytes())
+
+    def describe_shortage(self, message: str) -> str:
+        """Return what the allocator's message requests, and the memory that is free without this target."""
+        match = re.search(r"Tried to allocate ([\d.]+ \w+)", message)
+        text = f"{match[1]} more" if match else message.partition(". ")[0]
+        if self.device != "cpu":
+            torch.cuda.empty_cache()
+            free, total = (size / 2**30 for size in torch.cuda.mem_get_info(self.device))
+            limit = "" if self.max_bytes is None else f", --max-memory {self.max_bytes / 2**30:.1f} GiB"
+            text += f"; without this target {free:.1f} of the GPU's {total:.1f} GiB are free{limit}"
+        return text
+
+
+def predict_within(
+    memory: NetworkMemory,
+    name: str,
+    network: AlphaFold,
+    features: Mapping[str, np.ndarray],
+    settings: RecyclingSettings,
+    progress: Progress,
+) -> Prediction:
+    """Run `model.recycling.predict` in chunks that fit into memory, and in smaller ones if memory runs out.
+
+    Raises:
+        OutOfMemory: memory ran out twice.
+    """
+    plan = memory.plan(network, features)
+    if plan is not None:
+        logger.debug("%s: %s", name, plan)
+    chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
+    for elements in (chunk_elements, chunk_elements // CHUNK_REDUCTION):
+        try:
+            return predict(network, features, settings, progress, elements)
+        except torch.OutOfMemoryError as error:
+            # only the text: the error's traceback would keep the tensors of the failed attempt
+            message = str(error)
+        shortage = memory.describe_shortage(message)
+        if elements == chunk_elements:
+            logger.warning("%s: memory ran out (%s); trying once more with smaller chunks", name, shortage)
+    residues = features["aatype"].shape[1]
+    raise OutOfMemory(f"{residues} residues, {shortage}; tried twice, with smaller chunks the second time")
+
+
+def compile_kernels(network: AlphaFold, size: PassSize) -> None:
+    """Compile a network's fused kernels in several threads, unless that was done before on this machine.
+
+    Errors are ignored here; the first use reports them.
+
+    Args:
+        network: on a GPU, with fused kernels.
+        size: size of its passes.
+    """
+    device = network.evoformer.single_activations.bias.device
+    mark = _compiled_mark(network, size)
+    if mark.exists():
+        return
+    # absent without a GPU
+    from triton.runtime import driver
+
+    # compiled by one thread, because all threads use it
+    _ = driver.active.utils
+    calls = operations(network, size)
+    progress = CompilationProgress()
+    progress(0, len(calls))
+    futures = run_concurrently(calls, min(available_cores(), MAX_COMPILING_THREADS))
+    for done, _ in enumerate(as_completed(futures), 1):
+        progress(done, len(calls))
+    # each thread had a workspace of its own, and this memory is not the target's
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    if not any(future.exception() for future in futures):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+def _compiled_mark(network: AlphaFold, size: PassSize) -> Path:
+    """Return the path of the file that marks compiled kernels for this GPU and such sizes."""
+    # absent without a GPU
+    import triton
+
+    parameter = network.evoformer.single_activations.bias
+    sizes = (size.residues, size.msa_rows, size.extra_rows)
+    made_for = {
+        "foldcli": VERSION,
+        "triton": triton.__version__,
+        "capability": torch.cuda.get_device_capability(parameter.device),
+        "gpu": torch.cuda.get_device_name(parameter.device),
+        "dtype": str(parameter.dtype),
+        "sizes": [number if number == 1 else number % DIVISOR == 0 for number in sizes],
+    }
+    return Path(triton.knobs.cache.dir) / f"compiled-{fingerprint(made_for)[:16]}"

@@ -1,0 +1,122 @@
+"""The start of a prediction: parameters are found and read, and the GPU is opened, while torch is imported.
+
+Importing torch takes longer than everything else before the network's first block, mostly waiting for files.
+Reading files, computing checksums and opening the driver do not hold the interpreter's lock, so they run in
+background threads meanwhile. This is why the imports of this module are in its functions: they are its work.
+"""
+
+import os
+import sys
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foldcli.params.parameters import ParameterSource, find_parameters
+from foldcli.paths import cache_dir
+from foldcli.pipeline.background import run_in_background
+from foldcli.pipeline.settings import NetworkOptions
+from foldcli.process_state import set_triton_cache_folder
+from msa.gpu.opening import open_context, without_collection
+from msa.search.engine_selection import gpu_numbers
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BYTECODE_FOLDER = "bytecode"
+
+
+@dataclass(frozen=True)
+class Startup:
+    """The parameters of a run, and the file that is being read already.
+
+    Args:
+        sources: models in the order in which they run.
+        arrays: future arrays of the first source's file; None if it has no file, or is not read yet.
+        preload: whether predictions follow.
+    """
+
+    sources: list[ParameterSource]
+    arrays: "Future[dict[str, np.ndarray]] | None" = None
+    preload: bool = True
+
+
+def start(options: NetworkOptions, preload: bool = True) -> Startup:
+    """Find the parameters, and import torch while background threads load what predictions need.
+
+    Args:
+        options: options of the network.
+        preload: False if no prediction follows, as in a dry run.
+
+    Raises:
+        MissingError: there are no parameters; raised before torch is imported.
+    """
+    sources = find_parameters(options.params, options.models, options.model_type)
+    set_triton_cache_folder()
+    keep_bytecode()
+    arrays = start_preloading(options.device, sources[0].file) if preload else None
+    with without_collection():
+        import torch  # noqa: F401
+    return Startup(sources, arrays, preload)
+
+
+def keep_bytecode() -> None:
+    """Store compiled bytecode in foldcli's cache if torch is installed without it and cannot store it itself.
+
+    Installers that do not compile and read-only containers are common, and compiling torch's modules takes
+    seconds in every process.
+    """
+    if sys.pycache_prefix is not None or (torch := find_spec("torch")) is None:
+        return
+    if not (torch.origin and torch.cached) or Path(torch.cached).exists():
+        return
+    if sys.dont_write_bytecode or not os.access(Path(torch.origin).parent, os.W_OK):
+        sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / BYTECODE_FOLDER), False
+
+
+def start_preloading(device: str, parameters: Path | None) -> "Future[dict[str, np.ndarray]] | None":
+    """Prepare features and the GPU, and read the parameters, each in a background thread.
+
+    Errors are ignored here; the first use reports them.
+
+    Args:
+        device: value of `--device`.
+        parameters: file of the first network; None if it has none.
+
+    Returns:
+        The future arrays of the file, as `model.parameter_files.read_arrays` returns them.
+    """
+    # imported before the threads start, because all of them import it
+    import numpy  # noqa: F401
+
+    run_in_background(_prepare_features)
+    if device != "cpu":
+        run_in_background(lambda: _open_gpu(device))
+    return None if parameters is None else run_in_background(lambda: _read_parameters(parameters))
+
+
+def _prepare_features() -> None:
+    """Make, pack, unpack and sample small features, so that numba loads the compiled code of its kernels."""
+    from features.deterministic import make_features
+    from features.encoding import decode, encode
+    from features.sampling import SamplingSettings, sample_features
+    from msa.io.alignments import parse_alignment
+
+    blocks, layout = encode(make_features([parse_alignment(b">a\nAC\n>b\nAG\n>c\nCC\n")]))
+    features = decode({name: memoryview(block) for name, block in blocks.items()}, layout)
+    sample_features(features, SamplingSettings(max_seq=2, max_extra_seq=1), 1, 0)
+
+
+def _open_gpu(device: str) -> None:
+    """Open the GPU, and compute the checksum of Triton that is part of its kernels' names."""
+    if open_context(gpu_numbers(device)[0]):
+        from triton.runtime.cache import triton_key
+
+        triton_key()
+
+
+def _read_parameters(path: Path) -> "dict[str, np.ndarray]":
+    from model.parameter_files import read_arrays
+
+    return read_arrays(path)

@@ -1,0 +1,163 @@
+"""Tests of the network's device: its choice, predictions within its memory, and compiled kernels."""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cuda.fused.chunking import CPU_BUDGET, row_slices
+from foldcli.errors import SomeTargetsFailed
+from foldcli.inputs.shard import Shard
+from foldcli.pipeline.device import (
+    CHUNK_REDUCTION,
+    NetworkMemory,
+    choose_device,
+    choose_kernels,
+    choose_precision,
+    compile_kernels,
+    predict_within,
+)
+from foldcli.pipeline.failures import Failures
+from model.alphafold import AlphaFold
+from model.config import model_config
+from model.errors import OutOfMemory
+from model.kernels import REFERENCE
+from model.memory_plan import PassSize
+from model.parameters import random_parameters
+from model.recycling import Prediction, RecyclingSettings
+from msa.errors import MissingError
+
+OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB"
+
+
+def test_absent_gpu_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert choose_device("cuda:1") == "cuda:1" and choose_device("cuda") == "cuda:0"
+    with pytest.raises(MissingError, match="--device cuda:2: torch finds 2 CUDA GPUs"):
+        choose_device("cuda:2")
+
+
+def test_precision_and_kernels_without_a_gpu() -> None:
+    assert choose_precision(None, "cpu") == "fp32" and choose_precision("bf16", "cpu") == "bf16"
+    assert choose_kernels("auto", "cpu") == choose_kernels("reference", "cpu") == "reference"
+    with pytest.raises(MissingError, match="--kernels fused: there is no GPU"):
+        choose_kernels("fused", "cpu")
+
+
+class ScarceTransition:
+    """A transition whose first `failures` calls run out of memory."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.chunks: list[int] = []
+
+    def __call__(self, x: torch.Tensor, weights: Any) -> torch.Tensor:
+        rows = next(row_slices(torch.empty(2**30, device="meta"), 1, None))
+        self.chunks.append(rows.stop - rows.start)
+        if len(self.chunks) <= self.failures:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        return REFERENCE.add_transition(x, weights)
+
+
+Predict = Callable[[ScarceTransition], Prediction]
+
+
+@pytest.fixture
+def predict() -> Predict:
+    """Return a function that predicts a protein of nine residues with a given transition."""
+
+    def predict(transition: ScarceTransition) -> Prediction:
+        config = model_config("demo").with_blocks(1, 1)
+        kernels = replace(REFERENCE, add_transition=transition)
+        network = AlphaFold.from_parameters(config, random_parameters(config), kernels=kernels)
+        random = np.random.default_rng(0)
+        features = {
+            "aatype": random.integers(0, 20, (1, 9)),
+            "residue_index": np.arange(9)[None],
+            "target_feat": random.random((1, 9, 22), np.float32),
+            "msa_feat": random.random((1, 3, 9, 49), np.float32),
+            "extra_msa": random.integers(0, 23, (1, 2, 9)),
+            "extra_has_deletion": np.zeros((1, 2, 9), np.float32),
+            "extra_deletion_value": np.zeros((1, 2, 9), np.float32),
+        }
+        memory, settings = NetworkMemory("cpu"), RecyclingSettings(0)
+        return predict_within(memory, "target", network, features, settings, lambda done, total: None)
+
+    return predict
+
+
+def test_second_attempt_uses_smaller_chunks(predict: Predict, caplog: Any) -> None:
+    logging.getLogger("foldcli").propagate = True
+    enough, scarce = ScarceTransition(0), ScarceTransition(1)
+    expected, prediction = predict(enough), predict(scarce)
+    assert np.allclose(prediction.atom_positions, expected.atom_positions, atol=1e-4)
+    assert scarce.chunks[0] > scarce.chunks[1] == scarce.chunks[0] // CHUNK_REDUCTION
+    assert scarce.chunks[1] == CPU_BUDGET // CHUNK_REDUCTION
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "target: memory ran out (20.00 GiB more); trying once more with smaller chunks"
+    )
+
+
+def test_there_is_no_third_attempt(predict: Predict) -> None:
+    scarce = ScarceTransition(10)
+    with pytest.raises(OutOfMemory, match=r"^9 residues, 20.00 GiB more; tried twice, .*") as caught:
+        predict(scarce)
+    assert len(scarce.chunks) == 2
+    # a traceback would keep the tensors of the failed attempts
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_other_targets_continue_after_memory_ran_out(predict: Predict, tmp_path: Path) -> None:
+    failures = Failures(tmp_path, Shard(1, 1))
+    done: list[str] = []
+
+    def work(name: str, transition: ScarceTransition) -> None:
+        predict(transition)
+        done.append(name)
+
+    failures.run([("long", ScarceTransition(10)), ("short", ScarceTransition(0))], work)
+    with pytest.raises(SomeTargetsFailed, match="1 of 2"):
+        failures.finish()
+    assert done == ["short"]
+    entry = json.loads((tmp_path / "failures.jsonl").read_text())
+    assert entry["target"] == "long"
+    assert entry["error"].startswith("not enough memory: 9 residues, 20.00 GiB more")
+
+
+def test_kernels_are_compiled_once_per_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    config = model_config("demo").with_blocks(1, 1)
+    network = AlphaFold.from_parameters(config, random_parameters(config))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
+    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(utils=None)))
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    compiled: list[int] = []
+    failing = False
+
+    def operations(network: AlphaFold, size: PassSize) -> list[Any]:
+        compiled.append(size.residues)
+        return [lambda: 1 // 0 if failing else None]
+
+    monkeypatch.setattr("foldcli.pipeline.device.operations", operations)
+    compile_kernels(network, PassSize(residues=20, msa_rows=3, extra_rows=5))
+    compile_kernels(network, PassSize(residues=20, msa_rows=3, extra_rows=5))
+    # not a multiple of 16 either, so the same kernels serve it
+    compile_kernels(network, PassSize(residues=23, msa_rows=3, extra_rows=5))
+    assert compiled == [20]
+    failing = True
+    for _ in range(2):
+        compile_kernels(network, PassSize(residues=32, msa_rows=3, extra_rows=5))
+    assert compiled == [20, 32, 32]

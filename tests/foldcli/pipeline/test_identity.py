@@ -1,0 +1,37 @@
+"""Tests of fingerprints: a new version of foldcli must recognise the targets that an old one finished."""
+
+from pathlib import Path
+
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities, fingerprint
+from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
+from msa.io.fasta import FastaRecord
+from msa.search.alignment_filter import AlignmentFilter
+from msa.search.settings import SearchSettings
+
+QUERY = FastaRecord("q human", "MKVLAAGIV")
+REQUEST = AlignmentRequest(
+    {"residues.u8": "ab", "lengths.i32": "cd"}, AlignmentSettings(SearchSettings(), AlignmentFilter(cov=0.5))
+)
+PARAMETERS = [{"label": "alphafold2_ptm_model_3", "network": "demo", "content": "demo"}]
+
+
+def test_fingerprint_of_an_alignment_never_changes() -> None:
+    assert REQUEST.key(QUERY) == "1875bb7e3e05ec52d0d5ca6ec242389e6bacc41c6a770400dc4b6cc83f1d8aff"
+
+
+def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
+    identities = TargetIdentities(PARAMETERS, PredictSettings(num_recycles=1), REQUEST)
+    assert fingerprint(identities.identity(QUERY)) == (
+        "816a107a1f5155d9831bb78351ebe27197462133ade059080af387df603d5316"
+    )
+    (tmp_path / "g.a3m").write_text(">q\nMKVLAAGIV\n")
+    aligned = AlignmentTarget("g", (str(tmp_path / "g.a3m"),))
+    assert fingerprint(identities.identity(aligned)) == (
+        "8f8f14e424e1c3b4b9f44e7f537d71919e421b7cddfe7075ee0cac37511f5be6"
+    )
+
+
+def test_number_of_threads_is_not_part_of_an_alignments_identity() -> None:
+    settings = AlignmentSettings(SearchSettings(threads=7), AlignmentFilter(cov=0.5))
+    assert AlignmentRequest(REQUEST.checksums, settings).key(QUERY) == REQUEST.key(QUERY)

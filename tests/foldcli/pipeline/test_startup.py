@@ -1,0 +1,45 @@
+"""Tests of the start of predictions: preloading and the bytecode cache."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foldcli.pipeline.startup import _prepare_features, start_preloading
+
+
+def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
+    np.savez(tmp_path / "params.npz", x=np.arange(3.0))
+    arrays = start_preloading("cpu", tmp_path / "params.npz")
+    assert arrays is not None
+    assert arrays.result()["x"].tolist() == [0, 1, 2] and arrays.result()["x"].dtype == np.float32
+    assert start_preloading("cpu", None) is None
+    missing = start_preloading("cpu", tmp_path / "none.npz")
+    assert missing is not None and isinstance(missing.exception(), FileNotFoundError)
+
+
+def test_preloading_makes_small_features() -> None:
+    _prepare_features()
+
+
+@pytest.mark.parametrize("may_write", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
+    tmp_path: Path, compiled: bool, may_write: bool
+) -> None:
+    (tmp_path / "torch.py").write_text("")
+    if compiled:
+        (tmp_path / "__pycache__").mkdir()
+        (tmp_path / "__pycache__" / f"torch.{sys.implementation.cache_tag}.pyc").write_bytes(b"")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    env |= {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "FOLDCLI_CACHE": str(tmp_path / "own")}
+    env |= {} if may_write else {"PYTHONDONTWRITEBYTECODE": "1"}
+    code = (
+        "import sys; from foldcli.pipeline.startup import keep_bytecode as f; f(); print(sys.pycache_prefix)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], env=env, text=True, capture_output=True, check=True)
+    expected = None if compiled or may_write else tmp_path / "own" / "bytecode"
+    assert result.stdout.strip() == str(expected)
