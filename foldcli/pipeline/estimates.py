@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from features.entry import read_entry
+from features.cache import read_entry
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.pipeline.dry_run import Estimate, Inspection, plan_targets, print_plan, target_state

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from features.entry import read_entry
+from features.cache import read_entry
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.names import ENTRY_SUFFIX
