@@ -1,8 +1,10 @@
-"""A database searched by its clusters' representatives beside the same database searched whole.
+"""Search through cluster representatives, compared with a search of the whole database.
 
-python benchmarks/clusters.py DB.fasta QUERIES.fasta [--min-seq-id 0.3]: clusters that `mmseqs easy-linclust`
-made; hits with E ≤ 1e-3 of both ways for 1 and 3 iterations, those that both find, how many of these have the
-same score, E-value and path, and CPU seconds on one thread.
+    python benchmarks/clusters.py DB.fasta QUERIES.fasta [--min-seq-id 0.3]
+
+The clusters come from `mmseqs easy-linclust`. For 1 and 3 iterations the benchmark prints the hits of both
+searches with E ≤ 1e-3, their CPU seconds on one thread, the hits in common, and how many of these have the
+same score, E-value and alignment.
 """
 
 import argparse
@@ -16,11 +18,12 @@ from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.search import SearchSettings, search_many
 
-Found = dict[tuple[str, str], tuple[int, float, str]]
+# (query, target) -> score, E-value and CIGAR
+HitTable = dict[tuple[str, str], tuple[int, float, str]]
 
 
-def clusters_of(fasta: Path, folder: Path, identity: float) -> Path:
-    """The table of clusters at some identity and a coverage of 0.8."""
+def make_clusters(fasta: Path, folder: Path, identity: float) -> Path:
+    """Run mmseqs; return the table of clusters with a minimum identity and a coverage of 0.8."""
     command = [
         "mmseqs", "easy-linclust", fasta, folder / "clusters", folder / "tmp", "--min-seq-id", identity,
         "-c", 0.8, "-v", 1,
@@ -29,16 +32,18 @@ def clusters_of(fasta: Path, folder: Path, identity: float) -> Path:
     return folder / "clusters_cluster.tsv"
 
 
-def found_in(database: TargetDatabase, queries: list[FastaRecord], iterations: int) -> tuple[Found, float]:
-    """What is told of each hit, and CPU seconds."""
+def timed_search(
+    database: TargetDatabase, queries: list[FastaRecord], iterations: int
+) -> tuple[HitTable, float]:
+    """Return the hits of all queries, and CPU seconds."""
     settings = SearchSettings(max_seqs=1000, num_iterations=iterations)
     started = time.process_time()
-    found = {
+    table = {
         (query.id, hit.id): (hit.score, hit.evalue, hit.cigar)
         for query, hits in search_many(queries, database, settings)
         for hit in hits
     }
-    return found, time.process_time() - started
+    return table, time.process_time() - started
 
 
 def main() -> None:
@@ -46,29 +51,31 @@ def main() -> None:
     parser.add_argument("database", type=Path)
     parser.add_argument("queries", type=Path)
     parser.add_argument("--min-seq-id", type=float, default=0.3)
-    given = parser.parse_args()
-    queries = list(read_fasta(given.queries))
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        table = clusters_of(given.database, folder, given.min_seq_id)
+    options = parser.parse_args()
+    queries = list(read_fasta(options.queries))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        table = make_clusters(options.database, folder, options.min_seq_id)
         databases = []
-        for part, clusters in (("whole", None), ("clustered", table)):
-            build_database([given.database], folder / part, BuildSettings(clusters=clusters))
-            databases.append(TargetDatabase.open(folder / part))
+        for name, clusters in (("whole", None), ("clustered", table)):
+            build_database([options.database], folder / name, BuildSettings(clusters=clusters))
+            databases.append(TargetDatabase.open(folder / name))
         whole, clustered = databases
         print(
             f"{len(queries)} queries, {len(whole):,} sequences, {clustered.representatives:,} clusters, "
             f"{clustered.manifest.clusters.residues / whole.total_residues:.0%} of the residues theirs"
         )
         # compiles the kernels
-        found_in(clustered, queries[:1], 2)
+        timed_search(clustered, queries[:1], 2)
         print(f"{'iterations':12}{'whole':>8}{'':9}{'clustered':>10}{'':9}{'both':>7}{'equal':>7}")
         for iterations in (1, 3):
-            (one, seconds), (other, less) = (found_in(each, queries, iterations) for each in databases)
-            both = one.keys() & other.keys()
-            equal = sum(one[pair] == other[pair] for pair in both)
+            whole_hits, whole_seconds = timed_search(whole, queries, iterations)
+            clustered_hits, clustered_seconds = timed_search(clustered, queries, iterations)
+            both = whole_hits.keys() & clustered_hits.keys()
+            equal = sum(whole_hits[pair] == clustered_hits[pair] for pair in both)
             print(
-                f"{iterations:<12}{len(one):8,}{seconds:7.1f} s{len(other):10,}{less:7.1f} s"
+                f"{iterations:<12}{len(whole_hits):8,}{whole_seconds:7.1f} s"
+                f"{len(clustered_hits):10,}{clustered_seconds:7.1f} s"
                 f"{len(both):7,}{equal:7,}"
             )
 

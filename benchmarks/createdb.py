@@ -1,12 +1,11 @@
-"""How fast `foldcli createdb` is and how much memory it takes, beside `mmseqs createdb` and `tantan -p`.
+"""Speed and memory of `foldcli createdb`, compared with `mmseqs createdb` and `tantan -p`.
 
     python benchmarks/createdb.py [FASTA] [--megabytes 500] [--threads 2] [--repeats 3]
 
-The FASTA (decompressed, as all three read it) is repeated until it has the size asked for; without one,
-random sequences with UniRef50's mean length take its place. Each program runs in a process of its own on the
-same cores; times are the best of the repeats, start-up included; memory is the largest resident set. mmseqs
-does not mask at this step, and tantan does nothing else, on one thread; either is left out where it is not
-installed.
+The FASTA file (decompressed) is repeated up to the requested size; without one, random sequences with
+UniRef50's mean length are used. Each program runs in its own process on the same cores. Times are the best of
+the repeats, including start-up; memory is the largest resident set. `mmseqs createdb` does not mask; tantan
+only masks, on one thread. Programs that are not installed are skipped.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from msa.profile.matrices import background
 
 
 def synthetic(megabytes: float, seed: int = 0) -> bytes:
-    """Random FASTA: gamma-distributed lengths of mean 280, BLOSUM62's residue frequencies, lines of 60."""
+    """Return random FASTA: gamma-distributed lengths of mean 280, BLOSUM62's frequencies, lines of 60."""
     random = np.random.default_rng(seed)
     letters = np.frombuffer(STANDARD.encode(), np.uint8)
     parts, size = [], 0
@@ -42,7 +41,7 @@ def synthetic(megabytes: float, seed: int = 0) -> bytes:
 def measure(
     command: list[str], cores: set[int], folder: Path, discard: bool = False
 ) -> tuple[float, float, int]:
-    """Wall and CPU seconds and peak resident bytes of one run, in an empty folder removed afterwards."""
+    """Run a command in a temporary folder; return wall seconds, CPU seconds and peak resident bytes."""
     with tempfile.TemporaryDirectory(dir=folder) as work:
         sink = subprocess.DEVNULL if discard else None
         start = time.perf_counter()
@@ -68,23 +67,25 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=500)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=None, help="where to write; default: TMPDIR")
-    given = parser.parse_args()
-    cores = set(sorted(os.sched_getaffinity(0))[: given.threads])
+    parser.add_argument("--folder", type=Path, default=None, help="working folder; default: TMPDIR")
+    options = parser.parse_args()
+    cores = set(sorted(os.sched_getaffinity(0))[: options.threads])
 
-    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder, path = Path(name), Path(name) / "input.fasta"
-        once = read_bytes(given.fasta) if given.fasta else synthetic(min(given.megabytes, 20))
-        copies = max(1, round(given.megabytes * 1e6 / len(once)))
+        once = read_bytes(options.fasta) if options.fasta else synthetic(min(options.megabytes, 20))
+        copies = max(1, round(options.megabytes * 1e6 / len(once)))
         with path.open("wb") as stream:
             for _ in range(copies):
                 stream.write(once)
-        del once  # a child's peak counts what its parent held when it was forked
+        del once  # a child's peak includes its parent's memory at the fork
         megabytes = path.stat().st_size / 1e6
-        print(f"{megabytes:.0f} MB of FASTA ({given.fasta or 'random'}, {copies} times), {len(cores)} cores")
+        print(
+            f"{megabytes:.0f} MB of FASTA ({options.fasta or 'random'}, {copies} times), {len(cores)} cores"
+        )
 
         foldcli = [sys.executable, "-m", "foldcli", "createdb", str(path), "-o", "db"]
-        foldcli += ["--threads", str(given.threads)]
+        foldcli += ["--threads", str(options.threads)]
         commands = {"foldcli createdb": foldcli, "foldcli createdb --no-mask": [*foldcli, "--no-mask"]}
         if mmseqs := shutil.which("mmseqs"):
             commands["mmseqs createdb"] = [mmseqs, "createdb", str(path), "db", "-v", "1"]
@@ -93,14 +94,14 @@ def main() -> None:
 
         small = folder / "small.fasta"
         small.write_text(">a\nMKV\n")
-        measure([*foldcli[:4], str(small), "-o", "db"], cores, folder)  # compiles, on a fresh machine
+        measure([*foldcli[:4], str(small), "-o", "db"], cores, folder)  # compiles the kernels
         print(f"{'':28}{'seconds':>9}{'CPU s':>8}{'MB/s':>8}{'peak MiB':>10}")
         for label, command in commands.items():
-            alone = label.startswith("tantan")
-            repeats = 1 if alone else given.repeats
-            runs = [measure(command, cores, folder, discard=alone) for _ in range(repeats)]
-            (seconds, busy, _), peak = min(runs), max(run[2] for run in runs)
-            print(f"{label:28}{seconds:9.2f}{busy:8.2f}{megabytes / seconds:8.1f}{peak / 2**20:10.0f}")
+            is_tantan = label.startswith("tantan")
+            repeats = 1 if is_tantan else options.repeats
+            runs = [measure(command, cores, folder, discard=is_tantan) for _ in range(repeats)]
+            (seconds, cpu_seconds, _), peak = min(runs), max(run[2] for run in runs)
+            print(f"{label:28}{seconds:9.2f}{cpu_seconds:8.2f}{megabytes / seconds:8.1f}{peak / 2**20:10.0f}")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def main() -> None:
     records = list(read_fasta(options.database))
     with tempfile.TemporaryDirectory() as name:
         database = open_or_build_database(Path(options.database), Path(name) / "cache", None)
-        targets = SequenceArrays(database.residues, database.offsets, database.lengths)
+        targets = database.arrays
         residues = sum(len(q.sequence) for q in queries)
         cells = residues * database.total_residues / 1e9
         print(

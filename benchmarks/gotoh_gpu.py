@@ -114,7 +114,7 @@ def main() -> None:
     results = []
     with tempfile.TemporaryDirectory() as name:
         database = open_or_build_database(Path(options.database), Path(name), None)
-        targets = SequenceArrays(database.residues, database.offsets, database.lengths)
+        targets = database.arrays
         device = DeviceTargets(
             cuda.to_device(np.array(targets.residues)),
             cuda.to_device(np.array(targets.offsets)),

@@ -32,7 +32,6 @@ from pathlib import Path
 
 from msa.cpu.engine import CpuEngine
 from msa.database.database import TargetDatabase
-from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.families import Family, FamilyBuilder
 from msa.search.hits import Hit
@@ -264,7 +263,7 @@ def count_members(benchmark: Benchmark, iterations: int) -> None:
     """Print the number of decoys that join family profiles."""
     counts.clear()
     database = TargetDatabase.open(foldcli_database(benchmark))
-    targets = SequenceArrays(database.residues, database.offsets, database.lengths)
+    targets = database.arrays
     settings = SearchSettings(max_seqs=int(TARGETS), num_iterations=iterations, threads=benchmark.threads)
     search = CountingSearch(database, targets, settings, CpuEngine())
     for _ in search.run(list(read_fasta(benchmark.queries)), lambda pairs: None):

@@ -33,7 +33,7 @@ FOLDCLI = [sys.executable, "-m", "foldcli"]
 def queries_from(database: TargetDatabase, count: int, residues: int) -> list[FastaRecord]:
     """Cut queries from random targets, preferably long enough ones."""
     rng = random.Random(0)
-    first = int(database.lengths.searchsorted(residues))
+    first = int(database.arrays.lengths.searchsorted(residues))
     first = first if first < len(database) else len(database) - 1
     targets = [rng.randrange(first, len(database)) for _ in range(count)]
     return [

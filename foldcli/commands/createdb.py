@@ -9,7 +9,7 @@ from foldcli.options import common as options
 
 if TYPE_CHECKING:
     from msa.database.build import BuildSettings
-    from msa.database.manifest import DatabaseManifest
+    from msa.database.manifest import ClusterSummary, DatabaseManifest
 
 
 @click.command("createdb")
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     "output",
     type=click.Path(path_type=Path),
     metavar="DB",
-    help="The database to make: a folder that appears when it is complete.",
+    help="The database to create: a folder that appears when it is complete.",
 )
 @click.option(
     "--from-mmseqs", metavar="MMSEQSDB", help="Convert an MMseqs2 sequence database, plain or padded."
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     "--clusters",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="TSV",
-    help="Clusters of the sequences, a line a member: representative, tab, member, as `mmseqs createtsv` "
-    "writes. Searches go through the representatives and align all members of those they find.",
+    help="Clusters of the sequences, as `mmseqs createtsv` writes them: representative, tab, member, one "
+    "member per line. Searches scan the representatives, then align all members of the clusters found.",
 )
-@click.option("--info", type=click.Path(path_type=Path), metavar="DB", help="Print what a database holds.")
+@click.option("--info", type=click.Path(path_type=Path), metavar="DB", help="Describe a database.")
 @click.option("--json", "as_json", is_flag=True, help="With --info: as JSON.")
 @click.option(
-    "--verify", type=click.Path(path_type=Path), metavar="DB", help="Compare a database with its checksums."
+    "--verify", type=click.Path(path_type=Path), metavar="DB", help="Check a database against its checksums."
 )
 @options.threads_option
 @options.overwrite_option
@@ -55,8 +55,8 @@ def command(
 ) -> None:
     """Build a target database from FASTA files.
 
-    FASTA files may be compressed; - is standard input. What was odd in them and
-    changed or left out is counted, reported, and noted in the database (--info).
+    FASTA files may be compressed; - is standard input. Unusual content that is
+    changed or left out is counted, reported, and recorded in the database (--info).
 
     \b
       foldcli createdb uniref50.fasta.gz -o uniref50
@@ -72,9 +72,9 @@ def command(
     if fasta and from_mmseqs is not None:
         raise click.UsageError("give FASTA files or --from-mmseqs, not both")
     if as_json and info is None:
-        raise click.UsageError("--json goes with --info")
+        raise click.UsageError("--json needs --info")
     if clusters is not None and not fasta:
-        raise click.UsageError("--clusters goes with FASTA files: it is for building a database")
+        raise click.UsageError("--clusters needs FASTA files: it is used to build a database")
     if info is not None:
         _print_info(info, as_json)
     elif verify is not None:
@@ -91,7 +91,7 @@ def command(
 
 
 def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings") -> None:
-    """From an MMseqs2 database, or from FASTA files."""
+    """Build a database from an MMseqs2 database (str) or from FASTA files (tuple)."""
     import time
 
     from foldcli.logs import logger
@@ -110,6 +110,7 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
 
 
 def _verify(path: Path) -> None:
+    """Check a database against its checksums."""
     from foldcli.logs import logger
     from foldcli.progress import progress_bar
     from msa.database.database import TargetDatabase
@@ -121,6 +122,7 @@ def _verify(path: Path) -> None:
 
 
 def _print_info(path: Path, as_json: bool) -> None:
+    """Print the manifest of a database, as a table or as JSON."""
     import json
 
     from msa.database.database import TargetDatabase
@@ -144,9 +146,9 @@ def _print_info(path: Path, as_json: bool) -> None:
         ("residues", f"{manifest.residues:,}"),
         ("length", f"mean {manifest.residues / manifest.sequences:.1f}; quantiles: {quantiles}"),
         ("masking", masking),
-        *(("clusters", told) for told in [_clusters(manifest)] if told),
+        *([("clusters", _describe_clusters(manifest.clusters))] if manifest.clusters else []),
         ("bytes on disk", f"{sum(part.bytes for part in manifest.parts.values()):,}"),
-        *(("input", _described(source)) for source in manifest.inputs),
+        *(("input", _describe_input(source)) for source in manifest.inputs),
         ("built by", ", ".join(f"{name} {version}" for name, version in manifest.built_by.items())),
         *(("remark", remark) for remark in manifest.remarks()),
         *(("sha256", f"{part.sha256}  {name}") for name, part in manifest.parts.items()),
@@ -155,17 +157,13 @@ def _print_info(path: Path, as_json: bool) -> None:
         click.echo(f"{key:15} {value}")
 
 
-def _described(source: dict[str, Any]) -> str:
-    """One input of a manifest."""
+def _describe_input(source: dict[str, Any]) -> str:
+    """Describe one of the manifest's inputs."""
     kind = f" ({source['format']})" if "format" in source else ""
     return f"{source['name']}{kind}, {source['bytes']:,} bytes of FASTA"
 
 
-def _clusters(manifest: "DatabaseManifest") -> str:
-    """What there is to say of clusters; nothing without any."""
-    clusters = manifest.clusters
-    if clusters is None:
-        return ""
+def _describe_clusters(clusters: "ClusterSummary") -> str:
     return (
         f"{clusters.representatives:,} representatives, {clusters.residues:,} residues; the largest cluster "
         f"has {clusters.largest:,} sequences; from {clusters.table}"
@@ -173,7 +171,8 @@ def _clusters(manifest: "DatabaseManifest") -> str:
 
 
 def _summary(manifest: "DatabaseManifest") -> str:
+    """Return size and masking of a database in one line."""
     masked = manifest.masked_residues / manifest.residues
-    how = "unmasked" if manifest.masking is None else f"{masked:.1%} masked"
+    masking = "unmasked" if manifest.masking is None else f"{masked:.1%} masked"
     clusters = "" if manifest.clusters is None else f" in {manifest.clusters.representatives:,} clusters"
-    return f"{manifest.sequences:,} sequences{clusters}, {manifest.residues:,} residues ({how})"
+    return f"{manifest.sequences:,} sequences{clusters}, {manifest.residues:,} residues ({masking})"

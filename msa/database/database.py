@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from msa.database.manifest import (
     DatabaseManifest,
     read_manifest,
 )
+from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import first_word
 
@@ -48,17 +49,13 @@ class TargetDatabase:
     Attributes:
         path: folder of the database.
         manifest: content of its manifest.
-        residues: uint8, all sequences; low five bits the letter, bit 5 the soft mask. Each sequence is padded
-            with `alphabet.PAD` to a multiple of four bytes.
-        offsets: int64 [sequences], first byte of each sequence in `residues`.
-        lengths: int32 [sequences], residues of each sequence.
+        arrays: residues, offsets and lengths of all sequences. Each sequence is padded with `alphabet.PAD` to
+            a multiple of four bytes.
     """
 
     path: Path
     manifest: DatabaseManifest
-    residues: np.ndarray = field(repr=False)
-    offsets: np.ndarray = field(repr=False)
-    lengths: np.ndarray = field(repr=False)
+    arrays: SequenceArrays = field(repr=False)
     _headers: np.ndarray = field(repr=False)
     _header_index: np.ndarray = field(repr=False)
     _clusters: np.ndarray | None = field(repr=False, default=None)
@@ -89,18 +86,18 @@ class TargetDatabase:
                 f"the last header ends at byte {header_index[-1]} of {len(headers)} of {HEADERS}",
                 folder / HEADER_INDEX,
             )
-        parts = [residues, offsets, lengths, headers, header_index]
+        database = cls(folder, manifest, SequenceArrays(residues, offsets, lengths), headers, header_index)
         if manifest.clusters is not None:
             clusters, members = (_map(folder, name, manifest) for name in CLUSTER_PARTS)
             if clusters[0] != 0 or clusters[-1] != len(members):
                 raise InputError(
                     f"the last cluster ends at {clusters[-1]} of {len(members)} members", folder / CLUSTERS
                 )
-            parts += [clusters, members]
-        return cls(folder, manifest, *parts)
+            return replace(database, _clusters=clusters, _members=members)
+        return database
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.arrays)
 
     @property
     def total_residues(self) -> int:
@@ -123,8 +120,7 @@ class TargetDatabase:
 
     def codes(self, index: int) -> np.ndarray:
         """Return a view of a sequence, uint8 [length], with mask bits; 0 ≤ index < len(self)."""
-        start = int(self.offsets[index])
-        return self.residues[start : start + int(self.lengths[index])]
+        return self.arrays.codes(index)
 
     def sequence(self, index: int) -> str:
         """Return a sequence as upper-case letters, ignoring the mask."""

@@ -28,7 +28,7 @@ class ClusterExpandingEngine:
     def __init__(self, engine: Engine, database: TargetDatabase) -> None:
         self._engine, self._database = engine, database
         count = database.representatives
-        targets = SequenceArrays(database.residues, database.offsets, database.lengths)
+        targets = database.arrays
         _, end = targets.byte_range(0, count)
         self._representatives = SequenceArrays(
             targets.residues[:end], targets.offsets[:count], targets.lengths[:count]

@@ -183,4 +183,4 @@ class DatabaseHit(Hit):
     @property
     def target_length(self) -> int:
         """Residues of the target."""
-        return int(self._database.lengths[self.target])
+        return int(self._database.arrays.lengths[self.target])

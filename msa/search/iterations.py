@@ -112,13 +112,13 @@ class IteratedSearch:
         parameters_by_query = [replace(parameters, k=parameters.k * factor) for factor in factors]
 
         def target_evalues(query: int, indices: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            target_lengths, residues = database.lengths[indices], database.total_residues
+            target_lengths, residues = database.arrays.lengths[indices], database.total_residues
             return evalues(scores, lengths[query], target_lengths, residues, parameters_by_query[query])
 
         def correct(
             query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray, weight: int = 1
         ) -> np.ndarray:
-            target_lengths = database.lengths[indices]
+            target_lengths = database.arrays.lengths[indices]
             return corrected_scores(
                 scores, reversed_scores, lengths[query], target_lengths, parameters, weight
             )

@@ -8,7 +8,6 @@ database order, so that results do not depend on the engine, the number of threa
 from collections.abc import Callable, Iterator, Sequence
 
 from msa.database.database import TargetDatabase
-from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.search.cluster_expansion import ClusterExpandingEngine
@@ -93,7 +92,7 @@ def _search_each(
     engine = engine or CpuEngine()
     if database.representatives < len(database):
         engine = ClusterExpandingEngine(engine, database)
-    targets = SequenceArrays(database.residues, database.offsets, database.lengths)
+    targets = database.arrays
     block_size = len(queries)
     if settings.num_iterations > 1:
         block_size = min(block_size, _MAX_HITS_IN_MEMORY // settings.max_seqs)

@@ -1,4 +1,4 @@
-"""`foldcli createdb` as a user runs it: real subprocesses, killed and interrupted ones among them."""
+"""`foldcli createdb` in subprocesses, including interrupted and killed ones."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def error_of(result: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.fixture(scope="module")
 def demo(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of the bundled sequences."""
+    """Build a database of the bundled sequences."""
     out = tmp_path_factory.mktemp("createdb") / "new" / "demo"
     result = createdb(root / "examples" / "demo.fasta", "-o", out, "--threads", "2")
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
@@ -38,7 +38,7 @@ def demo(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_bundled_sequences(root: Path, demo: Path) -> None:
+def test_bundled_sequences(root: Path, demo: Path) -> None:
     text = (root / "examples" / "demo.fasta").read_text()
     database = TargetDatabase.open(demo)
     assert len(database) == text.count(">")
@@ -47,7 +47,7 @@ def test_the_bundled_sequences(root: Path, demo: Path) -> None:
     )
 
 
-def test_info_prints_what_the_database_holds(demo: Path) -> None:
+def test_info_prints_the_manifest(demo: Path) -> None:
     manifest = TargetDatabase.open(demo).manifest
     result = createdb("--info", demo)
     assert result.returncode == 0
@@ -63,7 +63,7 @@ def test_info_prints_what_the_database_holds(demo: Path) -> None:
     assert json.loads(as_json.stdout) == json.loads((demo / "manifest.json").read_text())
 
 
-def test_verify_finds_damage(demo: Path, tmp_path: Path) -> None:
+def test_verify_detects_damage(demo: Path, tmp_path: Path) -> None:
     result = createdb("--verify", demo)
     assert result.returncode == 0
     assert "all checksums match" in result.stderr
@@ -84,7 +84,7 @@ def test_verify_finds_damage(demo: Path, tmp_path: Path) -> None:
         assert "residues.u8: damaged database: truncated" in error_of(result)
 
 
-def test_several_inputs_standard_input_and_odd_ones(tmp_path: Path) -> None:
+def test_several_inputs_with_standard_input_and_unusual_content(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_bytes(gzip.compress(b">a\nMKV*\n>b\n\n>c\nac-d*e\n", mtime=0))
     result = subprocess.run(
         [*FOLDCLI, tmp_path / "a.fasta", "-", "-o", tmp_path / "db"],
@@ -92,7 +92,7 @@ def test_several_inputs_standard_input_and_odd_ones(tmp_path: Path) -> None:
         capture_output=True,
         check=True,
     )
-    said = result.stderr.decode()
+    log = result.stderr.decode()
     for remark in (
         "records without a sequence, left out: 1",
         "gap characters ('-' or '.'), removed: 1",
@@ -102,7 +102,7 @@ def test_several_inputs_standard_input_and_odd_ones(tmp_path: Path) -> None:
         "sequences with an id that an earlier one has, all kept: 1",
         "3 sequences, 12 residues",
     ):
-        assert remark in said
+        assert remark in log
     database = TargetDatabase.open(tmp_path / "db")
     assert [database.sequence(i) for i in range(3)] == ["MKV", "MKVL", "ACDXE"]
     assert createdb("--info", tmp_path / "db").stdout.count("remark ") == 6
@@ -111,15 +111,15 @@ def test_several_inputs_standard_input_and_odd_ones(tmp_path: Path) -> None:
 def test_clusters(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_text(">a x\nMKV\n>b\nMKVL\n>c\nMKVLM\n")
     (tmp_path / "a.tsv").write_text("b\ta\nb\tb\nc\tc\n")
-    made = createdb("a.fasta", "--clusters", "a.tsv", "-o", "db", cwd=tmp_path)
-    assert made.returncode == 0 and "3 sequences in 2 clusters, 12 residues" in made.stderr
+    result = createdb("a.fasta", "--clusters", "a.tsv", "-o", "db", cwd=tmp_path)
+    assert result.returncode == 0 and "3 sequences in 2 clusters, 12 residues" in result.stderr
     rows = {line[:15].strip(): line[16:] for line in createdb("--info", tmp_path / "db").stdout.splitlines()}
     assert (
         rows["clusters"] == "2 representatives, 9 residues; the largest cluster has 2 sequences; from a.tsv"
     )
     assert rows["format version"] == "2"
     assert createdb("--verify", tmp_path / "db").returncode == 0
-    for table, said in (
+    for table, reason in (
         ("b\ta\nb\tb\nc\tc\nc\td\n", "b.tsv:4: no sequence of the FASTA input has the id 'd'"),
         ("b\ta\nb\tb\nc\tc\nc\ta\n", "b.tsv:4: 'a' is a member for the second time"),
         ("b\ta\nb\tb\na\tc\n", "b.tsv:3: the representative 'a' is not a member of its own cluster"),
@@ -127,14 +127,14 @@ def test_clusters(tmp_path: Path) -> None:
     ):
         (tmp_path / "b.tsv").write_text(table)
         result = createdb("a.fasta", "--clusters", "b.tsv", "-o", "other", cwd=tmp_path)
-        assert (result.returncode, error_of(result)) == (3, said)
+        assert (result.returncode, error_of(result)) == (3, reason)
         assert sorted(os.listdir(tmp_path)) == ["a.fasta", "a.tsv", "b.tsv", "db"]
     assert createdb("a.fasta", "--clusters", "none.tsv", "-o", "other", cwd=tmp_path).returncode == 2
     assert createdb("--info", "db", "--clusters", "a.tsv", cwd=tmp_path).returncode == 2
 
 
 @pytest.mark.skipif(shutil.which("mmseqs") is None, reason="no mmseqs installed")
-def test_clusters_of_mmseqs(root: Path, tmp_path: Path) -> None:
+def test_clusters_of_the_mmseqs_program(root: Path, tmp_path: Path) -> None:
     text = (root / "examples" / "demo.fasta").read_text()
     (tmp_path / "demo.fasta").write_text(re.sub(r"^>(\w+)", r">sp|P\1|\1", text, flags=re.M))
     for command in (
@@ -143,11 +143,12 @@ def test_clusters_of_mmseqs(root: Path, tmp_path: Path) -> None:
         ["createtsv", "seqs", "seqs", "clusters", "clusters.tsv"],
     ):
         subprocess.run(["mmseqs", *command, "-v", "1"], cwd=tmp_path, check=True, capture_output=True)
-    made = createdb("demo.fasta", "--clusters", "clusters.tsv", "-o", "db", cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
+    result = createdb("demo.fasta", "--clusters", "clusters.tsv", "-o", "db", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
     database = TargetDatabase.open(tmp_path / "db")
-    heads = [line.split("\t")[0] for line in (tmp_path / "clusters.tsv").read_text().splitlines()]
-    assert 1 < database.representatives == len(set(heads)) < len(database) == len(heads)
+    representatives = [line.split("\t")[0] for line in (tmp_path / "clusters.tsv").read_text().splitlines()]
+    assert 1 < database.representatives == len(set(representatives)) < len(database)
+    assert len(database) == len(representatives)
 
 
 def test_no_mask(tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_no_mask(tmp_path: Path) -> None:
     assert "masking         none" in createdb("--info", tmp_path / "plain").stdout
 
 
-def test_overwriting_must_be_asked_for(tmp_path: Path) -> None:
+def test_existing_database_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_text(">a\nMKV\n")
     (tmp_path / "b.fasta").write_text(">b\nMKVL\n")
     assert createdb(tmp_path / "a.fasta", "-o", tmp_path / "db").returncode == 0
@@ -173,7 +174,7 @@ def test_overwriting_must_be_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"MKV\n", "in.fasta:1: not a FASTA file: text before the first header line ('>')"),
         (bytes(range(256)), "in.fasta:1: not a FASTA file: binary data"),
@@ -184,16 +185,18 @@ def test_overwriting_must_be_asked_for(tmp_path: Path) -> None:
         (None, "in.fasta: no such file or directory"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_3(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_invalid_input_gives_one_line_and_exit_code_3(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
     if content is not None:
         (tmp_path / "in.fasta").write_bytes(content)
     result = createdb(tmp_path / "in.fasta", "-o", tmp_path / "db")
     assert result.returncode == 3
-    assert error_of(result) == f"{tmp_path}/{said}"
+    assert error_of(result) == f"{tmp_path}/{message}"
     assert not [name for name in os.listdir(tmp_path) if name != "in.fasta"]
 
 
-def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+def test_output_inside_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.fasta").write_text(">a\nMKV\n")
     result = createdb(tmp_path / "in.fasta", "-o", tmp_path / "in.fasta" / "db")
     assert result.returncode == 3
@@ -201,7 +204,7 @@ def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_output_without_permission(tmp_path: Path) -> None:
+def test_output_without_permission_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.fasta").write_text(">a\nMKV\n")
     (tmp_path / "locked").mkdir(mode=0o500)
     result = createdb(tmp_path / "in.fasta", "-o", tmp_path / "locked" / "db")
@@ -228,11 +231,11 @@ def test_usage_errors(tmp_path: Path, arguments: list[str]) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+def test_full_disk_leaves_no_files(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     (tmp_path / "in.fasta").write_text("".join(f">{n}\n{'MKVLAAG' * 50}\n" for n in range(6000)))
-    # room for the residues once, as they are spooled, but not for their sorted copy
+    # the disk has space for the spooled residues, but not for their sorted copy
     script = 'mount -t tmpfs -o size=4m none "$1" || exit 77; shift; "$@"; code=$?; ls -A small; exit $code'
     inner = [*FOLDCLI, "in.fasta", "-o", "small/db"]
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", small, *inner]
@@ -247,30 +250,32 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert result.stdout == "", "nothing is left on the disk"
 
 
-@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
-def test_a_build_stopped_half_way_leaves_nothing_that_opens(tmp_path: Path, blow: signal.Signals) -> None:
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_build_leaves_no_database(tmp_path: Path, stop_signal: signal.Signals) -> None:
     (tmp_path / "db.fasta").write_text(">a\nMKV\n")
     command = [*FOLDCLI, "-", "-o", str(tmp_path / "db"), "--no-mask", "--threads", "1"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
-    # once so much has gone through the pipe, blocks have been parsed and spooled; the pipe stays open
+    # after this many bytes, blocks have been parsed and spooled; the pipe stays open
     process.stdin.write(b">a\nMKVLAAGIVGLLLAGCSS\n" * 10**6)
     process.stdin.flush()
     assert not (tmp_path / "db").exists()
-    (staged,) = (path for path in tmp_path.iterdir() if path.name.startswith(".db."))
-    assert (staged / "residues.spool").stat().st_size > 0
-    process.send_signal(blow)
-    _, said = process.communicate()
-    if blow == signal.SIGINT:
-        assert process.returncode == 130, said
-        assert b"interrupted" in said
-        assert b"Traceback" not in said
+    (temporary,) = (path for path in tmp_path.iterdir() if path.name.startswith(".db."))
+    assert (temporary / "residues.spool").stat().st_size > 0
+    process.send_signal(stop_signal)
+    _, log = process.communicate()
+    if stop_signal == signal.SIGINT:
+        assert process.returncode == 130, log
+        assert b"interrupted" in log
+        assert b"Traceback" not in log
         assert os.listdir(tmp_path) == ["db.fasta"]
     else:
         assert process.returncode == -signal.SIGKILL
         result = createdb("--info", tmp_path / "db")
         assert result.returncode == 3
         assert error_of(result).endswith("no such database")
-        assert createdb("--info", staged).returncode == 3
+        assert createdb("--info", temporary).returncode == 3
     assert createdb(tmp_path / "db.fasta", "-o", tmp_path / "db").returncode == 0
-    assert sorted(os.listdir(tmp_path)) == ["db", "db.fasta"], "what the killed build left is swept up"
+    assert sorted(os.listdir(tmp_path)) == ["db", "db.fasta"], (
+        "the next build removes the folder of the killed one"
+    )

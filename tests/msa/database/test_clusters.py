@@ -65,7 +65,7 @@ def test_representatives_come_first_and_list_their_members(
     assert sorted(number[:count]) == sorted(set(representatives))
     for first, end in ((0, count), (count, len(representatives))):
         # sorted by length, then in input order
-        keys = list(zip(database.lengths[first:end].tolist(), number[first:end], strict=True))
+        keys = list(zip(database.arrays.lengths[first:end].tolist(), number[first:end], strict=True))
         assert keys == sorted(keys)
     for index in range(count):
         members = database.members(np.array([index])).tolist()
@@ -74,7 +74,7 @@ def test_representatives_come_first_and_list_their_members(
         assert inputs == {k for k, head in enumerate(representatives) if head == number[index] != k}
     assert sorted(database.members(np.arange(count)).tolist()) == list(range(count, len(representatives)))
     summary = database.manifest.clusters
-    assert summary is not None and summary.residues == database.lengths[:count].sum()
+    assert summary is not None and summary.residues == database.arrays.lengths[:count].sum()
     assert summary.largest == max(representatives.count(head) for head in representatives)
     database.verify()
 

@@ -43,15 +43,16 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_attributes_and_methods_of_an_open_database(whole: Path) -> None:
     database = TargetDatabase.open(str(whole))
     assert (len(database), database.total_residues, database.path) == (4, 34, whole)
-    assert (database.residues.dtype, database.offsets.dtype, database.lengths.dtype) == ("u1", "<i8", "<i4")
-    assert database.lengths.tolist() == [1, 4, 14, 15]
-    assert database.offsets.tolist() == [0, 4, 8, 24]
+    arrays = database.arrays
+    assert (arrays.residues.dtype, arrays.offsets.dtype, arrays.lengths.dtype) == ("u1", "<i8", "<i4")
+    assert arrays.lengths.tolist() == [1, 4, 14, 15]
+    assert arrays.offsets.tolist() == [0, 4, 8, 24]
     assert [database.id(i) for i in range(4)] == ["s2", "s3", "s1", "s0"]
     assert database.header(3) == "s0 text"
     assert database.sequence(3) == "MKV" * 5
     assert database.codes(3).base is not None, "a view, not a copy"
     with pytest.raises(ValueError, match="read-only"):
-        database.residues[0] = 0
+        arrays.residues[0] = 0
     calls: list[tuple[int, int | None]] = []
     database.verify(lambda *call: calls.append(call))
     size = sum((whole / name).stat().st_size for name in PARTS)
@@ -147,10 +148,10 @@ def test_other_paths_are_not_databases(tmp_path: Path) -> None:
 
 def test_documentation_agrees_with_the_code(root: Path) -> None:
     text = (root / "docs" / "databases.md").read_text()
-    for name in [*PARTS, MANIFEST, f"`{alphabet.LETTERS}`", f"The pad byte is {alphabet.PAD}:"]:
+    for name in [*PARTS, MANIFEST, f"`{alphabet.LETTERS}`", f"The padding byte is {alphabet.PAD},"]:
         assert name in text
     model = MaskSettings()
     for value in (model.start, model.end, model.periods, model.decay, model.threshold):
         assert f"| {value} |" in text
     assert f"λ = {matrix_lambda():.4f}" in text
-    assert f"{MAX_RECORD_BYTES >> 20} MiB a record" in text
+    assert f"{MAX_RECORD_BYTES >> 20} MiB per record" in text

@@ -232,7 +232,8 @@ def test_a_search_on_several_gpus_does_not_import_numba(root: Path) -> None:
 
 
 def test_where_an_array_lies(tiny: Tiny) -> None:
-    for array in tiny.database.offsets, tiny.database.lengths[3:7], tiny.database.residues[5:]:
+    arrays = tiny.database.arrays
+    for array in arrays.offsets, arrays.lengths[3:7], arrays.residues[5:]:
         mapped = Mapped.of(array)
         assert mapped is not None
         again = mapped.open()

@@ -8,7 +8,6 @@ import pytest
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.search import families
 from msa.search.families import RELIABLE_EVALUE, Family, FamilyBuilder
@@ -53,7 +52,7 @@ def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory
     (folder / "targets.fasta").write_text("".join(f">{name}\n{text}\n" for name, text in records))
     build_database([folder / "targets.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
     database = TargetDatabase.open(folder / "db")
-    targets = SequenceArrays(database.residues, database.offsets, database.lengths)
+    targets = database.arrays
     return IteratedSearch(database, targets, SearchSettings(num_iterations=3), CpuEngine())
 
 

@@ -131,7 +131,7 @@ def test_progress_rises_and_ends_at_the_total(family: tuple[FastaRecord, TargetD
         )
     )
     assert [done for done, _ in reported] == sorted(done for done, _ in reported)
-    assert reported[-1] == (3 * 9 * len(database.lengths),) * 2
+    assert reported[-1] == (3 * 9 * len(database.arrays.lengths),) * 2
 
 
 @pytest.mark.parametrize("invalid", [{"num_iterations": 0}, {"e_profile": -1.0}, {"e_profile": float("nan")}])

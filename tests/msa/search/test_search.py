@@ -62,7 +62,7 @@ def test_evalues_are_for_the_whole_database(database: TargetDatabase) -> None:
     for hit in search(QUERY, database):
         score, length = np.array([hit.score]), np.array([hit.target_length])
         assert hit.bits == bit_scores(score, parameters)[0]
-        assert hit.evalue == evalues(score, 76, length, int(database.lengths.sum()), parameters)[0]
+        assert hit.evalue == evalues(score, 76, length, int(database.arrays.lengths.sum()), parameters)[0]
 
 
 def test_hits_are_ordered_by_evalue_then_score_then_index(tmp_path: Path) -> None:
