@@ -1,4 +1,4 @@
-"""What the benchmarks of fused kernels share: times, the GPU's measured floors, tables, tuning."""
+"""Tools shared by the benchmarks of fused kernels: timing, measured limits of the GPU, tables, tuning."""
 
 import json
 import multiprocessing
@@ -16,24 +16,25 @@ Call = Callable[[], Any]
 
 
 def milliseconds(call: Call) -> float:
-    """The median over a tenth of a second, the L2 cache cleared before each call."""
+    """Return the median time over a tenth of a second; the L2 cache is cleared before each call."""
     return float(do_bench(call, warmup=20, rep=100, return_mode="median"))
 
 
 @dataclass(frozen=True)
 class Floors:
-    """What this GPU reaches in this process.
+    """Measured rates of this GPU, from which lower bounds of times follow.
 
     Args:
-        bytes_per_ms: of a copy, read and written bytes together.
-        operations_per_ms: of a bf16 product of 8192 × 8192 matrices.
+        bytes_per_ms: of a copy, counting read and written bytes.
+        operations_per_ms: of a bfloat16 product of 8192 × 8192 matrices.
     """
 
     bytes_per_ms: float
     operations_per_ms: float
 
     @staticmethod
-    def measured() -> "Floors":
+    def measure() -> "Floors":
+        """Measure the rates, and print them."""
         source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
         target = torch.empty_like(source)
         copied = milliseconds(lambda: target.copy_(source))
@@ -47,7 +48,7 @@ class Floors:
         return floors
 
     def of(self, moved: float, operations: float) -> dict[str, float]:
-        """Milliseconds of so many bytes and so many operations."""
+        """Return the milliseconds that the GPU needs for a number of bytes and of operations."""
         return {
             "bandwidth floor": moved / self.bytes_per_ms,
             "arithmetic floor": operations / self.operations_per_ms,
@@ -55,7 +56,7 @@ class Floors:
 
 
 def print_times(title: str, calls: dict[str, Call], floors: dict[str, float]) -> None:
-    """One row of a table: a name and milliseconds for each call, then the floors."""
+    """Print one row of a table: names and milliseconds of the calls, then of the floors."""
     cells = []
     for name, call in calls.items():
         try:
@@ -66,32 +67,22 @@ def print_times(title: str, calls: dict[str, Call], floors: dict[str, float]) ->
     print(" | ".join([title, *cells]), "ms", flush=True)
 
 
-def using(kernel: ModuleType, options: dict[str, Any], call: Call) -> Call:
-    """The call with these launch options instead of the table's."""
+def with_options(module: ModuleType, options: dict[str, Any], call: Call) -> Call:
+    """Return a call of a module's kernels with these launch options instead of those of the launch table."""
 
     def called() -> Any:
-        with patch.object(kernel, "choose_launch", lambda *_, **__: dict(options)):
-            return call()
-
-    return called
-
-
-def on_any_gpu(kernel: ModuleType, call: Call) -> Call:
-    """The call without the operation's kernel for Hopper GPUs."""
-
-    def called() -> Any:
-        with patch.object(kernel, "available", lambda _: False):
+        with patch.object(module, "choose_launch", lambda *_, **__: dict(options)):
             return call()
 
     return called
 
 
 class Tuner:
-    """Times launch options; other processes run each first, so that all compile side by side.
+    """A timer of launch options, with worker processes that compile them in parallel first.
 
     Args:
-        run_once: what they run: takes (size, options), and does not have to be large.
-        processes: how many of them.
+        run_once: compiles and runs a launch in a worker, given (size, options); small sizes are enough.
+        processes: number of workers.
     """
 
     def __init__(self, run_once: Callable[[Any], None], processes: int = 12) -> None:
@@ -105,12 +96,12 @@ class Tuner:
         timed: Callable[[dict[str, Any]], Call],
         candidates: Iterable[dict[str, Any]],
     ) -> None:
-        """Print the best three options as a launch table has them.
+        """Time all candidates, and print the best three as options of a launch table.
 
         Args:
-            title: what is tuned.
-            size: what run_once takes beside the options.
-            timed: the call with these options.
+            title: printed above them.
+            size: passed to run_once.
+            timed: returns the call to time with some options.
             candidates: options.
         """
         options = list(candidates)

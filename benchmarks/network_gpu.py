@@ -209,7 +209,7 @@ def main() -> None:
     options = parser.parse_args()
     events: Events = defaultdict(list)
     arrays = random_parameters(CONFIG)
-    gpu = Floors.measured()
+    gpu = Floors.measure()
     torch.cuda.empty_cache()
     network = AlphaFold.from_parameters(CONFIG, arrays, GPU, DTYPES[options.precision], options.kernels)
     shallow = AlphaFold.from_parameters(

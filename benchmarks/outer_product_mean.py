@@ -1,12 +1,12 @@
-"""Milliseconds of the outer product mean with E = 32 and Z = 128.
+"""A benchmark of the outer product mean with E = 32 and Z = 128, in milliseconds.
 
     python benchmarks/outer_product_mean.py [--sizes 512x512x256,5120x512x64] [--dtype float32]
     python benchmarks/outer_product_mean.py --tune
 
-A size is S x N x C. Peers: the reference, which works on some residues at a time, and torch.compile of it.
-"any GPU's" is what runs where there is no Hopper GPU.
-The arithmetic floor is the outer products and their contraction at the speed of a large bf16 product.
-`--tune` times launches of that in bfloat16 instead, and prints the best as the launch table has them.
+A size is S x N x C. Compared with the reference, which works in chunks of residues, and torch.compile. "ours"
+is the best kernel for the GPU, "Triton" the kernels for any GPU. The arithmetic floor is the outer products
+and their contraction at the speed of a large bfloat16 product. `--tune` times launch options of the Triton
+kernels in bfloat16 instead, and prints the best ones for the launch table.
 """
 
 import argparse
@@ -14,9 +14,10 @@ from itertools import product
 from typing import Any
 
 import torch
-from fused_timing import Call, Floors, Tuner, on_any_gpu, print_times, using
+from fused_timing import Call, Floors, Tuner, print_times, with_options
 
-from cuda.fused.outer_product_mean import OuterProductMeanWeights, kernel, reference
+from cuda.fused import outer_product_mean
+from cuda.fused.outer_product_mean import OuterProductMeanWeights, reference, triton
 
 Size = tuple[int, int, int]
 INNER, PAIR = 32, 128
@@ -26,7 +27,7 @@ FACTORS = {"ROWS": 64, "COLUMNS": 32, "PRECISION": "ieee", "num_warps": 4, "num_
 def arguments(
     size: Size, dtype: torch.dtype = torch.bfloat16
 ) -> tuple[torch.Tensor, OuterProductMeanWeights, torch.Tensor]:
-    """MSA, weights and mask for S, N and C."""
+    """Return MSA, weights and mask for S, N and C."""
     sequences, length, channels = size
     shapes = [(channels,), (channels,), (channels, INNER), (INNER,), (channels, INNER), (INNER,)]
     shapes += [(INNER, INNER, PAIR), (PAIR,)]
@@ -38,19 +39,19 @@ def arguments(
 def run_once(job: tuple[Size, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     (_, _, channels), options = job
-    given = arguments((16, 16, channels))
-    on_any_gpu(kernel, using(kernel, options, lambda: kernel.outer_product_mean(*given)))()
+    tensors = arguments((16, 16, channels))
+    with_options(triton, options, lambda: triton.outer_product_mean(*tensors))()
     torch.cuda.synchronize()
 
 
 def tune(tuner: Tuner, size: Size) -> None:
-    """Print the best launches of the outer products."""
-    given = arguments(size)
+    """Print the best launch options of the outer products."""
+    tensors = arguments(size)
 
     def timed(options: dict[str, Any]) -> Call:
-        return on_any_gpu(kernel, using(kernel, options, lambda: kernel.outer_product_mean(*given)))
+        return with_options(triton, options, lambda: triton.outer_product_mean(*tensors))
 
-    # residues of each factor, tiles of a strip, programs of a multiprocessor, registers
+    # residues of each factor, tiles of a strip, programs per multiprocessor, registers
     tiles = [(4, 4, 8, 2, 128), (4, 4, 4, 2, 128), (4, 8, 4, 1, None), (8, 4, 4, 1, None), (4, 8, 2, 1, None)]
     candidates = [
         {
@@ -72,10 +73,11 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     dtype = getattr(torch, options.dtype)
-    floors = Floors.measured()
+    kernel = outer_product_mean.resolve(device="cuda")
+    floors = Floors.measure()
     tuner = Tuner(run_once) if options.tune else None
-    for given in options.sizes.split(","):
-        sequences, length, channels = size = tuple(int(n) for n in given.split("x"))
+    for text in options.sizes.split(","):
+        sequences, length, channels = size = tuple(int(n) for n in text.split("x"))
         if tuner is not None:
             tune(tuner, size)
             continue
@@ -85,7 +87,7 @@ def main() -> None:
             "reference": lambda case=case: reference.outer_product_mean(*case),
             "torch.compile": lambda case=case, compiled=compiled: compiled(*case),
             "ours": lambda case=case: kernel.outer_product_mean(*case),
-            "any GPU's": on_any_gpu(kernel, lambda case=case: kernel.outer_product_mean(*case)),
+            "Triton": lambda case=case: triton.outer_product_mean(*case),
         }
         # the MSA read, the factors written and read, the result written
         moved = dtype.itemsize * (sequences * length * (channels + 4 * INNER) + length**2 * PAIR)

@@ -1,11 +1,11 @@
-"""Milliseconds of attention's pair bias: LayerNorm of N × N positions and their projection to heads.
+"""A benchmark of attention's pair bias, LayerNorm and a projection to heads, in milliseconds.
 
     python benchmarks/pair_bias.py [--lengths 512,1024,2048] [--channels 128] [--heads 4]
     python benchmarks/pair_bias.py --tune
 
-Peers: the reference, and torch.compile of it. "any GPU's" is what runs where there is no Hopper GPU, "ending"
-ours with axes that are swapped in memory. The floor is one read at the speed of a copy. `--tune` times
-launches of the kernel for any GPU instead, and prints the best as the launch table has them.
+Compared with the reference and torch.compile. "ours" is the best kernel for the GPU, "ending" the same with
+axes swapped in memory, "Triton" the kernel for any GPU. The floor is one read at the speed of a copy.
+`--tune` times launch options of the Triton kernel instead, and prints the best ones for the launch table.
 """
 
 import argparse
@@ -13,15 +13,16 @@ from itertools import product
 from typing import Any
 
 import torch
-from fused_timing import Call, Floors, Tuner, on_any_gpu, print_times, using
+from fused_timing import Call, Floors, Tuner, print_times, with_options
 
-from cuda.fused.pair_bias import kernel, reference
+from cuda.fused import pair_bias
+from cuda.fused.pair_bias import reference, triton
 
 Size = tuple[int, int, int]
 
 
 def arguments(size: Size) -> tuple[torch.Tensor, ...]:
-    """Pair representation, LayerNorm's scale and offset, and weights for N, C and H."""
+    """Return pair representation, LayerNorm's scale and offset, and weights for N, C and H."""
     length, channels, heads = size
     shapes = [(length, length, channels), (channels,), (channels,), (channels, heads)]
     return tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes)
@@ -30,23 +31,23 @@ def arguments(size: Size) -> tuple[torch.Tensor, ...]:
 def run_once(job: tuple[Size, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     (_, channels, heads), options = job
-    given = arguments((32, channels, heads))
-    on_any_gpu(kernel, using(kernel, options, lambda: kernel.pair_bias(*given)))()
+    tensors = arguments((32, channels, heads))
+    with_options(triton, options, lambda: triton.pair_bias(*tensors))()
     torch.cuda.synchronize()
 
 
 def tune(tuner: Tuner, size: Size) -> None:
-    """Print the best launches."""
-    given = arguments(size)
+    """Print the best launch options of the Triton kernel."""
+    tensors = arguments(size)
 
     def timed(options: dict[str, Any]) -> Call:
-        return on_any_gpu(kernel, using(kernel, options, lambda: kernel.pair_bias(*given)))
+        return with_options(triton, options, lambda: triton.pair_bias(*tensors))
 
     shapes = [(1, 32), (4, 8), (1, 64), (4, 16), (8, 8), (2, 64), (4, 32), (8, 16)]
     candidates = [
         {"QUERIES": queries, "KEYS": keys, "PRECISION": "ieee", "num_warps": warps}
         for (queries, keys), warps in product(shapes, (2, 4, 8))
-        # a warp has a product's 16 rows or more
+        # each warp needs at least the 16 rows of a product
         if queries * keys >= 16 * warps
     ]
     tuner.print_best("N {} C {} H {}".format(*size), size, timed, candidates)
@@ -60,7 +61,8 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
-    floors = Floors.measured()
+    kernel = pair_bias.resolve(device="cuda")
+    floors = Floors.measure()
     tuner = Tuner(run_once) if options.tune else None
     for length in [int(n) for n in options.lengths.split(",")]:
         size = (length, options.channels, options.heads)
@@ -70,15 +72,12 @@ def main() -> None:
         pair, *layer = arguments(size)
         swapped = pair.transpose(0, 1)
         compiled = torch.compile(reference.pair_bias, dynamic=False)
-        ours: dict[str, Call] = {
-            "ours": lambda pair=pair, layer=layer: kernel.pair_bias(pair, *layer),
-            "ending": lambda swapped=swapped, layer=layer: kernel.pair_bias(swapped, *layer),
-        }
         calls: dict[str, Call] = {
             "PyTorch": lambda pair=pair, layer=layer: reference.pair_bias(pair, *layer),
             "torch.compile": lambda pair=pair, layer=layer, call=compiled: call(pair, *layer),
-            **ours,
-            "any GPU's": on_any_gpu(kernel, ours["ours"]),
+            "ours": lambda pair=pair, layer=layer: kernel.pair_bias(pair, *layer),
+            "ending": lambda swapped=swapped, layer=layer: kernel.pair_bias(swapped, *layer),
+            "Triton": lambda pair=pair, layer=layer: triton.pair_bias(pair, *layer),
         }
         moved = 2 * length**2 * (options.channels + options.heads)
         print_times("pair bias N {} C {} H {}".format(*size), calls, floors.of(moved, 0))

@@ -1,12 +1,13 @@
-"""Milliseconds of the transition of an N × N pair representation.
+"""A benchmark of the transition of an N × N pair representation, in milliseconds.
 
     python benchmarks/transition.py [--lengths 512,1024] [--channels 64,128,256] [--dtype float32]
     python benchmarks/transition.py --tune
 
-Peers: the reference, which works on some rows at a time, and torch.compile of the whole. "in place" adds the
-update to the input; the peers' lines leave the residual out; "any GPU's" is what runs in place where there is
-no Hopper GPU. The arithmetic floor is both products at the speed of a large bf16 product.
-`--tune` times launches of that in bfloat16 instead, and prints the best as the launch table has them.
+Compared with the reference, which works in chunks of rows, and torch.compile of the whole. "ours" is the best
+kernel for the GPU, "in place" adds the update to the input, and "Triton" is the kernel for any GPU, in place;
+the others leave the residual out. The arithmetic floor is both products at the speed of a large bfloat16
+product. `--tune` times launch options of the Triton kernel in bfloat16 instead, and prints the best ones for
+the launch table.
 """
 
 import argparse
@@ -14,15 +15,16 @@ from itertools import product
 from typing import Any
 
 import torch
-from fused_timing import Call, Floors, Tuner, on_any_gpu, print_times, using
+from fused_timing import Call, Floors, Tuner, print_times, with_options
 
-from cuda.fused.transition import SwigluTransitionWeights, TransitionWeights, kernel, reference
+from cuda.fused import transition
+from cuda.fused.transition import TransitionWeights, reference, triton
 
 Size = tuple[int, int, int]
 
 
 def arguments(size: Size, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, TransitionWeights]:
-    """Input and weights for N, C and W / C."""
+    """Return input and weights for N, C and W / C."""
     length, channels, factor = size
     width = factor * channels
     shapes = [(channels,), (channels,), (channels, width), (width,), (width, channels), (channels,)]
@@ -34,17 +36,17 @@ def arguments(size: Size, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Te
 def run_once(job: tuple[Size, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     (_, channels, factor), options = job
-    given = arguments((16, channels, factor))
-    on_any_gpu(kernel, using(kernel, options, lambda: kernel.transition(*given)))()
+    tensors = arguments((16, channels, factor))
+    with_options(triton, options, lambda: triton.transition(*tensors))()
     torch.cuda.synchronize()
 
 
 def tune(tuner: Tuner, size: Size) -> None:
-    """Print the best launches."""
-    given = arguments(size)
+    """Print the best launch options of the Triton kernel."""
+    tensors = arguments(size)
 
     def timed(options: dict[str, Any]) -> Call:
-        return on_any_gpu(kernel, using(kernel, options, lambda: kernel.transition(*given)))
+        return with_options(triton, options, lambda: triton.transition(*tensors))
 
     candidates = [
         {"ROWS": rows, "HIDDEN": hidden, "PRECISION": "ieee", "num_warps": warps, "num_stages": stages}
@@ -64,9 +66,10 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], default="bfloat16")
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
-    lengths, channels = ([int(n) for n in given.split(",")] for given in (options.lengths, options.channels))
+    lengths, channels = ([int(n) for n in text.split(",")] for text in (options.lengths, options.channels))
     dtype = getattr(torch, options.dtype)
-    floors = Floors.measured()
+    kernel = transition.resolve(device="cuda")
+    floors = Floors.measure()
     tuner = Tuner(run_once) if options.tune else None
     for length, width in product(lengths, channels):
         size = (length, width, options.factor)
@@ -74,15 +77,13 @@ def main() -> None:
             tune(tuner, size)
             continue
         x, weights = arguments(size, dtype)
-        swiglu = SwigluTransitionWeights(*weights[:2], weights.widen, weights.widen, weights.narrow)
         whole = torch.compile(lambda x, weights: reference.transition(x, weights, 2**62), dynamic=False)
         calls: dict[str, Call] = {
             "reference": lambda x=x, w=weights: reference.transition(x, w),
             "torch.compile": lambda x=x, w=weights, whole=whole: whole(x, w),
             "ours": lambda x=x, w=weights: kernel.transition(x, w),
             "ours in place": lambda x=x, w=weights: kernel.add_transition(x, w),
-            "any GPU's": on_any_gpu(kernel, lambda x=x, w=weights: kernel.add_transition(x, w)),
-            "ours SwiGLU": lambda x=x, w=swiglu: kernel.swiglu_transition(x, w),
+            "Triton": lambda x=x, w=weights: triton.add_transition(x, w),
         }
         moved = 2 * x.numel() * x.element_size()
         operations = 4 * x.numel() * options.factor * width

@@ -1,12 +1,13 @@
-"""Milliseconds of triangle attention's core: N rows of N × N logits with a pair bias, bfloat16, 4 heads × 32.
+"""A benchmark of triangle attention, in milliseconds: N rows of N × N logits in bfloat16, 4 heads × 32.
 
     python benchmarks/triangle_attention.py [--lengths 256,512,1024,2048] [--tune]
 
-Peers take queries, keys, values and bias: PyTorch eager and compiled, SDPA with the bias expanded,
-FlexAttention, and cuEquivariance if it is installed. Ours takes them as one projection, and gates too. The
-exponential floor is 16 a clock and multiprocessor. The whole operation, with LayerNorm and projections, is
-timed after it, for rows as they lie and for swapped axes (the ending node), and then the same kernel over the
-MSA's rows and columns, and over a bias so steep that all blocks are computed twice.
+The first line is the core between the projections, compared with PyTorch eager and compiled, SDPA with an
+expanded bias, FlexAttention, and cuEquivariance if it is installed. These take queries, keys, values and
+bias; ours takes them as one projection, with gates. The exponential floor is 16 per clock cycle and
+multiprocessor. The second line is the whole operation with LayerNorm and projections, for contiguous rows and
+for swapped axes (the ending node). The third is the core for the MSA's rows and columns, and for a bias so
+steep that all blocks are computed twice.
 """
 
 import argparse
@@ -16,10 +17,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fused_timing import Call, Floors, Tuner, print_times, using
+from fused_timing import Call, Floors, Tuner, print_times, with_options
 from torch.nn.attention.flex_attention import flex_attention
 
-from cuda.fused.attention import AttentionWeights, kernel, reference
+from cuda.fused import attention
+from cuda.fused.attention import AttentionWeights, reference, triton
 
 HEADS, WIDTH, CHANNELS = 4, 32, 128
 MSA_ROWS, MSA_HEADS = 508, 8
@@ -36,10 +38,16 @@ def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor)
 
 
 def core(
-    rows: int, length: int, heads: int = HEADS, biased: bool = True, swapped: bool = False, scale: float = 1.0
+    rows: int,
+    length: int,
+    heads: int = HEADS,
+    biased: bool = True,
+    swapped: bool = False,
+    scale: float = 1.0,
+    implementation: str = "auto",
 ) -> Call:
-    """Our kernel between the projections."""
-    inner = heads * WIDTH
+    """Return a call of our kernel between the projections."""
+    kernel, inner = attention.resolve(implementation, "cuda"), heads * WIDTH
     shape = (length, rows) if swapped else (rows, length)
     projected, gated, gating_bias = random(*shape, 4 * inner), random(*shape, inner), random(heads, WIDTH)
     if swapped:
@@ -49,7 +57,7 @@ def core(
 
 
 def others(length: int) -> dict[str, Call]:
-    """The kernel's other uses, and its worst case."""
+    """Return calls of the kernel's other uses, and of its worst case."""
     return {
         "MSA rows": core(MSA_ROWS, length, MSA_HEADS),
         "MSA columns": core(length, MSA_ROWS, MSA_HEADS, biased=False, swapped=True),
@@ -58,6 +66,7 @@ def others(length: int) -> dict[str, Call]:
 
 
 def peers(length: int) -> dict[str, Call]:
+    """Return calls of other implementations of the core."""
     q, k, v = (random(length, HEADS, length, WIDTH) for _ in range(3))
     bias = random(HEADS, length, length)
     calls: dict[str, Call] = {}
@@ -81,7 +90,8 @@ def peers(length: int) -> dict[str, Call]:
 
 
 def whole(length: int) -> dict[str, Call]:
-    """The operation of the network around a starting and an ending node."""
+    """Return calls of the whole operation around a starting and an ending node."""
+    kernel = attention.resolve(device="cuda")
     shapes: list[tuple[int, ...]] = [(CHANNELS,), (CHANNELS,), *[(CHANNELS, HEADS, WIDTH)] * 4]
     shapes += [(HEADS, WIDTH), (HEADS, WIDTH, CHANNELS), (CHANNELS,)]
     weights = AttentionWeights(*(random(*shape, scale=shape[0] ** -0.5) for shape in shapes))
@@ -95,26 +105,26 @@ def whole(length: int) -> dict[str, Call]:
     }
 
 
-def try_once(job: tuple[int, dict[str, Any]]) -> None:
+def run_once(job: tuple[int, dict[str, Any]]) -> None:
     """Compile and run one launch."""
     length, options = job
-    using(kernel, {"attend": options}, core(16, length))()
+    with_options(triton, {"attend": options}, core(16, length, implementation="triton"))()
     torch.cuda.synchronize()
 
 
 def tune(tuner: Tuner, length: int) -> None:
-    """Print the best launches."""
-    call = core(length, length)
+    """Print the best launch options of the Triton kernel."""
+    call = core(length, length, implementation="triton")
     shapes = product((1, 2), (64, 128), (32, 64, 128), (4, 8), (2, 3, 4), (None, 128, 168))
     candidates = [
         {"ROWS": rows, "QUERIES": queries, "KEYS": keys, "PRECISION": "ieee", "STAGES": stages}
         | {"num_warps": warps, "maxnreg": registers}
         for rows, queries, keys, warps, stages, registers in shapes
-        # fewer threads than this spill, more have too little to do
+        # with fewer threads they spill, with more these have too little work
         if queries * keys * rows <= 64 * 128 * warps // 4 and queries * 4 >= 64 * warps
     ]
     tuner.print_best(
-        f"N {length}", length, lambda options: using(kernel, {"attend": options}, call), candidates
+        f"N {length}", length, lambda options: with_options(triton, {"attend": options}, call), candidates
     )
 
 
@@ -125,8 +135,8 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
-    tuner = Tuner(try_once) if options.tune else None
-    floors = Floors.measured()
+    tuner = Tuner(run_once) if options.tune else None
+    floors = Floors.measure()
     device = torch.cuda.get_device_properties(0)
     for length in [int(n) for n in options.lengths.split(",")]:
         if tuner is not None:

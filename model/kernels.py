@@ -1,19 +1,25 @@
-"""The one place where the implementation of the heavy operations is chosen."""
+"""The network's choice of an implementation for each heavy operation, made once when the network is built."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import find_spec
+from dataclasses import dataclass
 
 import torch
 
 from cuda.fused import (
     attention,
+    global_attention,
     layer_norm,
     outer_product_mean,
     pair_bias,
     transition,
     triangle_multiplication,
+)
+from cuda.fused.dispatch import (
+    HOPPER_TRITON,
+    IMPLEMENTATIONS,
+    hopper_disabled,
+    kernel_implementation,
+    resolve_implementation,
 )
 
 
@@ -30,60 +36,50 @@ class Kernels:
     add_outer_product_mean: Callable[..., torch.Tensor]
 
 
-REFERENCE = Kernels(
-    layer_norm=layer_norm.layer_norm,
-    pair_bias=pair_bias.pair_bias,
-    add_attention=attention.add_attention,
-    global_attention=attention.global_attention,
-    add_triangle_multiplication=triangle_multiplication.add_triangle_multiplication,
-    add_transition=transition.add_transition,
-    add_outer_product_mean=outer_product_mean.add_outer_product_mean,
-)
-
-# The operations that have a Triton kernel, and where; "fused" takes the reference for all others. Named and
-# not imported, because Triton comes with torch's CUDA wheels only.
-FUSED = {
-    "layer_norm": "cuda.fused.layer_norm.kernel",
-    "pair_bias": "cuda.fused.pair_bias.kernel",
-    "add_attention": "cuda.fused.attention.kernel",
-    "global_attention": "cuda.fused.attention.global_kernel",
-    "add_triangle_multiplication": "cuda.fused.triangle_multiplication.kernel",
-    "add_transition": "cuda.fused.transition.kernel",
-    "add_outer_product_mean": "cuda.fused.outer_product_mean.kernel",
-}
-
-
-def best_kernels(device: torch.device | str) -> str:
-    """What "auto" stands for: "fused" on a CUDA device if Triton is there, otherwise "reference"."""
-    on_cuda = torch.device(device).type == "cuda"
-    return "fused" if on_cuda and find_spec("triton") is not None else "reference"
-
-
-def slower_for(capability: tuple[int, int], triton_version: str) -> str:
-    """What a version of Triton costs on a GPU of this compute capability; nothing is an empty string."""
-    from cuda.fused.hopper import TRITON, held_back
-
-    if not held_back(capability, triton_version):
-        return ""
-    return f"the fastest kernels for this GPU need Triton {TRITON}x, so slower ones run"
-
-
 def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
-    """The operations of an implementation.
+    """Return the operations of an implementation.
 
     Args:
-        name: "reference", plain PyTorch on any device; "fused", Triton kernels for the operations in FUSED,
-            which take what their docstrings say and nothing else; or "auto", see `best_kernels`.
+        name: "fused", the fastest GPU kernels for the device, or a name that
+            `cuda.fused.dispatch.resolve_implementation` takes: "auto", "reference", "triton" or "hopper". GPU
+            kernels raise ValueError for tensors that they do not support.
         device: where the network runs.
 
     Raises:
-        ValueError: there is no such implementation.
-        ModuleNotFoundError: "fused" was asked for and Triton is not installed.
+        ValueError: there is no such implementation, or not for this device.
+        ModuleNotFoundError: GPU kernels are requested and Triton is not installed.
     """
-    if name == "auto":
-        name = best_kernels(device)
-    if name == "reference":
-        return REFERENCE
-    if name != "fused":
-        raise ValueError(f"no kernels are called {name!r}; there are 'auto', 'fused' and 'reference'")
-    return replace(REFERENCE, **{field: getattr(import_module(at), field) for field, at in FUSED.items()})
+    if name != "fused" and name not in IMPLEMENTATIONS:
+        raise ValueError(f"unknown kernels {name!r}; expected 'auto', 'fused' or 'reference'")
+    implementation = kernel_implementation(device) if name == "fused" else name
+    return Kernels(
+        layer_norm=layer_norm.resolve(implementation, device).layer_norm,
+        pair_bias=pair_bias.resolve(implementation, device).pair_bias,
+        add_attention=attention.resolve(implementation, device).add_attention,
+        global_attention=global_attention.resolve(implementation, device).global_attention,
+        add_triangle_multiplication=triangle_multiplication.resolve(
+            implementation, device
+        ).add_triangle_multiplication,
+        add_transition=transition.resolve(implementation, device).add_transition,
+        add_outer_product_mean=outer_product_mean.resolve(implementation, device).add_outer_product_mean,
+    )
+
+
+REFERENCE = select_kernels("reference")
+
+
+def best_kernels(device: torch.device | str) -> str:
+    """Return what "auto" stands for: "fused" on a GPU if Triton is installed, otherwise "reference"."""
+    return "reference" if resolve_implementation("auto", device) == "reference" else "fused"
+
+
+def slower_kernels_warning(capability: tuple[int, int], triton_version: str) -> str:
+    """Return a warning if Triton's version rules out the fastest kernels of a GPU, or an empty string.
+
+    Args:
+        capability: the GPU's compute capability, major and minor.
+        triton_version: such as "3.6.0".
+    """
+    if not hopper_disabled(capability, triton_version):
+        return ""
+    return f"the fastest kernels for this GPU need Triton {HOPPER_TRITON}x, so slower ones run"

@@ -1,4 +1,4 @@
-"""How many rows of a tensor to work on at once, so that memory stays bounded for long proteins."""
+"""Chunks of rows, sized so that the memory of intermediates stays bounded for long proteins."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,17 +6,18 @@ from contextvars import ContextVar
 
 import torch
 
-# Elements of intermediates alive at once. On the CPU 8 MiB of float32 stay near the caches and no matrix
-# product is small yet; elsewhere a launch must be worth its while.
+# Maximum elements of intermediates held in memory at once. 2²¹ float32 elements (8 MiB) fit in a CPU's caches
+# and keep matrix products large enough; on a GPU a chunk must be worth its launches.
 CPU_BUDGET = 2**21
 DEVICE_BUDGET = 2**26
 
+# a context variable, since the budget applies to the operations of one pass and passes may run in threads
 _planned: ContextVar[int | None] = ContextVar("planned", default=None)
 
 
 @contextmanager
 def chunk_budget(elements: int | None) -> Iterator[None]:
-    """While open, `row_slices` without a budget of its own takes this one; None changes nothing."""
+    """Set the default budget of `row_slices` inside a `with` block; None keeps the current one."""
     token = _planned.set(elements or _planned.get())
     try:
         yield
@@ -25,18 +26,19 @@ def chunk_budget(elements: int | None) -> Iterator[None]:
 
 
 def planned_budget() -> int | None:
-    """That of the `chunk_budget` open now."""
+    """Return the budget of the enclosing `chunk_budget` block, or None outside of one."""
     return _planned.get()
 
 
 def row_slices(x: torch.Tensor, elements_per_row: int, budget: int | None = None) -> Iterator[slice]:
-    """Slices that cover the first axis of a tensor in order.
+    """Yield slices that cover the first axis of a tensor in order.
 
     Args:
         x: the tensor.
         elements_per_row: elements of intermediates that one row needs.
-        budget: elements that may be alive at once; a slice has at least one row. Default: that of the
-            `chunk_budget` open now, otherwise CPU_BUDGET or, on other devices, DEVICE_BUDGET.
+        budget: maximum elements of intermediates in one slice; a slice has at least one row. Default: the
+            budget of the enclosing `chunk_budget` block, otherwise CPU_BUDGET or, on other devices,
+            DEVICE_BUDGET.
     """
     budget = budget or _planned.get() or (CPU_BUDGET if x.device.type == "cpu" else DEVICE_BUDGET)
     size = max(1, budget // max(1, elements_per_row))

@@ -127,7 +127,7 @@ def compare_with_numpy(name: str, kernels: "Kernels") -> CheckResult:
         name: name of the result.
         kernels: the operations.
     """
-    from model.operations_check import differences_from_numpy
+    from model.kernel_check import differences_from_numpy
 
     differences = differences_from_numpy(kernels)
     for operation, difference in differences.items():
@@ -150,7 +150,7 @@ def compare_with_float64(
         device: device that they run on.
         dtype: dtype of their inputs.
     """
-    from model.operations_check import errors_against_float64
+    from model.kernel_check import errors_against_float64
 
     errors = errors_against_float64(kernels, device, dtype)
     for operation, (error, reference_error) in errors.items():

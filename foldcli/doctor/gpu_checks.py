@@ -90,10 +90,10 @@ def check_network_gpu(context: CheckContext) -> list[CheckResult]:
     if find_spec("triton") is None:
         parts.append("no Triton: the network runs on plain PyTorch, slower and with more memory")
         return [CheckResult(name, CheckStatus.WARNING, ", ".join(parts), "pip install triton")]
-    from model.kernels import slower_for
+    from model.kernels import slower_kernels_warning
 
     parts.append(f"Triton {version('triton')}")
-    if limitation := slower_for(torch.cuda.get_device_capability(number), version("triton")):
+    if limitation := slower_kernels_warning(torch.cuda.get_device_capability(number), version("triton")):
         found = ", ".join([*parts, limitation])
         return [CheckResult(name, CheckStatus.WARNING, found, "pip install 'torch==2.11.*'")]
     return [CheckResult(name, CheckStatus.OK, ", ".join(parts))]

@@ -18,7 +18,7 @@ from foldcli.progress import CompilationProgress, Progress
 from foldcli.version import VERSION
 from model.alphafold import AlphaFold
 from model.errors import OutOfMemory
-from model.first_use import DIVISOR, operations
+from model.kernel_warmup import DIVISOR, warmup_calls
 from model.kernels import best_kernels
 from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
 from model.recycling import Prediction, RecyclingSettings, predict
@@ -190,7 +190,7 @@ def compile_kernels(network: AlphaFold, size: PassSize) -> None:
 
     # compiled by one thread, because all threads use it
     _ = driver.active.utils
-    calls = operations(network, size)
+    calls = warmup_calls(network, size)
     progress = CompilationProgress()
     progress(0, len(calls))
     futures = run_concurrently(calls, min(available_cores(), MAX_COMPILING_THREADS))

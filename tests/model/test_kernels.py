@@ -1,4 +1,4 @@
-"""Tests of the choice of kernels, which needs Triton for "fused" only."""
+"""The network's choice of kernels, which does not import Triton unless GPU kernels are requested."""
 
 import subprocess
 import sys
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from model import kernels
+from cuda.fused import dispatch
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
-from model.kernels import FUSED, REFERENCE, select_kernels
+from model.kernels import REFERENCE, best_kernels, select_kernels
 from model.parameters import random_parameters
 
 NO_TRITON = """
@@ -20,8 +20,8 @@ import sys
 sys.modules["triton"] = None  # as if it were not installed
 from model.alphafold import AlphaFold
 from model.kernels import REFERENCE, select_kernels
-assert select_kernels("reference") is REFERENCE
-assert select_kernels("auto", "cpu") is REFERENCE
+assert select_kernels("reference") == REFERENCE
+assert select_kernels("auto", "cpu") == REFERENCE
 try:
     select_kernels("fused")
 except ModuleNotFoundError as error:
@@ -29,40 +29,47 @@ except ModuleNotFoundError as error:
 """
 
 
-def test_reference_kernels_are_plain_pytorch() -> None:
-    assert select_kernels("reference", "cuda") is REFERENCE
+def test_reference_is_plain_pytorch() -> None:
+    assert select_kernels("reference", "cuda") == REFERENCE
     for field in fields(REFERENCE):
         assert getattr(REFERENCE, field.name).__module__.endswith(".reference")
 
 
-def test_auto_is_the_reference_without_cuda_or_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert select_kernels("auto") is REFERENCE
-    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
-    assert select_kernels("auto", "cuda:0") is REFERENCE
+def test_auto_is_the_reference_on_cpu_or_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert select_kernels("auto") == REFERENCE and best_kernels("cpu") == "reference"
+    monkeypatch.setattr(dispatch, "triton_installed", lambda: False)
+    assert select_kernels("auto", "cuda:0") == REFERENCE and best_kernels("cuda:0") == "reference"
 
 
-def test_fused_uses_the_kernels_in_the_table() -> None:
+@pytest.mark.parametrize(("hopper", "expected"), [(False, "triton"), (True, "hopper")])
+def test_fused_is_the_best_implementation_for_the_gpu(
+    hopper: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("triton")
-    fused = select_kernels("fused")
+    monkeypatch.setattr(dispatch, "hopper_available", lambda device: hopper)
+    fused = select_kernels("fused", "cuda")
     for field in fields(REFERENCE):
-        expected = FUSED.get(field.name, getattr(REFERENCE, field.name).__module__)
-        assert getattr(fused, field.name).__module__ == expected
-    assert select_kernels("auto", "cuda") == fused
+        module = getattr(fused, field.name).__module__
+        # these have no kernels for Hopper
+        only_triton = field.name in ("layer_norm", "global_attention")
+        assert module.split(".")[-1] == ("triton" if only_triton else expected)
+    assert select_kernels("auto", "cuda") == select_kernels(expected, "cuda") == fused
+    assert best_kernels("cuda") == "fused"
 
 
-def test_unknown_name_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"'fast'.*'auto', 'fused' and 'reference'"):
+def test_unknown_name_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"'fast'.*'auto', 'fused' or 'reference'"):
         select_kernels("fast")
 
 
-def test_without_triton_only_fused_fails(root: Path) -> None:
+def test_reference_works_without_triton(root: Path) -> None:
     run = subprocess.run([sys.executable, "-c", NO_TRITON], cwd=root, capture_output=True, text=True)
     assert run.returncode == 0 and run.stdout == "triton\n", run.stderr
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
-def test_fused_kernels_reject_cpu_tensors(tiny_config: ModelConfig) -> None:
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_gpu_kernels_reject_cpu_tensors(tiny_config: ModelConfig) -> None:
     network = AlphaFold.from_parameters(tiny_config, random_parameters(tiny_config), kernels="fused")
     x = torch.zeros(3, tiny_config.evoformer.pair.channels)
-    with pytest.raises(ValueError, match="no cpu tensors"):
+    with pytest.raises(ValueError, match="does not support cpu tensors"):
         network.evoformer.evoformer_iteration[0].pair_transition(x)

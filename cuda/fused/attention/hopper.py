@@ -1,19 +1,19 @@
-"""The kernel between attention's projections with a pair bias, on Hopper: `core` in its own instructions.
+"""Gated attention on Hopper GPUs: the projections, and the kernel between them for a pair bias.
 
-A program stays on its multiprocessor and takes blocks of 128 queries of one head for four entries of axis 0,
-one after another. One warp has tiles of keys, values and bias copied to shared memory ahead of their use;
-four groups of four warps each attend from 64 of the queries of two of the entries. In a group the products
-of the entries before and after are under way while the exponentials of one are computed, which cost the
-most. The two entries share the bias, and a softmax's sum is a product with ones.
+The core kernel is that of `triton_core` in Hopper's own instructions. Programs are persistent: each processes
+blocks of 128 queries of one head in four rows. A loading warp copies tiles of keys, values and bias to shared
+memory ahead of their use; four warpgroups each attend from 64 of the queries in two of the rows, which share
+the bias. In a group, the products of the previous and the next row are in flight while the exponentials of
+one row, the most expensive step, are computed. The sum of the softmax is a product with ones.
 
-As in `core`, all logits of a query are taken relative to one of them, here to the largest of the first
-entry's first tile, and sums out of float32's middle range are reported, to be taken again.
+As in `triton_core`, all logits of a query are taken relative to one value, here the maximum of the first
+row's first tile, and sums outside float32's middle range are counted, so that their blocks can be recomputed.
 """
 
 import math
+from typing import Any
 
 import torch
-import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -24,29 +24,31 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from cuda.fused.attention.core import LEAST as LEAST_SUM
-from cuda.fused.attention.core import MOST as MOST_SUM
-from cuda.fused.blocks import programs
-from cuda.fused.hopper_tiles import barriers as barriers_of
-from cuda.fused.hopper_tiles import tiled
+from cuda.fused.attention import hopper_projections, triton
+from cuda.fused.attention import triton_core as core
+from cuda.fused.attention.reference import AttentionWeights
+from cuda.fused.hopper_tiles import allocate_barriers, tile_descriptor
+from cuda.fused.launch import program_count, tma_aligned
 
 WIDTH = gl.constexpr(32)
-# queries and entries of axis 0 of a group of warps; there are two groups along either
+# queries and rows of one warpgroup; a program has two groups along each axis
 QUERIES = gl.constexpr(64)
-ENTRIES = gl.constexpr(2)
-GROUPS_OF_QUERIES = gl.constexpr(2)
+ROWS = gl.constexpr(2)
+QUERY_GROUPS = gl.constexpr(2)
 GROUPS = gl.constexpr(4)
-ALL_ENTRIES = gl.constexpr(4)
+PROGRAM_ROWS = gl.constexpr(4)
 # keys of a tile, and tiles in shared memory
 KEYS = gl.constexpr(32)
 STAGES = gl.constexpr(5)
-# registers a thread: what there are, shared out between the groups, and what the copying warp leaves
-REGISTERS, OF_GROUPS, OF_COPIES = 96, gl.constexpr(112), gl.constexpr(24)
+# registers per thread: at the launch, and after their redistribution to warpgroups and loading warp
+REGISTERS, GROUP_REGISTERS, LOAD_REGISTERS = 96, gl.constexpr(112), gl.constexpr(24)
+# with fewer keys the Triton kernel is faster
+MIN_LENGTH = 384
 
 LOG2_E = gl.constexpr(math.log2(math.e))
-LEAST = gl.constexpr(LEAST_SUM.value)
-MOST = gl.constexpr(MOST_SUM.value)
-# how a tile of 32 channels or keys lies in shared memory, and how a group's threads hold what it gives
+MIN_SUM = gl.constexpr(core.MIN_SUM.value)
+MAX_SUM = gl.constexpr(core.MAX_SUM.value)
+# layouts: a tile of 32 channels or keys in shared memory, and the registers of a group
 FLAT = gl.constexpr(gl.NVMMASharedLayout(64, 16, 2))
 LOGITS = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 32, 16]))
 WEIGHTS = gl.constexpr(gl.DotOperandLayout(0, LOGITS.value, 2))
@@ -55,7 +57,7 @@ SUMS = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 8, 16]))
 
 @gluon.jit
 def _zeros(like):
-    """Zeros that the compiler does not make again where products are under way, which would have to end."""
+    """Return zeros that the compiler cannot recreate while products are in flight, which would stall them."""
     return gl.inline_asm_elementwise(
         "mov.f32 $0, 0f00000000; // $1", "=f,f", [like], dtype=gl.float32, is_pure=False, pack=1
     )
@@ -63,7 +65,7 @@ def _zeros(like):
 
 @gluon.jit
 def _wide(x):
-    """float32 of bfloat16, an instruction each."""
+    """Convert bfloat16 to float32 with one instruction per element."""
     return gl.inline_asm_elementwise(
         "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
         "=f,=f,r",
@@ -75,274 +77,339 @@ def _wide(x):
 
 
 @gluon.jit
-def _turns(items):
-    """How many of so many items this program takes."""
+def _iterations(items):
+    """Return how many of all work items this program processes."""
     return gl.cdiv(items - gl.program_id(0), gl.num_programs(0))
 
 
 @gluon.jit
-def _work(turn, query_blocks, entry_blocks):
-    """The block of queries, the block of entries and the head of the item that this program takes then.
+def _work_item(iteration, query_blocks, row_blocks):
+    """Return the block of queries, the block of rows and the head of an iteration of this program.
 
-    Blocks of one row and head follow each other, then rows: one head's bias stays in the L2 cache.
+    Blocks of one row and head are consecutive, then rows, so that one head's bias stays in the L2 cache.
     """
-    item = gl.program_id(0) + turn * gl.num_programs(0)
+    item = gl.program_id(0) + iteration * gl.num_programs(0)
     rest = item // query_blocks
-    return item % query_blocks, rest % entry_blocks, rest // entry_blocks
+    return item % query_blocks, rest % row_blocks, rest // row_blocks
 
 
 @gluon.jit
-def _copies(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
-    """Have all tiles of all items of this program copied, as soon as there is room."""
+def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
+    """Load the tiles of all work items of this program as buffers become free."""
     query_tiles, key_tiles, bias_tiles = descriptors
     queries, keys, values, biases, _ = buffers
-    filled, emptied, queries_filled, queries_emptied = barriers
-    length, query_blocks, entry_blocks, items = sizes
+    full, empty, queries_full, queries_empty = barriers
+    length, query_blocks, row_blocks, items = sizes
     step = 0
-    for turn in range(_turns(items)):
-        block, entry_block, head = _work(turn, query_blocks, entry_blocks)
-        entry = entry_block * ALL_ENTRIES
+    for iteration in range(_iterations(items)):
+        block, row_block, head = _work_item(iteration, query_blocks, row_blocks)
+        row = row_block * PROGRAM_ROWS
         channel = head * WIDTH
-        start = block * (GROUPS_OF_QUERIES * QUERIES)
-        half = turn % 2
-        full = queries_filled.index(half)
-        mbarrier.wait(queries_emptied.index(half), (turn // 2 & 1) ^ 1)
-        mbarrier.expect(full, GROUPS_OF_QUERIES * ALL_ENTRIES * QUERIES * WIDTH * 2)
-        for group in gl.static_range(GROUPS_OF_QUERIES):
+        start = block * (QUERY_GROUPS * QUERIES)
+        half = iteration % 2
+        loaded = queries_full.index(half)
+        mbarrier.wait(queries_empty.index(half), (iteration // 2 & 1) ^ 1)
+        mbarrier.expect(loaded, QUERY_GROUPS * PROGRAM_ROWS * QUERIES * WIDTH * 2)
+        for group in gl.static_range(QUERY_GROUPS):
             tma.async_copy_global_to_shared(
                 query_tiles,
-                [entry, start + group * QUERIES, channel],
-                full,
-                queries.index(half * GROUPS_OF_QUERIES + group),
+                [row, start + group * QUERIES, channel],
+                loaded,
+                queries.index(half * QUERY_GROUPS + group),
             )
         for begin in range(0, length, KEYS):
             stage = step % STAGES
-            full = filled.index(stage)
-            mbarrier.wait(emptied.index(stage), (step // STAGES & 1) ^ 1)
-            mbarrier.expect(full, (2 * ALL_ENTRIES * WIDTH + GROUPS_OF_QUERIES * QUERIES) * KEYS * 2)
+            loaded = full.index(stage)
+            mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
+            mbarrier.expect(loaded, (2 * PROGRAM_ROWS * WIDTH + QUERY_GROUPS * QUERIES) * KEYS * 2)
             tma.async_copy_global_to_shared(
-                key_tiles, [entry, begin, INNER + channel], full, keys.index(stage)
+                key_tiles, [row, begin, INNER + channel], loaded, keys.index(stage)
             )
             tma.async_copy_global_to_shared(
-                key_tiles, [entry, begin, 2 * INNER + channel], full, values.index(stage)
+                key_tiles, [row, begin, 2 * INNER + channel], loaded, values.index(stage)
             )
-            for group in gl.static_range(GROUPS_OF_QUERIES):
+            for group in gl.static_range(QUERY_GROUPS):
                 tma.async_copy_global_to_shared(
                     bias_tiles,
                     [head, start + group * QUERIES, begin],
-                    full,
-                    biases.index(stage * GROUPS_OF_QUERIES + group),
+                    loaded,
+                    biases.index(stage * QUERY_GROUPS + group),
                 )
             step += 1
 
 
 @gluon.jit
-def _tile(tiles, stage, entry):
-    """The keys or values [KEYS, WIDTH] of one entry, in shared memory."""
-    shape: gl.constexpr = [ALL_ENTRIES, KEYS, WIDTH]
-    return tiles.index(stage)._reinterpret(tiles.dtype, shape, FLAT).index(entry)
+def _row_tile(tiles, stage, row):
+    """Return the keys or values [KEYS, WIDTH] of one row, in shared memory."""
+    shape: gl.constexpr = [PROGRAM_ROWS, KEYS, WIDTH]
+    return tiles.index(stage)._reinterpret(tiles.dtype, shape, FLAT).index(row)
 
 
 @gluon.jit
-def _shift(biases, stage, GROUP: gl.constexpr):
-    """The bias [QUERIES, KEYS] of a group's queries in logits of powers of 2, loaded from shared memory."""
-    place = stage * GROUPS_OF_QUERIES + GROUP % GROUPS_OF_QUERIES
-    tile = biases.index(place)._reinterpret(biases.dtype, [QUERIES, KEYS], FLAT)
+def _load_bias(biases, stage, GROUP: gl.constexpr):
+    """Load the bias [QUERIES, KEYS] of a group's queries from shared memory, in units of log2."""
+    slot = stage * QUERY_GROUPS + GROUP % QUERY_GROUPS
+    tile = biases.index(slot)._reinterpret(biases.dtype, [QUERIES, KEYS], FLAT)
     return _wide(tile.load(LOGITS)) * LOG2_E
 
 
 @gluon.jit
-def _attend(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, INNER: gl.constexpr):
-    """All items of this program for one group's queries and entries."""
+def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, INNER: gl.constexpr):
+    """Compute all work items of this program for the queries and rows of one warpgroup."""
     queries, keys, values, biases, ones = buffers
-    filled, emptied, queries_filled, queries_emptied = barriers
-    length, query_blocks, entry_blocks, items = sizes
-    FIRST: gl.constexpr = GROUP // GROUPS_OF_QUERIES * ENTRIES
-    LAST: gl.constexpr = FIRST + ENTRIES - 1
+    full, empty, queries_full, queries_empty = barriers
+    length, query_blocks, row_blocks, items = sizes
+    FIRST: gl.constexpr = GROUP // QUERY_GROUPS * ROWS
+    LAST: gl.constexpr = FIRST + ROWS - 1
     dtype: gl.constexpr = queries.dtype
     tiles = (length - 1) // KEYS + 1
-    nothing = gl.zeros([QUERIES, KEYS], gl.float32, LOGITS)
-    each_one = ones.permute((1, 0))
+    no_product = gl.zeros([QUERIES, KEYS], gl.float32, LOGITS)
+    ones_operand = ones.permute((1, 0))
     step = 0
-    for turn in range(_turns(items)):
-        block, entry_block, head = _work(turn, query_blocks, entry_blocks)
-        half = turn % 2
+    for iteration in range(_iterations(items)):
+        block, row_block, head = _work_item(iteration, query_blocks, row_blocks)
+        half = iteration % 2
         stage = step % STAGES
-        query = queries.index(half * GROUPS_OF_QUERIES + GROUP % GROUPS_OF_QUERIES)._reinterpret(
-            dtype, [ALL_ENTRIES, QUERIES, WIDTH], FLAT
+        query = queries.index(half * QUERY_GROUPS + GROUP % QUERY_GROUPS)._reinterpret(
+            dtype, [PROGRAM_ROWS, QUERIES, WIDTH], FLAT
         )
-        mbarrier.wait(queries_filled.index(half), turn // 2 & 1)
-        mbarrier.wait(filled.index(stage), step // STAGES & 1)
-        key = _tile(keys, stage, FIRST).permute((1, 0))
-        logits = warpgroup_mma(query.index(FIRST), key, nothing, use_acc=False)
-        top = gl.max(logits * scale + _shift(biases, stage, GROUP), 1)
+        mbarrier.wait(queries_full.index(half), iteration // 2 & 1)
+        mbarrier.wait(full.index(stage), step // STAGES & 1)
+        key = _row_tile(keys, stage, FIRST).permute((1, 0))
+        logits = warpgroup_mma(query.index(FIRST), key, no_product, use_acc=False)
+        maximum = gl.max(logits * scale + _load_bias(biases, stage, GROUP), 1)
         out = ()
         total = ()
-        for _ in gl.static_range(ENTRIES):
-            out += (_zeros(nothing),)
+        for _ in gl.static_range(ROWS):
+            out += (_zeros(no_product),)
             total += (_zeros(gl.zeros([QUERIES, 8], gl.float32, SUMS)),)
-        # products under way may not have their inputs made beside them, so an entry's weights are multiplied
-        # by its values beside the exponentials of the next; there are none before the first
+        # While products are in flight their operands cannot be computed, so the weights of one row are
+        # multiplied by its values during the exponentials of the next row. Before the first row they are 0.
         weights = gl.zeros([QUERIES, KEYS], dtype, WEIGHTS)
-        before = stage
+        previous = stage
         for tile in range(tiles):
             stage = step % STAGES
-            following = (step + 1) % STAGES
+            next_tile_stage = (step + 1) % STAGES
             new_out = ()
             new_total = ()
-            for entry in gl.static_range(ENTRIES):
-                # the logits of the next entry
-                if entry + 1 < ENTRIES:
-                    key = _tile(keys, stage, FIRST + entry + 1).permute((1, 0))
-                    ahead = warpgroup_mma(
-                        query.index(FIRST + entry + 1), key, nothing, use_acc=False, is_async=True
+            for k in gl.static_range(ROWS):
+                # the logits of the next row
+                if k + 1 < ROWS:
+                    key = _row_tile(keys, stage, FIRST + k + 1).permute((1, 0))
+                    next_logits = warpgroup_mma(
+                        query.index(FIRST + k + 1), key, no_product, use_acc=False, is_async=True
                     )
                 else:
-                    # after the last tile's, those of any tile, which nobody reads
+                    # after the last tile, the logits of any tile: they are not used
                     more = tile + 1 < tiles
-                    mbarrier.wait(filled.index(following), (step + 1) // STAGES & 1, pred=more)
-                    key = _tile(keys, following, FIRST).permute((1, 0))
-                    ahead = warpgroup_mma(query.index(FIRST), key, nothing, use_acc=False, is_async=True)
-                # the weighted values of the entry before, and the sum of their weights
-                source = before if entry == 0 else stage
-                value = _tile(values, source, LAST if entry == 0 else FIRST + entry - 1)
-                behind = warpgroup_mma(weights, value, out[(entry - 1) % ENTRIES], is_async=True)
-                summed = warpgroup_mma(weights, each_one, total[(entry - 1) % ENTRIES], is_async=True)
-                if entry == 0:
-                    shift = _shift(biases, stage, GROUP) - top[:, None]
+                    mbarrier.wait(full.index(next_tile_stage), (step + 1) // STAGES & 1, pred=more)
+                    key = _row_tile(keys, next_tile_stage, FIRST).permute((1, 0))
+                    next_logits = warpgroup_mma(
+                        query.index(FIRST), key, no_product, use_acc=False, is_async=True
+                    )
+                # the weighted values of the previous row, and the sum of its weights
+                source = previous if k == 0 else stage
+                value = _row_tile(values, source, LAST if k == 0 else FIRST + k - 1)
+                weighted = warpgroup_mma(weights, value, out[(k - 1) % ROWS], is_async=True)
+                summed = warpgroup_mma(weights, ones_operand, total[(k - 1) % ROWS], is_async=True)
+                if k == 0:
+                    shift = _load_bias(biases, stage, GROUP) - maximum[:, None]
                 weight = gl.exp2(logits * scale + shift)
-                logits, behind, summed, weight = warpgroup_mma_wait(0, deps=[ahead, behind, summed, weight])
-                if entry == 0:
-                    last_out = behind
+                logits, weighted, summed, weight = warpgroup_mma_wait(
+                    0, deps=[next_logits, weighted, summed, weight]
+                )
+                if k == 0:
+                    last_out = weighted
                     last_total = summed
-                    # nobody in the group reads the tile before any more
-                    mbarrier.arrive(emptied.index(before), count=1, pred=tile > 0)
+                    # no warp of the group reads the previous tile any more
+                    mbarrier.arrive(empty.index(previous), count=1, pred=tile > 0)
                 else:
-                    new_out += (behind,)
+                    new_out += (weighted,)
                     new_total += (summed,)
                 weights = gl.convert_layout(weight.to(dtype), WEIGHTS, assert_trivial=True)
             new_out += (last_out,)
             new_total += (last_total,)
             out = new_out
             total = new_total
-            before = stage
+            previous = stage
             step += 1
-        last_out = warpgroup_mma(weights, _tile(values, before, LAST), out[ENTRIES - 1])
-        last_total = warpgroup_mma(weights, each_one, total[ENTRIES - 1])
-        mbarrier.arrive(emptied.index(before), count=1)
-        mbarrier.arrive(queries_emptied.index(half), count=1)
-        first_query = block * GROUPS_OF_QUERIES + GROUP % GROUPS_OF_QUERIES
-        first_entry = entry_block * ALL_ENTRIES + FIRST
+        last_out = warpgroup_mma(weights, _row_tile(values, previous, LAST), out[ROWS - 1])
+        last_total = warpgroup_mma(weights, ones_operand, total[ROWS - 1])
+        mbarrier.arrive(empty.index(previous), count=1)
+        mbarrier.arrive(queries_empty.index(half), count=1)
+        first_query = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
+        first_row = row_block * PROGRAM_ROWS + FIRST
         _finish(
-            (out[0], last_out), (total[0], last_total), output, first_query, first_entry, head, length, INNER
+            (out[0], last_out), (total[0], last_total), output, first_query, first_row, head, length, INNER
         )
 
 
 @gluon.jit
-def _finish(out, total, output, block, first_entry, head, length, INNER: gl.constexpr):
-    """Divide by the sums, gate and store one group's results; report how many sums left the middle range."""
-    projected, row, position, gating_bias, gated, gated_row, gated_position, batch, outside = output
+def _finish(out, total, output, block, first_row, head, length, INNER: gl.constexpr):
+    """Divide by the sums, gate and store one group's results; store how many sums are out of range."""
+    projected, projected_row, projected_position, gating_bias = output[:4]
+    gated, gated_row, gated_position, batch, out_of_range = output[4:]
     channel = gl.arange(0, WIDTH, gl.SliceLayout(0, LOGITS))
     query = block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))
-    here = query < length
+    in_range = query < length
     query = query.to(gl.int64)
     gate_bias = gl.load(gating_bias + head * WIDTH + channel).to(gl.float32)
-    gates = projected + 3 * INNER + head * WIDTH + (query * position)[:, None] + channel[None, :]
+    gates = projected + 3 * INNER + head * WIDTH + (query * projected_position)[:, None] + channel[None, :]
     results = gated + head * WIDTH + (query * gated_position)[:, None] + channel[None, :]
-    bad = gl.zeros([QUERIES], gl.int32, gl.SliceLayout(1, LOGITS))
-    for k in gl.static_range(ENTRIES):
-        entry = (first_entry + k).to(gl.int64)
-        if entry < batch:
-            gate = gl.load(gates + entry * row, mask=here[:, None], other=0.0).to(gl.float32)
+    out_of_range_count = gl.zeros([QUERIES], gl.int32, gl.SliceLayout(1, LOGITS))
+    for k in gl.static_range(ROWS):
+        row = (first_row + k).to(gl.int64)
+        if row < batch:
+            gate = gl.load(gates + row * projected_row, mask=in_range[:, None], other=0.0).to(gl.float32)
             gate = 1 / (1 + gl.exp2((gate + gate_bias[None, :]) * -LOG2_E))
             sums = gl.convert_layout(gl.sum(total[k], 1) * 0.125, gl.SliceLayout(1, LOGITS))
             result = out[k] * (1 / sums)[:, None] * gate
-            gl.store(results + entry * gated_row, result.to(gated.dtype.element_ty), mask=here[:, None])
-            # not a number is no middle range either
-            bad += gl.where(here, 1, 0) * gl.where((sums > LEAST) & (sums < MOST), 0, 1)
+            gl.store(results + row * gated_row, result.to(gated.dtype.element_ty), mask=in_range[:, None])
+            # written so that NaN counts as out of range
+            bad = gl.where((sums > MIN_SUM) & (sums < MAX_SUM), 0, 1)
+            out_of_range_count += gl.where(in_range, 1, 0) * bad
     blocks = gl.cdiv(length, QUERIES)
-    pairs = gl.cdiv(batch, ENTRIES)
-    pair = first_entry // ENTRIES
-    there = (block < blocks) & (pair < pairs)
-    gl.store(outside + (head * pairs + pair) * blocks + block, gl.sum(bad, 0), mask=there)
+    row_blocks = gl.cdiv(batch, ROWS)
+    row_block = first_row // ROWS
+    exists = (block < blocks) & (row_block < row_blocks)
+    target = out_of_range + (head * row_blocks + row_block) * blocks + block
+    gl.store(target, gl.sum(out_of_range_count, 0), mask=exists)
 
 
-@gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "entry_blocks", "items"])
-def attend_blocks(
-    query_tiles, key_tiles, bias_tiles, projected, row, position, gating_bias, gated, gated_row,
-    gated_position, batch, outside, length, query_blocks, entry_blocks, items, scale, INNER: gl.constexpr,
+@gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "row_blocks", "items"])
+def attention_kernel(
+    query_tiles, key_tiles, bias_tiles, projected, projected_row, projected_position, gating_bias, gated,
+    gated_row, gated_position, batch, out_of_range, length, query_blocks, row_blocks, items, scale,
+    INNER: gl.constexpr,
 ):  # fmt: skip
-    """What `core.attend_blocks` does; the scale is that of logits of powers of 2."""
+    """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of all blocks; the scale includes log2 e."""
     dtype: gl.constexpr = query_tiles.dtype
     queries = gl.allocate_shared_memory(
-        dtype, [2 * GROUPS_OF_QUERIES, ALL_ENTRIES, QUERIES, WIDTH], query_tiles.layout
+        dtype, [2 * QUERY_GROUPS, PROGRAM_ROWS, QUERIES, WIDTH], query_tiles.layout
     )
-    keys = gl.allocate_shared_memory(dtype, [STAGES, ALL_ENTRIES, KEYS, WIDTH], key_tiles.layout)
-    values = gl.allocate_shared_memory(dtype, [STAGES, ALL_ENTRIES, KEYS, WIDTH], key_tiles.layout)
-    biases = gl.allocate_shared_memory(
-        dtype, [STAGES * GROUPS_OF_QUERIES, 1, QUERIES, KEYS], bias_tiles.layout
-    )
-    filled, emptied = barriers_of(STAGES, 1), barriers_of(STAGES, GROUPS)
-    queries_filled, queries_emptied = barriers_of(2, 1), barriers_of(2, GROUPS)
+    keys = gl.allocate_shared_memory(dtype, [STAGES, PROGRAM_ROWS, KEYS, WIDTH], key_tiles.layout)
+    values = gl.allocate_shared_memory(dtype, [STAGES, PROGRAM_ROWS, KEYS, WIDTH], key_tiles.layout)
+    biases = gl.allocate_shared_memory(dtype, [STAGES * QUERY_GROUPS, 1, QUERIES, KEYS], bias_tiles.layout)
+    full, empty = allocate_barriers(STAGES, 1), allocate_barriers(STAGES, GROUPS)
+    queries_full, queries_empty = allocate_barriers(2, 1), allocate_barriers(2, GROUPS)
     ones = gl.allocate_shared_memory(dtype, [8, KEYS], FLAT)
     ones.store(gl.full([8, KEYS], 1.0, dtype, gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0])))
     fence_async_shared()
     buffers = (queries, keys, values, biases, ones)
-    barriers = (filled, emptied, queries_filled, queries_emptied)
-    sizes = (length, query_blocks, entry_blocks, items)
-    output = (projected, row, position, gating_bias, gated, gated_row, gated_position, batch, outside)
+    barriers = (full, empty, queries_full, queries_empty)
+    sizes = (length, query_blocks, row_blocks, items)
+    output = (
+        projected, projected_row, projected_position, gating_bias, gated, gated_row, gated_position, batch,
+        out_of_range,
+    )  # fmt: skip
     gl.warp_specialize(
         [
-            (_attend, (buffers, barriers, sizes, output, scale, 0, INNER)),
-            (_attend, (buffers, barriers, sizes, output, scale, 1, INNER)),
-            (_attend, (buffers, barriers, sizes, output, scale, 2, INNER)),
-            (_attend, (buffers, barriers, sizes, output, scale, 3, INNER)),
-            (_copies, ((query_tiles, key_tiles, bias_tiles), buffers, barriers, sizes, INNER)),
+            (_attend_group, (buffers, barriers, sizes, output, scale, 0, INNER)),
+            (_attend_group, (buffers, barriers, sizes, output, scale, 1, INNER)),
+            (_attend_group, (buffers, barriers, sizes, output, scale, 2, INNER)),
+            (_attend_group, (buffers, barriers, sizes, output, scale, 3, INNER)),
+            (_load_tiles, ((query_tiles, key_tiles, bias_tiles), buffers, barriers, sizes, INNER)),
         ],
         [4, 4, 4, 1],
-        [OF_GROUPS, OF_GROUPS, OF_GROUPS, OF_COPIES],
+        [GROUP_REGISTERS, GROUP_REGISTERS, GROUP_REGISTERS, LOAD_REGISTERS],
     )
+
+
+def attention(
+    x: torch.Tensor,
+    weights: AttentionWeights,
+    mask: torch.Tensor | None = None,
+    pair_bias: torch.Tensor | None = None,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Compute gated self-attention along axis 1.
+
+    Same arguments, result and errors as `cuda.fused.attention.triton.attention`, whose projections and core
+    kernel handle the dtypes and sizes that Hopper's do not.
+    """
+    result = triton.empty_result(x, weights)
+    return triton.run(result, x, weights, mask, pair_bias, budget, False, project, attend)
+
+
+def add_attention(
+    x: torch.Tensor,
+    weights: AttentionWeights,
+    mask: torch.Tensor | None = None,
+    pair_bias: torch.Tensor | None = None,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to x in place, rounding the sum once, and return x.
+
+    Same arguments and errors as `attention`; the channels of x must be contiguous.
+    """
+    return triton.run(x, x, weights, mask, pair_bias, budget, True, project, attend)
+
+
+def project(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:
+    """Compute queries, keys, values and gates of LN(x): [A, B, C] to [A, B, 4*H*D], contiguous."""
+    if hopper_projections.supports(x, 4 * weights.query[0].numel()):
+        return hopper_projections.project(x, weights)
+    return triton.project(x, weights)
 
 
 def attend(
     projected: torch.Tensor,
     gating_bias: torch.Tensor,
-    pair_bias: torch.Tensor,
+    mask: torch.Tensor | None,
+    pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
-    outside: torch.Tensor,
 ) -> None:
-    """Write what `kernel.attend` does, of bfloat16 heads of 32 channels and without a mask.
+    """Compute what is between the projections; same arguments and errors as `triton.attend`."""
+    supported = (
+        projected.dtype == torch.bfloat16
+        and tma_aligned(projected)
+        and gating_bias.shape[1] == WIDTH.value
+        and mask is None
+        and pair_bias is not None
+        and projected.shape[1] >= MIN_LENGTH
+    )
+    if not supported:
+        return triton.attend(projected, gating_bias, mask, pair_bias, gated)
+    tile = {"ROWS": ROWS.value, "QUERIES": QUERIES.value}
+    launch = triton.prepare_core(projected, gating_bias, mask, pair_bias, gated, **tile)
+    if launch.blocks:
+        launch_core(launch.arguments, launch.sizes["HEADS"])
+        triton.recompute_out_of_range(launch)
+
+
+def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
+    """Launch the kernel for bfloat16 heads of 32 channels, a pair bias and no mask.
 
     Args:
-        projected, gating_bias, gated: as there; tiles of the first can be copied.
-        pair_bias: [H, L, ...], its keys past the last -inf up to a whole tile.
-        outside: int32, written: how many sums left the middle range, for each block of QUERIES queries of
-            ENTRIES entries of one head, in the order of `core`.
+        arguments: those of a `CoreLaunch`. The projections must satisfy `tma_aligned`, and the bias of keys
+            past the last one must be -inf. The counts of sums out of range are those of blocks of QUERIES
+            queries of ROWS rows of one head.
+        heads: number of heads.
     """
-    batch, length, _ = projected.shape
-    heads, width = gating_bias.shape
-    query_blocks = triton.cdiv(length, GROUPS_OF_QUERIES.value * QUERIES.value)
-    entry_blocks = triton.cdiv(batch, ALL_ENTRIES.value)
-    items = query_blocks * entry_blocks * heads
-    attend_blocks[(programs(projected, items, 1),)](
-        tiled(projected, ALL_ENTRIES.value, QUERIES.value, width),
-        tiled(projected, ALL_ENTRIES.value, KEYS.value, width),
-        tiled(pair_bias, 1, QUERIES.value, KEYS.value),
+    (projected, projected_row, projected_position, gating_bias, _, _, _, pair_bias, _, _, gated, gated_row,
+        gated_position, batch, length, out_of_range) = arguments  # fmt: skip
+    query_blocks = -(-length // (QUERY_GROUPS.value * QUERIES.value))
+    row_blocks = -(-batch // PROGRAM_ROWS.value)
+    items = query_blocks * row_blocks * heads
+    attention_kernel[(program_count(projected, items, 1),)](
+        tile_descriptor(projected, PROGRAM_ROWS.value, QUERIES.value, WIDTH.value),
+        tile_descriptor(projected, PROGRAM_ROWS.value, KEYS.value, WIDTH.value),
+        tile_descriptor(pair_bias, 1, QUERIES.value, KEYS.value),
         projected,
-        projected.stride(0),
-        projected.stride(1),
+        projected_row,
+        projected_position,
         gating_bias,
         gated,
-        gated.stride(0),
-        gated.stride(1),
+        gated_row,
+        gated_position,
         batch,
-        outside,
+        out_of_range,
         length,
         query_blocks,
-        entry_blocks,
+        row_blocks,
         items,
-        width**-0.5 * math.log2(math.e),
-        INNER=heads * width,
+        WIDTH.value**-0.5 * math.log2(math.e),
+        INNER=heads * WIDTH.value,
         num_warps=4,
         maxnreg=REGISTERS,
     )

@@ -1,17 +1,16 @@
-"""The outer products and their contraction on Hopper's tensor cores; outer products never leave registers.
+"""The outer products and their contraction on Hopper's tensor cores; outer products stay in registers.
 
-A tile of pairs is 64 residues i × 4 residues j, and a program goes through the left factor's channels c one
-by one. For one c the sum over sequences of a_ic ⊗ b_j is a matrix [64, E] for each j, and lies in registers
-just as the next product takes its left operand: rounded to the tensors' dtype, it is multiplied with the
+A tile of pairs is 64 residues i × 4 residues j, and a program loops over the left factor's channels c. For
+one c, the sum over sequences of a_ic ⊗ b_j is a matrix [64, E] for each j. It is already in the registers
+from which the next product takes its left operand: rounded to the tensors' dtype, it is multiplied with the
 output weights [E, Z] of that c and added to the update [64, Z] of that j. So the right factor's columns stay
-in shared memory for a tile, the left factor streams by, and the output weights are read once for 256 pairs.
+in shared memory for a whole tile, the left factor is streamed, and the output weights are read once per 256
+pairs.
 
-Two groups of four warps take two j each, and a warp of its own copies to shared memory ahead of them. Every
-buffer there has a barrier that says it is full and one that says that both groups are done with it.
+Two warpgroups process two j each, and a loading warp copies to shared memory ahead of them.
 """
 
 import torch
-import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -21,25 +20,33 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from cuda.fused.blocks import in_reach, programs
-from cuda.fused.hopper_tiles import barriers, next_stage, stage_before, start_copy, tiled
+from cuda.fused.hopper_tiles import (
+    allocate_barriers,
+    load_tile,
+    next_stage,
+    previous_stage,
+    tile_descriptor,
+)
+from cuda.fused.launch import program_count, tma_readable
+from cuda.fused.outer_product_mean import triton
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
 BLOCK_I, BLOCK_J, INNER, PAIR = (gl.constexpr(size) for size in (64, 4, 32, 128))
-# columns of a copied tile, 128 bytes, as wide as shared memory's swizzle: 64 i of one c, or both j of a group
+# columns of a loaded tile, 128 bytes, the width of shared memory's swizzle: 64 i of one c, or two j of a
+# group
 COLUMNS = gl.constexpr(64)
-# a tile's right factor stays in shared memory, so there may be no more sequences
+# maximum number of sequences, as the right factor of a tile stays in shared memory
 SEQUENCES = 512
-# the left factor's rows are a multiple of so many residues long: copies begin at multiples of 16 bytes only
+# residues per row of the left factor are rounded up to a multiple of this, so that copies start at 16 bytes
 ALIGNMENT = 16
-# sequences of a copied tile; how many tiles of the left factor and of the output weights there is room for;
-# blocks of i between which tiles alternate, so that these stay in the L2 cache while j goes by
+# SLICE: sequences of a loaded tile. STAGES, OUTPUTS: tiles of the left factor and of the output weights in
+# shared memory. GROUP: blocks of i that consecutive tiles alternate between, to stay in the L2 cache.
 LAUNCH = {"SLICE": 128, "STAGES": 5, "OUTPUTS": 1, "GROUP": 8}
 
 
 @gluon.jit
-def _tile(tile, length, GROUP: gl.constexpr):
-    """First i and first j of a tile."""
+def _tile_start(tile, length, GROUP: gl.constexpr):
+    """Return the first i and the first j of a tile."""
     blocks = gl.cdiv(length, BLOCK_I)
     tiles = GROUP * gl.cdiv(length, BLOCK_J)
     first = tile // tiles * GROUP
@@ -49,8 +56,8 @@ def _tile(tile, length, GROUP: gl.constexpr):
 
 
 @gluon.jit
-def _load(left, right, output, buffers, full, empty, sizes, across, GROUP: gl.constexpr):
-    """Copy what the tiles take, in the order in which they take it."""
+def _load_tiles(left, right, output, buffers, full, empty, sizes, padded_length, GROUP: gl.constexpr):
+    """Load factors and output weights in the order in which the warpgroups use them."""
     lefts, rights, outputs = buffers
     left_full, right_full, output_full = full
     left_empty, right_empty, output_empty = empty
@@ -62,7 +69,7 @@ def _load(left, right, output, buffers, full, empty, sizes, across, GROUP: gl.co
     slot_phase = 1
     right_phase = 1
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        i, j = _tile(tile, length, GROUP)
+        i, j = _tile_start(tile, length, GROUP)
         for c in range(INNER):
             for k in range(slices):
                 row = k * lefts.shape[1]
@@ -70,20 +77,20 @@ def _load(left, right, output, buffers, full, empty, sizes, across, GROUP: gl.co
                     mbarrier.wait(right_empty.index(k), right_phase)
                     for group in gl.static_range(2):
                         column = j * INNER + group * COLUMNS
-                        start_copy(right, row, column, right_full.index(k), rights.index(2 * k + group))
+                        load_tile(right, row, column, right_full.index(k), rights.index(2 * k + group))
                 mbarrier.wait(left_empty.index(stage), stage_phase)
-                start_copy(left, row, c * across + i, left_full.index(stage), lefts.index(stage))
+                load_tile(left, row, c * padded_length + i, left_full.index(stage), lefts.index(stage))
                 stage, stage_phase = next_stage(stage, stage_phase, lefts.shape[0])
             mbarrier.wait(output_empty.index(slot), slot_phase)
-            start_copy(output, c * INNER, 0, output_full.index(slot), outputs.index(slot))
+            load_tile(output, c * INNER, 0, output_full.index(slot), outputs.index(slot))
             slot, slot_phase = next_stage(slot, slot_phase, outputs.shape[0])
         right_phase ^= 1
 
 
 @gluon.jit
-def _store(update, bias, counts, share, result, i, j, length, ADD: gl.constexpr):
-    """Add the bias, divide, and write or add the update [BLOCK_I, PAIR] of one j."""
-    # eight channels a thread, 16 bytes of the result; rows stay with their warps
+def _store(update, bias, counts, reciprocal, result, i, j, length, ADD: gl.constexpr):
+    """Add the bias, divide by the counts, and write or add the update [BLOCK_I, PAIR] of one j."""
+    # each thread writes eight channels, 16 bytes of the result; rows stay in their warps
     LAYOUT: gl.constexpr = gl.DistributedLinearLayout(
         [[0, 1], [0, 2], [0, 4], [0, 32], [0, 64], [8, 0]],
         [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]],
@@ -100,24 +107,24 @@ def _store(update, bias, counts, share, result, i, j, length, ADD: gl.constexpr)
     if counts is not None:
         update /= gl.load(counts + cells, mask=real, other=1.0)[:, None]
     else:
-        update *= share
+        update *= reciprocal
     target = result + (cells[:, None] * PAIR + channels[None, :])
-    present = real[:, None] & (channels < PAIR)[None, :]
+    mask = real[:, None] & (channels < PAIR)[None, :]
     if ADD:
-        update += gl.load(target, mask=present, other=0.0).to(gl.float32)
-    gl.store(target, update.to(result.dtype.element_ty), mask=present)
+        update += gl.load(target, mask=mask, other=0.0).to(gl.float32)
+    gl.store(target, update.to(result.dtype.element_ty), mask=mask)
 
 
 @gluon.jit
-def _contract(
+def _compute_group(
     WHICH: gl.constexpr, buffers, full, empty, sizes, target, GROUP: gl.constexpr, ADD: gl.constexpr
 ):
-    """The updates of two j of each tile."""
+    """Compute the updates of two j of each tile in warpgroup WHICH."""
     lefts, rights, outputs = buffers
     left_full, right_full, output_full = full
     left_empty, right_empty, output_empty = empty
     sequences, length, tiles = sizes
-    bias, counts, share, result = target
+    bias, counts, reciprocal, result = target
     OUTER: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     UPDATE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PAIR, 16])
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, UPDATE, 2)
@@ -131,7 +138,7 @@ def _contract(
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         first = gl.zeros([BLOCK_I, PAIR], gl.float32, UPDATE)
         second = gl.zeros([BLOCK_I, PAIR], gl.float32, UPDATE)
-        # not set to 0 for each c: the first product of each overwrites it
+        # not cleared for each c: the first product of each c overwrites it
         outer = gl.zeros([BLOCK_I, COLUMNS], gl.float32, OUTER)
         for c in range(INNER):
             for k in range(slices):
@@ -140,15 +147,15 @@ def _contract(
                 a = lefts.index(stage).permute((1, 0))
                 b = rights.index(2 * k + WHICH)
                 outer = warpgroup_mma(a, b, outer, use_acc=k > 0, is_async=True)
-                # one slice goes on while the one before is given back
+                # this product is in flight while the buffer of the previous one is released
                 outer = warpgroup_mma_wait(1, deps=[outer])
                 if k > 0:
-                    mbarrier.arrive(left_empty.index(stage_before(stage, STAGES)))
+                    mbarrier.arrive(left_empty.index(previous_stage(stage, STAGES)))
                     if c == INNER - 1:
                         mbarrier.arrive(right_empty.index(k - 1))
                 stage, stage_phase = next_stage(stage, stage_phase, STAGES)
             outer = warpgroup_mma_wait(0, deps=[outer])
-            mbarrier.arrive(left_empty.index(stage_before(stage, STAGES)))
+            mbarrier.arrive(left_empty.index(previous_stage(stage, STAGES)))
             if c == INNER - 1:
                 mbarrier.arrive(right_empty.index(slices - 1))
             one, two = outer.to(lefts.dtype).reshape([BLOCK_I, 2, INNER]).permute((0, 2, 1)).split()
@@ -161,24 +168,24 @@ def _contract(
             mbarrier.arrive(output_empty.index(slot))
             slot, slot_phase = next_stage(slot, slot_phase, outputs.shape[0])
         right_phase ^= 1
-        i, j = _tile(tile, length, GROUP)
+        i, j = _tile_start(tile, length, GROUP)
         j += 2 * WHICH
-        _store(first, bias, counts, share, result, i, j, length, ADD)
-        _store(second, bias, counts, share, result, i, j + 1, length, ADD)
+        _store(first, bias, counts, reciprocal, result, i, j, length, ADD)
+        _store(second, bias, counts, reciprocal, result, i, j + 1, length, ADD)
 
 
-@gluon.jit(do_not_specialize=["sequences", "length", "across", "tiles"])
-def _outer(
+@gluon.jit(do_not_specialize=["sequences", "length", "padded_length", "tiles"])
+def outer_product_kernel(
     left,
     right,
     output,
     bias,
     counts,
-    share,
+    reciprocal,
     result,
     sequences,
     length,
-    across,
+    padded_length,
     tiles,
     ADD: gl.constexpr,
     SLICES: gl.constexpr,
@@ -186,10 +193,11 @@ def _outer(
     OUTPUTS: gl.constexpr,
     GROUP: gl.constexpr,
 ):
-    """The update [N, N, PAIR], tile by tile, written to the result or added to it.
+    """Write the update [N, N, PAIR] to the result, or add it if ADD, tile by tile.
 
-    left and right are descriptors of tiles [SLICE, COLUMNS] of [S, INNER * across] and [S, N * INNER], output
-    of tiles [INNER, PAIR] of [INNER², PAIR]. There are at most SLICES * SLICE sequences.
+    Descriptors: left [S, INNER * padded_length] and right [S, N * INNER] in tiles [SLICE, COLUMNS], output
+    [INNER², PAIR] in tiles [INNER, PAIR]. There are at most SLICES * SLICE sequences. Updates are divided by
+    counts [N, N] or, if that is None, multiplied by the reciprocal.
     """
     SLICE: gl.constexpr = left.block_type.shape[0]
     buffers = (
@@ -197,31 +205,83 @@ def _outer(
         gl.allocate_shared_memory(left.dtype, [2 * SLICES, SLICE, COLUMNS], right.layout),
         gl.allocate_shared_memory(left.dtype, [OUTPUTS, INNER, PAIR], output.layout),
     )
-    # the right factor's come in two copies, each of which announces itself
-    full = (barriers(STAGES, 1), barriers(SLICES, 2), barriers(OUTPUTS, 1))
-    empty = (barriers(STAGES, 2), barriers(SLICES, 2), barriers(OUTPUTS, 2))
+    # tiles of the right factor are two copies, each of which announces its bytes
+    full = (allocate_barriers(STAGES, 1), allocate_barriers(SLICES, 2), allocate_barriers(OUTPUTS, 1))
+    empty = (allocate_barriers(STAGES, 2), allocate_barriers(SLICES, 2), allocate_barriers(OUTPUTS, 2))
     fence_async_shared()
     sizes = (sequences, length, tiles)
-    target = (bias, counts, share, result)
+    target = (bias, counts, reciprocal, result)
     gl.warp_specialize(
         [
-            (_contract, (0, buffers, full, empty, sizes, target, GROUP, ADD)),
-            (_contract, (1, buffers, full, empty, sizes, target, GROUP, ADD)),
-            (_load, (left, right, output, buffers, full, empty, sizes, across, GROUP)),
+            (_compute_group, (0, buffers, full, empty, sizes, target, GROUP, ADD)),
+            (_compute_group, (1, buffers, full, empty, sizes, target, GROUP, ADD)),
+            (_load_tiles, (left, right, output, buffers, full, empty, sizes, padded_length, GROUP)),
         ],
         [4, 1],
         [240, 24],
     )
 
 
-def suits(sequences: int, inner: int, pair: int) -> bool:
-    """Whether the kernel is for so many sequences, channels of a factor and channels of a pair."""
-    return sequences <= SEQUENCES and inner == INNER.value and pair == PAIR.value
+def outer_product_mean(
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None = None,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Compute the update of every pair.
+
+    Same arguments, result and errors as `cuda.fused.outer_product_mean.triton.outer_product_mean`, which
+    handles other dtypes and sizes.
+    """
+    if not supports(msa, weights):
+        return triton.outer_product_mean(msa, weights, mask)
+    result = msa.new_empty(msa.shape[1], msa.shape[1], PAIR.value)
+    return _launch(result, msa, weights, mask, add=False)
 
 
-def left_across(length: int) -> int:
-    """How many residues a row of the left factor has room for."""
-    return triton.cdiv(length, ALIGNMENT) * ALIGNMENT
+def add_outer_product_mean(
+    pair: torch.Tensor,
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None = None,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair [N, N, Z], contiguous, in place; the sum is rounded once. Return pair.
+
+    The other arguments and errors are those of `outer_product_mean`.
+    """
+    if not supports(msa, weights):
+        return triton.add_outer_product_mean(pair, msa, weights, mask)
+    return _launch(triton.check_pair(pair, msa), msa, weights, mask, add=True)
+
+
+def supports(msa: torch.Tensor, weights: OuterProductMeanWeights) -> bool:
+    """Return whether the Hopper kernel supports an MSA [S, N, C] and weights."""
+    inner, _, pair = weights.output.shape
+    return (
+        msa.element_size() == 2 and msa.shape[0] <= SEQUENCES and inner == INNER.value and pair == PAIR.value
+    )
+
+
+def _launch(
+    result: torch.Tensor,
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None,
+    *,
+    add: bool,
+) -> torch.Tensor:
+    """Write the update to the result [N, N, Z], or add it; return the result."""
+    triton.check_sizes(msa, weights)
+    mask, counts = triton.shared_counts(mask)
+    left, right = triton.project_factors(msa, weights, mask, padded_length(msa.shape[1]))
+    write_update(left, right, weights, counts, result, add)
+    return result
+
+
+def padded_length(length: int) -> int:
+    """Return the number of residues that a row of the left factor is allocated for."""
+    return -(-length // ALIGNMENT) * ALIGNMENT
 
 
 def write_update(
@@ -232,24 +292,24 @@ def write_update(
     result: torch.Tensor,
     add: bool,
 ) -> None:
-    """Write the update to the result, or add it.
+    """Contract the outer products of two factors, and write the update to the result or add it.
 
     Args:
-        left: [S, E * left_across(N)], the factor of a sequence channel by channel.
+        left: [S, E * padded_length(N)], the factor of a sequence channel by channel.
         right: [S, N * E].
         weights: the layer's parameters.
-        counts: float32 [N, N], what to divide by, or None for the number of sequences.
+        counts: float32 [N, N], the divisors, or None for the number of sequences.
         result: [N, N, Z], contiguous.
-        add: to what the result holds.
+        add: whether to add to the result.
     """
     sequences, length = left.shape[0], result.shape[0]
     launch = dict(LAUNCH)
     rows = launch.pop("SLICE")
-    tiles = triton.cdiv(length, BLOCK_I.value) * triton.cdiv(length, BLOCK_J.value)
-    _outer[(programs(left, tiles, 1),)](
-        tiled(left, rows, COLUMNS.value),
-        tiled(right, rows, COLUMNS.value),
-        tiled(in_reach(weights.output.reshape(-1, PAIR.value)), INNER.value, PAIR.value),
+    tiles = -(-length // BLOCK_I.value) * -(-length // BLOCK_J.value)
+    outer_product_kernel[(program_count(left, tiles, 1),)](
+        tile_descriptor(left, rows, COLUMNS.value),
+        tile_descriptor(right, rows, COLUMNS.value),
+        tile_descriptor(tma_readable(weights.output.reshape(-1, PAIR.value)), INNER.value, PAIR.value),
         weights.output_bias.contiguous(),
         counts,
         1 / (sequences + EPSILON),

@@ -1,4 +1,4 @@
-"""The outer product mean in plain PyTorch, over a bounded number of residues at a time."""
+"""The outer product mean in plain PyTorch, computed in chunks of residues."""
 
 from typing import NamedTuple
 
@@ -7,6 +7,7 @@ import torch
 from cuda.fused.chunking import row_slices
 from cuda.fused.layer_norm.reference import layer_norm
 
+# added to the number of sequences that two residues share
 EPSILON = 1e-3
 
 
@@ -14,10 +15,14 @@ class OuterProductMeanWeights(NamedTuple):
     """Parameters of one layer: C MSA channels, E channels of each factor, Z pair channels.
 
     Args:
-        norm_scale, norm_offset: [C].
-        left, left_bias: [C, E] and [E].
-        right, right_bias: [C, E] and [E].
-        output, output_bias: [E, E, Z] and [Z].
+        norm_scale: [C].
+        norm_offset: [C].
+        left: [C, E].
+        left_bias: [E].
+        right: [C, E].
+        right_bias: [E].
+        output: [E, E, Z].
+        output_bias: [Z].
     """
 
     norm_scale: torch.Tensor
@@ -36,20 +41,7 @@ def outer_product_mean(
     mask: torch.Tensor | None = None,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """The update z_ij += (W Σ_s a_si ⊗ b_sj + bias) / (ε + Σ_s m_si m_sj), ε = 1e-3.
-
-    The bias is divided too, as in DeepMind's code.
-
-    Args:
-        msa: [S, N, C].
-        weights: the layer's parameters.
-        mask: [S, N], 1 for real positions, or None for all.
-        budget: elements of intermediates alive at once beside the two factors; the result does not depend on
-            it.
-
-    Returns:
-        [N, N, Z], the update.
-    """
+    """Compute the update of every pair; see `cuda.fused.outer_product_mean.outer_product_mean`."""
     sequences, length, channels = msa.shape
     inner = weights.left.shape[1]
     projection = torch.cat([weights.left, weights.right], dim=1)  # [C, 2*E]
@@ -66,7 +58,7 @@ def outer_product_mean(
         right[rows] = projected[:, :, inner:]
     right = right.view(sequences, length * inner)
     output = weights.output.reshape(inner * inner, -1)  # [E*E, Z]
-    # [N, N], or one number for all
+    # number of sequences that two residues share: [N, N], or one number for all pairs
     count = sequences + EPSILON if mask is None else mask.T @ mask + EPSILON
     result = msa.new_empty(length, length, output.shape[-1])
     for rows in row_slices(left, 2 * inner * inner * length, budget):
@@ -85,5 +77,8 @@ def add_outer_product_mean(
     mask: torch.Tensor | None = None,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """Add the update to pair [N, N, Z] in place, and return it; arguments as `outer_product_mean`."""
+    """Add the update to pair [N, N, Z] in place, and return it.
+
+    See `cuda.fused.outer_product_mean.add_outer_product_mean`.
+    """
     return pair.add_(outer_product_mean(msa, weights, mask, budget))

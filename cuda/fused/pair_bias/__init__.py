@@ -1,5 +1,72 @@
-"""What attention adds to its logits: a projection of the normalised pair representation to heads."""
+"""The pair bias of attention: a projection of the normalised pair representation to heads."""
 
-from cuda.fused.pair_bias.reference import pair_bias
+from types import ModuleType
 
-__all__ = ["pair_bias"]
+import torch
+
+from cuda.fused.dispatch import check_shapes, resolve_implementation
+from cuda.fused.pair_bias import reference
+
+__all__ = ["pair_bias", "resolve"]
+
+
+def pair_bias(
+    pair: torch.Tensor,
+    norm_scale: torch.Tensor,
+    norm_offset: torch.Tensor,
+    weights: torch.Tensor,
+    budget: int | None = None,
+    *,
+    implementation: str = "auto",
+) -> torch.Tensor:
+    """Compute LN(pair) W with heads first (line 3 of Algorithms 7, 13 and 14).
+
+    Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 (2021).
+
+    Args:
+        pair: [N, N, C].
+        norm_scale: [C], scale of the LayerNorm.
+        norm_offset: [C], offset of the LayerNorm.
+        weights: [C, H].
+        budget: maximum number of elements held in memory at once. Does not affect the result.
+        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+
+    Returns:
+        [H, N, N] or [H, N, K], for the `pair_bias` argument of attention with the same implementation. The
+        kernels round the number of keys up to K, and the bias of keys past the last residue is -inf.
+
+    Raises:
+        ValueError: shapes disagree, or the implementation does not support these tensors.
+    """
+    check_shapes(
+        "pair_bias",
+        {
+            "pair": (pair, "N N C"),
+            "norm_scale": (norm_scale, "C"),
+            "norm_offset": (norm_offset, "C"),
+            "weights": (weights, "C H"),
+        },
+    )
+    module = resolve(implementation, pair.device)
+    result: torch.Tensor = module.pair_bias(pair, norm_scale, norm_offset, weights, budget)
+    return result
+
+
+def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
+    """Return the module that implements the operation: `pair_bias` without checks of shapes.
+
+    Args:
+        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+        device: where the operation runs.
+    """
+    name = resolve_implementation(implementation, device)
+    if name == "reference":
+        return reference
+    # deferred: Triton is optional, and Gluon differs between its versions
+    if name == "hopper":
+        from cuda.fused.pair_bias import hopper
+
+        return hopper
+    from cuda.fused.pair_bias import triton
+
+    return triton

@@ -1,7 +1,7 @@
-"""The pair bias on Hopper, at the speed at which the pair representation is read.
+"""The pair bias on Hopper GPUs, as fast as the pair representation can be read.
 
-A program stays on its multiprocessor. Its four groups of four warps share nothing but the weights: each goes
-from tile to tile of 64 positions and normalises them as the threads hold them for the product with all heads.
+Programs are persistent. The four warpgroups of a program share only the weights: each processes tiles of 64
+positions in turn, normalised in the registers from which the product takes its left operand.
 """
 
 import torch
@@ -17,140 +17,169 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from cuda.fused.blocks import EPSILON, programs
-from cuda.fused.folding import without_norm
-from cuda.fused.hopper import can_be_copied
-from cuda.fused.hopper_rows import buffers_of, centred_rows, copied_weights, scaled
-from cuda.fused.hopper_tiles import barriers as barriers_of
-from cuda.fused.hopper_tiles import tiled
-from cuda.fused.packing import remembered
+from cuda.fused.hopper_tiles import (
+    allocate_barriers,
+    allocate_buffers,
+    centre_rows,
+    load_weights,
+    scale_and_shift,
+    tile_descriptor,
+)
+from cuda.fused.launch import program_count, tma_aligned
+from cuda.fused.pair_bias import triton
+from cuda.fused.rows import EPSILON
+from cuda.fused.weights import cached_weights, fold_layer_norm
 
 GROUPS = gl.constexpr(4)
-# a square, so that axes that are swapped in memory cost nothing
+# tiles are SIDE × SIDE positions, so that swapped axes cost nothing
 SIDE = gl.constexpr(8)
-# a product has no fewer columns
+# the smallest number of columns of a product
 HEADS = gl.constexpr(8)
-# of each thread; four groups of 128 have 65,536
+# per thread; four groups of 128 threads share 65,536
 REGISTERS = gl.constexpr(128)
 
 
 @gluon.jit
-def _copy(pair, tile, across, ready, buffer):
+def _load_pair(pair, tile, tiles_per_row, full, buffer):
     """Start to copy a tile of the pair representation."""
-    mbarrier.expect(ready, pair.block_type.nbytes)
-    tma.async_copy_global_to_shared(pair, [tile // across * SIDE, tile % across * SIDE, 0], ready, buffer)
+    mbarrier.expect(full, pair.block_type.nbytes)
+    tma.async_copy_global_to_shared(
+        pair, [tile // tiles_per_row * SIDE, tile % tiles_per_row * SIDE, 0], full, buffer
+    )
 
 
 @gluon.jit
-def _bias_of_group(
-    GROUP: gl.constexpr, pair, added, result, buffers, barriers, length, room, REAL_HEADS: gl.constexpr
-):  # fmt: skip
-    """One group's tiles."""
+def _compute_group(GROUP: gl.constexpr, data, sizes, REAL_HEADS: gl.constexpr):
+    """Compute the tiles of one warpgroup."""
+    pair, bias_of_offset, result, buffers, barriers = data
+    length, padded_keys = sizes
     weights, pair_tiles = buffers
     CHANNELS: gl.constexpr = weights.shape[2]
     PRODUCT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, PRODUCT, 2)
     ROWS: gl.constexpr = gl.SliceLayout(1, PRODUCT)
-    pair_tile, ready = pair_tiles.index(GROUP), barriers.index(GROUP)
+    pair_tile, full = pair_tiles.index(GROUP), barriers.index(GROUP)
     position = gl.arange(0, SIDE * SIDE, ROWS)
     head = gl.arange(0, HEADS, gl.SliceLayout(0, PRODUCT))
-    from_offset = gl.load(added + head)
-    starts = result + (head.to(gl.int64) * length * room)[None, :]
-    across = room // SIDE
-    tiles = (length + SIDE - 1) // SIDE * across
+    shift = gl.load(bias_of_offset + head)
+    head_starts = result + (head.to(gl.int64) * length * padded_keys)[None, :]
+    tiles_per_row = padded_keys // SIDE
+    tiles = (length + SIDE - 1) // SIDE * tiles_per_row
     tile = gl.program_id(0) * GROUPS + GROUP
     phase = 0
     if tile < tiles:
-        _copy(pair, tile, across, ready, pair_tile)
+        _load_pair(pair, tile, tiles_per_row, full, pair_tile)
     mbarrier.wait(barriers.index(GROUPS), 0)
     while tile < tiles:
-        query = tile // across * SIDE + position // SIDE
-        key = tile % across * SIDE + position % SIDE
-        mbarrier.wait(ready, phase)
+        query = tile // tiles_per_row * SIDE + position // SIDE
+        key = tile % tiles_per_row * SIDE + position % SIDE
+        mbarrier.wait(full, phase)
         phase ^= 1
         raw = pair_tile.reshape([SIDE * SIDE, CHANNELS]).load(OPERAND)
         tile += gl.num_programs(0) * GROUPS
         if tile < tiles:
-            # all warps have read theirs
+            # all warps of the group must have read the buffer before it is filled again
             gl.thread_barrier()
-            _copy(pair, tile, across, ready, pair_tile)
-        centred, scale = centred_rows(raw, EPSILON, CHANNELS, ROWS)
+            _load_pair(pair, tile, tiles_per_row, full, pair_tile)
+        centred, scale = centre_rows(raw, EPSILON, CHANNELS, ROWS)
         product = gl.zeros([SIDE * SIDE, HEADS], gl.float32, PRODUCT)
         product = warpgroup_mma(
             centred, weights.index(0).permute([1, 0]), product, use_acc=False, is_async=True
         )
         product, _ = warpgroup_mma_wait(0, deps=[product, centred])
-        bias = gl.where((key < length)[:, None], scaled(product, scale, from_offset), float("-inf"))
-        places = starts + (query.to(gl.int64) * room + key)[:, None]
-        there = (query < length)[:, None] & (head < REAL_HEADS)[None, :]
-        gl.store(places, bias.to(result.dtype.element_ty), mask=there)
+        bias = gl.where((key < length)[:, None], scale_and_shift(product, scale, shift), float("-inf"))
+        pointers = head_starts + (query.to(gl.int64) * padded_keys + key)[:, None]
+        mask = (query < length)[:, None] & (head < REAL_HEADS)[None, :]
+        gl.store(pointers, bias.to(result.dtype.element_ty), mask=mask)
 
 
-@gluon.jit(do_not_specialize=["length", "room"])
-def bias_kernel(pair, packed, added, result, length, room, REAL_HEADS: gl.constexpr):
-    """LN(pair) W to result [H, N, room]; -inf for keys past the last.
+@gluon.jit(do_not_specialize=["length", "padded_keys"])
+def pair_bias_kernel(
+    pair, packed, bias_of_offset, result, length, padded_keys, REAL_HEADS: gl.constexpr
+):  # fmt: skip
+    """Write LN(pair) W to result [H, N, padded_keys]; -inf for keys past the last residue.
 
-    pair [N, N, C] is a descriptor of tiles [SIDE, SIDE, C], packed one of a tile [HEADS, C].
+    Descriptors: pair [N, N, C] in tiles [SIDE, SIDE, C], packed weights in one tile [HEADS, C].
     """
-    barriers = barriers_of(GROUPS + 1, 1)
-    pair_tiles = buffers_of(pair, GROUPS)
+    barriers = allocate_barriers(GROUPS + 1, 1)
+    pair_tiles = allocate_buffers(pair, GROUPS)
     fence_async_shared()
-    buffers = (copied_weights(packed, 1, barriers.index(GROUPS)), pair_tiles)
+    buffers = (load_weights(packed, 1, barriers.index(GROUPS)), pair_tiles)
+    data, sizes = (pair, bias_of_offset, result, buffers, barriers), (length, padded_keys)
     gl.warp_specialize(
         [
-            (_bias_of_group, (0, pair, added, result, buffers, barriers, length, room, REAL_HEADS)),
-            (_bias_of_group, (1, pair, added, result, buffers, barriers, length, room, REAL_HEADS)),
-            (_bias_of_group, (2, pair, added, result, buffers, barriers, length, room, REAL_HEADS)),
-            (_bias_of_group, (3, pair, added, result, buffers, barriers, length, room, REAL_HEADS)),
+            (_compute_group, (0, data, sizes, REAL_HEADS)),
+            (_compute_group, (1, data, sizes, REAL_HEADS)),
+            (_compute_group, (2, data, sizes, REAL_HEADS)),
+            (_compute_group, (3, data, sizes, REAL_HEADS)),
         ],
         [4, 4, 4],
         [REGISTERS, REGISTERS, REGISTERS],
     )
 
 
-def suits(pair: torch.Tensor, heads: int) -> bool:
-    """Whether the kernel is for a pair representation [N, N, C] and so many heads.
+def pair_bias(
+    pair: torch.Tensor,
+    norm_scale: torch.Tensor,
+    norm_offset: torch.Tensor,
+    weights: torch.Tensor,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Compute LN(pair) W with heads first.
 
-    Of 64 channels the other one is faster where axes are swapped.
+    Same arguments, result and errors as `cuda.fused.pair_bias.triton.pair_bias`, which handles other dtypes
+    and sizes.
+    """
+    if not supports(pair, weights.shape[1]):
+        return triton.pair_bias(pair, norm_scale, norm_offset, weights)
+    result = triton.empty_bias(pair, norm_scale, norm_offset, weights)
+    write_pair_bias(pair, norm_scale, norm_offset, weights, result)
+    return result
+
+
+def supports(pair: torch.Tensor, heads: int) -> bool:
+    """Return whether the Hopper kernel supports a pair representation [N, N, C] and a number of heads.
+
+    With 64 channels the Triton kernel is faster where the axes are swapped.
     """
     return (
         pair.dtype == torch.bfloat16
         and pair.shape[-1] == 128
         and heads <= HEADS.value
         and pair.numel() > 0
-        and can_be_copied(pair)
+        and tma_aligned(pair)
     )
 
 
-def write_bias(
+def write_pair_bias(
     pair: torch.Tensor,
     norm_scale: torch.Tensor,
     norm_offset: torch.Tensor,
     weights: torch.Tensor,
     result: torch.Tensor,
 ) -> None:
-    """Write what `kernel.pair_bias` gives for a pair representation that `suits` to result [H, N, room]."""
-    of_layer = norm_scale, norm_offset, weights
-    packed, added = remembered("Hopper's pair bias", of_layer, lambda: _prepare(*of_layer))
-    heads, length, room = result.shape
-    tiles = -(-length // SIDE.value) * (room // SIDE.value)
-    bias_kernel[(programs(pair, -(-tiles // GROUPS.value), 1),)](
-        tiled(pair, SIDE.value, SIDE.value, pair.shape[-1]),
+    """Write the pair bias to result [H, N, K], K a multiple of SIDE."""
+    layer = norm_scale, norm_offset, weights
+    packed, bias_of_offset = cached_weights("Hopper pair bias", layer, lambda: _pack(*layer))
+    heads, length, padded_keys = result.shape
+    tiles = -(-length // SIDE.value) * (padded_keys // SIDE.value)
+    pair_bias_kernel[(program_count(pair, -(-tiles // GROUPS.value), 1),)](
+        tile_descriptor(pair, SIDE.value, SIDE.value, pair.shape[-1]),
         packed,
-        added,
+        bias_of_offset,
         result,
         length,
-        room,
+        padded_keys,
         REAL_HEADS=heads,
         num_warps=4,
     )
 
 
-def _prepare(
+def _pack(
     norm_scale: torch.Tensor, norm_offset: torch.Tensor, weights: torch.Tensor
 ) -> tuple[TensorDescriptor, torch.Tensor]:
-    """The weights [HEADS, C] with LayerNorm's scale folded in, and what its offset adds [HEADS]."""
-    folded, added = without_norm(norm_scale, norm_offset, weights)
-    more = HEADS.value - weights.shape[1]
-    packed = F.pad(folded, (0, 0, 0, more)).bfloat16().contiguous()
-    return tiled(packed, *packed.shape), F.pad(added, (0, more))
+    """Return the weights [HEADS, C] with LayerNorm's scale folded in, and the bias [HEADS] of its offset."""
+    folded, bias = fold_layer_norm(norm_scale, norm_offset, weights)
+    missing = HEADS.value - weights.shape[1]
+    packed = F.pad(folded, (0, 0, 0, missing)).bfloat16().contiguous()
+    return tile_descriptor(packed, *packed.shape), F.pad(bias, (0, missing))

@@ -1,9 +1,9 @@
-"""The pair bias in plain PyTorch, over a bounded number of rows at a time."""
+"""The pair bias in plain PyTorch, computed in chunks of rows."""
 
 import torch
 
 from cuda.fused.chunking import row_slices
-from cuda.fused.layer_norm import layer_norm
+from cuda.fused.layer_norm.reference import layer_norm
 
 
 def pair_bias(
@@ -13,16 +13,10 @@ def pair_bias(
     weights: torch.Tensor,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """LN(pair) W with heads first (Algorithm 7, line 3, and Algorithms 13 and 14, line 3).
-
-    Args:
-        pair: [N, N, C].
-        norm_scale, norm_offset: [C], of the LayerNorm.
-        weights: [C, H].
-        budget: elements of intermediates alive at once; the result does not depend on it.
+    """Compute LN(pair) W with heads first; see `cuda.fused.pair_bias.pair_bias`.
 
     Returns:
-        [H, N, N], as `attention` takes it.
+        [H, N, N].
     """
     length, _, channels = pair.shape
     heads = weights.shape[1]

@@ -1,20 +1,70 @@
-"""The two-layer transition of the MSA and pair representations (Algorithms 9 and 15), and AlphaFold 3's.
+"""The two-layer transition of the MSA and pair representations (Algorithms 9 and 15).
 
-`swiglu_transition` is Algorithm 11 of the supplement of Abramson et al., Nature 630, 493 (2024).
+Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 (2021).
 """
 
-from cuda.fused.transition.reference import (
-    SwigluTransitionWeights,
-    TransitionWeights,
-    add_transition,
-    swiglu_transition,
-    transition,
-)
+from types import ModuleType
 
-__all__ = [
-    "SwigluTransitionWeights",
-    "TransitionWeights",
-    "add_transition",
-    "swiglu_transition",
-    "transition",
-]
+import torch
+
+from cuda.fused.dispatch import check_shapes, resolve_implementation
+from cuda.fused.transition import reference
+from cuda.fused.transition.reference import TransitionWeights
+
+__all__ = ["TransitionWeights", "add_transition", "resolve", "transition"]
+
+WEIGHT_AXES = ("C", "C", "C W", "W", "W C", "C")
+
+
+def transition(
+    x: torch.Tensor, weights: TransitionWeights, budget: int | None = None, *, implementation: str = "auto"
+) -> torch.Tensor:
+    """Compute the update W₂ relu(W₁ LN(x) + b₁) + b₂ of every position.
+
+    Args:
+        x: [..., C]; the kernels take at most 256 channels.
+        weights: the layer's parameters.
+        budget: maximum number of elements held in memory at once. Does not affect the result.
+        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+
+    Returns:
+        [..., C], the update.
+
+    Raises:
+        ValueError: shapes disagree, or the implementation does not support these tensors.
+    """
+    check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES)
+    result: torch.Tensor = resolve(implementation, x.device).transition(x, weights, budget)
+    return result
+
+
+def add_transition(
+    x: torch.Tensor, weights: TransitionWeights, budget: int | None = None, *, implementation: str = "auto"
+) -> torch.Tensor:
+    """Add the update to x in place, and return x.
+
+    Same arguments and errors as `transition`.
+    """
+    check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES)
+    result: torch.Tensor = resolve(implementation, x.device).add_transition(x, weights, budget)
+    return result
+
+
+def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
+    """Return the module that implements the operation, whose functions do not check shapes.
+
+    Args:
+        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+        device: where the operation runs.
+    """
+    name = resolve_implementation(implementation, device)
+    if name == "reference":
+        return reference
+    # deferred: Triton is optional, and Gluon differs between its versions
+    if name == "hopper":
+        from cuda.fused.transition import hopper
+
+        return hopper
+    from cuda.fused.transition import triton
+
+    return triton

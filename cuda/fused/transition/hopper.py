@@ -1,13 +1,12 @@
-"""The transition on Hopper's tensor cores; its hidden layer never leaves registers.
+"""The transition on Hopper's tensor cores, with the hidden layer in registers.
 
-Two groups of four warps take 64 rows each. A group normalises its rows, multiplies them with the widening
-weights a block of hidden channels at a time, and the activated sums lie in registers just as the next product
-takes its left operand. A warp of its own copies weights and the next rows to shared memory ahead of both.
-Every buffer there has a barrier that says it is full and one that says that it may be filled again.
+Two warpgroups process 64 rows each. A group normalises its rows and multiplies them with the widening
+weights, one block of hidden channels at a time; the activated sums are already in the registers from which
+the second product takes its left operand. A loading warp copies weights and the next rows to shared memory
+ahead of both.
 """
 
 import torch
-import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -18,13 +17,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from cuda.fused.blocks import EPSILON, in_reach, programs
-from cuda.fused.hopper_tiles import barriers, next_stage, start_copy, tiled
+from cuda.fused.hopper_tiles import allocate_barriers, load_tile, next_stage, tile_descriptor
+from cuda.fused.launch import check_tensors, program_count, tma_readable
+from cuda.fused.rows import EPSILON
+from cuda.fused.transition import triton
 from cuda.fused.transition.reference import TransitionWeights
 
 ROWS = gl.constexpr(64)
-# by channels: hidden channels of a block, and how many blocks of each weight and tiles of a group's rows
-# there is room for; where it is one tile, the normalised rows take its place and the rows are read again
+# By channels: hidden channels of a block, stages of the rings of weights, and buffers of rows per warpgroup.
+# With one buffer the normalised rows overwrite the rows, which are then loaded again for the residual.
 LAUNCHES = {
     64: {"HIDDEN": 128, "STAGES": 2, "BUFFERS": 2},
     128: {"HIDDEN": 128, "STAGES": 2, "BUFFERS": 2},
@@ -33,8 +34,8 @@ LAUNCHES = {
 
 
 @gluon.jit
-def _load(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constexpr):
-    """Copy weights for every tile and, where there is room for it, the rows of the tile after."""
+def _load_tiles(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constexpr):
+    """Load the weights for every tile and, if there are two buffers, the rows of the next tile."""
     rows, _, widens, narrows = buffers
     rows_full, widen_full, narrow_full = full
     rows_empty, widen_empty, narrow_empty = empty
@@ -43,35 +44,33 @@ def _load(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constexpr):
     MIDDLE: gl.constexpr = WIDTH // HIDDEN // 2 * HIDDEN
     tile = gl.program_id(0)
     for group in gl.static_range(2):
-        place = group * BUFFERS
-        start_copy(x, (2 * tile + group) * ROWS, 0, rows_full.index(place), rows.index(place))
+        slot = group * BUFFERS
+        load_tile(x, (2 * tile + group) * ROWS, 0, rows_full.index(slot), rows.index(slot))
     buffer = BUFFERS - 1
     buffer_phase = 1
     stage = 0
     phase = 1
     while tile < tiles:
-        following = tile + gl.num_programs(0)
+        next_tile = tile + gl.num_programs(0)
         for hidden in range(0, WIDTH, HIDDEN):
             mbarrier.wait(widen_empty.index(stage), phase)
-            start_copy(widen, 0, hidden, widen_full.index(stage), widens.index(stage))
+            load_tile(widen, 0, hidden, widen_full.index(stage), widens.index(stage))
             mbarrier.wait(narrow_empty.index(stage), phase)
-            start_copy(narrow, hidden, 0, narrow_full.index(stage), narrows.index(stage))
+            load_tile(narrow, hidden, 0, narrow_full.index(stage), narrows.index(stage))
             stage, phase = next_stage(stage, phase, widens.shape[0])
-            # by now the groups are past the tile whose place the rows take
-            if (BUFFERS > 1) & (hidden == MIDDLE) & (following < tiles):
+            # half way through a tile, the groups have finished the one before, whose buffer is filled again
+            if (BUFFERS > 1) & (hidden == MIDDLE) & (next_tile < tiles):
                 for group in gl.static_range(2):
-                    place = group * BUFFERS + buffer
-                    mbarrier.wait(rows_empty.index(place), buffer_phase)
-                    start_copy(
-                        x, (2 * following + group) * ROWS, 0, rows_full.index(place), rows.index(place)
-                    )
+                    slot = group * BUFFERS + buffer
+                    mbarrier.wait(rows_empty.index(slot), buffer_phase)
+                    load_tile(x, (2 * next_tile + group) * ROWS, 0, rows_full.index(slot), rows.index(slot))
                 buffer, buffer_phase = next_stage(buffer, buffer_phase, BUFFERS)
-        tile = following
+        tile = next_tile
 
 
 @gluon.jit
-def _normalised(x, norm_scale, norm_offset, CHANNELS: gl.constexpr):
-    """LayerNorm of rows [R, C], rounded to their dtype."""
+def _normalise(x, norm_scale, norm_offset, CHANNELS: gl.constexpr):
+    """Return LayerNorm of rows [R, C] in their dtype."""
     columns = gl.arange(0, CHANNELS, gl.SliceLayout(0, x.type.layout))
     wide = x.to(gl.float32)
     centred = wide - (gl.sum(wide, axis=1) * (1 / CHANNELS))[:, None]
@@ -83,7 +82,7 @@ def _normalised(x, norm_scale, norm_offset, CHANNELS: gl.constexpr):
 
 
 @gluon.jit
-def _update(
+def _compute_group(
     GROUP: gl.constexpr,
     x,
     result,
@@ -96,7 +95,7 @@ def _update(
     WIDTH: gl.constexpr,
     ADD: gl.constexpr,
 ):
-    """The update of one group's rows of every tile."""
+    """Compute the update of one warpgroup's rows of every tile."""
     rows, normed_rows, widens, narrows = buffers
     rows_full, widen_full, narrow_full = full
     rows_empty, widen_empty, narrow_empty = empty
@@ -116,19 +115,19 @@ def _update(
     buffer = 0
     buffer_phase = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        place = GROUP * BUFFERS + buffer
+        slot = GROUP * BUFFERS + buffer
         row = (2 * tile + GROUP) * ROWS
-        mbarrier.wait(rows_full.index(place), buffer_phase)
-        normed = _normalised(rows.index(place).load(OPERAND), norm_scale, norm_offset, CHANNELS)
+        mbarrier.wait(rows_full.index(slot), buffer_phase)
+        normed = _normalise(rows.index(slot).load(OPERAND), norm_scale, norm_offset, CHANNELS)
         if BUFFERS > 1:
             operand = normed_rows.index(GROUP)
             if tile >= gl.num_programs(0):
-                # the tile before has left its buffer by now
+                # the result of the previous tile has left its buffer
                 tma.store_wait(0)
                 gl.thread_barrier()
                 mbarrier.arrive(rows_empty.index(GROUP * BUFFERS + (buffer ^ 1)))
         else:
-            operand = rows.index(place)
+            operand = rows.index(slot)
         operand.store(normed)
         fence_async_shared()
         update = gl.zeros([ROWS, CHANNELS], gl.float32, UPDATE)
@@ -147,27 +146,27 @@ def _update(
             stage, phase = next_stage(stage, phase, widens.shape[0])
         if ADD and BUFFERS == 1:
             gl.thread_barrier()
-            start_copy(x, row, 0, rows_full.index(place), rows.index(place))
+            load_tile(x, row, 0, rows_full.index(slot), rows.index(slot))
             buffer_phase ^= 1
         update += gl.load(narrow_bias + channels).to(gl.float32)[None, :]
         if ADD:
             if BUFFERS == 1:
-                mbarrier.wait(rows_full.index(place), buffer_phase)
-            update += rows.index(place).load(UPDATE).to(gl.float32)
-        rows.index(place).store(update.to(dtype))
+                mbarrier.wait(rows_full.index(slot), buffer_phase)
+            update += rows.index(slot).load(UPDATE).to(gl.float32)
+        rows.index(slot).store(update.to(dtype))
         fence_async_shared()
-        tma.async_copy_shared_to_global(result, [row, 0], rows.index(place))
-        following = tile + gl.num_programs(0)
-        if (BUFFERS == 1) & (following < tiles):
+        tma.async_copy_shared_to_global(result, [row, 0], rows.index(slot))
+        next_tile = tile + gl.num_programs(0)
+        if (BUFFERS == 1) & (next_tile < tiles):
             tma.store_wait(0)
             gl.thread_barrier()
-            start_copy(x, (2 * following + GROUP) * ROWS, 0, rows_full.index(place), rows.index(place))
+            load_tile(x, (2 * next_tile + GROUP) * ROWS, 0, rows_full.index(slot), rows.index(slot))
         buffer, buffer_phase = next_stage(buffer, buffer_phase, BUFFERS)
     tma.store_wait(0)
 
 
 @gluon.jit(do_not_specialize=["tiles"])
-def _transition(
+def transition_kernel(
     x,
     result,
     widen,
@@ -182,10 +181,10 @@ def _transition(
     STAGES: gl.constexpr,
     BUFFERS: gl.constexpr,
 ):
-    """The update of rows [R, C], written to the result or, with x added, to x.
+    """Write the update of rows [R, C] to the result, which may be x; ADD adds x to it.
 
-    x and result are descriptors of tiles [ROWS, C], widen of tiles [C, HIDDEN] of [C, WIDTH], narrow of tiles
-    [HIDDEN, C] of [WIDTH, C]. Two tiles of rows each make up `tiles`.
+    Descriptors: x and result in tiles [ROWS, C], widen [C, WIDTH] in tiles [C, HIDDEN], narrow [WIDTH, C] in
+    tiles [HIDDEN, C]. `tiles` counts pairs of tiles of rows.
     """
     CHANNELS: gl.constexpr = widen.block_type.shape[0]
     HIDDEN: gl.constexpr = widen.block_type.shape[1]
@@ -197,47 +196,80 @@ def _transition(
         gl.allocate_shared_memory(x.dtype, [STAGES, CHANNELS, HIDDEN], widen.layout),
         gl.allocate_shared_memory(x.dtype, [STAGES, HIDDEN, CHANNELS], narrow.layout),
     )
-    full = (barriers(2 * BUFFERS, 1), barriers(STAGES, 1), barriers(STAGES, 1))
-    empty = (barriers(2 * BUFFERS, 1), barriers(STAGES, 2), barriers(STAGES, 2))
+    full = (allocate_barriers(2 * BUFFERS, 1), allocate_barriers(STAGES, 1), allocate_barriers(STAGES, 1))
+    empty = (allocate_barriers(2 * BUFFERS, 1), allocate_barriers(STAGES, 2), allocate_barriers(STAGES, 2))
     fence_async_shared()
     norm = (norm_scale, norm_offset)
     biases = (widen_bias, narrow_bias)
     gl.warp_specialize(
         [
-            (_update, (0, x, result, buffers, full, empty, norm, biases, tiles, WIDTH, ADD)),
-            (_update, (1, x, result, buffers, full, empty, norm, biases, tiles, WIDTH, ADD)),
-            (_load, (x, widen, narrow, buffers, full, empty, tiles, WIDTH)),
+            (_compute_group, (0, x, result, buffers, full, empty, norm, biases, tiles, WIDTH, ADD)),
+            (_compute_group, (1, x, result, buffers, full, empty, norm, biases, tiles, WIDTH, ADD)),
+            (_load_tiles, (x, widen, narrow, buffers, full, empty, tiles, WIDTH)),
         ],
         [4, 1],
         [240, 24],
     )
 
 
-def suits(x: torch.Tensor, width: int) -> bool:
-    """Whether the kernel is for rows x [..., C] and a hidden layer of so many channels.
+def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
+    """Compute the update of every position.
 
-    Where it is less than four times as wide, the other kernel is faster.
+    Same arguments, result and errors as `cuda.fused.transition.triton.transition`, which handles other dtypes
+    and sizes.
     """
-    channels = x.shape[-1]
+    if not supports(x, weights):
+        return triton.transition(x, weights)
+    result = torch.empty_like(x)
+    write_transition(x, weights, result, add=False)
+    return result
+
+
+def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
+    """Add the update to x in place, rounding the sum once, and return x.
+
+    Same arguments and errors as `transition`.
+    """
+    if not supports(x, weights):
+        return triton.add_transition(x, weights)
+    write_transition(x, weights, x, add=True)
+    return x
+
+
+def supports(x: torch.Tensor, weights: TransitionWeights) -> bool:
+    """Return whether the Hopper kernel supports rows x [..., C] and a hidden layer of W channels.
+
+    If W is less than 4 C, the Triton kernel is faster.
+    """
+    channels, width = weights.widen.shape
     aligned = x.is_contiguous() and x.data_ptr() % 16 == 0
-    return channels in LAUNCHES and width == 4 * channels and aligned and x.numel() > 0
+    return (
+        x.element_size() == 2 and channels in LAUNCHES and width == 4 * channels and aligned and x.numel() > 0
+    )
 
 
 def write_transition(x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, add: bool) -> None:
-    """Write the update of x [..., C], contiguous, to the result of its shape, with x added if wished.
+    """Write the update of x to the result, or the sum of both if `add`.
 
-    The result may be x.
+    Args:
+        x: [..., C], contiguous.
+        weights: the layer's parameters.
+        result: [..., C]; may be x.
+        add: whether to add x.
+
+    Raises:
+        ValueError: x and the weights differ in device or dtype.
     """
+    check_tensors("transition", x, *weights)
     channels, width = weights.widen.shape
     launch = dict(LAUNCHES[channels])
     hidden = launch.pop("HIDDEN")
-
-    tiles = triton.cdiv(x.numel() // channels, 2 * ROWS.value)
-    _transition[(programs(x, tiles, 1),)](
-        tiled(x.view(-1, channels), ROWS.value, channels),
-        tiled(result.view(-1, channels), ROWS.value, channels),
-        tiled(in_reach(weights.widen), channels, hidden),
-        tiled(in_reach(weights.narrow), hidden, channels),
+    tiles = -(-(x.numel() // channels) // (2 * ROWS.value))
+    transition_kernel[(program_count(x, tiles, 1),)](
+        tile_descriptor(x.view(-1, channels), ROWS.value, channels),
+        tile_descriptor(result.view(-1, channels), ROWS.value, channels),
+        tile_descriptor(tma_readable(weights.widen), channels, hidden),
+        tile_descriptor(tma_readable(weights.narrow), hidden, channels),
         weights.norm_scale.contiguous(),
         weights.norm_offset.contiguous(),
         weights.widen_bias.contiguous(),

@@ -1,21 +1,103 @@
 """Triangle multiplicative update of the pair representation, outgoing and incoming (Algorithms 11 and 12).
 
-`gate_first_triangle_multiplication` is the form of GPU MODE's contest, without biases and with the gate
-before the output projection.
+Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 (2021).
 """
 
-from cuda.fused.triangle_multiplication.reference import (
-    GateFirstWeights,
-    TriangleMultiplicationWeights,
-    add_triangle_multiplication,
-    gate_first_triangle_multiplication,
-    triangle_multiplication,
-)
+from types import ModuleType
+
+import torch
+
+from cuda.fused.dispatch import check_shapes, resolve_implementation
+from cuda.fused.triangle_multiplication import reference
+from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 
 __all__ = [
-    "GateFirstWeights",
     "TriangleMultiplicationWeights",
     "add_triangle_multiplication",
-    "gate_first_triangle_multiplication",
+    "resolve",
     "triangle_multiplication",
 ]
+
+WEIGHT_AXES = ("C", "C", *("C M", "M") * 4, "M", "M", "M C", "C", "C C", "C")
+
+
+def triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+    implementation: str = "auto",
+) -> torch.Tensor:
+    """Compute the update gate_ij · W LN(Σ_k a_ik · b_jk), or with Σ_k a_kj · b_ki when incoming.
+
+    As in DeepMind's code, incoming edges take the left factor from column j and the right one from column i,
+    the other way round than Algorithm 12; trained parameters need this.
+
+    Args:
+        pair: [N, N, C]; the kernels take at most 256 channels.
+        weights: the layer's parameters.
+        mask: [N, N], 1 for real pairs, or None for all.
+        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
+        budget: maximum number of elements held in memory at once, apart from the two factors and their
+            product. Does not affect the result.
+        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+
+    Returns:
+        [N, N, C], the update.
+
+    Raises:
+        ValueError: shapes disagree, or the implementation does not support these tensors.
+    """
+    check_shapes(
+        "triangle_multiplication", {"pair": (pair, "N N C"), "mask": (mask, "N N")}, weights, WEIGHT_AXES
+    )
+    module = resolve(implementation, pair.device)
+    result: torch.Tensor = module.triangle_multiplication(
+        pair, weights, mask, outgoing=outgoing, budget=budget
+    )
+    return result
+
+
+def add_triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+    implementation: str = "auto",
+) -> torch.Tensor:
+    """Add the update to pair in place, and return pair.
+
+    Same arguments and errors as `triangle_multiplication`.
+    """
+    check_shapes(
+        "triangle_multiplication", {"pair": (pair, "N N C"), "mask": (mask, "N N")}, weights, WEIGHT_AXES
+    )
+    module = resolve(implementation, pair.device)
+    result: torch.Tensor = module.add_triangle_multiplication(
+        pair, weights, mask, outgoing=outgoing, budget=budget
+    )
+    return result
+
+
+def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
+    """Return the module that implements the operation, whose functions do not check shapes.
+
+    Args:
+        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+        device: where the operation runs.
+    """
+    name = resolve_implementation(implementation, device)
+    if name == "reference":
+        return reference
+    # deferred: Triton is optional, and Gluon differs between its versions
+    if name == "hopper":
+        from cuda.fused.triangle_multiplication import hopper
+
+        return hopper
+    from cuda.fused.triangle_multiplication import triton
+
+    return triton

@@ -1,43 +1,162 @@
-"""Launches of the triangle multiplication's kernels for Hopper."""
+"""The triangle multiplication on Hopper GPUs: folded weights and launches of the kernels."""
 
 from typing import NamedTuple
 
 import torch
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from cuda.fused.blocks import check_tensors, programs
-from cuda.fused.hopper import can_be_copied
-from cuda.fused.hopper_tiles import tiled
-from cuda.fused.packing import remembered
-from cuda.fused.triangle_multiplication.folding import folded
-from cuda.fused.triangle_multiplication.hopper_finish import finish_kernel
-from cuda.fused.triangle_multiplication.hopper_operands import operands_kernel
-from cuda.fused.triangle_multiplication.hopper_tiles import CHUNK, GROUPS, POSITIONS
-from cuda.fused.triangle_multiplication.product import multiplied, padded
+from cuda.fused.hopper_tiles import tile_descriptor
+from cuda.fused.launch import check_tensors, program_count, tma_aligned
+from cuda.fused.triangle_multiplication import triton
+from cuda.fused.triangle_multiplication.hopper_kernels import (
+    CHUNK,
+    GROUPS,
+    POSITIONS,
+    finish_kernel,
+    operands_kernel,
+)
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
+from cuda.fused.weights import cached_weights, fold_layer_norm
 
 
-def suits(pair: torch.Tensor, channels: int, width: int) -> bool:
-    """Whether the kernels take a pair representation [N, N, C] and weights of C and M channels.
+def triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Compute the update of every pair.
+
+    Same arguments, result and errors as `cuda.fused.triangle_multiplication.triton.triangle_multiplication`,
+    which handles other dtypes and sizes.
+    """
+    if not supports(pair, weights):
+        return triton.triangle_multiplication(pair, weights, mask, outgoing=outgoing)
+    return write_update(pair, weights, mask, outgoing, torch.empty_like(pair), add=False)
+
+
+def add_triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair in place, rounding the sum once, and return pair.
+
+    Same arguments and errors as `triangle_multiplication`.
+    """
+    if not supports(pair, weights):
+        return triton.add_triangle_multiplication(pair, weights, mask, outgoing=outgoing)
+    return write_update(pair, weights, mask, outgoing, pair, add=True)
+
+
+def supports(pair: torch.Tensor, weights: TriangleMultiplicationWeights) -> bool:
+    """Return whether the kernels support a pair representation [N, N, C] and weights.
 
     All weights have to fit in shared memory.
     """
+    channels, width = weights.left.shape
     return (
         pair.dtype == torch.bfloat16
         and pair.shape[-1] == channels == width
         and width in (64, 128)
         and pair.numel() > 0
-        and can_be_copied(pair)
+        and tma_aligned(pair)
     )
 
 
-class Prepared(NamedTuple):
-    """One layer's weights as `Folded` has them, its matrices as descriptors of their tiles."""
+class FoldedWeights(NamedTuple):
+    """Weights of one layer with LayerNorm folded in: C pair channels, M = C channels of the product.
+
+    Matrices are bfloat16 and have output channels as rows, CHUNK of values and CHUNK of gates alternating.
+    Biases are float32. All are half of the layer's, because of how the kernels compute gates.
+
+    Args:
+        operands: [4*M, C], for the left factor, then the right.
+        operands_bias: [4*M].
+        finish: [2*C, M], for the output and its gate.
+        finish_bias: [2*C].
+    """
+
+    operands: torch.Tensor
+    operands_bias: torch.Tensor
+    finish: torch.Tensor
+    finish_bias: torch.Tensor
+
+
+def fold_weights(w: TriangleMultiplicationWeights) -> FoldedWeights:
+    """Fold the LayerNorms of one layer into its projections."""
+    norm, center = (w.norm_scale, w.norm_offset), (w.center_scale, w.center_offset)
+    values = torch.cat([w.left, w.right], 1), torch.cat([w.left_bias, w.right_bias])
+    gates = torch.cat([w.left_gate, w.right_gate], 1), torch.cat([w.left_gate_bias, w.right_gate_bias])
+    return FoldedWeights(
+        *alternate_chunks(fold_half(*norm, *values), fold_half(*norm, *gates), torch.bfloat16),
+        *alternate_chunks(
+            fold_half(*center, w.output, w.output_bias),
+            fold_half(*norm, w.gating, w.gating_bias),
+            torch.bfloat16,
+        ),
+    )
+
+
+def fold_half(
+    scale: torch.Tensor, offset: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return weights [M, C] and bias [M] in float32 for half of a projection of LN(x).
+
+    Args:
+        scale: [C], of the LayerNorm.
+        offset: [C], of the LayerNorm.
+        weights: [C, M].
+        bias: [M].
+    """
+    matrix, bias_of_offset = fold_layer_norm(scale, offset, 0.5 * weights.float())
+    return matrix, bias_of_offset + 0.5 * bias.float()
+
+
+def alternate_chunks(
+    values: tuple[torch.Tensor, torch.Tensor], gates: tuple[torch.Tensor, torch.Tensor], dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return weights [2*M, C] in a dtype and bias [2*M], with chunks of values and of gates alternating."""
+    weights, bias = (
+        torch.stack([x.unflatten(0, (-1, CHUNK.value)), y.unflatten(0, (-1, CHUNK.value))], 1).flatten(0, 2)
+        for x, y in zip(values, gates, strict=True)
+    )
+    return weights.to(dtype), bias.flatten()
+
+
+class PreparedWeights(NamedTuple):
+    """`FoldedWeights` whose matrices are descriptors of their tiles."""
 
     operands: TensorDescriptor
     operands_bias: torch.Tensor
     finish: TensorDescriptor
     finish_bias: torch.Tensor
+
+
+def prepare_weights(weights: TriangleMultiplicationWeights) -> PreparedWeights:
+    """Return one layer's weights as the kernels read them (cached).
+
+    Raises:
+        ValueError: the weights differ in device or dtype.
+    """
+    return cached_weights("Hopper", weights, lambda: _prepare(weights))
+
+
+def _prepare(weights: TriangleMultiplicationWeights) -> PreparedWeights:
+    check_tensors("triangle_multiplication", *weights)
+    folded = fold_weights(weights)
+    channels = folded.operands.shape[1]
+    return PreparedWeights(
+        tile_descriptor(folded.operands, 2 * CHUNK.value, channels),
+        folded.operands_bias,
+        tile_descriptor(folded.finish, CHUNK.value, channels),
+        folded.finish_bias,
+    )
 
 
 def write_update(
@@ -48,85 +167,68 @@ def write_update(
     result: torch.Tensor,
     add: bool,
 ) -> torch.Tensor:
-    """Write the update of pair [N, N, C] under mask [N, N] to result, which may be pair, and return that.
+    """Write the update of pair [N, N, C] to the result, or the sum of both if `add`; return the result.
 
-    With `add`, pair is added.
+    The result may be pair.
 
     Raises:
         ValueError: weights and pair differ in device or dtype.
     """
-    # the other weights are checked when they are prepared: to look at each costs as much as a launch
+    # checking every weight takes as long as a launch: the others are checked when they are prepared
     check_tensors("triangle_multiplication", pair, weights[0])
-    ready, x = prepared(weights), positions_of(pair)
-    factors = operands(x, ready, mask)
+    prepared, x = prepare_weights(weights), position_tiles(pair)
+    factors = project_factors(x, prepared, mask)
     width = factors.shape[0] // 2
-    product, _ = multiplied(factors[:width], factors[width:], outgoing)
+    product, _ = triton.scaled_product(factors[:width], factors[width:], outgoing)
     del factors
-    finish(product, ready, x, result, add)
+    finish(product, prepared, x, result, add)
     return result
 
 
-def prepared(weights: TriangleMultiplicationWeights) -> Prepared:
-    """One layer's weights for the kernels, remembered until one of them changes."""
-    return remembered("Hopper", weights, lambda: _prepare(weights))
+def position_tiles(pair: torch.Tensor) -> TensorDescriptor:
+    """Return a pair representation [N, N, C] in tiles of positions with all their channels."""
+    return tile_descriptor(pair, 1, POSITIONS.value, pair.shape[-1])
 
 
-def positions_of(pair: torch.Tensor) -> TensorDescriptor:
-    """A pair representation [N, N, C] in tiles of positions with all their channels."""
-    return tiled(pair, 1, POSITIONS.value, pair.shape[-1])
-
-
-def operands(x: TensorDescriptor, weights: Prepared, mask: torch.Tensor | None) -> torch.Tensor:
-    """Left and right factor [2*M, padded, padded] of tiles of a pair representation, zero past its end."""
+def project_factors(x: TensorDescriptor, weights: PreparedWeights, mask: torch.Tensor | None) -> torch.Tensor:
+    """Compute the left and right factor [2*M, P, P] of a pair representation, zero past the last residue."""
     length = x.shape[0]
-    side = padded(length)
+    padded = triton.padded_length(length)
     width = weights.operands.shape[0] // 4
-    out = x.base.new_empty(2 * width, side, side)
-    operands_kernel[(_programs(x.base, side, side),)](
+    out = x.base.new_empty(2 * width, padded, padded)
+    operands_kernel[(_program_count(x.base, padded, padded),)](
         x,
         weights.operands,
         weights.operands_bias,
         mask,
         (0, 0) if mask is None else mask.stride(),
-        tiled(out, CHUNK.value, 1, POSITIONS.value),
+        tile_descriptor(out, CHUNK.value, 1, POSITIONS.value),
         length,
-        side,
+        padded,
         WIDTH=width,
-        MASKED=mask is not None or side != length,
+        MASKED=mask is not None or padded != length,
         num_warps=4,
     )
     return out
 
 
 def finish(
-    product: torch.Tensor, weights: Prepared, x: TensorDescriptor, result: torch.Tensor, add: bool
+    product: torch.Tensor, weights: PreparedWeights, x: TensorDescriptor, result: torch.Tensor, add: bool
 ) -> None:
-    """Write the update by the product [C, padded, padded], with tiles of the pair representation added."""
+    """Write the update to the result, or the sum of x and the update if `add`, from the product [C, P, P]."""
     length, _, channels = x.shape
-    finish_kernel[(_programs(x.base, length, length),)](
-        tiled(product, channels, 1, POSITIONS.value),
+    finish_kernel[(_program_count(x.base, length, length),)](
+        tile_descriptor(product, channels, 1, POSITIONS.value),
         x,
         weights.finish,
         weights.finish_bias,
-        tiled(result, 1, POSITIONS.value, CHUNK.value),
+        tile_descriptor(result, 1, POSITIONS.value, CHUNK.value),
         length,
         ADD=add,
         num_warps=4,
     )
 
 
-def _programs(x: torch.Tensor, rows: int, columns: int) -> int:
+def _program_count(x: torch.Tensor, rows: int, columns: int) -> int:
     tiles = rows * -(-columns // POSITIONS.value)
-    return programs(x, -(-tiles // GROUPS.value), 1)
-
-
-def _prepare(weights: TriangleMultiplicationWeights) -> Prepared:
-    check_tensors("triangle_multiplication", *weights)
-    both = folded(weights)
-    channels = both.operands.shape[1]
-    return Prepared(
-        tiled(both.operands, 2 * CHUNK.value, channels),
-        both.operands_bias,
-        tiled(both.finish, CHUNK.value, channels),
-        both.finish_bias,
-    )
+    return program_count(x, -(-tiles // GROUPS.value), 1)

@@ -1,4 +1,4 @@
-"""Triangle multiplication in plain PyTorch; projections go by row, the product by channel."""
+"""Triangle multiplication in plain PyTorch: projections in chunks of rows, the product by channel."""
 
 from typing import NamedTuple
 
@@ -12,11 +12,22 @@ class TriangleMultiplicationWeights(NamedTuple):
     """Parameters of one layer: C pair channels, M channels of the product.
 
     Args:
-        norm_scale, norm_offset: [C], of the input's normalisation.
-        left, left_bias: [C, M] and [M]; so are left_gate, right and right_gate with their biases.
-        center_scale, center_offset: [M], of the product's normalisation.
-        output, output_bias: [M, C] and [C].
-        gating, gating_bias: [C, C] and [C].
+        norm_scale: [C], scale of the input's LayerNorm.
+        norm_offset: [C], offset of the input's LayerNorm.
+        left: [C, M], like right, left_gate and right_gate.
+        left_bias: [M], like right_bias, left_gate_bias and right_gate_bias.
+        right: [C, M].
+        right_bias: [M].
+        left_gate: [C, M].
+        left_gate_bias: [M].
+        right_gate: [C, M].
+        right_gate_bias: [M].
+        center_scale: [M], scale of the product's LayerNorm.
+        center_offset: [M], offset of the product's LayerNorm.
+        output: [M, C].
+        output_bias: [C].
+        gating: [C, C].
+        gating_bias: [C].
     """
 
     norm_scale: torch.Tensor
@@ -37,28 +48,6 @@ class TriangleMultiplicationWeights(NamedTuple):
     gating_bias: torch.Tensor
 
 
-class GateFirstWeights(NamedTuple):
-    """Parameters of the contest's form: C channels, M channels of the product, no biases.
-
-    Args:
-        norm_scale, norm_offset: [C], of the input's normalisation.
-        left, right, left_gate, right_gate, output_gate: [C, M].
-        center_scale, center_offset: [M], of the product's normalisation.
-        output: [M, C].
-    """
-
-    norm_scale: torch.Tensor
-    norm_offset: torch.Tensor
-    left: torch.Tensor
-    right: torch.Tensor
-    left_gate: torch.Tensor
-    right_gate: torch.Tensor
-    output_gate: torch.Tensor
-    center_scale: torch.Tensor
-    center_offset: torch.Tensor
-    output: torch.Tensor
-
-
 def triangle_multiplication(
     pair: torch.Tensor,
     weights: TriangleMultiplicationWeights,
@@ -67,21 +56,9 @@ def triangle_multiplication(
     outgoing: bool,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """The update z_ij += gate_ij · W LN(Σ_k a_ik · b_jk), or with Σ_k a_kj · b_ki when incoming.
+    """Compute the update of every pair.
 
-    DeepMind's incoming edges take the left factor from column j and the right one from column i, the other
-    way round than Algorithm 12; trained parameters need it so.
-
-    Args:
-        pair: [N, N, C].
-        weights: the layer's parameters.
-        mask: [N, N], 1 for real pairs, or None for all.
-        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
-        budget: elements of intermediates alive at once beside the two factors and their product; the result
-            does not depend on it.
-
-    Returns:
-        [N, N, C], the update.
+    See `cuda.fused.triangle_multiplication.triangle_multiplication`.
     """
     length, _, channels = pair.shape
     inner = weights.left.shape[1]
@@ -120,35 +97,8 @@ def add_triangle_multiplication(
     outgoing: bool,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """Add the update to pair [N, N, C] in place, and return it; arguments as `triangle_multiplication`."""
-    return pair.add_(triangle_multiplication(pair, weights, mask, outgoing=outgoing, budget=budget))
+    """Add the update to pair in place, and return pair.
 
-
-def gate_first_triangle_multiplication(
-    x: torch.Tensor,
-    weights: GateFirstWeights,
-    mask: torch.Tensor | None = None,
-    *,
-    outgoing: bool = True,
-) -> torch.Tensor:
-    """W (LN(Σ_k a_ik · b_jk) ⊙ gate_ij), the operator of GPU MODE's contest "Triangle multiplicative update".
-
-    It differs from AlphaFold2's in having no biases and in gating before the output projection.
-
-    Args:
-        x: [B, N, N, C].
-        weights: the layer's parameters.
-        mask: [B, N, N], 1 for real pairs, or None for all.
-        outgoing: the contest's; otherwise Σ_k a_kj · b_ki.
-
-    Returns:
-        [B, N, N, C].
+    See `cuda.fused.triangle_multiplication.add_triangle_multiplication`.
     """
-    normed = layer_norm(x, weights.norm_scale, weights.norm_offset)
-    left = (normed @ weights.left) * torch.sigmoid(normed @ weights.left_gate)  # [B, N, N, M]
-    right = (normed @ weights.right) * torch.sigmoid(normed @ weights.right_gate)
-    if mask is not None:
-        left, right = left * mask[..., None], right * mask[..., None]
-    equation = "bikm,bjkm->bijm" if outgoing else "bkjm,bkim->bijm"
-    product = layer_norm(torch.einsum(equation, left, right), weights.center_scale, weights.center_offset)
-    return (product * torch.sigmoid(normed @ weights.output_gate)) @ weights.output
+    return pair.add_(triangle_multiplication(pair, weights, mask, outgoing=outgoing, budget=budget))

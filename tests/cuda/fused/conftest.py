@@ -1,19 +1,24 @@
-"""What kernel tests share, and Triton's interpreter, which runs kernels on CPU tensors.
+"""Fixtures of kernel tests, and Triton's interpreter, which runs kernels on CPU tensors.
 
-The interpreter has to be chosen before kernels are imported, so where there is no GPU the files of kernel
-tests run in processes of their own, which test_interpreter.py starts.
+The interpreter must be enabled before kernels are imported. Without a GPU the kernel tests
+(`*/test_kernels.py`) are therefore not collected here: test_interpreter.py runs each of their functions in a
+process of its own.
 """
 
-import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
-collect_ignore_glob = [] if INTERPRETED or torch.cuda.is_available() else ["test_*_kernel.py"]
+from tests.cuda.fused.environment import DEVICE, INTERPRETED
+
+# for `benchmarks.contest`; last, so that an installed foldcli is tested rather than the checkout
+sys.path.append(str(Path(__file__).parents[3]))
+
+collect_ignore_glob = [] if INTERPRETED or torch.cuda.is_available() else ["*/test_kernels.py"]
 
 if INTERPRETED:
     from triton.runtime import interpreter
@@ -21,29 +26,40 @@ if INTERPRETED:
     patch_tensor = interpreter._patch_lang_tensor
 
     def patch_tensor_and_index(tensor: Any, scope: Any) -> None:
+        """Patch Triton's tensors as the interpreter does, and make its scalars usable as integers.
+
+        They are arrays of one element, which `int()` of recent numpy versions rejects.
+        """
         patch_tensor(tensor, scope)
-        # its scalars are arrays of one element, which int() no longer takes
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     interpreter._patch_lang_tensor = patch_tensor_and_index
 
 
-# the interpreter's products of bfloat16 are wrong
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark kernel tests that run on a GPU."""
+    for item in items:
+        ours = Path(__file__).parent in item.path.parents and item.path.name == "test_kernels.py"
+        if ours and not INTERPRETED:
+            item.add_marker(pytest.mark.gpu)
+
+
+# the interpreter computes products of bfloat16 incorrectly
 @pytest.fixture(params=["float32", "float16"] + ([] if INTERPRETED else ["bfloat16"]))
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    """Each dtype that kernels can be tested in here."""
+    """Return each dtype that kernels can be tested in on this device."""
     return getattr(torch, request.param)
 
 
 @pytest.fixture(params=[1, 2, 17, 63, 64, 65, 100] + ([] if INTERPRETED else [255, 257, 509]))
 def length(request: pytest.FixtureRequest) -> int:
-    """Lengths beside the sizes of tiles."""
+    """Return lengths around and between the sizes of tiles."""
     return request.param
 
 
 @pytest.fixture(params=["normal", "Cauchy"])
 def draw(request: pytest.FixtureRequest, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-    """Draws a tensor of the dtype: normal numbers or, where asked for, long-tailed ones within float16."""
+    """Return a function that draws normal or, if `tailed`, long-tailed numbers within float16's range."""
 
     def drawn(*shape: int, seed: int = 0, tailed: bool = False, scale: float = 1.0) -> torch.Tensor:
         generator = torch.Generator().manual_seed(seed + sum(shape))
@@ -57,12 +73,15 @@ def draw(request: pytest.FixtureRequest, dtype: torch.dtype) -> Callable[..., to
 
 @pytest.fixture
 def compare() -> Callable[..., None]:
-    """Compares a kernel with float64: at most twice plain PyTorch's error in the same dtype, and 1e-6 of the
-    largest number, as float32 sums in another order may differ by more than their errors."""
+    """Return a function that compares a kernel's result with float64.
 
-    def compared(ours: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor) -> None:
-        assert ours.shape == exact.shape and ours.dtype == plain.dtype and exact.dtype == torch.float64
+    The error may be at most twice that of plain PyTorch in the same dtype, plus 1e-6 of the largest value,
+    since float32 sums in different orders may differ by more than their errors.
+    """
+
+    def compared(result: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor) -> None:
+        assert result.shape == exact.shape and result.dtype == plain.dtype and exact.dtype == torch.float64
         allowed = 2 * (plain.double() - exact).abs().max() + 1e-6 * exact.abs().max().clamp(min=1)
-        assert (ours.double() - exact).abs().max() <= allowed
+        assert (result.double() - exact).abs().max() <= allowed
 
     return compared

@@ -12,7 +12,7 @@ from foldcli.doctor.computation_checks import compare_with_float64, compare_with
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.doctor.runner import check_names, remedy_for, run_check
 from foldcli.doctor.system_checks import package_ranges, python_range
-from model.kernels import REFERENCE, slower_for
+from model.kernels import REFERENCE, slower_kernels_warning
 from tests.foldcli.conftest import Npz
 
 
@@ -139,5 +139,5 @@ def test_working_gpu_is_ok() -> None:
 
 def test_triton_without_the_fastest_kernels_is_reported() -> None:
     pytest.importorskip("triton")
-    assert "need Triton 3.6.x" in slower_for((9, 0), "3.7.1")
-    assert slower_for((9, 0), "3.6.0") == slower_for((8, 0), "3.7.1") == ""
+    assert "need Triton 3.6.x" in slower_kernels_warning((9, 0), "3.7.1")
+    assert slower_kernels_warning((9, 0), "3.6.0") == slower_kernels_warning((8, 0), "3.7.1") == ""

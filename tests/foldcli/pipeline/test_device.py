@@ -151,7 +151,7 @@ def test_kernels_are_compiled_once_per_size(tmp_path: Path, monkeypatch: pytest.
         compiled.append(size.residues)
         return [lambda: 1 // 0 if failing else None]
 
-    monkeypatch.setattr("foldcli.pipeline.device.operations", operations)
+    monkeypatch.setattr("foldcli.pipeline.device.warmup_calls", operations)
     compile_kernels(network, PassSize(residues=20, msa_rows=3, extra_rows=5))
     compile_kernels(network, PassSize(residues=20, msa_rows=3, extra_rows=5))
     # not a multiple of 16 either, so the same kernels serve it

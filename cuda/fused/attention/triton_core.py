@@ -1,0 +1,230 @@
+"""The Triton kernel between attention's projections; logits are never in memory.
+
+A program computes a block of queries of one head for some rows, which share each tile of the pair bias. The
+cost of a logit is the cost of the kernel. So the product of queries and keys is accumulated onto the bias,
+and the sum of the softmax is a product with ones. In bfloat16, whose exponents are as wide as float32's, the
+logits of a query are taken relative to the maximum of its first block of keys, without a running maximum.
+Blocks in which such a sum leaves float32's middle range are recomputed with a running maximum.
+"""
+
+import math
+
+import triton
+import triton.language as tl
+
+from cuda.fused.attention.reference import MASK_PENALTY as REFERENCE_MASK_PENALTY
+from cuda.fused.rows import sigmoid
+
+LOG2_E = tl.constexpr(math.log2(math.e))
+MASK_PENALTY = tl.constexpr(REFERENCE_MASK_PENALTY)
+# the middle range of sums: they have lost no precision, and values up to 2⁶⁰ times them are finite
+MIN_SUM = tl.constexpr(2.0**-60)
+MAX_SUM = tl.constexpr(2.0**60)
+# modes of a step: update the maximum of a query's logits, set it from this block, or keep it
+RUNNING_MAX, FIRST_MAX, FIXED_MAX = (tl.constexpr(mode) for mode in range(3))
+
+
+@triton.jit
+def _load_head(base, position, stride, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """Load one head's queries or keys [positions, PADDED], zero-padded to the 16 terms a product needs."""
+    channel = tl.arange(0, PADDED)
+    pointers = base + position[:, None] * stride + channel[None, :]
+    if PADDED == WIDTH:
+        return tl.load(pointers)
+    return tl.load(pointers, mask=channel[None, :] < WIDTH, other=0.0)
+
+
+@triton.jit
+def _step(
+    state, query, key, value, penalty, bias, real,
+    MODE: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Continue the softmax of one row over a block of keys; return (maximum, sum, weighted values)."""
+    maximum, total, out = state
+    if value.dtype == tl.float32:
+        # sums that start with a large bias would lose the digits of the product
+        logits = tl.dot(query, key.T, input_precision=PRECISION) * value.shape[1] ** -0.5
+        if bias is not None:
+            logits += bias
+    else:
+        logits = tl.dot(query, key.T, bias, input_precision=PRECISION)  # [queries, keys]
+    if EDGE:
+        logits = tl.where(real[None, :], logits, float("-inf"))
+    if MODE == FIRST_MAX:
+        # of the logits without mask penalties, which could put the maximum far below all other logits
+        maximum = tl.max(logits, 1)
+    if penalty is not None:
+        logits += penalty[None, :]
+    if MODE == RUNNING_MAX:
+        new_maximum = tl.maximum(maximum, tl.max(logits, 1))
+        rescale = tl.exp2((maximum - new_maximum) * LOG2_E)
+        # subtracted before multiplying: the product of a masked logit would not be exact
+        weight = tl.exp2((logits - new_maximum[:, None]) * LOG2_E)
+        total *= rescale[:, None]
+        out *= rescale[:, None]
+        maximum = new_maximum
+    else:
+        weight = tl.exp2(logits * LOG2_E - (maximum * LOG2_E)[:, None])
+    narrow = weight.to(value.dtype)
+    if total.shape[1] == 1:
+        total += tl.sum(weight, 1)[:, None]
+    else:
+        ones = tl.full([key.shape[0], total.shape[1]], 1.0, value.dtype)
+        total = tl.dot(narrow, ones, total, input_precision=PRECISION)
+    return maximum, total, tl.dot(narrow, value, out, input_precision=PRECISION)
+
+
+@triton.jit
+def _attend_keys(
+    states, queries, begin, position, real, keys, keys_row, keys_position, key_to_value, mask, mask_row,
+    mask_position, bias_start, bias_offset, first_row, batch,
+    MODE: tl.constexpr, EDGE: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr,
+    ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Continue the softmax of each row of a program over one block of keys; return the new states."""
+    bias = None
+    if bias_start is not None:
+        bias = tl.load(bias_start + begin + bias_offset + position[None, :]).to(tl.float32)
+    new_states = ()
+    for k in tl.static_range(ROWS):
+        row = tl.minimum(first_row + k, batch - 1)
+        base = keys + row * keys_row + begin * keys_position.to(tl.int64)
+        key = _load_head(base, position, keys_position, WIDTH, PADDED)
+        value = _load_head(base + key_to_value, position, keys_position, WIDTH, WIDTH)
+        penalty = None
+        if mask is not None:
+            keep = tl.load(mask + row * mask_row + (begin + position) * mask_position)
+            penalty = (keep.to(tl.float32) - 1.0) * MASK_PENALTY
+        state = _step(states[k], queries[k], key, value, penalty, bias, real, MODE, EDGE, PRECISION)
+        new_states += (state,)
+    return new_states
+
+
+@triton.jit
+def _attend_block(
+    index, projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+    FIRST_MODE: tl.constexpr, MODE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    PADDED: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    STAGES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Attend from one block of queries of one head in ROWS rows; return how many sums are out of range.
+
+    Positions past the end read the last position, so that only loads of narrow heads are predicated.
+    """
+    # blocks of one row and head are consecutive, then rows, so that one head's bias stays in the L2 cache
+    query_blocks = tl.cdiv(length, QUERIES)
+    start = index % query_blocks * QUERIES
+    index //= query_blocks
+    row_blocks = tl.cdiv(batch, ROWS)
+    head = index // row_blocks
+    inner = HEADS * WIDTH
+    # if rows are left over, the last program computes the last row more than once
+    first_row = (index % row_blocks).to(tl.int64) * ROWS
+    projected += head * WIDTH
+    keys = projected + inner
+    # offsets from the start of the block fit in 32 bits, offsets from the start of the tensor may not
+    position = tl.minimum(tl.arange(0, QUERIES), length - 1 - start)
+    query_start = projected + start * projected_position.to(tl.int64)
+    queries = ()
+    states = ()
+    for k in tl.static_range(ROWS):
+        row = tl.minimum(first_row + k, batch - 1)
+        query = _load_head(query_start + row * projected_row, position, projected_position, WIDTH, PADDED)
+        if query.dtype != tl.float32:
+            query = (query.to(tl.float32) * WIDTH**-0.5).to(query.dtype)
+        queries += (query,)
+        state = (
+            tl.full([QUERIES], float("-inf"), tl.float32),
+            tl.zeros([QUERIES, SUMS], tl.float32),
+            tl.zeros([QUERIES, WIDTH], tl.float32),
+        )
+        states += (state,)
+    bias_start = pair_bias
+    bias_offset = None
+    if pair_bias is not None:
+        bias_start += head.to(tl.int64) * bias_head + start.to(tl.int64) * bias_query
+        bias_offset = position[:, None] * bias_query
+
+    # the last block first, so that all others are complete
+    local = tl.arange(0, KEYS)
+    last = (length - 1) // KEYS * KEYS
+    left = length - last
+    states = _attend_keys(
+        states, queries, last, tl.minimum(local, left - 1), local < left, keys, projected_row,
+        projected_position, inner, mask, mask_row, mask_position, bias_start, bias_offset, first_row, batch,
+        FIRST_MODE, True, WIDTH, PADDED, ROWS, PRECISION,
+    )  # fmt: skip
+    # num_stages is set here rather than at the launch so that loads of the bias are pipelined too
+    for begin in tl.range(0, last, KEYS, num_stages=STAGES):
+        states = _attend_keys(
+            states, queries, begin, local, None, keys, projected_row, projected_position, inner, mask,
+            mask_row, mask_position, bias_start, bias_offset, first_row, batch,
+            MODE, False, WIDTH, PADDED, ROWS, PRECISION,
+        )  # fmt: skip
+
+    channel = tl.arange(0, WIDTH)
+    gate_bias = tl.load(gating_bias + head * WIDTH + channel).to(tl.float32)[None, :]
+    in_range = (start + tl.arange(0, QUERIES) < length)[:, None]
+    gate_start = query_start + 3 * inner + position[:, None] * projected_position + channel[None, :]
+    gated += start.to(tl.int64) * gated_position + head * WIDTH
+    gated += position[:, None] * gated_position + channel[None, :]
+    out_of_range = 0
+    for k in tl.static_range(ROWS):
+        row = tl.minimum(first_row + k, batch - 1)
+        _, total, out = states[k]
+        gate = sigmoid(tl.load(gate_start + row * projected_row).to(tl.float32) + gate_bias)
+        result = out * (SUMS / tl.sum(total, 1))[:, None] * gate
+        tl.store(gated + row * gated_row, result.to(gated.dtype.element_ty), mask=in_range)
+        out_of_range += tl.sum(tl.sum(1 - ((total > MIN_SUM) & (total < MAX_SUM)).to(tl.int32), 1), 0)
+    return out_of_range
+
+
+@triton.jit(do_not_specialize=["batch", "length"])
+def attend_blocks(
+    projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, out_of_range,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of one block.
+
+    projected [B, L, 4*H*D] holds q, k, v and g; gated is [B, L, H*D]. If out_of_range is not None, it
+    receives the number of sums outside the middle range of each block.
+    """
+    index = tl.program_id(0)
+    if out_of_range is not None:
+        count = _attend_block(
+            index, projected, projected_row, projected_position, gating_bias, mask, mask_row,
+            mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+            FIRST_MAX, FIXED_MAX, HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
+        )  # fmt: skip
+        tl.store(out_of_range + index, count)
+    else:
+        _attend_block(
+            index, projected, projected_row, projected_position, gating_bias, mask, mask_row,
+            mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+            RUNNING_MAX, RUNNING_MAX, HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["batch", "length", "blocks"])
+def recompute_blocks(
+    projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, out_of_range, blocks,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr, SHARE: tl.constexpr,
+    ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Recompute those of SHARE blocks that have sums outside the middle range, with a running maximum."""
+    begin = tl.program_id(0) * SHARE
+    index = begin + tl.arange(0, SHARE)
+    if tl.sum(tl.load(out_of_range + index, mask=index < blocks, other=0), 0) > 0:
+        for block in range(begin, tl.minimum(begin + SHARE, blocks)):
+            if tl.load(out_of_range + block) > 0:
+                _attend_block(
+                    block, projected, projected_row, projected_position, gating_bias, mask, mask_row,
+                    mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position,
+                    batch, length, RUNNING_MAX, RUNNING_MAX,
+                    HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
+                )  # fmt: skip

@@ -1,0 +1,350 @@
+"""The outer product mean in two Triton kernels: the factors, then outer products and their contraction.
+
+The N × N × E² outer products are never in memory as a whole. A program of the second kernel processes a strip
+of residue pairs: tile by tile it sums a_i ⊗ b_j over the sequences on the tensor cores and writes the tile,
+rounded to the tensors' dtype, to its own scratch memory, which stays in the L2 cache. It then contracts the
+strip with the output weights. These are read once per strip, which is why a strip has several tiles.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda.fused.launch import check_tensors, choose_launch, matrix_tiles, padded_channels, program_count
+from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
+from cuda.fused.rows import load_normalised
+
+COUNT_EPSILON = tl.constexpr(EPSILON)
+
+
+@triton.jit
+def _write_factor(
+    normed,
+    weights,
+    bias,
+    mask,
+    result,
+    residues,
+    length,
+    padded_length,
+    INNER: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Project normalised residues [ROWS, BLOCK] of one sequence to a factor, add the bias, mask and store.
+
+    The result is the sequence's [N, INNER] or, if a padded length is given, [INNER, padded_length].
+    """
+    real = residues < length
+    for first in range(0, INNER, COLUMNS):
+        columns = first + tl.arange(0, COLUMNS)
+        inner = columns < INNER
+        factor = tl.dot(normed, weights.load([0, first]), input_precision=PRECISION)
+        factor += tl.load(bias + columns, mask=inner, other=0.0).to(tl.float32)[None, :]
+        if mask is not None:
+            factor *= mask[:, None]
+        factor = factor.to(result.dtype.element_ty)
+        if padded_length is not None:
+            offsets = columns[:, None] * padded_length + residues[None, :]
+            tl.store(result + offsets, factor.T, mask=inner[:, None] & real[None, :])
+        else:
+            offsets = residues[:, None] * INNER + columns[None, :]
+            tl.store(result + offsets, factor, mask=real[:, None] & inner[None, :])
+
+
+@triton.jit
+def _factors(
+    msa,
+    norm_scale,
+    norm_offset,
+    left,
+    left_bias,
+    right,
+    right_bias,
+    mask,
+    left_result,
+    right_result,
+    length,
+    padded_length,
+    sequence_stride,
+    residue_stride,
+    channel_stride,
+    CHANNELS: tl.constexpr,
+    INNER: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write both factors [S, N, INNER] of ROWS residues of one sequence.
+
+    If a padded length is given, the left factor is [S, INNER, padded_length] instead.
+    """
+    blocks = tl.cdiv(length, ROWS)
+    sequence = (tl.program_id(0) // blocks).to(tl.int64)
+    residues = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    real = residues < length
+    columns = tl.arange(0, BLOCK)
+    channels = columns < CHANNELS
+    in_msa = real[:, None] & channels[None, :]
+    offsets = residues.to(tl.int64)[:, None] * residue_stride + columns[None, :] * channel_stride
+    msa += sequence * sequence_stride
+    normed = load_normalised(msa, offsets, in_msa, norm_scale, norm_offset, CHANNELS, BLOCK).to(
+        msa.dtype.element_ty
+    )
+    row_mask = None
+    if mask is not None:
+        row_mask = tl.load(mask + sequence * length + residues, mask=real, other=0.0)
+    right_result += sequence * length * INNER
+    if padded_length is not None:
+        left_result += sequence * padded_length * INNER
+    else:
+        left_result += sequence * length * INNER
+    _write_factor(
+        normed, left, left_bias, row_mask, left_result, residues, length, padded_length,
+        INNER, COLUMNS, PRECISION,
+    )  # fmt: skip
+    _write_factor(
+        normed, right, right_bias, row_mask, right_result, residues, length, None, INNER, COLUMNS, PRECISION
+    )
+
+
+@triton.jit
+def _outer(
+    left,
+    right,
+    output,
+    output_bias,
+    counts,
+    scratch,
+    result,
+    sequences,
+    length,
+    strips,
+    PAIR: tl.constexpr,
+    INNER: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    TILES: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PAIR_BLOCK: tl.constexpr,
+    ADD: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write the update [N, N, PAIR] to the result, or add it if ADD, strip by strip.
+
+    Descriptors: left and right [S, N * INNER] in tiles [SEQUENCES, LEFT * INNER] and [SEQUENCES, RIGHT *
+    INNER], output [INNER², PAIR] in tiles [DEPTH, PAIR_BLOCK]. The scratch memory of each program is
+    [TILES * LEFT * RIGHT, INNER²].
+    """
+    OUTER: tl.constexpr = INNER * INNER
+    PAIRS: tl.constexpr = TILES * LEFT * RIGHT
+    dtype = scratch.dtype.element_ty
+    scratch += tl.program_id(0).to(tl.int64) * (PAIRS * OUTER)
+    strips_per_row = tl.cdiv(length, TILES * RIGHT)
+    # element ((i, c), (j, e)) of a tile is element c * INNER + e of pair i * RIGHT + j in the scratch memory
+    row = tl.arange(0, LEFT * INNER)
+    column = tl.arange(0, RIGHT * INNER)
+    row_offsets = (row // INNER) * (RIGHT * OUTER) + (row % INNER) * INNER
+    offsets = row_offsets[:, None] + ((column // INNER) * OUTER + column % INNER)[None, :]
+    pair = tl.arange(0, PAIRS)
+    depth = tl.arange(0, DEPTH)
+    channel = tl.arange(0, PAIR_BLOCK)
+    bias = tl.load(output_bias + channel, mask=channel < PAIR, other=0.0).to(tl.float32)
+    for strip in range(tl.program_id(0), strips, tl.num_programs(0)):
+        first_i = (strip // strips_per_row) * LEFT
+        first_j = (strip % strips_per_row) * (TILES * RIGHT)
+        for tile in range(TILES):
+            total = tl.zeros((LEFT * INNER, RIGHT * INNER), tl.float32)
+            for s in range(0, sequences, SEQUENCES):
+                a = left.load([s, first_i * INNER])
+                b = right.load([s, (first_j + tile * RIGHT) * INNER])
+                total = tl.dot(a.T, b, total, input_precision=PRECISION)
+            tl.store(scratch + tile * (LEFT * RIGHT * OUTER) + offsets, total.to(dtype))
+        # threads read what other threads of the program wrote, and write again only after all have read
+        tl.debug_barrier()
+        update = tl.zeros((PAIRS, PAIR_BLOCK), tl.float32)
+        for first in range(0, OUTER, DEPTH):
+            outer = tl.load(scratch + pair[:, None] * OUTER + (first + depth)[None, :])
+            update = tl.dot(outer, output.load([first, 0]), update, input_precision=PRECISION)
+        tl.debug_barrier()
+        i = first_i + (pair // RIGHT) % LEFT
+        j = first_j + (pair // (LEFT * RIGHT)) * RIGHT + pair % RIGHT
+        real = (i < length) & (j < length)
+        cell = i.to(tl.int64) * length + j
+        update += bias[None, :]
+        if counts is not None:
+            update /= tl.load(counts + cell, mask=real, other=1.0)[:, None]
+        else:
+            update *= 1.0 / (sequences + COUNT_EPSILON)
+        mask = real[:, None] & (channel < PAIR)[None, :]
+        target = result + cell[:, None] * PAIR + channel[None, :]
+        if ADD:
+            update += tl.load(target, mask=mask, other=0.0).to(tl.float32)
+        tl.store(target, update.to(dtype), mask=mask)
+
+
+def outer_product_mean(
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None = None,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Compute the update of every pair; see `cuda.fused.outer_product_mean.outer_product_mean`.
+
+    Args:
+        msa: [S, N, C] of at most 256 channels, with any strides.
+        weights: the layer's parameters, of msa's dtype; E is 4, 8, 16 or 32, Z at most 128.
+        mask: [S, N], 1 for real positions, or None for all.
+        budget: ignored; accepted so that signatures match.
+
+    Returns:
+        [N, N, Z], the update.
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
+    """
+    result = msa.new_empty(msa.shape[1], msa.shape[1], weights.output.shape[-1])
+    return _launch(result, msa, weights, mask, add=False)
+
+
+def add_outer_product_mean(
+    pair: torch.Tensor,
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None = None,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair [N, N, Z], contiguous, in place; the sum is rounded once. Return pair.
+
+    The other arguments and errors are those of `outer_product_mean`.
+    """
+    return _launch(check_pair(pair, msa), msa, weights, mask, add=True)
+
+
+def check_pair(pair: torch.Tensor, msa: torch.Tensor) -> torch.Tensor:
+    """Return pair if the kernels can add to it.
+
+    Raises:
+        ValueError: it is not contiguous, or differs from msa in device or dtype.
+    """
+    check_tensors("outer_product_mean", pair, msa)
+    if not pair.is_contiguous():
+        raise ValueError("fused outer_product_mean adds only to contiguous pair representations")
+    return pair
+
+
+def check_sizes(msa: torch.Tensor, weights: OuterProductMeanWeights) -> None:
+    """Check that the kernels support these tensors.
+
+    Raises:
+        ValueError: they do not.
+    """
+    check_tensors("outer_product_mean", msa, *weights)
+    inner, _, pair = weights.output.shape
+    if inner not in (4, 8, 16, 32) or pair > 128:
+        raise ValueError(
+            f"fused outer_product_mean does not support factors of {inner} channels and pairs of {pair}"
+        )
+
+
+def shared_counts(mask: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return the mask [S, N] in contiguous float32, and how many sequences two residues share [N, N] plus ε.
+
+    Both are None without a mask.
+    """
+    if mask is None:
+        return None, None
+    mask = mask.float().contiguous()
+    return mask, mask.T @ mask + EPSILON
+
+
+def _launch(
+    result: torch.Tensor,
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None,
+    *,
+    add: bool,
+) -> torch.Tensor:
+    """Write the update to the result [N, N, Z], or add it; return the result."""
+    check_sizes(msa, weights)
+    sequences, length, channels = msa.shape
+    inner, _, pair = weights.output.shape
+    options = choose_launch("outer_product_mean", msa, channels)
+    mask, counts = shared_counts(mask)
+    left, right = project_factors(msa, weights, mask)
+    outer = dict(options["outer"])
+    # the table is for factors of 32 channels: with narrower ones a tile has more pairs, so a strip fewer
+    # tiles
+    tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
+    outer["TILES"] = max(1, outer["TILES"] * inner**2 // 32**2)
+    strips = triton.cdiv(length, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
+    count = program_count(msa, strips, outer.pop("resident"))
+    pair_block = padded_channels(pair)
+    depth = min(outer["DEPTH"], inner * inner)
+    _outer[(count,)](
+        matrix_tiles(left, outer["SEQUENCES"], tile_i * inner),
+        matrix_tiles(right, outer["SEQUENCES"], tile_j * inner),
+        matrix_tiles(weights.output.reshape(inner * inner, pair), depth, pair_block),
+        weights.output_bias.contiguous(),
+        counts,
+        msa.new_empty(count, outer["TILES"] * tile_i * tile_j, inner * inner),
+        result,
+        sequences,
+        length,
+        strips,
+        PAIR=pair,
+        INNER=inner,
+        PAIR_BLOCK=pair_block,
+        ADD=add,
+        **(outer | {"LEFT": tile_i, "RIGHT": tile_j, "DEPTH": depth}),
+    )
+    return result
+
+
+def project_factors(
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None,
+    padded_length: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the left and the right factor.
+
+    Args:
+        msa: [S, N, C].
+        weights: the layer's parameters.
+        mask: [S, N], float32 and contiguous, or None for all positions.
+        padded_length: if given, the left factor is stored channel by channel, each of this length.
+
+    Returns:
+        Left factor [S, N * E], or [S, E * padded_length], of which the first N of each padded_length elements
+        are written; and right factor [S, N * E].
+    """
+    sequences, length, channels = msa.shape
+    inner = weights.left.shape[1]
+    options = choose_launch("outer_product_mean", msa, channels)["factors"]
+    block = padded_channels(channels)
+    left = msa.new_empty(sequences, (padded_length or length) * inner)
+    right = msa.new_empty(sequences, length * inner)
+    _factors[(sequences * triton.cdiv(length, options["ROWS"]),)](
+        msa,
+        weights.norm_scale.contiguous(),
+        weights.norm_offset.contiguous(),
+        matrix_tiles(weights.left, block, options["COLUMNS"]),
+        weights.left_bias.contiguous(),
+        matrix_tiles(weights.right, block, options["COLUMNS"]),
+        weights.right_bias.contiguous(),
+        mask,
+        left,
+        right,
+        length,
+        padded_length,
+        *msa.stride(),
+        CHANNELS=channels,
+        INNER=inner,
+        BLOCK=block,
+        **options,
+    )
+    return left, right

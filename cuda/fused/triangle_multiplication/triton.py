@@ -1,0 +1,410 @@
+"""The triangle multiplication on any CUDA GPU: operands, matrix product, finish.
+
+The first kernel normalises the pair representation, projects, gates and masks it, and writes the two factors
+channel by channel, so that the product is a plain batch of matrix products, left to the GPU's own library.
+The second kernel normalises the product over its channels, projects and gates it. Nothing else of the size of
+the pair representation is in memory.
+
+Kernels work on batches [B, N, N, C]. Factors and product are [M, B, P, P], with N padded to P.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda.fused.launch import check_tensors, choose_launch, matrix_tiles, padded_channels
+from cuda.fused.layer_norm.reference import EPSILON as LAYER_NORM_EPSILON
+from cuda.fused.rows import EPSILON, normalise, sigmoid
+from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
+from cuda.fused.weights import cast_weights, interleave_columns
+
+# factors are padded with zeros to a multiple of this, so that loads are wide for every length
+ALIGNMENT = 16
+
+
+@triton.jit
+def position_offsets(start, count, padded, length, strides, POSITIONS: tl.constexpr, ROWS: tl.constexpr):
+    """Return the offsets in [B, N, N] of POSITIONS flat positions of [B, P, P], and whether they exist there.
+
+    Args:
+        start: first flat position, a scalar.
+        count: number of flat positions.
+        padded: P.
+        length: N.
+        strides: of [B, N, N].
+        POSITIONS: number of offsets.
+        ROWS: maximum number of row ends among POSITIONS positions. Dividing once per program and comparing
+            this often is a fraction of the cost of dividing for each position.
+    """
+    batch_stride, row_stride, column_stride = strides
+    local = tl.arange(0, POSITIONS)
+    first = start // padded
+    column = start % padded + local
+    batch = tl.zeros_like(column) + first // padded
+    row = tl.zeros_like(column) + first % padded
+    for _ in tl.static_range(ROWS):
+        over = column >= padded
+        column = tl.where(over, column - padded, column)
+        row = tl.where(over, row + 1, row)
+    over = row >= padded
+    row = tl.where(over, row - padded, row)
+    batch = tl.where(over, batch + 1, batch)
+    offsets = batch.to(tl.int64) * batch_stride + row.to(tl.int64) * row_stride
+    real = (row < length) & (column < length) & (start + local < count)
+    return offsets + column.to(tl.int64) * column_stride, real
+
+
+@triton.jit
+def load_channels(base, first, CHANNELS: tl.constexpr, CHUNK: tl.constexpr):
+    """Load a chunk of a vector of channels as float32; 0 past the last channel."""
+    channel = first + tl.arange(0, CHUNK)
+    return tl.load(base + channel, mask=channel < CHANNELS, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def load_chunk(rows, real, first, CHANNELS: tl.constexpr, CHUNK: tl.constexpr):
+    """Load a chunk of channels of real positions as float32 [positions, CHUNK]; 0 past the last channel."""
+    channel = first + tl.arange(0, CHUNK)
+    mask = real[:, None] & (channel < CHANNELS)[None, :]
+    return tl.load(rows[:, None] + channel[None, :], mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def load_normalised_chunks(
+    rows, real, norm_scale, norm_offset, DTYPE: tl.constexpr, CHANNELS: tl.constexpr, CHUNK: tl.constexpr
+):
+    """Load positions and normalise them; return a tuple of chunks [positions, CHUNK] of all channels."""
+    raw = ()
+    total = 0.0
+    for first in tl.static_range(0, CHANNELS, CHUNK):
+        chunk = load_chunk(rows, real, first, CHANNELS, CHUNK)
+        total += tl.sum(chunk, 1)
+        raw += (chunk,)
+    mean = total / CHANNELS
+    squares = 0.0
+    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
+        channels = (k * CHUNK + tl.arange(0, CHUNK) < CHANNELS)[None, :]
+        centred = tl.where(channels, raw[k] - mean[:, None], 0.0)
+        squares += tl.sum(centred * centred, 1)
+    scale = tl.rsqrt(squares / CHANNELS + EPSILON)
+    chunks = ()
+    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
+        chunk = (raw[k] - mean[:, None]) * scale[:, None]
+        chunk *= load_channels(norm_scale, k * CHUNK, CHANNELS, CHUNK)[None, :]
+        chunks += ((chunk + load_channels(norm_offset, k * CHUNK, CHANNELS, CHUNK)[None, :]).to(DTYPE),)
+    return chunks
+
+
+@triton.jit
+def project_columns(
+    chunks, weights, bias, column, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr, CHUNK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return columns of LN(x) W + b as float32 [positions, COLUMNS].
+
+    W is a descriptor of [CHUNK, COLUMNS] tiles.
+    """
+    out = 0.0
+    for k in tl.static_range(0, (CHANNELS + CHUNK - 1) // CHUNK):
+        out += tl.dot(chunks[k], weights.load([k * CHUNK, column]), input_precision=PRECISION)
+    if bias is not None:
+        out += load_channels(bias, column, WIDTH, COLUMNS)[None, :]
+    return out
+
+
+@triton.jit
+def load_operand_chunks(
+    x, x_strides, mask, mask_strides, norm_scale, norm_offset, start, positions, padded, length,
+    DTYPE: tl.constexpr, CHANNELS: tl.constexpr, POSITIONS: tl.constexpr, CHUNK: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """Load and normalise POSITIONS flat positions of x; return their chunks of channels and their mask."""
+    offsets, real = position_offsets(start, positions, padded, length, x_strides, POSITIONS, ROWS)
+    rows = x + offsets
+    keep = real.to(tl.float32)
+    if mask is not None:
+        mask_offsets, _ = position_offsets(start, positions, padded, length, mask_strides, POSITIONS, ROWS)
+        keep = tl.load(mask + mask_offsets, mask=real, other=0.0).to(tl.float32)
+    return load_normalised_chunks(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, CHUNK), keep
+
+
+@triton.jit
+def store_factors(
+    chunks, keep, gated, gated_bias, out, plane, stored, DTYPE: tl.constexpr, CHANNELS: tl.constexpr,
+    WIDTH: tl.constexpr, POSITIONS: tl.constexpr, INNER: tl.constexpr, CHUNK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Store (LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ keep of both factors, INNER channels at a time."""
+    for first in range(0, 2 * WIDTH, INNER):
+        both = project_columns(
+            chunks, gated, gated_bias, 2 * first, CHANNELS, 4 * WIDTH, 2 * INNER, CHUNK, PRECISION
+        )
+        values, gates = tl.split(both.reshape(POSITIONS, INNER, 2))
+        values *= sigmoid(gates) * keep[:, None]
+        channel = first + tl.arange(0, INNER)
+        offsets = channel.to(tl.int64)[None, :] * plane
+        tl.store(out + offsets, values.to(DTYPE), mask=stored & (channel < 2 * WIDTH)[None, :])
+
+
+@triton.jit
+def _operands(
+    x, x_strides, mask, mask_strides, norm_scale, norm_offset, gated, gated_bias, out, plane,
+    positions, padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
+    INNER: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Write (LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ mask, left factor then right, to out [2*M, B, P, P].
+
+    The columns of W and G are interleaved in `gated`, so that a thread has the value and the gate of a
+    channel.
+    """
+    DTYPE: tl.constexpr = out.dtype.element_ty
+    start = tl.program_id(0) * POSITIONS
+    flat = start + tl.arange(0, POSITIONS)
+    chunks, keep = load_operand_chunks(
+        x, x_strides, mask, mask_strides, norm_scale, norm_offset, start, positions, padded, length,
+        DTYPE, CHANNELS, POSITIONS, CHUNK, ROWS,
+    )  # fmt: skip
+    out += flat[:, None]
+    stored = (flat < positions)[:, None]
+    store_factors(
+        chunks, keep, gated, gated_bias, out, plane, stored,
+        DTYPE, CHANNELS, WIDTH, POSITIONS, INNER, CHUNK, PRECISION,
+    )  # fmt: skip
+
+
+@triton.jit
+def load_product(
+    base, offsets, mask, epsilon, center_scale, center_offset, WIDTH: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Load the product at offsets [M, positions] and normalise it over its channels: [positions, M]."""
+    return normalise(
+        tl.trans(tl.load(base + offsets, mask=mask, other=0.0)).to(tl.float32),
+        (tl.arange(0, BLOCK_WIDTH) < WIDTH)[None, :],
+        load_channels(center_scale, 0, WIDTH, BLOCK_WIDTH),
+        load_channels(center_offset, 0, WIDTH, BLOCK_WIDTH),
+        WIDTH,
+        epsilon,
+    )
+
+
+@triton.jit
+def _finish(
+    product, plane, epsilon, center_scale, center_offset, output, output_bias, x, x_strides,
+    norm_scale, norm_offset, gating, gating_bias, result, result_strides, positions, padded, length,
+    CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
+    ADD: tl.constexpr, POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Write sigmoid(LN(x) G + c) ⊙ (LN(product [M, B, P, P]) W + b) to result [B, N, N, C].
+
+    ADD adds x, which may be the result. output is a descriptor of [BLOCK_WIDTH, OUTPUTS] tiles, gating one of
+    [BLOCK, OUTPUTS].
+    """
+    DTYPE: tl.constexpr = product.dtype.element_ty
+    start = tl.program_id(0) * POSITIONS
+    flat = start + tl.arange(0, POSITIONS)
+    inner = tl.arange(0, BLOCK_WIDTH)
+    mask = (inner < WIDTH)[:, None] & (flat < positions)[None, :]
+    planes = inner.to(tl.int64)[:, None] * plane + flat[None, :]
+    centred = load_product(
+        product, planes, mask, epsilon, center_scale, center_offset, WIDTH, BLOCK_WIDTH
+    ).to(DTYPE)  # fmt: skip
+    offsets, real = position_offsets(start, positions, padded, length, result_strides, POSITIONS, ROWS)
+    x_offsets, _ = position_offsets(start, positions, padded, length, x_strides, POSITIONS, ROWS)
+    rows = x + x_offsets
+    chunks = load_normalised_chunks(rows, real, norm_scale, norm_offset, DTYPE, CHANNELS, BLOCK)
+    for column in range(0, CHANNELS, OUTPUTS):
+        update = tl.dot(centred, output.load([0, column]), input_precision=PRECISION)
+        gate = project_columns(
+            chunks, gating, gating_bias, column, CHANNELS, CHANNELS, OUTPUTS, BLOCK, PRECISION
+        )
+        update = (update + load_channels(output_bias, column, CHANNELS, OUTPUTS)[None, :]) * sigmoid(gate)
+        if ADD:
+            update += load_chunk(rows, real, column, CHANNELS, OUTPUTS)
+        channel = column + tl.arange(0, OUTPUTS)
+        tl.store(
+            result + offsets[:, None] + channel[None, :],
+            update.to(result.dtype.element_ty),
+            mask=real[:, None] & (channel < CHANNELS)[None, :],
+        )
+
+
+def triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Compute the update of every pair; see `cuda.fused.triangle_multiplication.triangle_multiplication`.
+
+    Args:
+        pair: [N, N, C] of at most 256 contiguous channels.
+        weights: the layer's parameters, of pair's dtype.
+        mask: [N, N], 1 for real pairs, or None for all.
+        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
+        budget: ignored; accepted so that signatures match.
+
+    Returns:
+        [N, N, C], the update.
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
+    """
+    return _launch(torch.empty_like(pair), pair, weights, mask, outgoing, add=False)
+
+
+def add_triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair in place, rounding the sum once, and return pair.
+
+    Same arguments and errors as `triangle_multiplication`.
+    """
+    return _launch(pair, pair, weights, mask, outgoing, add=True)
+
+
+def _launch(
+    result: torch.Tensor,
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None,
+    outgoing: bool,
+    *,
+    add: bool,
+) -> torch.Tensor:
+    """Write the update to the result [N, N, C], or add it; return the result."""
+    channels, width = weights.left.shape
+    if max(channels, width) > 256 or pair.stride(-1) != 1:
+        raise ValueError(
+            f"fused triangle_multiplication needs at most 256 contiguous channels, "
+            f"not {channels} and {width} in strides {pair.stride()}"
+        )
+    check_tensors("triangle_multiplication", pair, *weights)
+    options = choose_launch("triangle_multiplication", pair, channels)
+    factors = project_factors(pair[None], weights, None if mask is None else mask[None], options["operands"])
+    product, scale = multiply_factors(factors, width, outgoing)
+    del factors
+    finish(product, scale, weights, pair[None], result[None], add, options["finish"])
+    return result
+
+
+def project_factors(
+    x: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None,
+    options: dict[str, Any],
+) -> torch.Tensor:
+    """Compute the left and right factor [2*M, B, P, P] of x [B, N, N, C], zero past the last residue."""
+    batch, length, _, channels = x.shape
+    width = weights.left.shape[1]
+    padded = padded_length(length)
+    out = x.new_empty(2 * width, batch, padded, padded)
+    gated = interleave_columns(
+        weights.left, weights.left_gate, weights.right, weights.right_gate, dtype=x.dtype
+    )
+    gated_bias = interleave_columns(
+        weights.left_bias, weights.left_gate_bias, weights.right_bias, weights.right_gate_bias
+    )
+    chunk, inner = min(options["CHUNK"], padded_channels(channels)), options["INNER"]
+    positions = batch * padded * padded
+    if positions:
+        _operands[(triton.cdiv(positions, options["POSITIONS"]),)](
+            x,
+            x.stride()[:3],
+            mask,
+            None if mask is None else mask.stride(),
+            weights.norm_scale.contiguous(),
+            weights.norm_offset.contiguous(),
+            matrix_tiles(gated, chunk, 2 * inner),
+            gated_bias,
+            out,
+            positions,
+            positions,
+            padded,
+            length,
+            CHANNELS=channels,
+            WIDTH=width,
+            ROWS=triton.cdiv(options["POSITIONS"], padded),
+            **(options | {"CHUNK": chunk}),
+        )
+    return out
+
+
+def padded_length(length: int) -> int:
+    """Return P, the number of rows and columns of the factors and the product of N residues."""
+    return -(-length // ALIGNMENT) * ALIGNMENT
+
+
+def multiply_factors(factors: torch.Tensor, width: int, outgoing: bool) -> tuple[torch.Tensor, float]:
+    """Return the scaled product [M, B, P, P] of the factors [≥ 2*M, B, P, P], and the scale."""
+    left, right = factors[:width].flatten(0, 1), factors[width : 2 * width].flatten(0, 1)
+    product, scale = scaled_product(left, right, outgoing)
+    return product.unflatten(0, (width, -1)), scale
+
+
+def scaled_product(left: torch.Tensor, right: torch.Tensor, outgoing: bool) -> tuple[torch.Tensor, float]:
+    """Return the scaled product of factors [M, P, P], and the scale.
+
+    The product is Σ_k left[i, k] right[j, k] for outgoing edges and Σ_k right[k, i] left[k, j] for incoming
+    ones. In float16 it is scaled down by a power of two, since sums of many large terms would overflow. The
+    LayerNorm that follows cancels the scale.
+    """
+    first, second = (left, right.transpose(1, 2)) if outgoing else (right.transpose(1, 2), left)
+    scale = 0.5 ** (left.shape[-1] - 1).bit_length() if left.dtype == torch.float16 else 1.0
+    product = torch.empty_like(left)
+    torch.baddbmm(product, first, second, beta=0, alpha=scale, out=product)
+    return product, scale
+
+
+def finish(
+    product: torch.Tensor,
+    scale: float,
+    weights: TriangleMultiplicationWeights,
+    x: torch.Tensor,
+    result: torch.Tensor,
+    add: bool,
+    options: dict[str, Any],
+) -> None:
+    """Write the update of x [B, N, N, C] to the result, or the sum of both, from the scaled product."""
+    width, batch, padded, _ = product.shape
+    channels = x.shape[-1]
+    block, block_width = padded_channels(channels), padded_channels(width)
+    positions = batch * padded * padded
+    if positions:
+        _finish[(triton.cdiv(positions, options["POSITIONS"]),)](
+            product,
+            positions,
+            LAYER_NORM_EPSILON * scale**2,
+            weights.center_scale.contiguous(),
+            weights.center_offset.contiguous(),
+            matrix_tiles(cast_weights(weights.output, product.dtype), block_width, options["OUTPUTS"]),
+            weights.output_bias.contiguous(),
+            x,
+            x.stride()[:3],
+            weights.norm_scale.contiguous(),
+            weights.norm_offset.contiguous(),
+            matrix_tiles(weights.gating, block, options["OUTPUTS"]),
+            weights.gating_bias.contiguous(),
+            result,
+            result.stride()[:3],
+            positions,
+            padded,
+            x.shape[1],
+            CHANNELS=channels,
+            WIDTH=width,
+            BLOCK=block,
+            BLOCK_WIDTH=block_width,
+            ADD=add,
+            ROWS=triton.cdiv(options["POSITIONS"], padded),
+            **options,
+        )

@@ -1,0 +1,93 @@
+"""Weights prepared for kernels: packed once per layer and cached until a weight changes."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Prepared = TypeVar("Prepared")
+
+_cache = WeakTensorKeyDictionary()
+
+
+def cached_weights(key: str, weights: tuple[torch.Tensor, ...], prepare: Callable[[], Prepared]) -> Prepared:
+    """Return prepared weights of one layer, from the cache unless one of the weights has changed.
+
+    Args:
+        key: name of the preparation.
+        weights: the tensors it uses; the cache entry lives as long as the first of them.
+        prepare: computes the prepared weights.
+    """
+    state = tuple(_state(w) for w in weights)
+    entries = _cache.setdefault(weights[0], {})
+    if key not in entries or entries[key][0] != state:
+        entries[key] = state, prepare()
+    prepared: Prepared = entries[key][1]
+    return prepared
+
+
+def _state(x: torch.Tensor) -> tuple[Any, ...]:
+    # inference tensors have no version counter; they cannot be written to outside inference mode either
+    return x.data_ptr(), x.dtype, x.shape, x.stride(), 0 if x.is_inference() else x._version
+
+
+def concatenate_columns(*weights: torch.Tensor) -> torch.Tensor:
+    """Return the matrices of one layer as columns of one matrix (cached; read-only).
+
+    Args:
+        weights: each [C, ...]; trailing axes are flattened.
+
+    Returns:
+        [C, sum of columns].
+    """
+    return cached_weights(
+        "concatenated columns",
+        weights,
+        lambda: torch.cat([w.reshape(w.shape[0], -1) for w in weights], dim=1),
+    )
+
+
+def interleave_columns(*weights: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return matrices with the columns of each consecutive two interleaved (cached; read-only).
+
+    Args:
+        weights: an even number of tensors [..., M].
+        dtype: of the result; default: that of the weights.
+
+    Returns:
+        [..., M · number of weights].
+    """
+    return cached_weights(
+        f"interleaved columns in {dtype}",
+        weights,
+        lambda: torch.cat(
+            [torch.stack(two, -1).flatten(-2) for two in zip(weights[::2], weights[1::2], strict=True)], -1
+        ).to(dtype or weights[0].dtype),
+    )
+
+
+def cast_weights(weights: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor in a dtype, contiguous (cached; read-only)."""
+    if weights.dtype == dtype and weights.is_contiguous():
+        return weights
+    return cached_weights(f"in {dtype}", (weights,), lambda: weights.to(dtype).contiguous())
+
+
+def fold_layer_norm(
+    scale: torch.Tensor, offset: torch.Tensor, weights: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fold LayerNorm's scale and offset into the projection that follows it.
+
+    A projection of LN(x) is one of (x − mean) / deviation with weights scale ⊙ W and bias offset W.
+
+    Args:
+        scale: [C].
+        offset: [C].
+        weights: [C, M].
+
+    Returns:
+        Weights [M, C] and bias [M], float32.
+    """
+    wide = weights.float()
+    return (scale.float()[:, None] * wide).T, offset.float() @ wide

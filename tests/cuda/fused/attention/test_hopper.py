@@ -1,0 +1,72 @@
+"""The attention core kernel for Hopper, run by the Gluon simulator, against float64."""
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+
+from cuda.fused.attention import hopper  # noqa: E402
+from cuda.fused.attention import triton as triton_attention  # noqa: E402
+from tests.cuda.fused.gluon_simulator import SimulatedKernel  # noqa: E402
+
+HEADS, WIDTH = 2, 32
+
+
+def run_kernel(
+    batch: int, length: int, swapped: bool, steepness: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the kernel's result, the exact one, and the number of sums out of range in each block."""
+    generator = torch.Generator().manual_seed(batch + 10 * length)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).bfloat16()
+
+    shape = (length, batch) if swapped else (batch, length)
+    projected, gated = draw(*shape, 4 * HEADS * WIDTH), torch.full((*shape, HEADS * WIDTH), torch.nan)
+    gated = gated.bfloat16()
+    if swapped:
+        projected, gated = projected.transpose(0, 1), gated.transpose(0, 1)
+    gating_bias, bias = draw(HEADS, WIDTH), steepness * draw(HEADS, length, length)
+    tile = {"ROWS": hopper.ROWS.value, "QUERIES": hopper.QUERIES.value}
+    launch = triton_attention.prepare_core(projected, gating_bias, None, bias, gated, **tile)
+    out_of_range = launch.arguments[-1].fill_(-1)
+    assert len(out_of_range) == launch.blocks == HEADS * -(-batch // 2) * -(-length // 64)
+    hopper.launch_core(launch.arguments, HEADS)
+    q, k, v, g = projected.double().unflatten(-1, (4, HEADS, WIDTH)).unbind(2)
+    logits = torch.einsum("bihd,bjhd->bhij", q, k) * WIDTH**-0.5 + bias.double()
+    exact = torch.einsum("bhij,bjhd->bihd", logits.softmax(-1), v) * torch.sigmoid(g + gating_bias.double())
+    return gated, exact.flatten(2), out_of_range
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the kernel in the simulator."""
+    monkeypatch.setattr(triton_attention, "check_tensors", lambda *_: None)
+    # functions of GPU instructions
+    instructions = {"_zeros": torch.zeros_like, "_wide": torch.Tensor.float}
+    monkeypatch.setattr(
+        hopper, "attention_kernel", SimulatedKernel(hopper, "attention_kernel", **instructions)
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "swapped"),
+    [(1, 1, False), (3, 17, True), (5, 64, False), (4, 65, True), (2, 200, False), (9, 130, True)],
+)
+def test_matches_float64(batch: int, length: int, swapped: bool) -> None:
+    result, exact, out_of_range = run_kernel(batch, length, swapped)
+    # bfloat16's precision is 2⁻⁹, and both weights and results are rounded to it
+    assert (result.double() - exact).norm() / exact.norm() < 2**-8
+    assert not out_of_range.any()
+
+
+def test_sums_out_of_range_are_counted_in_their_block() -> None:
+    result, exact, out_of_range = run_kernel(3, 100, False, steepness=100.0)
+    error = (result.double() - exact).abs().unflatten(-1, (HEADS, WIDTH)).amax(-1)  # [batch, length, heads]
+    bad = ~(error < 0.1)
+    assert out_of_range.any()
+    for head in range(HEADS):
+        for pair in range(2):
+            for block in range(2):
+                here = bad[2 * pair : 2 * pair + 2, 64 * block : 64 * block + 64, head]
+                assert out_of_range.view(HEADS, 2, 2)[head, pair, block] or not here.any()

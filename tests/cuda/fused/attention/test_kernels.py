@@ -1,0 +1,184 @@
+"""Attention kernels: accuracy against float64, masks, memory layout, unsupported input."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from cuda.fused import attention
+from cuda.fused.attention import AttentionWeights, reference
+from cuda.fused.attention import triton as triton_attention
+from cuda.fused.layer_norm.reference import layer_norm
+from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
+
+Draw = Callable[..., torch.Tensor]
+Compare = Callable[..., None]
+kernel = attention.resolve(IMPLEMENTATION, DEVICE)
+
+
+def random_weights(draw: Draw, channels: int, heads: int, width: int) -> AttentionWeights:
+    query, gating = (draw(channels, heads, width, seed=k, scale=channels**-0.5) for k in (1, 4))
+    return AttentionWeights(
+        norm_scale=draw(channels, seed=8),
+        norm_offset=draw(channels, seed=9),
+        query=query,
+        key=draw(channels, heads, width, seed=2, scale=channels**-0.5),
+        value=draw(channels, heads, width, seed=3, scale=channels**-0.5),
+        gating=gating,
+        gating_bias=draw(heads, width, seed=5),
+        output=draw(heads, width, channels, seed=6, scale=(heads * width) ** -0.5),
+        output_bias=draw(channels, seed=7),
+    )
+
+
+def some_mask(x: torch.Tensor) -> torch.Tensor:
+    """Return [B, L] with about a third of the keys masked, but not all of any row."""
+    mask = (torch.rand(x.shape[:2], generator=torch.Generator().manual_seed(x.shape[1])) > 0.3).to(x)
+    mask[:, x.shape[1] // 2] = 1
+    return mask
+
+
+def double(x: Any) -> Any:
+    if isinstance(x, AttentionWeights):
+        return AttentionWeights(*(w.double() for w in x))
+    return None if x is None else x.double()
+
+
+def check(compare: Compare, *arguments: Any) -> None:
+    exact = reference.attention(*map(double, arguments))
+    compare(kernel.attention(*arguments), reference.attention(*arguments), exact)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_matches_float64_for_lengths(
+    length: int, masked: bool, biased: bool, draw: Draw, compare: Compare
+) -> None:
+    x = draw(3, length, 32, tailed=True)
+    bias = draw(2, length, length, tailed=True) if biased else None
+    check(compare, x, random_weights(draw, 32, 2, 32), some_mask(x) if masked else None, bias)
+
+
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_matches_float64_for_head_widths(width: int, batch: int, draw: Draw, compare: Compare) -> None:
+    x = draw(batch, 70, 16, tailed=True)
+    check(compare, x, random_weights(draw, 16, 3, width), some_mask(x), draw(3, 70, 70, tailed=True))
+
+
+@pytest.mark.parametrize("budget", [None, 10_000])
+@pytest.mark.parametrize("biased", [False, True])
+def test_swapped_axes_stay_swapped_in_memory(
+    budget: int | None, biased: bool, draw: Draw, compare: Compare
+) -> None:
+    x = draw(40, 5, 16, tailed=True).transpose(0, 1)  # [5, 40, 16]
+    mask = some_mask(x).T.contiguous().T
+    arguments = x, random_weights(draw, 16, 2, 8), mask, draw(2, 40, 40) if biased else None
+    result = kernel.attention(*arguments, budget=budget)
+    assert result.transpose(0, 1).is_contiguous()
+    compare(result, reference.attention(*arguments), reference.attention(*map(double, arguments)))
+
+
+@pytest.mark.parametrize("budget", [None, 10_000])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_update_in_place(budget: int | None, swapped: bool, draw: Draw, compare: Compare) -> None:
+    x = draw(40, 6, 24, tailed=True)
+    if swapped:
+        x = x.transpose(0, 1)
+    arguments = random_weights(draw, 24, 3, 16), some_mask(x)
+    target = x.clone()  # keeps the strides
+    result = kernel.add_attention(target, *arguments, budget=budget)
+    assert result is target
+    plain = reference.add_attention(x.clone(), *arguments)
+    compare(result, plain, reference.add_attention(double(x), *map(double, arguments)))
+
+
+def test_strided_pair_bias(draw: Draw, compare: Compare) -> None:
+    x = draw(2, 33, 16)
+    check(compare, x, random_weights(draw, 16, 2, 8), None, draw(33, 33, 2, tailed=True).permute(2, 0, 1))
+
+
+@pytest.mark.parametrize("length", [1, 63, 65])
+def test_fully_masked_row_averages_all_keys(length: int, draw: Draw, compare: Compare) -> None:
+    x = draw(3, length, 16, tailed=True)
+    weights = random_weights(draw, 16, 2, 8)
+    mask = torch.ones_like(x[..., 0])
+    mask[1] = 0
+    # with zero queries every key has the same weight
+    flat = weights._replace(query=torch.zeros_like(weights.query))
+    result = kernel.attention(x, weights, mask, draw(2, length, length))[1:2]
+    compare(result, reference.attention(x[1:2], flat), reference.attention(double(x[1:2]), double(flat)))
+
+
+@pytest.mark.parametrize("steepness", [1.0, 1e3])
+def test_fixed_maximum_and_recomputed_blocks(
+    steepness: float, draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # float32 instead of bfloat16, which the interpreter lacks; less precise than with a running maximum
+    monkeypatch.setattr(triton_attention, "FIXED_MAX_DTYPES", (torch.float32,))
+    x = draw(3, 100, 16).float()
+    weights = AttentionWeights(*(w.float() for w in random_weights(draw, 16, 2, 8)))
+    # with a steep bias the first maximum is far above or below those of other blocks
+    slope = torch.linspace(-1, 1, 100).outer(torch.linspace(-1, 1, 100))
+    bias = (steepness * slope).expand(2, 100, 100).to(x)
+    mask = some_mask(x)
+    mask[1] = 0
+    exact = reference.attention(*map(double, (x, weights, mask, bias)))
+    result = kernel.attention(x, weights, mask, bias)
+    # not row 1, in which all keys are masked: float32 logits minus 1e9 have lost their digits
+    assert (result.double() - exact)[[0, 2]].abs().max() < 1e-4
+    assert result.isfinite().all()
+
+
+@pytest.mark.skipif(INTERPRETED, reason="LayerNorm's tests cover it")
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("channels, heads, width", [(64, 4, 16), (64, 8, 8), (128, 4, 32), (256, 8, 32)])
+def test_projections(
+    channels: int, heads: int, width: int, swapped: bool, length: int, draw: Draw, compare: Compare
+) -> None:
+    """Projections of the network's sizes, for which Hopper GPUs have their own kernel."""
+    x = 3 + draw(length, 70, channels, tailed=True)
+    if swapped:
+        x = x[:, :67]
+    weights = random_weights(draw, channels, heads, width)
+    norm = weights.norm_scale, weights.norm_offset
+    four = torch.cat([w.flatten(1) for w in weights[2:6]], 1)
+    exact = layer_norm(x.double(), *map(double, norm)) @ four.double()
+    result = kernel.project(x, weights)
+    assert result.is_contiguous()
+    compare(result, layer_norm(x, *norm) @ four, exact)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="takes minutes there; other tests cover the Triton kernels")
+@pytest.mark.parametrize("steepness", [1.0, 1e3])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_sizes_of_triangle_attention(
+    batch: int,
+    swapped: bool,
+    steepness: float,
+    length: int,
+    draw: Draw,
+    compare: Compare,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sizes and strides of triangle attention, with biases steep enough that blocks are recomputed."""
+    monkeypatch.setattr(kernel, "MIN_LENGTH", 0, raising=False)
+    x = draw(length, batch, 32).transpose(0, 1) if swapped else draw(batch, length, 32)
+    slope = torch.linspace(-1, 1, length).outer(torch.linspace(-1, 1, length)).to(x)
+    check(compare, x, random_weights(draw, 32, 4, 32), None, draw(4, length, length) + steepness * slope)
+
+
+def test_changed_weights_are_packed_again(draw: Draw, compare: Compare) -> None:
+    x, weights = draw(2, 17, 16), random_weights(draw, 16, 2, 8)
+    check(compare, x, weights)
+    weights.value.mul_(-1)
+    check(compare, x, weights)
+
+
+def test_unsupported_input_is_rejected(draw: Draw) -> None:
+    with pytest.raises(ValueError, match="not 12"):
+        kernel.attention(draw(2, 3, 16), random_weights(draw, 16, 2, 12))
+    with pytest.raises(ValueError, match="float64"):
+        kernel.attention(draw(2, 3, 16).double(), double(random_weights(draw, 16, 2, 8)))

@@ -1,0 +1,54 @@
+"""The choice of an implementation, and the check of shapes by an operation's public function."""
+
+import pytest
+import torch
+
+from cuda.fused import dispatch
+from cuda.fused.attention import AttentionWeights, attention
+from cuda.fused.dispatch import check_shapes, resolve_implementation
+from cuda.fused.layer_norm import layer_norm
+from cuda.fused.layer_norm.reference import layer_norm as reference_layer_norm
+
+
+def test_auto_depends_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve_implementation("auto", "cpu") == "reference"
+    monkeypatch.setattr(dispatch, "triton_installed", lambda: True)
+    for hopper, expected in ((False, "triton"), (True, "hopper")):
+        monkeypatch.setattr(dispatch, "hopper_available", lambda device, hopper=hopper: hopper)
+        assert resolve_implementation("auto", "cuda:1") == expected
+    assert resolve_implementation("auto", "cpu") == "reference"
+    assert resolve_implementation("triton", "cpu") == "triton"
+
+
+def test_unavailable_or_unknown_implementation_is_rejected() -> None:
+    with pytest.raises(ValueError, match="Hopper GPU and Triton 3.6.x, not cpu"):
+        resolve_implementation("hopper", "cpu")
+    with pytest.raises(ValueError, match="'fast'; expected one of 'auto', 'reference', 'triton', 'hopper'"):
+        resolve_implementation("fast", "cpu")
+
+
+def test_public_function_runs_the_reference_on_cpu() -> None:
+    x, scale, offset = torch.randn(5, 7, 8), torch.randn(8), torch.randn(8)
+    expected = reference_layer_norm(x, scale, offset)
+    assert torch.equal(layer_norm(x, scale, offset), expected)
+    assert torch.equal(layer_norm(x, scale, offset, implementation="reference"), expected)
+
+
+def test_disagreeing_shapes_are_rejected() -> None:
+    shapes = [(8,), (8,), *[(8, 2, 4)] * 4, (2, 4), (2, 4, 8), (8,)]
+    weights = AttentionWeights(*(torch.zeros(shape) for shape in shapes))
+    x = torch.zeros(3, 5, 8)
+    assert attention(x, weights).shape == x.shape
+    with pytest.raises(ValueError, match=r"attention: mask has shape \[5, 3\], expected \[B, L\] with B = 3"):
+        attention(x, weights, torch.ones(5, 3))
+    with pytest.raises(ValueError, match=r"norm_scale has shape \[8\], expected \[C\] with B = 3, L = 5, C = 4"):
+        attention(x[..., :4], weights)
+    with pytest.raises(ValueError, match="pair_bias has shape"):
+        attention(x, weights, None, torch.zeros(2, 4, 5))
+
+
+def test_leading_axes_and_free_sizes() -> None:
+    check_shapes("test", {"x": (torch.zeros(2, 3, 4), "... C"), "y": (torch.zeros(4, 9), "C *")})
+    check_shapes("test", {"x": (torch.zeros(4), "... C"), "y": (None, "C")})
+    with pytest.raises(ValueError, match="y has shape"):
+        check_shapes("test", {"x": (torch.zeros(2, 4), "... C"), "y": (torch.zeros(4), "C *")})

@@ -1,0 +1,76 @@
+"""The triangle multiplication kernels for Hopper, run by the Gluon simulator, against float64."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+
+from cuda.fused.triangle_multiplication import (  # noqa: E402
+    TriangleMultiplicationWeights,
+    hopper,
+    hopper_kernels,
+    reference,
+)
+from tests.cuda.fused.gluon_simulator import SimulatedKernel, SimulatedTensor  # noqa: E402
+
+Compare = Callable[..., None]
+
+
+def gated(values: SimulatedTensor, gates: SimulatedTensor) -> Any:
+    """Compute what the GPU instructions of `gated` compute."""
+    return values * (1 + gates.tanh())
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the kernels in the simulator."""
+    for name in ("operands_kernel", "finish_kernel"):
+        monkeypatch.setattr(hopper, name, SimulatedKernel(hopper_kernels, name, gated=gated))
+    monkeypatch.setattr(hopper, "check_tensors", lambda *_: None)
+
+
+def random_weights(channels: int) -> TriangleMultiplicationWeights:
+    generator = torch.Generator().manual_seed(channels)
+    shapes = TriangleMultiplicationWeights(
+        *[(channels,)] * 2, *[(channels, channels), (channels,)] * 4, *[(channels,)] * 2,
+        *[(channels, channels), (channels,)] * 2,
+    )  # fmt: skip
+    return TriangleMultiplicationWeights(
+        *(
+            (torch.randn(shape, generator=generator) * (channels**-0.5 if len(shape) == 2 else 1)).bfloat16()
+            for shape in shapes
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "channels", "outgoing", "masked", "swapped", "add"),
+    [
+        (1, 64, True, False, False, False),
+        (17, 64, False, True, False, True),
+        (64, 64, True, False, True, True),
+        (70, 128, True, True, True, False),
+        (65, 128, False, False, False, True),
+    ],
+)
+def test_matches_float64(
+    length: int, channels: int, outgoing: bool, masked: bool, swapped: bool, add: bool, compare: Compare
+) -> None:
+    generator = torch.Generator().manual_seed(length)
+    pair = (3 + torch.randn(length, length, channels, generator=generator)).bfloat16()
+    mask = (torch.rand(length, length, generator=generator) > 0.3).bfloat16() if masked else None
+    if swapped:
+        pair = pair.transpose(0, 1)
+    weights = random_weights(channels)
+    double = TriangleMultiplicationWeights(*(w.double() for w in weights))
+    exact_mask = None if mask is None else mask.double()
+    exact = reference.triangle_multiplication(pair.double(), double, exact_mask, outgoing=outgoing)
+    plain = reference.triangle_multiplication(pair, weights, mask, outgoing=outgoing)
+    if add:
+        exact, plain = exact + pair.double(), plain + pair
+    result = pair if add else torch.full_like(pair, torch.nan)
+    hopper.write_update(pair, weights, mask, outgoing, result, add)
+    compare(result, plain, exact)
