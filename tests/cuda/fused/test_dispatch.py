@@ -21,9 +21,9 @@ def test_auto_depends_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unavailable_or_unknown_implementation_is_rejected() -> None:
-    with pytest.raises(ValueError, match="Hopper GPU and Triton 3.6.x, not cpu"):
+    with pytest.raises(ValueError, match=r"Hopper GPU and Triton 3\.6\.x, not cpu"):
         resolve_implementation("hopper", "cpu")
-    with pytest.raises(ValueError, match="'fast'; expected one of 'auto', 'reference', 'triton', 'hopper'"):
+    with pytest.raises(ValueError, match=r"'fast'; expected one of 'auto', 'reference', 'triton', 'hopper'"):
         resolve_implementation("fast", "cpu")
 
 
@@ -41,7 +41,9 @@ def test_disagreeing_shapes_are_rejected() -> None:
     assert attention(x, weights).shape == x.shape
     with pytest.raises(ValueError, match=r"attention: mask has shape \[5, 3\], expected \[B, L\] with B = 3"):
         attention(x, weights, torch.ones(5, 3))
-    with pytest.raises(ValueError, match=r"norm_scale has shape \[8\], expected \[C\] with B = 3, L = 5, C = 4"):
+    with pytest.raises(
+        ValueError, match=r"norm_scale has shape \[8\], expected \[C\] with B = 3, L = 5, C = 4"
+    ):
         attention(x[..., :4], weights)
     with pytest.raises(ValueError, match="pair_bias has shape"):
         attention(x, weights, None, torch.zeros(2, 4, 5))
