@@ -1,8 +1,10 @@
-"""Thinning out a deep alignment: foldcli's filter beside hhfilter, on rows that a random tree has made.
+"""Speed of the alignment filter compared with hhfilter, on a deep random family.
 
-python benchmarks/alignment_filter.py [--rows 60000] [--columns 400]: CPU seconds of both on one thread, less
-those that hhfilter takes to read and write all rows, and the rows that each keeps. What differs comes of rows
-of equal length, which the two look at in different orders.
+    python benchmarks/alignment_filter.py [--rows 60000] [--columns 400]
+
+Prints CPU seconds on one thread and the number of rows that each program keeps. The time that hhfilter
+takes to read and write all rows is subtracted. The rows differ because the programs process rows of equal
+length in different order.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from msa.search.alignment_filter import AlignmentFilter
 from msa.search.row_filter import filter_rows
 
 GAP = ord("-")
-CHOICES = [
+FILTERS = [
     ("--max-seq-id 0.9", ["-id", 90], AlignmentFilter(0.9)),
     ("--max-seq-id 0.95 --diff 3000", ["-id", 95, "-diff", 3000], AlignmentFilter(0.95, diff=3000)),
     ("--max-seq-id 0.9 --diff 500", ["-id", 90, "-diff", 500], AlignmentFilter(0.9, diff=500)),
@@ -28,7 +30,7 @@ CHOICES = [
 
 
 def random_family(rows: int, columns: int) -> np.ndarray:
-    """uint8 [rows, columns], letters and `-`: each row has changed from one before it, and lacks its ends."""
+    """Create rows with missing ends that descend from earlier rows: uint8 [rows, columns], letters and `-`."""
     rng = np.random.default_rng(0)
     letters = np.frombuffer(STANDARD.encode(), np.uint8)
     family = np.empty((rows, columns), np.uint8)
@@ -38,13 +40,13 @@ def random_family(rows: int, columns: int) -> np.ndarray:
         family[k] = np.where(changed, rng.choice(letters, columns), family[rng.integers(k)])
     starts = rng.integers(0, columns // 4, rows)
     ends = columns - rng.integers(0, columns // 4, rows)
-    places = np.arange(columns)
-    family[1:][(places < starts[1:, None]) | (places >= ends[1:, None])] = GAP
+    positions = np.arange(columns)
+    family[1:][(positions < starts[1:, None]) | (positions >= ends[1:, None])] = GAP
     return family
 
 
-def of_hhfilter(path: Path, arguments: list[object]) -> tuple[float, set[int]]:
-    """CPU seconds, and the rows kept."""
+def run_hhfilter(path: Path, arguments: list[object]) -> tuple[float, set[int]]:
+    """Run hhfilter; return its CPU seconds and the indices of the rows it keeps."""
     out = path.with_suffix(".out")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = ["hhfilter", "-i", path, "-o", out, "-v", "0", *arguments]
@@ -58,24 +60,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--columns", type=int, default=400)
-    given = parser.parse_args()
-    letters = random_family(given.rows, given.columns)
+    options = parser.parse_args()
+    letters = random_family(options.rows, options.columns)
     codes = encode(letters.tobytes()).reshape(letters.shape)
-    # compiles the kernels
+    # compile the kernels
     filter_rows(codes[:100], AlignmentFilter(0.9))
-    print(f"{given.rows:,} rows of {given.columns} columns")
+    print(f"{options.rows:,} rows of {options.columns} columns")
     print(f"{'':32}{'foldcli':>9}{'rows':>9}{'hhfilter':>11}{'rows':>9}{'differ':>9}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "family.a3m"
         path.write_text("".join(f">{k}\n{row.tobytes().decode()}\n" for k, row in enumerate(letters)))
-        reading = of_hhfilter(path, ["-id", 100])[0] if shutil.which("hhfilter") else 0.0
-        for name, arguments, chosen in CHOICES:
+        reading = run_hhfilter(path, ["-id", 100])[0] if shutil.which("hhfilter") else 0.0
+        for name, arguments, criteria in FILTERS:
             started = time.process_time()
-            kept = set(np.flatnonzero(filter_rows(codes, chosen)).tolist())
+            kept = set(np.flatnonzero(filter_rows(codes, criteria)).tolist())
             seconds = time.process_time() - started
             line = f"{name:32}{seconds:7.1f} s{len(kept):9,}"
             if reading:
-                theirs, rows = of_hhfilter(path, arguments)
+                theirs, rows = run_hhfilter(path, arguments)
                 line += f"{theirs - reading:9.1f} s{len(rows):9,}{len(rows ^ kept):9,}"
             print(line, flush=True)
 

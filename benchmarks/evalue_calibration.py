@@ -1,9 +1,10 @@
-"""How many hits chance finds at a given E-value: real queries against shuffled real proteins.
+"""Calibration of E-values: the number of hits of real queries among shuffled real proteins.
 
     python benchmarks/evalue_calibration.py DATABASE.fasta QUERIES.fasta [--matrix NAME,…] [--queries 125]
 
-Every sequence of the database is shuffled, so each hit is due to chance, and at E-value x there should be x
-of them a query. Printed with and without composition correction, for each matrix with its own gap costs.
+Because every sequence of the database is shuffled, each hit is due to chance, and there should be x hits
+per query with an E-value up to x. Counts are printed with and without composition correction, for each
+matrix with its default gap costs.
 """
 
 import argparse
@@ -25,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("database")
     parser.add_argument("queries")
-    parser.add_argument("--matrix", default="BLOSUM62", help="one, or several separated by commas")
+    parser.add_argument("--matrix", default="BLOSUM62", help="comma-separated names")
     parser.add_argument("--queries", dest="count", type=int, default=125)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
@@ -41,8 +42,8 @@ def main() -> None:
                 stream.write(f">{number}\n{letters.tobytes().decode()}\n")
         build_database([shuffled], Path(name) / "db")
         database = TargetDatabase.open(Path(name) / "db")
-        wanted = ", ".join(f"{limit * len(queries):g} at E ≤ {limit:g}" for limit in LIMITS)
-        print(f"{len(queries)} queries: there should be {wanted}")
+        expected = ", ".join(f"{limit * len(queries):g} at E ≤ {limit:g}" for limit in LIMITS)
+        print(f"{len(queries)} queries; expected hits: {expected}")
         for matrix in options.matrix.split(","):
             gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
             for correction in (True, False):

@@ -1,13 +1,15 @@
-"""Parameters of the score distribution of a matrix with gap costs, by simulation, beside the published ones.
+"""Gumbel parameters of a matrix with gap costs, computed by simulation, next to those of the tables.
 
     python benchmarks/gumbel_parameters.py MATRIX OPEN EXTEND [--pairs 40000] [--threads 2]
 
-Gap costs are counted as NCBI does: the first residue of a gap costs OPEN + EXTEND. Residues are drawn with
-the frequencies of Robinson & Robinson (PNAS 88:8880, 1991), as for the published parameters. Without gaps λ
-is the root of Karlin and Altschul's equation, and a and α follow from mean and variance of the scores of
-paired residues in alignments. With gaps a, α and σ are the slopes of mean, variance and covariance of the
-lengths of the best alignments of long random sequences over their scores; λ and K are then the most likely
-ones for the scores of pairs of several lengths, with the finite-size correction that searches use.
+Gap costs follow NCBI's convention: the first residue of a gap costs OPEN + EXTEND. Residues are drawn with
+the frequencies of Robinson & Robinson (PNAS 88:8880, 1991), as for the published parameters.
+
+Without gaps, λ is the root of Karlin and Altschul's equation, and a and α follow from the mean and the
+variance of the scores of aligned pairs. With gaps, a, α and σ are the slopes of mean, variance and
+covariance of alignment lengths against the score, for the best alignments of long random sequences. λ and
+K then maximise the likelihood of the scores of pairs of several lengths, with the finite-size correction
+of the search.
 """
 
 import argparse
@@ -37,7 +39,7 @@ QUERIES = 40
 
 
 def ungapped(matrix: np.ndarray, frequencies: np.ndarray) -> tuple[float, float, float]:
-    """λ, a and α without gaps."""
+    """Compute λ, a and α without gaps."""
     pairs = np.outer(frequencies, frequencies)
     low, high = 0.01, 2.0
     for _ in range(100):
@@ -60,28 +62,28 @@ def main() -> None:
     parser.add_argument("matrix")
     parser.add_argument("gap_open", type=int)
     parser.add_argument("gap_extend", type=int)
-    parser.add_argument("--pairs", type=int, default=40000, help="of each length")
+    parser.add_argument("--pairs", type=int, default=40000, help="pairs of sequences of each length")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    scores_of = substitution_matrix(options.matrix)
+    matrix = substitution_matrix(options.matrix)
     frequencies = np.array([ROBINSON[letter] for letter in STANDARD])
     frequencies /= frequencies.sum()
-    decay, a, alpha = ungapped(scores_of[:20, :20].astype(float), frequencies)
-    print(f"{options.matrix} without gaps: λ {decay:.4f}, a {a:.4f}, α {alpha:.4f}")
-    gaps = options.gap_open + options.gap_extend, options.gap_extend
+    ungapped_lambda, a, alpha = ungapped(matrix[:20, :20].astype(float), frequencies)
+    print(f"{options.matrix} without gaps: λ {ungapped_lambda:.4f}, a {a:.4f}, α {alpha:.4f}")
+    gap_costs = options.gap_open + options.gap_extend, options.gap_extend
     rng = np.random.default_rng(0)
     observed: list[tuple[int, np.ndarray]] = []
     best: list[tuple[int, int, int]] = []
     for length in LENGTHS:
-        found = []
-        best.clear()  # of the longest alone: short ones have no room for long alignments
+        scores = []
+        best.clear()  # only the longest sequences count: long alignments do not fit in short ones
         for _ in range(QUERIES):
             query = rng.choice(20, length, p=frequencies).astype(np.uint8)
             targets = random_targets(rng, frequencies, length, options.pairs // QUERIES)
-            profile, every = np.ascontiguousarray(scores_of[query]), np.arange(len(targets))
-            found.append(alignment_scores(profile, targets, every, *gaps, options.threads))
-            few = every[: len(targets) // 4]
-            for one in align(profile, query, targets, few, *gaps, options.threads):
+            profile, indices = np.ascontiguousarray(matrix[query]), np.arange(len(targets))
+            scores.append(alignment_scores(profile, targets, indices, *gap_costs, options.threads))
+            aligned = indices[: len(targets) // 4]
+            for one in align(profile, query, targets, aligned, *gap_costs, options.threads):
                 best.append(
                     (
                         one.score,
@@ -89,27 +91,27 @@ def main() -> None:
                         one.target_end - one.target_start + 1,
                     )
                 )
-        observed.append((length, np.concatenate(found)))
+        observed.append((length, np.concatenate(scores)))
     slopes = length_slopes(np.array(best, float))
-    first = GumbelParameters(decay, 0.1, *slopes, options.gap_open + options.gap_extend, a, alpha)
+    first = GumbelParameters(ungapped_lambda, 0.1, *slopes, options.gap_open + options.gap_extend, a, alpha)
     fitted = most_likely(first, observed)
-    of_gaps = f"λ {fitted.lambda_:.4f}, K {fitted.k:.4f}"
-    of_lengths = f"a {slopes[0]:.3f}, α {slopes[1]:.3f}, σ {slopes[2]:.3f}"
-    print(f"{options.gap_open}/{options.gap_extend}: {of_gaps}, {of_lengths}")
+    gapped = f"λ {fitted.lambda_:.4f}, K {fitted.k:.4f}"
+    length_parameters = f"a {slopes[0]:.3f}, α {slopes[1]:.3f}, σ {slopes[2]:.3f}"
+    print(f"{options.gap_open}/{options.gap_extend}: {gapped}, {length_parameters}")
     table = TABLES.get(options.matrix)
     if table and (options.gap_open, options.gap_extend) in table.gapped:
-        print(f"in the tables: {table.gapped[options.gap_open, options.gap_extend]}")
+        print(f"table: {table.gapped[options.gap_open, options.gap_extend]}")
 
 
 def length_slopes(best: np.ndarray) -> tuple[float, float, float]:
-    """a, α and σ from [n, 3] scores and lengths of alignments in query and target."""
+    """Compute a, α and σ from the scores and the lengths in query and target of alignments, [n, 3]."""
     scores = np.unique(best[:, 0])
     rows = []
     for score in scores:
-        of_score = best[best[:, 0] == score, 1:]
-        if len(of_score) >= 50:
-            covariance = np.cov(of_score.T)
-            rows.append((score, of_score.mean(), np.trace(covariance) / 2, covariance[0, 1], len(of_score)))
+        lengths = best[best[:, 0] == score, 1:]
+        if len(lengths) >= 50:
+            covariance = np.cov(lengths.T)
+            rows.append((score, lengths.mean(), np.trace(covariance) / 2, covariance[0, 1], len(lengths)))
     y, mean, variance, covariance, count = np.array(rows).T
     a, alpha, sigma = (
         np.polyfit(y, values, 1, w=np.sqrt(count))[0] for values in (mean, variance, covariance)
@@ -118,7 +120,7 @@ def length_slopes(best: np.ndarray) -> tuple[float, float, float]:
 
 
 def most_likely(first: GumbelParameters, observed: list[tuple[int, np.ndarray]]) -> GumbelParameters:
-    """λ and K for which the observed scores of pairs of equal lengths are the most likely."""
+    """Find λ and K that maximise the likelihood of the observed scores, by length of the sequences."""
 
     def cost(lambda_: float, k: float) -> float:
         parameters = replace(first, lambda_=lambda_, k=k)
@@ -126,9 +128,11 @@ def most_likely(first: GumbelParameters, observed: list[tuple[int, np.ndarray]])
         for length, scores in observed:
             levels = np.arange(scores.min(), scores.max() + 2)
             expected = evalues(levels, length, np.full(len(levels), length), length, parameters)
-            below = np.exp(-expected)  # chance that the best score is below each level
-            chances = np.maximum(np.diff(below), 1e-300)
-            total -= (np.bincount(scores - scores.min(), minlength=len(chances)) * np.log(chances)).sum()
+            below = np.exp(-expected)  # probability that the best score is below each level
+            probabilities = np.maximum(np.diff(below), 1e-300)
+            total -= (
+                np.bincount(scores - scores.min(), minlength=len(probabilities)) * np.log(probabilities)
+            ).sum()
         return total
 
     lambda_, k, step = first.lambda_ * 0.9, first.k, 0.1

@@ -1,16 +1,19 @@
-"""First hits, scores and bits beside mmseqs and blastp, on the same queries and database.
+"""Agreement of foldcli with mmseqs and blastp: first hits, raw scores and bit scores.
 
     python benchmarks/search_agreement.py DATABASE.fasta QUERIES.fasta [--queries 100] [--threads 2]
 
-Two comparisons, each like with like. Plain: no composition correction, no masking, on any side. Default: each
-tool with its own corrections and masking. mmseqs runs its gapless prefilter and its alignment, as we do, so
-that its k-mer heuristics do not matter. Of several targets within half a bit of a tool's best any counts as
-its first hit; where the database holds the query itself, the first of the others says more, so both are
-counted, over the queries for which either tool has one. Scores and bits are compared on pairs of query and
-target that both tools report at E ≤ 1e-3.
+Two comparisons are made. Plain: all tools run without composition correction and masking. Default: each
+tool runs with its own corrections and masking. mmseqs runs its gapless prefilter and its alignment, as
+foldcli does, so that its k-mer heuristics do not matter.
 
-Gap costs named 11/1 are not the same everywhere: a gap's first residue costs 11 here and in mmseqs, and 12 in
-blastp. So blastp also runs with 10/1, where its raw scores are ours; its bits are then of other statistics.
+A tool's first hit is any target within half a bit of its best one. Agreement is counted twice over the
+queries for
+which either tool has a hit: with all targets, and without copies of the query itself. Scores and bits are
+compared for pairs of query and target that both tools report at E ≤ 1e-3.
+
+Gap costs named 11/1 differ: a gap's first residue costs 11 in foldcli and mmseqs, but 12 in blastp. blastp
+therefore also runs with 10/1, where its raw scores equal foldcli's, but its bit scores use other
+statistics.
 
 Needs `mmseqs`, `blastp` and `makeblastdb` on the PATH (Debian: mmseqs2, ncbi-blast+).
 """
@@ -32,13 +35,14 @@ from msa.search.settings import SearchSettings
 
 @dataclass(frozen=True)
 class Row:
-    """One reported hit."""
+    """The scores of one reported hit."""
 
     raw: int
     bits: float
 
 
-Results = dict[str, dict[str, Row]]  # query → target → hit
+Results = dict[str, dict[str, Row]]
+"""Reported hits by query id and target id."""
 
 
 def run(*arguments: object) -> str:
@@ -46,7 +50,7 @@ def run(*arguments: object) -> str:
 
 
 def parse(text: str) -> Results:
-    """Lines of query, target, raw score, bits; the first of a pair counts."""
+    """Parse lines of query, target, raw score and bits; the first line of a pair counts."""
     results: Results = defaultdict(dict)
     for line in text.splitlines():
         query, target, raw, bits = line.split("\t")
@@ -71,7 +75,7 @@ def mmseqs(folder: Path, threads: int, plain: bool) -> Results:
     queries, targets = folder / "mq", folder / "mt"
     for path in folder.glob("m[pa].*"):
         path.unlink()
-    # without -e the prefilter drops what has no gapless E-value below 1e-3
+    # without -e, the prefilter drops targets with a gapless E-value above 1e-3
     run("mmseqs", "ungappedprefilter", queries, targets, folder / "mp.db", "-e", "1e9", *bias, *quiet)
     run(
         "mmseqs",
@@ -100,22 +104,22 @@ def foldcli(folder: Path, queries: list[FastaRecord], threads: int, plain: bool)
     }
 
 
-def first_hits(found: dict[str, Row]) -> set[str]:
-    """Targets with the best bit score, as far as the printed digits tell them apart."""
-    best = max((row.bits for row in found.values()), default=0.0)
-    return {target for target, row in found.items() if row.bits >= best - 0.5}
+def first_hits(rows: dict[str, Row]) -> set[str]:
+    """Return the targets with the best bit score, within the precision of the printed digits."""
+    best = max((row.bits for row in rows.values()), default=0.0)
+    return {target for target, row in rows.items() if row.bits >= best - 0.5}
 
 
-def spread(ratios: list[float]) -> str:
-    """Median of the differences, median of their sizes, and how many are small."""
+def describe_ratios(ratios: list[float]) -> str:
+    """Describe ratios by the median change, the median absolute change and the share of small changes."""
     changes = [100 * (ratio - 1) for ratio in ratios]
     within = 100 * sum(abs(change) <= 2 for change in changes) / len(changes)
     middle, size = statistics.median(changes), statistics.median(map(abs, changes))
-    return f"median {middle:+5.2f} %, of sizes {size:4.2f} %, {within:3.0f} % of pairs within 2 %"
+    return f"median {middle:+5.2f} %, absolute {size:4.2f} %, {within:3.0f} % of pairs within 2 %"
 
 
 def agreement(pairs: list[tuple[dict[str, Row], dict[str, Row]]]) -> str:
-    """In how many queries with any hit the first is the same."""
+    """Count the queries with the same first hit, among those with any hit."""
     pairs = [(a, b) for a, b in pairs if a or b]
     same = sum(bool(first_hits(a) & first_hits(b)) for a, b in pairs)
     return f"{same} of {len(pairs)}"
@@ -124,19 +128,22 @@ def agreement(pairs: list[tuple[dict[str, Row], dict[str, Row]]]) -> str:
 def compare(
     peer: str, ours: Results, theirs: Results, queries: list[FastaRecord], copies: dict[str, set[str]]
 ) -> None:
-    pairs, others, raw, bits = [], [], [], []
+    pairs, pairs_without_copies, raw, bits = [], [], [], []
     for query in queries:
         a, b = ours.get(query.id, {}), theirs.get(query.id, {})
         pairs.append((a, b))
-        others.append(tuple({t: r for t, r in x.items() if t not in copies[query.id]} for x in (a, b)))
+        pairs_without_copies.append(
+            tuple({t: r for t, r in x.items() if t not in copies[query.id]} for x in (a, b))
+        )
         for target in a.keys() & b.keys():
             raw.append(a[target].raw / b[target].raw)
             bits.append(a[target].bits / b[target].bits)
     hits = [sum(map(len, results.values())) for results in (ours, theirs)]
-    print(f"  {peer}: same first hit {agreement(pairs)}; without copies of the query {agreement(others)}")
+    without_copies = agreement(pairs_without_copies)
+    print(f"  {peer}: same first hit {agreement(pairs)}; without copies of the query {without_copies}")
     print(f"    hits: ours {hits[0]}, theirs {hits[1]}, both {len(raw)}")
-    print(f"    raw scores, ours to theirs: {spread(raw)}")
-    print(f"    bits, ours to theirs:       {spread(bits)}")
+    print(f"    raw scores, ours to theirs: {describe_ratios(raw)}")
+    print(f"    bits, ours to theirs:       {describe_ratios(bits)}")
 
 
 def main() -> None:
