@@ -30,7 +30,7 @@ FILTERS = [
 
 
 def random_family(rows: int, columns: int) -> np.ndarray:
-    """Create rows with missing ends that descend from earlier rows: uint8 [rows, columns], letters and `-`."""
+    """Create descendants of earlier rows without their ends: uint8 [rows, columns], letters and `-`."""
     rng = np.random.default_rng(0)
     letters = np.frombuffer(STANDARD.encode(), np.uint8)
     family = np.empty((rows, columns), np.uint8)

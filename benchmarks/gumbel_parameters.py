@@ -7,9 +7,9 @@ the frequencies of Robinson & Robinson (PNAS 88:8880, 1991), as for the publishe
 
 Without gaps, λ is the root of Karlin and Altschul's equation, and a and α follow from the mean and the
 variance of the scores of aligned pairs. With gaps, a, α and σ are the slopes of mean, variance and
-covariance of alignment lengths against the score, for the best alignments of long random sequences. λ and
-K then maximise the likelihood of the scores of pairs of several lengths, with the finite-size correction
-of the search.
+covariance of alignment lengths against the score, for the best alignments of long random sequences. λ and K
+then maximise the likelihood of the scores of pairs of several lengths, with the finite-size correction of
+the search.
 """
 
 import argparse

@@ -7,9 +7,8 @@ tool runs with its own corrections and masking. mmseqs runs its gapless prefilte
 foldcli does, so that its k-mer heuristics do not matter.
 
 A tool's first hit is any target within half a bit of its best one. Agreement is counted twice over the
-queries for
-which either tool has a hit: with all targets, and without copies of the query itself. Scores and bits are
-compared for pairs of query and target that both tools report at E ≤ 1e-3.
+queries for which either tool has a hit: with all targets, and without copies of the query itself. Scores
+and bits are compared for pairs of query and target that both tools report at E ≤ 1e-3.
 
 Gap costs named 11/1 differ: a gap's first residue costs 11 in foldcli and mmseqs, but 12 in blastp. blastp
 therefore also runs with 10/1, where its raw scores equal foldcli's, but its bit scores use other

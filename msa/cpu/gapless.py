@@ -8,8 +8,8 @@ as in HMMER's SSV filter; a second instruction updates the running maximum.
 
 **Cells stay in their registers.** A vector lane follows one diagonal: at column j of the target, lane d is
 at row i = (d + j) mod P of the query. The profile's rows are stored one after the other for each letter,
-and each step reads them one row further on. The period P is the query's length plus at least two reset
-rows with the lowest score, which take a lane that has passed the end of the query back to zero. Lanes are
+and each step reads them one row further on. The period P is the query's length plus at least two reset rows
+with the lowest score, which take a lane that has passed the end of the query back to zero. Lanes are
 independent, so that a query of any length is processed in blocks of as many lanes as fit in the registers,
 each over the whole target.
 

@@ -14,16 +14,16 @@ are: masking keeps low complexity from finding a target, not from being aligned 
 
 1. The path ends at the cell with the largest H; among several, at the smallest j, then the smallest i.
 2. Traced back from a cell: if H[i, j] = H[i−1, j−1] + Q[i, s_j], the two residues are aligned (M).
-   Otherwise the shortest insertion (I) that ends here is taken, or, if there is none, the shortest
-   deletion (D).
+   Otherwise the shortest insertion (I) that ends here is taken, or, if there is none, the shortest deletion
+   (D).
 3. The path starts with the first aligned pair, in the order of the traceback, whose H[i−1, j−1] is 0.
 
-Rows (one target residue against the whole query) are computed in Farrar's striped order (2007) in saturating
-16-bit integers. A scan over the lanes carries insertions from stripe to stripe, instead of Farrar's
-correction loop (as in Daily's parasail, 2016). Scores of 32,767 and more are computed again in 32 bits. H
-is stored for one block of rows, and one row of each other block is stored as a checkpoint, from which the
-block is computed again
-if the path passes through it: memory grows with the square root of the target's length.
+Rows (one target residue against the whole query) are computed in Farrar's striped order (2007) in
+saturating 16-bit integers. A scan over the lanes carries insertions from stripe to stripe, instead of
+Farrar's correction loop (as in Daily's parasail, 2016). Scores of 32,767 and more are computed again in 32
+bits. H is stored for one block of rows, and one row of each other block is stored as a checkpoint, from
+which the block is computed again if the path passes through it: memory grows with the square root of the
+target's length.
 """
 
 from typing import Any
@@ -52,8 +52,8 @@ _CHUNK_CELLS = 2**23
 def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_open, gap_extend):  # type: ignore[no-untyped-def]
     """Define an intrinsic that computes H for one target residue and updates D in place.
 
-    Each array is one row in striped order, [segments, lanes] with query position lane · segments +
-    segment. Their dtype is that of the scores.
+    Each array is one row in striped order, [segments, lanes] with query position lane · segments + segment.
+    Their dtype is that of the scores.
 
     Args:
         typingctx: numba's typing context.

@@ -3,8 +3,8 @@
 The recurrences are those of msa/cpu/smith_waterman.py. Lanes are independent: for each query position,
 every lane looks up the score of its own residue in the profile's row with one shuffle of 32 bytes. Scores
 are stored as the signed byte score − 128, so that one saturating addition computes both the sum and the
-maximum with 0. Scores of 255 and more, and targets that do not suit bytes or lanes, are left to the
-striped kernel.
+maximum with 0. Scores of 255 and more, and targets that do not suit bytes or lanes, are left to the striped
+kernel.
 """
 
 from typing import Any
@@ -39,8 +39,8 @@ def _next_residues_typing(typingctx, profile, codes, rows, count, gap_open, gap_
         typingctx: numba's typing context.
         profile: int8 [count, 32], contiguous.
         codes: uint8 [lanes], letter code of each lane's residue.
-        rows: int8 [count, 2, lanes], contiguous, updated: H of the previous residue and D of this one,
-            both minus 128; on return, of this residue and the next.
+        rows: int8 [count, 2, lanes], contiguous, updated: H of the previous residue and D of this one, both
+            minus 128; on return, of this residue and the next.
         count: intp, query positions.
         gap_open: intp, 0 to 127.
         gap_extend: intp, 0 to 127.

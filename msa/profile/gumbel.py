@@ -1,8 +1,7 @@
 """Gumbel parameters of local alignment scores, by substitution matrix and gap costs.
 
-The tables of BLOSUM and PAM matrices are NCBI's (src/algo/blast/core/blast_stat.c, public domain). Gap costs
-are
-named as in blastp: existence and extension. The table of VTML80 was computed by
+The tables of BLOSUM and PAM matrices are NCBI's (src/algo/blast/core/blast_stat.c, public domain). Gap
+costs are named as in blastp: existence and extension. The table of VTML80 was computed by
 benchmarks/gumbel_parameters.py. Default gap costs are those that NCBI recommends for each matrix, and for
 VTML80 those of Pearson (Curr. Protoc. Bioinformatics 43:3.5.1, 2013).
 """

@@ -1,12 +1,11 @@
 """Filter of an alignment's rows by the rules of HH-suite's hhfilter.
 
 The rules and their order are those of hhfilter 3.3 (Steinegger et al., BMC Bioinformatics 20:473, 2019).
-First,
-each row is compared with the query: coverage, score, identity. Then rows are compared with each other, from
-the one with the most residues to the one with the fewest. A row is kept unless it is too similar to a row
-already kept, so that of two similar rows the shorter is removed. If a minimum number of rows is requested,
-the second step is repeated with increasing limits of identity, starting at 20 %, each time for the rows that
-cover a column around which too few rows have been kept.
+First, each row is compared with the query: coverage, score, identity. Then rows are compared with each
+other, from the one with the most residues to the one with the fewest. A row is kept unless it is too
+similar to a row already kept, so that of two similar rows the shorter is removed. If a minimum number of
+rows is requested, the second step is repeated with increasing limits of identity, starting at 20 %, each
+time for the rows that cover a column around which too few rows have been kept.
 """
 
 from collections.abc import Callable
