@@ -1,1 +1,1 @@
-"""Sequences in, alignments out: readers and writers, target database, profiles, statistics, engines."""
+"""Multiple sequence alignments: file formats, target databases, profiles, statistics and search engines."""

@@ -1,1 +1,1 @@
-"""The CPU engine: gapless filter and gapped alignment, vectorised with numba, threaded over targets."""
+"""The CPU engine: gapless filter and gapped alignment with SIMD vectors and threads."""

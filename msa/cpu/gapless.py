@@ -7,9 +7,9 @@ smallest number represents zero. One saturating addition then computes both the 
 as in HMMER's SSV filter; a second instruction updates the running maximum.
 
 **Cells stay in their registers.** A vector lane follows one diagonal: at column j of the target, lane d is
-at row i = (d + j) mod P of the query. The profile's rows are stored one after the other for each letter,
-and each step reads them one row further on. The period P is the query's length plus at least two reset rows
-with the lowest score, which take a lane that has passed the end of the query back to zero. Lanes are
+at row i = (d + j) mod P of the query. For each letter, the scores of all query positions are stored in order,
+and each step reads them one position further on. The period P is the query's length plus at least two reset
+rows with the lowest score, which return a lane that has passed the end of the query to zero. Lanes are
 independent, so that a query of any length is processed in blocks of as many lanes as fit in the registers,
 each over the whole target.
 
@@ -44,7 +44,7 @@ _MAX_UNITS = {
 }
 """Units of the largest block, by the bits of a score."""
 _CHUNK_CELLS = 2**28
-"""Cells per chunk of work, which takes some milliseconds."""
+"""Cells per chunk of work; a chunk takes some milliseconds."""
 
 
 def _lane_vectors(builder: ir.IRBuilder, bits: int, units: int) -> list[Vectors]:

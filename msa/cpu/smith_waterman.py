@@ -46,7 +46,7 @@ from msa.search.hits import NO_ALIGNMENT, LocalAlignment
 _BLOCK_BYTES = 2**20
 """Size of a block of rows of H; a block has at least √(2 n) of a target's n rows."""
 _CHUNK_CELLS = 2**23
-"""Cells per chunk of work, which takes a few milliseconds."""
+"""Cells per chunk of work; a chunk takes a few milliseconds."""
 
 
 def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_open, gap_extend):  # type: ignore[no-untyped-def]
@@ -109,7 +109,7 @@ def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_o
             builder.store(carried, insertion)
             builder.store(above, diagonal)
 
-        # insertions leave the last segment of a lane for the first of the next; below 1 they change nothing
+        # insertions pass from the last segment of a lane to the first of the next; below 1 they have no effect
         with builder.if_then(v.any_positive(builder.load(insertion)), likely=False):
             entering = v.shift_up(builder.load(insertion), 1, v.lowest)
             lanes = 1
@@ -222,7 +222,7 @@ def _align_one(  # type: ignore[no-untyped-def]
             identities += letter == query[i] and letter != X
             i, j, h = i - 1, j - 1, before
         else:
-            # a gap cannot start at a cell above the best score
+            # no cell has a score above the best
             operation, needed = 1, h + gap_open
             while length <= i and needed <= best:
                 if rows[r, (i - length) % segments * lanes + (i - length) // segments] == needed:

@@ -1,1 +1,1 @@
-"""Searches and iterated searches, hits, and filters of their alignments."""
+"""Single and iterated searches, their hits, and the alignment filter."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from msa.gpu.gpu_worker import Member
     from msa.gpu.settings import GpuSettings
 
-Progress = Callable[[int, int], None]
+CompileProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def gpu_numbers(device: str) -> list[int]:
 def create_engine(
     settings: EngineSettings,
     on_fallback: Callable[[str], None],
-    compile_progress: Progress = lambda done, needed: None,
+    compile_progress: CompileProgress = lambda done, needed: None,
 ) -> Engine:
     """Create the engine that the settings select.
 
@@ -67,7 +67,10 @@ def create_engine(
 
 
 def _single_gpu_engine(
-    number: int, settings: EngineSettings, on_fallback: Callable[[str], None], compile_progress: Progress
+    number: int,
+    settings: EngineSettings,
+    on_fallback: Callable[[str], None],
+    compile_progress: CompileProgress,
 ) -> Engine | None:
     """Create the engine for one GPU; return None if the device is "auto" and the GPU cannot be used."""
     from msa.gpu.devices import GpuUnavailable, has_nvidia_hardware
@@ -102,7 +105,9 @@ def _single_gpu_engine(
     return GpuEngine([worker], replacement_workers)
 
 
-def _multi_gpu_engine(gpus: Sequence[int], settings: EngineSettings, compile_progress: Progress) -> Engine:
+def _multi_gpu_engine(
+    gpus: Sequence[int], settings: EngineSettings, compile_progress: CompileProgress
+) -> Engine:
     """Create the engine for several GPUs, each in a process of its own."""
     from msa.gpu.remote import remote_workers
 

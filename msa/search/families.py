@@ -1,4 +1,4 @@
-"""Families of queries: which hits of one iteration join the profile of the next, and which leave it."""
+"""Query families: the hits of one iteration that join the profile of the next."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

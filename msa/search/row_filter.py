@@ -43,14 +43,14 @@ _GAP_OPEN, _GAP_EXTEND = 6.0, 1.0
 _FIRST_LIMIT, _MAX_LIMIT_STEP = 20, 5
 """First limit of identity and its largest increase, in per cent, if a minimum number of rows is requested."""
 _DEPTH_WINDOW = 25
-"""The depth at a column is the largest number of rows at a column up to this far away."""
+"""A column's depth is the largest number of rows at any column up to this far away."""
 
 _CODE_BITS = 5
 _WORD = 64
 _BATCH = 1024
-"""Rows that are compared in parallel with all rows kept before, and then with each other."""
+"""Rows per batch. A batch is compared in parallel with the rows kept before, then with itself."""
 _TILE = 32
-"""Rows on either side that are compared while they are in the core's L1 cache."""
+"""Rows per tile; two tiles fit in a core's L1 cache."""
 
 
 def filter_rows(rows: np.ndarray, criteria: AlignmentFilter, threads: int = 1) -> np.ndarray:

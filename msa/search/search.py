@@ -5,8 +5,9 @@ these with gaps; masked residues score as the letters they are. Every step is ex
 database order, so that results do not depend on the engine, the number of threads or the machine.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from msa.cpu.threads import Progress
 from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
@@ -14,8 +15,6 @@ from msa.search.cluster_expansion import ClusterExpandingEngine
 from msa.search.engine import Engine, ProfileCallback
 from msa.search.hits import Hit
 from msa.search.settings import SearchSettings
-
-Progress = Callable[[int, int | None], None]
 
 _MAX_HITS_IN_MEMORY = 2**18
 """Limits the number of queries that go through the iterations together, which a GPU is fastest with."""
