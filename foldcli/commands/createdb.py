@@ -1,10 +1,13 @@
 """`foldcli createdb`: build, describe and verify target databases."""
 
+import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from foldcli.logs import logger
 from foldcli.options import common as options
 
 if TYPE_CHECKING:
@@ -92,9 +95,6 @@ def command(
 
 def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings") -> None:
     """Build a database from an MMseqs2 database (str) or from FASTA files (tuple)."""
-    import time
-
-    from foldcli.logs import logger
     from foldcli.progress import progress_bar
     from msa.database.build import build_database, build_from_mmseqs
 
@@ -111,7 +111,6 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
 
 def _verify(path: Path) -> None:
     """Check a database against its checksums."""
-    from foldcli.logs import logger
     from foldcli.progress import progress_bar
     from msa.database.database import TargetDatabase
 
@@ -123,15 +122,13 @@ def _verify(path: Path) -> None:
 
 def _print_info(path: Path, as_json: bool) -> None:
     """Print the manifest of a database, as a table or as JSON."""
-    import json
-
     from msa.database.database import TargetDatabase
 
     manifest = TargetDatabase.open(path).manifest
-    if as_json:
-        click.echo(json.dumps(manifest.as_json(), indent=2))
-        return
     content = manifest.as_json()
+    if as_json:
+        click.echo(json.dumps(content, indent=2))
+        return
     quantiles = ", ".join(f"{float(q):.0%} {length:,}" for q, length in manifest.length_quantiles.items())
     masking = "none"
     if manifest.masking is not None:

@@ -38,7 +38,7 @@ _AF3_PROTEIN_KEYS = (
 _BOLTZ_OTHERS = {"rna": "RNA", "dna": "DNA", "ligand": "a ligand"}
 # sections of a job that are not supported unless empty
 _BOLTZ_SECTIONS = {
-    "constraints": "constraints", "templates": "templates of its own", "properties": "properties",
+    "constraints": "constraints", "templates": "custom templates", "properties": "properties",
 }  # fmt: skip
 _BOLTZ_PROTEIN_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
 _YAML_TRUE = ("true", "True", "TRUE", "yes", "on")
@@ -165,7 +165,7 @@ def _add_alphafold3_protein(job: "_Job", entity: MappingWithLines) -> None:
     for key, description in (
         ("modifications", "modified residues"),
         ("glycans", "glycans"),
-        ("templates", "templates of its own"),
+        ("templates", "custom templates"),
     ):
         if entity.get(key):
             job.add_unsupported(description)
@@ -249,7 +249,7 @@ def _add_boltz_protein(job: "_Job", entity: MappingWithLines) -> None:
     if file in ("empty", "0"):
         job.add_unsupported(f"msa: {file}, which asks for no alignment (`foldcli predict` does that)")
     elif file.lower().endswith(".csv"):
-        job.add_unsupported("an alignment in a table (.csv), where A3M would be read")
+        job.add_unsupported("an alignment as a table (.csv) instead of A3M")
     else:
         job.alignment = _read_named_alignment(job.path, file, line)
 

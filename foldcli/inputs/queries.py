@@ -154,7 +154,7 @@ def read_queries(
         second = _NEXT_STOCKHOLM.search(text, 1)
         if second is not None:
             line = data.count(b"\n", 0, len(data) - len(text) + second.start()) + 1
-            raise InputError("a second alignment begins here: give each in a file of its own", name, line)
+            raise InputError("a second alignment begins here: put each in a separate file", name, line)
         return [query_from_alignment(parse_alignment(data, name), comp_bias_corr, matrix)]
     if _looks_like_alignment(text):
         try:

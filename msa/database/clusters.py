@@ -173,7 +173,8 @@ class ClusterBuilder:
             header = sorter.header(int(unmatched[0]))
             others = f", nor {len(unmatched) - 1} others" if len(unmatched) > 1 else ""
             raise InputError(
-                f"no line has the sequence {header[:60]!r} as a member{others}; one alone is its own",
+                f"no line has the sequence {header[:60]!r} as a member{others}; a singleton is its own "
+                "representative",
                 self._table.path,
             )
         return np.asarray(sequences[self._table.representatives[indices]])

@@ -25,7 +25,7 @@ _REMARKS = {
     "gap_characters": "gap characters ('-' or '.'), removed",
     "inner_stops": "stop codons ('*') inside sequences, replaced by X",
     "end_stops": "stop codons ('*') at the end of sequences, removed",
-    "lower_case_letters": "lower-case letters, taken as upper case",
+    "lower_case_letters": "lower-case letters, converted to upper case",
 }
 
 
@@ -98,7 +98,7 @@ class DatabaseManifest:
     def remarks(self) -> list[str]:
         """Return a line per unusual feature of the input: its treatment and count; empty for clean input."""
         counts = [(self.oddities[name], text) for name, text in _REMARKS.items()]
-        counts.append((self.duplicate_ids, "sequences with an id that an earlier one has, all kept"))
+        counts.append((self.duplicate_ids, "sequences with the id of an earlier one, kept"))
         return [f"{text}: {count:,}" for count, text in counts if count]
 
     def as_json(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from msa.errors import InputError
 from msa.io.compression import open_input
 
 UTF8_MARK = b"\xef\xbb\xbf"
-SUPPORTED = "supported is one protein chain, without ligands, nucleic acids or modifications"
+SUPPORTED = "only one protein chain is supported, without ligands, nucleic acids or modifications"
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _CHAIN_BREAK = b":"
 _BLANKS = b" \t\r\n\v\f"

@@ -60,6 +60,7 @@ class EntryReader:
 
     Attributes:
         index: path of the index.
+        files: paths of the data files.
         count: number of entries.
         bytes: size of all entries, without their terminators.
 

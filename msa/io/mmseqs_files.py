@@ -35,7 +35,7 @@ _UNSUPPORTED_TYPES = {
     5: "holds alignments: give the sequence database that was searched",
     6: "holds clusters: give the sequence database, or one of the representatives (mmseqs createsubdb)",
     7: "holds results of a prefilter: give the sequence database that was searched",
-    9: "is an index: give the database that it was made of, without .idx",
+    9: "is an index: give the database that it was made from, without .idx",
     12: "holds texts such as headers: give the sequence database",
 }
 

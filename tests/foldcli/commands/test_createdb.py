@@ -98,8 +98,8 @@ def test_several_inputs_with_standard_input_and_unusual_content(tmp_path: Path) 
         "gap characters ('-' or '.'), removed: 1",
         "stop codons ('*') inside sequences, replaced by X: 1",
         "stop codons ('*') at the end of sequences, removed: 1",
-        "lower-case letters, taken as upper case: 4",
-        "sequences with an id that an earlier one has, all kept: 1",
+        "lower-case letters, converted to upper case: 4",
+        "sequences with the id of an earlier one, kept: 1",
         "3 sequences, 12 residues",
     ):
         assert remark in log

@@ -61,7 +61,7 @@ def test_all_formats_find_the_same_hits_and_unsupported_jobs_are_named(
         "d": "a ligand",
         str(folder / "e.json"): "",
     }
-    assert f"{folder / 'b.json'}:1: 'with_dna' has DNA: supported is one protein chain" in result.stderr
+    assert f"{folder / 'b.json'}:1: 'with_dna' has DNA: only one protein chain is supported" in result.stderr
 
     # a table of hits is only written if all queries can be searched
     refused = foldcli(
@@ -69,8 +69,8 @@ def test_all_formats_find_the_same_hits_and_unsupported_jobs_are_named(
     )
     assert refused.returncode == 3 and not (tmp_path / "m8").exists()
     assert refused.stderr.strip() == (
-        f"foldcli: error: {folder / 'a.csv'}:3: 'complex' has 2 chains (':'): supported is one protein "
-        "chain, without ligands, nucleic acids or modifications"
+        f"foldcli: error: {folder / 'a.csv'}:3: 'complex' has 2 chains (':'): only one protein "
+        "chain is supported, without ligands, nucleic acids or modifications"
     )
 
 

@@ -33,7 +33,7 @@ def refusal(record: FastaRecord) -> str:
     assert isinstance(record, UnsupportedRecord)
     with pytest.raises(InputError) as caught:
         check_query(record)
-    assert "supported is one protein chain, without ligands, nucleic acids or modifications" in str(
+    assert "only one protein chain is supported, without ligands, nucleic acids or modifications" in str(
         caught.value
     )
     return str(caught.value)
@@ -157,7 +157,7 @@ def test_alignment_of_a_job_becomes_a_profile_query(tmp_path: Path) -> None:
         (local(protein(modifications=[{"ptmType": "SEP", "ptmPosition": 5}])), "modified residues"),
         ([{"name": "j", "sequences": [chain(glycans=[{"residues": "NAG", "position": 3}])]}], "glycans"),
         (local(protein(), bondedAtomPairs=[[["A", 1, "SG"], ["A", 9, "SG"]]]), "bonds (bondedAtomPairs)"),
-        (local(protein(templates=[{"mmcif": "data_x"}])), "templates of its own"),
+        (local(protein(templates=[{"mmcif": "data_x"}])), "custom templates"),
         (local(protein(unpairedMsa="")), "an empty unpairedMsa, which asks for no alignment"),
     ],
 )
@@ -232,7 +232,7 @@ def test_boltz_job_has_the_name_of_its_file(tmp_path: Path) -> None:
         (f"  - protein: {{id: A, sequence: {GB1}}}\n  - rna: {{id: B, sequence: ACGU}}\n", "RNA"),
         (f"  - protein: {{id: A, sequence: {GB1}, cyclic: true}}\n", "a cyclic chain"),
         (f"  - protein: {{id: A, sequence: {GB1}, msa: empty}}\n", "msa: empty"),
-        (f"  - protein: {{id: A, sequence: {GB1}, msa: x.csv}}\n", "an alignment in a table"),
+        (f"  - protein: {{id: A, sequence: {GB1}, msa: x.csv}}\n", "an alignment as a table"),
         (f"  - protein:\n      sequence: {GB1}\n      modifications: [{{ccd: SEP}}]\n", "modified residues"),
         (f"  - protein: {{id: A, sequence: {GB1}}}\nproperties:\n  - affinity: {{}}\n", "properties"),
     ],

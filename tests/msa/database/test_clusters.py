@@ -57,25 +57,27 @@ def test_representatives_come_first_and_list_their_members(
 ) -> None:
     records = some_records(len(representatives), seed=len(representatives))
     database = build(tmp_path_factory.mktemp("db"), records, table_of(representatives))
-    number = [int(database.id(index)[1:]) for index in range(len(database))]
-    assert sorted(number) == list(range(len(representatives)))
-    assert [database.sequence(index) for index in range(len(database))] == [records[k][1] for k in number]
-    assert [database.header(index) for index in range(len(database))] == [records[k][0] for k in number]
+    input_index = [int(database.id(index)[1:]) for index in range(len(database))]
+    assert sorted(input_index) == list(range(len(representatives)))
+    assert [database.sequence(index) for index in range(len(database))] == [
+        records[k][1] for k in input_index
+    ]
+    assert [database.header(index) for index in range(len(database))] == [records[k][0] for k in input_index]
     count = database.representatives
-    assert sorted(number[:count]) == sorted(set(representatives))
+    assert sorted(input_index[:count]) == sorted(set(representatives))
     for first, end in ((0, count), (count, len(representatives))):
         # sorted by length, then in input order
-        keys = list(zip(database.arrays.lengths[first:end].tolist(), number[first:end], strict=True))
+        keys = list(zip(database.arrays.lengths[first:end].tolist(), input_index[first:end], strict=True))
         assert keys == sorted(keys)
     for index in range(count):
         members = database.members(np.array([index])).tolist()
         assert members == sorted(members)
-        inputs = {number[member] for member in members}
-        assert inputs == {k for k, head in enumerate(representatives) if head == number[index] != k}
+        inputs = {input_index[member] for member in members}
+        assert inputs == {k for k, own in enumerate(representatives) if own == input_index[index] != k}
     assert sorted(database.members(np.arange(count)).tolist()) == list(range(count, len(representatives)))
     summary = database.manifest.clusters
     assert summary is not None and summary.residues == database.arrays.lengths[:count].sum()
-    assert summary.largest == max(representatives.count(head) for head in representatives)
+    assert summary.largest == max(representatives.count(k) for k in representatives)
     database.verify()
 
 
@@ -182,17 +184,17 @@ def test_search_aligns_members_of_representatives_it_finds(family: tuple[FastaRe
     everything = SearchSettings(evalue=5, max_seqs=len(records), min_ungapped_score=0)
     representatives = family_representatives(len(records))
     plain = build(folder / "plain", records)
-    found = summaries(search(query, plain, everything))
-    through = {ids for ids, *_ in found}
-    expected = [hit for hit in found if f"s{representatives[int(hit[0][1:])]}" in through]
+    plain_hits = summaries(search(query, plain, everything))
+    plain_ids = {name for name, *_ in plain_hits}
+    expected = [hit for hit in plain_hits if f"s{representatives[int(hit[0][1:])]}" in plain_ids]
     clustered = build(folder / "clustered", records, table_of(representatives))
-    got = summaries(search(query, clustered, everything))
+    hits = summaries(search(query, clustered, everything))
     # hits with equal E-value and score are in database order, which differs
-    assert sorted(got) == sorted(expected) and [hit[2] for hit in got] == sorted(hit[2] for hit in got)
-    assert sum(ids in {f"s{k}" for k in range(12)} for ids, *_ in got) == 12
+    assert sorted(hits) == sorted(expected) and [hit[2] for hit in hits] == sorted(hit[2] for hit in hits)
+    assert sum(name in {f"s{k}" for k in range(12)} for name, *_ in hits) == 12
     # neither a representative nor a member above the E-value limit is reported
     strict = summaries(search(query, clustered, SearchSettings(evalue=1e-3)))
-    assert strict and max(hit[2] for hit in strict) <= 1e-3 and {hit[0] for hit in strict} <= through
+    assert strict and max(hit[2] for hit in strict) <= 1e-3 and {hit[0] for hit in strict} <= plain_ids
     # one target passes the filter and adds 11 members
     assert len(search(query, clustered, SearchSettings(max_seqs=1))) == 12
 
@@ -205,12 +207,12 @@ def test_iterations_build_profiles_from_members(family: tuple[FastaRecord, Recor
     clustered = build(folder / "iterated", records, table_of(representatives))
     unrelated = FastaRecord("unrelated", "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFK")
     search_settings = SearchSettings(num_iterations=3, max_seqs=len(records))
-    (_, one), (_, many) = search_many([unrelated, query], clustered, search_settings)
-    assert one == []
+    (_, unrelated_hits), (_, hits) = search_many([unrelated, query], clustered, search_settings)
+    assert unrelated_hits == []
     # the profile is made from all relatives and finds the distant one with the same alignment; E-values
     # differ by a factor, because their statistics are fitted to representatives
-    assert "s12" in [hit.id for hit in many]
-    got, expected = sorted(summaries(many)), sorted(summaries(search(query, plain, search_settings)))
+    assert "s12" in [hit.id for hit in hits]
+    got, expected = sorted(summaries(hits)), sorted(summaries(search(query, plain, search_settings)))
     assert [(hit[:2], hit[3:]) for hit in got] == [(hit[:2], hit[3:]) for hit in expected]
     ratios = [one[2] / other[2] for one, other in zip(got, expected, strict=True)]
     assert 0.5 < ratios[0] < 2 and ratios == pytest.approx([ratios[0]] * len(ratios))
