@@ -1,15 +1,14 @@
-"""What featurising a target takes beside loading it from the cache, and what its entry's size could be.
+"""Time to compute the features of a target compared with loading them from the cache, and entry sizes.
 
     python benchmarks/feature_cache.py [MSA...] [--made 60000x400 ...] [--times 7] [--sizes]
 
-For every alignment, and for made ones of ROWSxCOLUMNS, in a process of its own: read the file, which includes
-unpacking and parsing it, make the features, store the entry, load it with and without its checksum, and draw
-one iteration of model 1 (508 sampled and 5,120 extra rows) from what was loaded. Medians in milliseconds,
-wall time / time of the processor; files are in the system's memory; the peak of memory is that of the first
-reading and featurising, beyond what the imports take. Loading and drawing compile their kernels before they
-are timed. At the end come the bars, of the processor's time: a deep alignment (1,000 rows and more) is loaded
-in a fiftieth of what reading and featurising it takes, and the median target in 10 ms. `--sizes` prints the
-bytes of the features packed in several ways, with the processor's time to pack and unpack them.
+For each alignment file, and for random alignments of ROWSxCOLUMNS, in a separate process: read the file
+(decompress and parse), compute the features, store the entry, load it with and without checksum, and sample
+one iteration of model 1 (508 sampled and 5,120 extra rows). Prints medians in milliseconds, as wall time /
+CPU time, with files in the page cache, and the peak memory of the first reading and computing, without that
+of the imports. Kernels are compiled before timing. Targets, in CPU time: a deep alignment (1,000 rows or
+more) is loaded 50 times as fast as it is read and computed, and the median entry is loaded in 10 ms. --sizes
+prints the size of the features compressed in several ways, with CPU times.
 """
 
 import argparse
@@ -33,20 +32,20 @@ from features.sampling import SamplingSettings, sample_features
 from msa.io.alignments import read_alignment
 from msa.io.compression import read_bytes
 
-# rows of an alignment that is called deep
+# an alignment with at least this many rows counts as deep
 DEEP = 1000
 AMINO_ACIDS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
 
 
-def made_alignment(rows: int, columns: int) -> bytes:
-    """An A3M: 20 to 80 % of a query's residues exchanged at random, ends cut, runs of gaps, insertions."""
+def random_alignment(rows: int, columns: int) -> bytes:
+    """Return a random A3M with replaced residues (20 to 80 %), cut ends, runs of gaps, and insertions."""
     rng = np.random.default_rng(0)
     query = AMINO_ACIDS[rng.integers(20, size=columns)]
     text = [b">query\n%s\n" % query.tobytes()]
     for number in range(1, rows):
         row = query.copy()
-        exchanged = np.flatnonzero(rng.random(columns) < rng.uniform(0.2, 0.8))
-        row[exchanged] = AMINO_ACIDS[rng.integers(20, size=len(exchanged))]
+        replaced = np.flatnonzero(rng.random(columns) < rng.uniform(0.2, 0.8))
+        row[replaced] = AMINO_ACIDS[rng.integers(20, size=len(replaced))]
         first, last = rng.integers(0, columns // 3 + 1, size=2)
         row[:first] = row[columns - last :] = ord("-")
         for start in rng.integers(0, columns, size=3):
@@ -62,37 +61,38 @@ def made_alignment(rows: int, columns: int) -> bytes:
     return b"".join(text)
 
 
-class Watch:
-    """Median wall and processor milliseconds of steps."""
+class Stopwatch:
+    """Median wall and CPU milliseconds of named steps."""
 
     def __init__(self, times: int) -> None:
         self.times, self.medians = times, {}
 
     def step(self, name: str, work: Callable[[], Any]) -> Any:
-        walls, cores = [], []
+        """Time a step several times and return its last result."""
+        walls, cpus = [], []
         for _ in range(self.times):
-            wall, core = time.perf_counter(), time.process_time()
+            wall, cpu = time.perf_counter(), time.process_time()
             result = work()
             walls.append(time.perf_counter() - wall)
-            cores.append(time.process_time() - core)
-        self.medians[name] = 1e3 * statistics.median(walls), 1e3 * statistics.median(cores)
+            cpus.append(time.process_time() - cpu)
+        self.medians[name] = 1e3 * statistics.median(walls), 1e3 * statistics.median(cpus)
         return result
 
 
 def peak_memory() -> float:
-    """MiB that this program had at most; getrusage would count the process that started it too."""
+    """Return this process's peak memory in MiB; getrusage would include the process that started it."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def measure(name: str, path: Path, times: int, sizes: bool, results: Any) -> None:
-    """Print one alignment's figures, and put down name, rows, ms to load and to make, of the processor."""
+    """Print one alignment's figures; put name, rows, and CPU ms of loading and computing into `results`."""
     before = peak_memory()
     make_features([read_alignment(path)])
     memory = peak_memory() - before
-    watch = Watch(times)
-    alignment = watch.step("read", lambda: read_alignment(path))
-    features = watch.step("features", lambda: make_features([alignment]))
+    stopwatch = Stopwatch(times)
+    alignment = stopwatch.step("read", lambda: read_alignment(path))
+    features = stopwatch.step("features", lambda: make_features([alignment]))
     with tempfile.TemporaryDirectory() as folder:
         cache, key = FeatureCache(folder), cache_key([alignment])
         cache.store(key, features)
@@ -100,35 +100,33 @@ def measure(name: str, path: Path, times: int, sizes: bool, results: Any) -> Non
         entry = cache.store(key, features)
         stored = 1e3 * (time.process_time() - start)
         cache.load(key)
-        loaded = watch.step("load", lambda: cache.load(key))
-        watch.step("no verify", lambda: cache.load(key, verify=False))
+        loaded = stopwatch.step("load", lambda: cache.load(key))
+        stopwatch.step("no verify", lambda: cache.load(key, verify=False))
         size = entry.stat().st_size
     settings = SamplingSettings(template_slots=4)
     sample_features(loaded, settings, 1, seed=0)
-    watch.step("draw", lambda: sample_features(loaded, settings, 1, seed=0))
+    stopwatch.step("sample", lambda: sample_features(loaded, settings, 1, seed=0))
 
     rows, columns = features["msa"].shape
     content = read_bytes(path)
-    print(
-        f"\n{name}: {len(alignment):,} rows × {columns}, {rows:,} distinct, {len(content):,} bytes unpacked"
-    )
-    for step, (wall, core) in watch.medians.items():
-        print(f"  {step:9} {wall:10.2f} / {core:.2f} ms")
+    print(f"\n{name}: {len(alignment):,} rows × {columns}, {rows:,} distinct, {len(content):,} bytes of text")
+    for step, (wall, cpu) in stopwatch.medians.items():
+        print(f"  {step:9} {wall:10.2f} / {cpu:.2f} ms")
     print(f"  store     {'':10}   {stored:.2f} ms")
-    load, features_alone = watch.medians["load"], watch.medians["features"]
-    made = [watch.medians["read"][k] + features_alone[k] for k in (0, 1)]
-    for what, took in (("reading and featurising", made), ("featurising alone", features_alone)):
+    load, compute = stopwatch.medians["load"], stopwatch.medians["features"]
+    both = [stopwatch.medians["read"][k] + compute[k] for k in (0, 1)]
+    for what, took in (("reading and computing", both), ("computing alone", compute)):
         print(f"  loading is {took[0] / load[0]:.1f} / {took[1] / load[1]:.1f} times as fast as {what}")
-    results.put((name, rows, load[1], made[1]))
-    print(f"  peak memory {memory:.1f} MiB, {memory * 2**20 / len(content):.2f} times the unpacked file")
-    packed = len(gzip.compress(content))
-    print(f"  entry {size:,} bytes, {size / packed:.3f} of the gzipped alignment ({packed:,})")
+    results.put((name, rows, load[1], both[1]))
+    print(f"  peak memory {memory:.1f} MiB, {memory * 2**20 / len(content):.2f} times the decompressed file")
+    gzipped = len(gzip.compress(content))
+    print(f"  entry {size:,} bytes, {size / gzipped:.3f} of the gzipped alignment ({gzipped:,})")
     if sizes:
         print_sizes(features)
 
 
 def print_sizes(features: dict[str, np.ndarray]) -> None:
-    """Every feature packed on its own, by several means."""
+    """Print the total size of all features, each compressed separately, for several methods."""
     raw = [np.ascontiguousarray(value).tobytes() for value in features.values()]
     print(f"  {'raw':8} {sum(map(len, raw)):>12,} bytes")
     for level in (1, 3, 9, 12, 16, 19):
@@ -150,25 +148,26 @@ def print_sizes(features: dict[str, np.ndarray]) -> None:
     print_size("npz", len(stream.getvalue()), middle - start, time.process_time() - middle)
 
 
-def print_size(name: str, size: int, packing: float, unpacking: float) -> None:
-    print(f"  {name:8} {size:>12,} bytes, {1e3 * packing:.1f} ms to pack, {1e3 * unpacking:.1f} to unpack")
+def print_size(name: str, size: int, compression: float, decompression: float) -> None:
+    """Print a size with the seconds of compression and decompression."""
+    times = f"{1e3 * compression:.1f} ms to compress, {1e3 * decompression:.1f} to decompress"
+    print(f"  {name:8} {size:>12,} bytes, {times}")
 
 
-def print_bars(measured: list[tuple[str, int, float, float]]) -> None:
-    """Whether loading is as fast as it should be, in the processor's time: others may use it too."""
-    print("\nbars")
-    for name, rows, load, made in measured:
+def print_targets(measured: list[tuple[str, int, float, float]]) -> None:
+    """Print which targets of CPU time are met."""
+    print("\ntargets")
+    for name, rows, load, compute in measured:
         if rows >= DEEP:
-            word = "met" if made / load >= 50 else "missed"
-            print(
-                f"  {name}: loading {made / load:.1f} times as fast as reading and featurising, of 50: {word}"
-            )
+            word = "met" if compute / load >= 50 else "missed"
+            print(f"  {name}: loading {compute / load:.1f} times as fast as read and computed, of 50: {word}")
     if measured:
         load = statistics.median(load for _, _, load, _ in measured)
-        print(f"  median target: {load:.2f} ms to load, of 10: {'met' if load < 10 else 'missed'}")
+        print(f"  median entry: {load:.2f} ms to load, of 10: {'met' if load < 10 else 'missed'}")
 
 
 def main() -> None:
+    """Measure all alignments and print the targets."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -182,8 +181,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         inputs = [(path.name, path) for path in arguments.alignments]
         for size in arguments.made:
-            inputs.append((f"made {size}", Path(folder) / f"{size}.a3m"))
-            inputs[-1][1].write_bytes(made_alignment(*map(int, size.split("x"))))
+            inputs.append((f"random {size}", Path(folder) / f"{size}.a3m"))
+            inputs[-1][1].write_bytes(random_alignment(*map(int, size.split("x"))))
         for name, path in inputs:
             process = context.Process(
                 target=measure, args=(name, path, arguments.times, arguments.sizes, results)
@@ -193,7 +192,7 @@ def main() -> None:
             if process.exitcode:
                 raise SystemExit(f"{name}: failed")
             measured.append(results.get())
-    print_bars(measured)
+    print_targets(measured)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
-"""How long the network waits for features, with and without cache, with and without the background thread.
+"""Time that the network waits for features, with and without cache and background thread.
 
     python benchmarks/feature_loading.py [--targets 50] [--rows 8000] [--columns 256] [--device auto]
 
-Predicts made targets, of ROWS × COLUMNS each, one after another in the four ways, by the code that `foldcli
-predict` runs, and prints for each: seconds in all, in the network, waiting for features, and the rest, which
-is the writing of structures; what the network waits for is also a share of all. Without the cache, a target's
-alignment is read and featurised; with it, its entry is loaded. Random features are drawn for every target.
+Predicts random targets of ROWS × COLUMNS with the code of `foldcli predict`, in all four combinations. Prints
+total seconds, seconds in the network, seconds waiting for features (also as a fraction of the total), and the
+rest, which is spent on writing structures. Without the cache a target's alignment is read and its features
+are computed; with it the entry is loaded. Features are sampled for each target.
 
-On a GPU the network is that of model 3, or of those named by --models, with random parameters. On a CPU it is
-a stand-in: matrix products for --network-seconds a pass.
+On a GPU the network is model 3, or those of --models, with random parameters. On a CPU it is a stand-in:
+matrix products for --network-seconds per pass.
 
-At the end: what the background thread costs the first, which launches the network's kernels: for how long one
-that does small torch operations neither runs nor waits for a core, while another featurises, loads or draws.
+Finally prints how much a background thread delays the main thread, which launches kernels: the time that a
+thread with small torch operations neither runs nor waits for a core while another thread computes, loads or
+samples features.
 """
 
 import argparse
@@ -42,7 +43,7 @@ LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8)
 
 
 def write_alignment(path: Path, rows: int, columns: int, seed: int) -> None:
-    """A gzipped A3M: a random query, and rows in which 20 to 80 % of it are exchanged or gaps."""
+    """Write a gzipped A3M with a random query, and rows in which 20 to 80 % of it are replaced or gaps."""
     rng = np.random.default_rng(seed)
     query = rng.integers(20, size=columns)
     codes = np.where(rng.random((rows, columns)) < rng.uniform(0.2, 0.8, (rows, 1)), 20, 0)
@@ -53,16 +54,18 @@ def write_alignment(path: Path, rows: int, columns: int, seed: int) -> None:
 
 
 class TimedPredictor(Predictor):
-    """Counts the seconds in the network, which on a CPU is a stand-in."""
+    """A predictor that counts the seconds in the network, which on a CPU is a stand-in."""
 
     busy = 0.0
+    # seconds per pass of the stand-in, or None for the real network
     stand_in: float | None = None
-    """Seconds of a pass of the stand-in; None is the network itself."""
 
     def network(self, source: ParameterSource) -> Any:
+        """Return the network, or None if a stand-in replaces it."""
         return None if self.stand_in is not None else super().network(source)
 
     def infer(self, name: str, network: Any, drawn: dict[str, np.ndarray], progress: Any) -> Prediction:
+        """Run the network or its stand-in and add up the seconds."""
         start = time.perf_counter()
         if self.stand_in is None:
             prediction = super().infer(name, network, drawn, progress)
@@ -73,7 +76,7 @@ class TimedPredictor(Predictor):
 
 
 def stand_in(drawn: dict[str, np.ndarray], seconds: float) -> Prediction:
-    """Matrix products for that long per pass, and a structure that means nothing."""
+    """Compute matrix products for some seconds per pass, and return a random structure."""
     matrix = torch.rand(384, 384)
     end = time.perf_counter() + seconds * len(drawn["aatype"])
     while time.perf_counter() < end:
@@ -96,7 +99,7 @@ def stand_in(drawn: dict[str, np.ndarray], seconds: float) -> Prediction:
 
 @dataclass
 class Seconds:
-    """What one run took."""
+    """The seconds of one run: total, in the network, and waiting for features."""
 
     total: float
     network: float
@@ -106,7 +109,7 @@ class Seconds:
 def measure(
     predictor: TimedPredictor, targets: list[str], load: Callable[[str], dict[str, np.ndarray]], out: Path
 ) -> Seconds:
-    """Predict all targets, their features from `load`."""
+    """Predict all targets with features returned by `load`, and return the times."""
 
     def prepare(name: str) -> FeatureSampler:
         sampler = predictor.create_sampler(load(name), out / name / "partial")
@@ -127,14 +130,14 @@ def measure(
 
 
 def scheduled() -> float:
-    """Seconds for which this thread has run, or has waited for a core to run on."""
+    """Return the seconds that this thread has run or waited for a core."""
     path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
     ran, waited = Path(path).read_text().split()[:2]
     return (int(ran) + int(waited)) / 1e9
 
 
-def print_disturbance(what: str, work: Callable[[], Any]) -> None:
-    """How long this thread, at small operations of torch, is held up by another one that works."""
+def print_delay(what: str, work: Callable[[], Any]) -> None:
+    """Print how long another thread's work delays small torch operations of this thread."""
     x = torch.zeros(16)
     done = threading.Event()
     used = 0.0
@@ -153,11 +156,14 @@ def print_disturbance(what: str, work: Callable[[], Any]) -> None:
         x.add_(1.0)
     wall, here = time.perf_counter() - begin, scheduled() - before
     thread.join()
-    held = max(0.0, wall - here)
-    print(f"{what:10} {1e3 * used:8.1f} ms of a core; the first thread was held up for {1e3 * held:.1f} ms")
+    delayed = max(0.0, wall - here)
+    print(
+        f"{what:10} {1e3 * used:8.1f} ms of CPU time; the main thread was delayed by {1e3 * delayed:.1f} ms"
+    )
 
 
 def main() -> None:
+    """Print the table and the delays."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -167,7 +173,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--models", default="3")
     parser.add_argument("--num-recycle", type=int, default=3)
-    parser.add_argument("--network-seconds", type=float, default=0.1, help="of a pass, on a CPU")
+    parser.add_argument("--network-seconds", type=float, default=0.1, help="per pass, on a CPU")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -193,7 +199,7 @@ def main() -> None:
             alignment = read_alignment(root / f"{name}.a3m.gz")
             keys[name] = cache_key([alignment])
             cache.store(keys[name], make_features([alignment]))
-        ways: dict[str, Callable[[str], dict[str, np.ndarray]]] = {
+        loaders: dict[str, Callable[[str], dict[str, np.ndarray]]] = {
             "alignment": lambda name: make_features([read_alignment(root / f"{name}.a3m.gz")]),
             "cache": lambda name: cache.load(keys[name]),
         }
@@ -204,23 +210,23 @@ def main() -> None:
         for ahead in (False, True):
             with TimedPredictor(sources, settings, NetworkMemory(device), ahead) as predictor:
                 predictor.stand_in = options.network_seconds if device == "cpu" else None
-                # the same networks, read and warm, for all
+                # all combinations share the networks, which stay loaded and compiled
                 predictor._networks = networks
-                for way, load in ways.items():
+                for loader_name, load in loaders.items():
                     measure(predictor, targets[:2], load, root / "warm")
-                    took = measure(predictor, targets, load, root / f"out-{way}-{ahead}")
+                    took = measure(predictor, targets, load, root / f"out-{loader_name}-{ahead}")
                     rest = took.total - took.network - took.waited
                     print(
-                        f"{way:10} {'ahead' if ahead else 'none':8} {took.total:8.2f} {took.network:8.2f} "
-                        f"{took.waited:8.2f} {rest:8.2f}   {100 * took.waited / took.total:6.1f} %",
+                        f"{loader_name:10} {'ahead' if ahead else 'none':8} {took.total:8.2f} "
+                        f"{took.network:8.2f} {took.waited:8.2f} {rest:8.2f}   {100 * took.waited / took.total:6.1f} %",
                         flush=True,
                     )
         features = cache.load(keys[targets[0]])
         passes = options.num_recycle + 1
-        print("\nbeside small operations of another thread:")
-        print_disturbance("alignment", lambda: ways["alignment"](targets[0]))
-        print_disturbance("cache", lambda: ways["cache"](targets[0]))
-        print_disturbance("draws", lambda: sample_features(features, SamplingSettings(), passes, seed=0))
+        print("\ndelay of small operations of the main thread:")
+        print_delay("alignment", lambda: loaders["alignment"](targets[0]))
+        print_delay("cache", lambda: loaders["cache"](targets[0]))
+        print_delay("sampling", lambda: sample_features(features, SamplingSettings(), passes, seed=0))
 
 
 if __name__ == "__main__":
