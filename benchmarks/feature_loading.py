@@ -218,7 +218,8 @@ def main() -> None:
                     rest = took.total - took.network - took.waited
                     print(
                         f"{loader_name:10} {'ahead' if ahead else 'none':8} {took.total:8.2f} "
-                        f"{took.network:8.2f} {took.waited:8.2f} {rest:8.2f}   {100 * took.waited / took.total:6.1f} %",
+                        f"{took.network:8.2f} {took.waited:8.2f} {rest:8.2f}   "
+                        f"{100 * took.waited / took.total:6.1f} %",
                         flush=True,
                     )
         features = cache.load(keys[targets[0]])
