@@ -51,14 +51,14 @@ class PassOutput:
     atom_mask: torch.Tensor
 
     def recycled_state(self) -> RecycledState:
-        """Return the input of the next pass."""
+        """Return the part of this output that the next pass takes as input."""
         # copied, because a view of the first row would keep the whole MSA representation alive
         first_row = self.representations.msa[0].clone()
         return RecycledState(first_row, self.representations.pair, self.positions)
 
 
 class Trunk(nn.Module):
-    """Algorithm 2 up to the structure module: embeddings, extra MSA stack and Evoformer stack."""
+    """The part of Algorithm 2 before the structure module: embeddings, extra MSA and Evoformer stacks."""
 
     def __init__(self, config: ModelConfig, kernels: Kernels) -> None:
         super().__init__()

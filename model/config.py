@@ -51,7 +51,13 @@ class MsaConfig:
 
 @dataclass(frozen=True)
 class StackConfig:
-    """Sizes of the Evoformer stack or the extra MSA stack."""
+    """Sizes of the Evoformer stack or the extra MSA stack.
+
+    Args:
+        blocks: number of blocks.
+        msa: sizes of the MSA half of each block.
+        pair: sizes of the pair half of each block.
+    """
 
     blocks: int
     msa: MsaConfig = field(default_factory=MsaConfig)

@@ -136,7 +136,7 @@ class RecyclingEmbedding(nn.Module):
 
 
 class ExtraMsaEmbedding(nn.Module):
-    """The embedding of the extra MSA, which has no cluster centres (Algorithm 2, lines 14 and 15)."""
+    """The embedding of the sequences that are not cluster centres (Algorithm 2, lines 14 and 15)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ Mask = torch.Tensor | None
 
 
 class SelfAttention(nn.Module):
-    """The base of modules with one self-attention layer and its input normalisation."""
+    """A base class of modules with one self-attention layer and its input normalisation."""
 
     query_norm: LayerNorm
     attention: Attention

@@ -20,10 +20,10 @@ from model.structure_module import point_attention_elements
 from model.templates import PAIR_FEATURES
 
 GIB = 2**30
-# Bounds of the chunk size in intermediate elements: smaller chunks waste launches, larger ones do not fill a
-# GPU any better.
+# Chunk sizes in intermediate elements. Below the minimum, launches take longer than the work; the default
+# fills any GPU.
 MIN_CHUNK_ELEMENTS = 2**22
-MAX_CHUNK_ELEMENTS = 2**29
+DEFAULT_CHUNK_ELEMENTS = 2**29
 # chunk size on the CPU, where memory is not planned
 CPU_CHUNK_ELEMENTS = CPU_BUDGET
 # fraction of the free memory reserved for fragmentation and the libraries' workspaces
@@ -92,9 +92,9 @@ class MemoryPlan:
 def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> MemoryPlan:
     """Choose the largest useful chunk size that fits into memory.
 
-    Triangle multiplication stores two factors and their product in any case, so chunks of up to that size do
-    not raise the peak. If even the smallest chunks do not fit, they are planned nevertheless: the estimate
-    may be too high, and the allocator reports the failure.
+    Triangle multiplication stores two factors of the pair representation's size in any case, so chunks as
+    large as both do not raise the peak. If even the smallest chunks do not fit, they are planned
+    nevertheless: the estimate may be too high, and the allocator reports a failure.
 
     Args:
         config: the network's architecture.
@@ -102,7 +102,7 @@ def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> Me
         available_bytes: memory that the pass may use, without parameters.
     """
     pair = config.evoformer.pair
-    chunk = max(MAX_CHUNK_ELEMENTS, 2 * size.residues**2 * pair.multiplication_channels)
+    chunk = max(DEFAULT_CHUNK_ELEMENTS, 2 * size.residues**2 * pair.multiplication_channels)
     limit = int(available_bytes * (1 - MARGIN))
     while chunk > MIN_CHUNK_ELEMENTS and estimate_peak_bytes(config, size, chunk) > limit:
         chunk //= 2

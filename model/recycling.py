@@ -149,7 +149,7 @@ def predict(
             if not last:
                 # copied while the GPU still computes this pass
                 current = feature_tensors(features, iteration + 1, device)
-            # the only operation of a pass that waits for the GPU; unused, but not skipped, in the first pass
+            # the only operation of a pass that waits for the GPU; its first result is not used
             change = ca_distance_change(previous.positions, output.positions, mask)
             if iteration:
                 tolerances.append(change)

@@ -157,8 +157,8 @@ class InvariantPointAttention(nn.Module):
         return frames.unsqueeze(1).apply(local).unflatten(1, (self.config.heads, -1))
 
 
-class TorsionAngles(nn.Module):
-    """The prediction of torsion angles (Algorithm 20, lines 11 to 14)."""
+class TorsionAngleNetwork(nn.Module):
+    """The residual network that predicts torsion angles (Algorithm 20, lines 11 to 14)."""
 
     def __init__(self, config: StructureConfig) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ class FoldIteration(nn.Module):
         self.transition_2 = Linear(channels, channels)
         self.transition_layer_norm = LayerNorm(channels, kernels)
         self.affine_update = Linear(channels, 6)
-        self.rigid_sidechain = TorsionAngles(config)
+        self.rigid_sidechain = TorsionAngleNetwork(config)
 
     def forward(
         self,

@@ -52,7 +52,7 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
 
 
 def format_mmcif(prediction: Prediction, provenance: Provenance) -> str:
-    """Format a prediction as mmCIF, with pLDDT also in ModelCIF's `_ma_qa_metric` categories."""
+    """Format a prediction as mmCIF, with pLDDT in B-factors and in ModelCIF's `_ma_qa_metric` categories."""
     structure = _make_structure(prediction, provenance.name)
     groups = gemmi.MmcifOutputGroups(True)
     groups.cell = groups.symmetry = groups.origx = False

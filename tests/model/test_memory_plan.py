@@ -10,8 +10,8 @@ from cuda.fused.chunking import chunk_budget, row_slices
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.memory_plan import (
+    DEFAULT_CHUNK_ELEMENTS,
     GIB,
-    MAX_CHUNK_ELEMENTS,
     MIN_CHUNK_ELEMENTS,
     PassSize,
     estimate_peak_bytes,
@@ -37,7 +37,7 @@ def test_triangle_multiplication_determines_the_peak_of_long_proteins() -> None:
     assert plan_memory(CONFIG, size(4096), UNLIMITED).peak_bytes < 75 * GIB
     # chunks are as large as the factors of triangle multiplication
     assert plan.chunk_elements == 2 * length**2 * 128
-    assert plan_memory(CONFIG, size(100), UNLIMITED).chunk_elements == MAX_CHUNK_ELEMENTS
+    assert plan_memory(CONFIG, size(100), UNLIMITED).chunk_elements == DEFAULT_CHUNK_ELEMENTS
 
 
 def test_chunks_shrink_to_fit_available_memory() -> None:
@@ -51,8 +51,8 @@ def test_chunks_shrink_to_fit_available_memory() -> None:
 
 
 def test_chunks_never_exceed_the_whole_operation() -> None:
-    assert estimate_peak_bytes(CONFIG, size(64), MAX_CHUNK_ELEMENTS) == estimate_peak_bytes(
-        CONFIG, size(64), 2 * MAX_CHUNK_ELEMENTS
+    assert estimate_peak_bytes(CONFIG, size(64), DEFAULT_CHUNK_ELEMENTS) == estimate_peak_bytes(
+        CONFIG, size(64), 2 * DEFAULT_CHUNK_ELEMENTS
     )
 
 
