@@ -253,7 +253,7 @@ class CountingSearch(IteratedSearch):
     @cached_property
     def family_builder(self) -> FamilyBuilder:
         """The counting family builder."""
-        return CountingFamilyBuilder(self.database, self.targets, self.settings)
+        return CountingFamilyBuilder(self.database, self.settings)
 
 
 counts: Counter[str] = Counter()
@@ -263,9 +263,8 @@ def count_members(benchmark: Benchmark, iterations: int) -> None:
     """Print the number of decoys that join family profiles."""
     counts.clear()
     database = TargetDatabase.open(foldcli_database(benchmark))
-    targets = database.arrays
     settings = SearchSettings(max_seqs=int(TARGETS), num_iterations=iterations, threads=benchmark.threads)
-    search = CountingSearch(database, targets, settings, CpuEngine())
+    search = CountingSearch(database, settings, CpuEngine())
     for _ in search.run(list(read_fasta(benchmark.queries)), lambda pairs: None):
         pass
     print(f"decoys among family members: {counts['decoys']} of {counts['members']}")

@@ -8,7 +8,6 @@ import numpy as np
 
 from msa.alphabet import encode
 from msa.database.database import TargetDatabase
-from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import distinct_rows, family_profile, family_rows
@@ -53,12 +52,10 @@ class FamilyBuilder:
 
     Args:
         database: the database that is searched.
-        targets: its sequences.
         settings: settings of the search.
     """
 
     database: TargetDatabase
-    targets: SequenceArrays
     settings: SearchSettings
 
     @cached_property
@@ -115,7 +112,7 @@ class FamilyBuilder:
     def _member_profile(self, codes: np.ndarray, members: Sequence[Hit]) -> QueryProfile | None:
         """Compute the profile of the query with these members; None if all are redundant with the query."""
         aligned = [(hit.target, hit.alignment) for hit in members]
-        rows = distinct_rows(family_rows(codes, self.targets, aligned), MAX_MEMBER_IDENTITY)
+        rows = distinct_rows(family_rows(codes, self.database.arrays, aligned), MAX_MEMBER_IDENTITY)
         if len(rows) == 1:
             return None
         settings = self.settings
@@ -135,11 +132,11 @@ class FamilyBuilder:
 
     def _member_evalues(self, profile: QueryProfile, indices: np.ndarray) -> np.ndarray:
         """Compute the E-values, float64 [n], of targets as members of a family with this profile."""
-        parameters = self.family_parameters
+        targets, parameters = self.database.arrays, self.family_parameters
         scores = corrected_alignment_scores(
-            profile.profile, self.targets, indices, self.family_settings, parameters, MEMBER_CORRECTION_WEIGHT
+            profile.profile, targets, indices, self.family_settings, parameters, MEMBER_CORRECTION_WEIGHT
         )
-        lengths, residues = self.targets.lengths[indices], self.database.total_residues
+        lengths, residues = targets.lengths[indices], self.database.total_residues
         return self._k_factor(profile) * evalues(scores, len(profile.codes), lengths, residues, parameters)
 
     def _k_factor(self, profile: QueryProfile) -> float:
@@ -147,4 +144,4 @@ class FamilyBuilder:
 
     @cached_property
     def _shuffled_targets(self) -> ShuffledTargets:
-        return ShuffledTargets(self.targets, self.database.representatives)
+        return ShuffledTargets(self.database.arrays, self.database.representatives)

@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from msa.database.database import TargetDatabase
-from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery
@@ -42,14 +41,12 @@ class IteratedSearch:
 
     Args:
         database: the database to search.
-        targets: its sequences.
         settings: see SearchSettings.
         engine: filters and aligns.
         max_queries: maximum number of queries that `run` is given at once.
     """
 
     database: TargetDatabase
-    targets: SequenceArrays
     settings: SearchSettings
     engine: Engine
     max_queries: int = 1
@@ -58,7 +55,7 @@ class IteratedSearch:
     def family_builder(self) -> FamilyBuilder:
         """Builder of families; its threads are shared among the queries whose families it builds at once."""
         threads = max(1, self.settings.threads // self.max_queries)
-        return FamilyBuilder(self.database, self.targets, replace(self.settings, threads=threads))
+        return FamilyBuilder(self.database, replace(self.settings, threads=threads))
 
     def run(
         self,
@@ -104,6 +101,7 @@ class IteratedSearch:
             The hits of each query, in order.
         """
         database, settings = self.database, self.settings
+        targets = database.arrays
         if k_factors is None:
             parameters = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
         else:
@@ -112,13 +110,18 @@ class IteratedSearch:
         parameters_by_query = [replace(parameters, k=parameters.k * factor) for factor in factors]
 
         def target_evalues(query: int, indices: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            target_lengths, residues = database.arrays.lengths[indices], database.total_residues
-            return evalues(scores, lengths[query], target_lengths, residues, parameters_by_query[query])
+            return evalues(
+                scores,
+                lengths[query],
+                targets.lengths[indices],
+                database.total_residues,
+                parameters_by_query[query],
+            )
 
         def correct(
             query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray, weight: int = 1
         ) -> np.ndarray:
-            target_lengths = database.arrays.lengths[indices]
+            target_lengths = targets.lengths[indices]
             return corrected_scores(
                 scores, reversed_scores, lengths[query], target_lengths, parameters, weight
             )
@@ -130,7 +133,7 @@ class IteratedSearch:
                 scores = correct(query, indices, scores, reversed_scores)
             return target_evalues(query, indices, scores) <= max_evalue
 
-        results = self.engine.run(profiles, EngineRequest(self.targets, settings, progress, select))
+        results = self.engine.run(profiles, EngineRequest(targets, settings, progress, select))
         for query, candidates in enumerate(results):
             indices, raw = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
             scores = member_scores = raw
@@ -251,7 +254,7 @@ class _Iterations:
             lambda pairs: self._progress(before + pairs),
             k_factors,
         )
-        self._filtered_pairs += len(indices) * len(self._search.targets)
+        self._filtered_pairs += len(indices) * len(self._search.database)
 
     def _profile(self, k: int) -> QueryProfile:
         """Return the current profile of a query."""

@@ -91,13 +91,12 @@ def _search_each(
     engine = engine or CpuEngine()
     if database.representatives < len(database):
         engine = ClusterExpandingEngine(engine, database)
-    targets = database.arrays
     block_size = len(queries)
     if settings.num_iterations > 1:
         block_size = min(block_size, _MAX_HITS_IN_MEMORY // settings.max_seqs)
     block_size = max(block_size, 1)
-    iterated_search = IteratedSearch(database, targets, settings, engine, block_size)
-    pairs_per_query = len(targets) * settings.num_iterations
+    iterated_search = IteratedSearch(database, settings, engine, block_size)
+    pairs_per_query = len(database) * settings.num_iterations
     for first in range(0, len(queries), block_size):
         block = queries[first : first + block_size]
 

@@ -52,8 +52,7 @@ def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory
     (folder / "targets.fasta").write_text("".join(f">{name}\n{text}\n" for name, text in records))
     build_database([folder / "targets.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
     database = TargetDatabase.open(folder / "db")
-    targets = database.arrays
-    return IteratedSearch(database, targets, SearchSettings(num_iterations=3), CpuEngine())
+    return IteratedSearch(database, SearchSettings(num_iterations=3), CpuEngine())
 
 
 def member_hits(iterated_search: IteratedSearch, family: Family | None, query: FastaRecord) -> list[Hit]:
@@ -120,7 +119,7 @@ def test_family_uses_the_matrix_and_gap_costs_of_the_settings(
     query: FastaRecord, iterated_search: IteratedSearch
 ) -> None:
     settings = SearchSettings(matrix="PAM70", gap_open=10, profile_gap_open=9, num_iterations=2)
-    other = FamilyBuilder(iterated_search.database, iterated_search.targets, settings)
+    other = FamilyBuilder(iterated_search.database, settings)
     near = [hit for hit in member_hits(iterated_search, None, query) if hit.id.startswith("near")]
     one, another = iterated_search.family_builder.update(query, None, near), other.update(query, None, near)
     assert one is not None and another is not None
