@@ -1,7 +1,6 @@
-"""`foldcli report`: pages and plots of results that are already there."""
+"""`foldcli report`: remake pages and plots of existing results."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,35 +17,35 @@ from foldcli.options import common as options
 )
 @options.report_options
 @options.logging_options
-def command(folders: tuple[Path, ...], **settings: Any) -> None:
+def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool) -> None:
     """Remake the reports of finished targets.
 
     OUT is a folder of results of `fold` or `predict`, the folder of one target, or a folder of ColabFold's
-    results. Each target gets NAME.html and its plots beside its structures, a folder of several index.html.
-    Nothing is predicted anew.
+    results. Writes NAME.html and plots next to the structures of each target, and index.html for a folder of
+    several. Predicts nothing.
     """
     from foldcli.errors import SomeTargetsFailed, describe
     from foldcli.logs import logger
-    from foldcli.report.find import finished_targets, read_done
     from foldcli.report.make import ReportSettings, make_report, try_index
+    from foldcli.report.result import finished_targets, read_done
     from msa.errors import InputError
 
-    chosen = ReportSettings.of(settings)
-    if not (chosen.page or chosen.plots):
+    settings = ReportSettings(page=not no_report, plots=not no_plots)
+    if not (settings.page or settings.plots):
         raise click.UsageError("--no-report and --no-plots together leave nothing to make")
-    failed = tried = 0
+    failed = total = 0
     for out in folders:
         targets = finished_targets(out)
         if not targets:
             raise InputError("no finished target here: no NAME_scores_rank_*.json", out)
         for files in targets:
-            tried += 1
+            total += 1
             try:
-                written = make_report(files, read_done(files), chosen)
+                written = make_report(files, read_done(files), settings)
                 logger.info("%s: %s", files.name, ", ".join(map(str, written)))
             except (InputError, OSError) as error:
                 failed += 1
                 logger.error("%s: %s", files.name, describe(error))
-        try_index(out, chosen)
+        try_index(out, settings)
     if failed:
-        raise SomeTargetsFailed(f"{failed} of {tried} reports could not be made")
+        raise SomeTargetsFailed(f"{failed} of {total} reports could not be made")

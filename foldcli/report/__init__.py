@@ -1,4 +1,4 @@
-"""What people look at: one HTML page and three plots per target, and an index of a folder of targets.
+"""Reports: one HTML page and four plots per target, and an index of a folder of targets.
 
-All of it is made from the files of a finished target, so that it can be made again at any time.
+They are made only from the files of a finished target, so they can be remade at any time; see docs/report.md.
 """

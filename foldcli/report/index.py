@@ -1,14 +1,13 @@
-"""index.html: all targets of a folder in one table, made from their done.json files at any time."""
+"""index.html: one table of all targets of a folder, made from their done.json files."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from foldcli.outputs.layout import FileKind, TargetFiles, find_done_files, find_unfinished_names
-from foldcli.report.elements import Markup, asset, document, element, joined
-from foldcli.report.words import seconds
+from foldcli.report.markup import Markup, document, element, format_duration, join, read_asset
 from msa.io.atomic import atomic_write
 
 INDEX = "index.html"
@@ -16,8 +15,21 @@ _UNTRAINED = "untrained"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One target; None is not known."""
+class IndexRow:
+    """One target of the index; None stands for unknown values.
+
+    Args:
+        name: name of the target.
+        status: text of the status column.
+        length: number of residues.
+        depth: number of rows of the alignment.
+        plddt: mean pLDDT of the best model, 0 to 100.
+        ptm: pTM of the best model.
+        seconds: total run time.
+        page: link to the target's page.
+        thumbnail: link to its thumbnail.
+        note: errors or warnings.
+    """
 
     name: str
     status: str
@@ -32,102 +44,107 @@ class Row:
 
 
 def write_index(out: Path) -> Path | None:
-    """(Re)make OUT/index.html, where OUT holds several targets, finished or failed.
+    """Write OUT/index.html if OUT has several targets, finished or failed.
 
-    Another job may finish a target while this one looks: it is looked again until nothing has changed, so
-    that of jobs that end together the last to write knows all.
+    Another job may finish a target meanwhile. The index is rewritten until the records no longer change, so
+    that of several jobs ending together, the last to write knows all targets.
 
     Returns:
-        Its path; None where there are fewer than two targets.
+        Its path; None if there are fewer than two targets.
     """
     while True:
-        before = _sources(out)
+        before = _record_times(out)
         rows = index_rows(out)
         if len(rows) < 2:
             return None
         with atomic_write(out / INDEX) as stream:
             stream.write(index_page(rows, out.resolve().name))
-        if _sources(out) == before:
+        if _record_times(out) == before:
             return out / INDEX
 
 
-def index_rows(out: Path) -> list[Row]:
-    """One row for each target that is finished, failed or half-way, by name."""
-    rows = {name: Row(name, "not finished") for name in find_unfinished_names(out)}
+def index_rows(out: Path) -> list[IndexRow]:
+    """Return one row for each finished, failed or unfinished target, by name."""
+    rows = {name: IndexRow(name, "not finished") for name in find_unfinished_names(out)}
     for path in find_done_files(out):
-        if (row := _finished(out, path)) is not None:
+        if (row := _finished_row(out, path)) is not None:
             rows[row.name] = row
     for name, error in _failures(out).items():
         earlier = rows.get(name)
         if earlier is not None and earlier.page is not None:
-            rows[name] = Row(
-                **(
-                    vars(earlier)
-                    | {"status": "failed", "note": f"{error}. What is shown is an earlier run's."}
-                )
+            rows[name] = replace(
+                earlier, status="failed", note=f"{error}. The results shown are of an earlier run."
             )
         else:
-            rows[name] = Row(name, "failed", note=error)
+            rows[name] = IndexRow(name, "failed", note=error)
     return [rows[name] for name in sorted(rows)]
 
 
-def _sources(out: Path) -> list[tuple[str, int]]:
-    found = []
+def _record_times(out: Path) -> list[tuple[str, int]]:
+    """Return the modification times of all files that the index is made from."""
+    times = []
     for path in [*find_done_files(out), *sorted(out.glob("failures*.jsonl"))]:
         try:
-            found.append((str(path), path.stat().st_mtime_ns))
-        except OSError:  # gone since it was listed
+            times.append((str(path), path.stat().st_mtime_ns))
+        except OSError:  # removed since it was listed
             continue
-    return found
+    return times
 
 
-def _finished(out: Path, path: Path) -> Row | None:
+def _finished_row(out: Path, path: Path) -> IndexRow | None:
+    """Return the row of a done.json; None if another program wrote the file, or it is gone."""
     try:
         done = json.loads(path.read_text())
         name, best = str(done["name"]), done["ranking"][0]
         facts, warnings = done.get("facts", {}), done.get("warnings", [])
-        total = sum(stage["seconds"] for stage in done.get("stages", []))
+        seconds = sum(stage["seconds"] for stage in done.get("stages", []))
         plddt, ptm = float(best["plddt"]), best.get("ptm")
     except (OSError, ValueError, KeyError, IndexError, TypeError):
-        # written by something else, or gone: another target's page must not fail for it
         return None
 
-    # in each layout these lie beside the record
+    # page and thumbnail are next to the record in every layout
     files = TargetFiles(name, path.parent, "single_folder")
 
-    def there(kind: FileKind) -> str | None:
+    def link(kind: FileKind) -> str | None:
         file = files.path(kind)
         return file.relative_to(out).as_posix() if file.is_file() else None
 
     untrained = any("UNTRAINED" in warning for warning in warnings)
-    status = _UNTRAINED if untrained else "finished, with warnings" if warnings else "finished"
-    return Row(
-        name, status, facts.get("residues"), facts.get("alignment_rows"), plddt,
-        None if ptm is None else float(ptm), total, there("report"), there("thumbnail"),
-        " ".join(warning for warning in warnings if "UNTRAINED" not in warning),
-    )  # fmt: skip
+    return IndexRow(
+        name,
+        _UNTRAINED if untrained else "finished, with warnings" if warnings else "finished",
+        length=facts.get("residues"),
+        depth=facts.get("alignment_rows"),
+        plddt=plddt,
+        ptm=None if ptm is None else float(ptm),
+        seconds=seconds,
+        page=link("report"),
+        thumbnail=link("thumbnail"),
+        note=" ".join(warning for warning in warnings if "UNTRAINED" not in warning),
+    )
 
 
 def _failures(out: Path) -> dict[str, str]:
-    failed = {}
+    """Return the error of each failed target, by name."""
+    errors = {}
     for path in sorted(out.glob("failures*.jsonl")):
         try:
             for line in path.read_text().splitlines():
                 entry: dict[str, Any] = json.loads(line)
-                failed[str(entry["target"])] = str(entry["error"])
+                errors[str(entry["target"])] = str(entry["error"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return failed
+    return errors
 
 
-def index_page(rows: list[Row], title: str) -> str:
-    """The HTML of the index."""
+def index_page(rows: list[IndexRow], title: str) -> str:
+    """Return the HTML of the index."""
     failed = sum(row.status == "failed" for row in rows)
-    half = sum(row.status == "not finished" for row in rows)
-    parts = [
+    unfinished = sum(row.status == "not finished" for row in rows)
+    counts = [
         f"{len(rows):,} targets",
         f"{failed:,} failed" if failed else "",
-        f"{half:,} not finished" if half else "",
+        f"{unfinished:,} not finished" if unfinished else "",
     ]
     alarm: object = ""
     if any(row.status == _UNTRAINED for row in rows):
@@ -138,21 +155,22 @@ def index_page(rows: list[Row], title: str) -> str:
             class_="alarm",
             role="alert",
         )
-    heads = [element("th", element("span", "structure", class_="hidden"), scope="col")]
-    names = ("target", "length", "depth", "pLDDT", "pTM", "time", "status")
-    for name in names:
-        way = "ascending" if name == "target" else "none"
-        heads.append(element("th", element("button", name, type="button"), scope="col", aria_sort=way))
-    asked = element(
+    headers = [element("th", element("span", "structure", class_="hidden"), scope="col")]
+    for name in ("target", "length", "depth", "pLDDT", "pTM", "time", "status"):
+        direction = "ascending" if name == "target" else "none"
+        headers.append(
+            element("th", element("button", name, type="button"), scope="col", aria_sort=direction)
+        )
+    search_field = element(
         "label",
-        "Show targets with ",
+        "Show targets that contain ",
         element("input", type="text", id="filter", autocomplete="off", spellcheck="false"),
     )
     body = element(
         "table",
-        element("caption", "All targets; the heads of the columns sort"),
-        element("thead", element("tr", *heads)),
-        element("tbody", *map(_row, rows)),
+        element("caption", "All targets; click a column's heading to sort by it"),
+        element("thead", element("tr", *headers)),
+        element("tbody", *map(_table_row, rows)),
         id="targets",
     )
     main = element(
@@ -160,45 +178,46 @@ def index_page(rows: list[Row], title: str) -> str:
         element(
             "header",
             element("h1", title or "Targets"),
-            element("p", ", ".join(filter(None, parts)), class_="subtitle"),
+            element("p", ", ".join(filter(None, counts)), class_="subtitle"),
         ),
         alarm,
         element(
             "section",
-            element("div", asked, element("output", "", id="shown", for_="filter"), class_="tools"),
+            element("div", search_field, element("output", "", id="shown", for_="filter"), class_="tools"),
             element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Targets"),
         ),
     )
-    # thumbnails lie beside the targets: pictures from this folder, none from elsewhere
+    # thumbnails are separate files in this folder
     return document(
-        f"{title}: targets", main, [asset("style.css")], [asset("index.js")], images="'self' file: data:"
+        f"{title}: targets",
+        main,
+        [read_asset("style.css")],
+        [read_asset("index.js")],
+        image_sources="'self' file: data:",
     )
 
 
-def _row(row: Row) -> Markup:
-    def number(value: float | None, shown: str) -> Markup:
-        return element(
-            "td", "–" if value is None else shown, class_="number", data_value="" if value is None else value
-        )
+def _table_row(row: IndexRow) -> Markup:
+    def number(value: float | None, text: str) -> Markup:
+        if value is None:
+            return element("td", "–", class_="number", data_value="")
+        return element("td", text, class_="number", data_value=value)
 
-    picture: object = ""
+    thumbnail: object = ""
     if row.thumbnail:
-        picture = element("img", src=quote(row.thumbnail), alt=f"Fold of {row.name}, coloured by pLDDT",
-                          class_="thumbnail", loading="lazy", width=64, height=64)  # fmt: skip
+        thumbnail = element("img", src=quote(row.thumbnail), alt=f"Fold of {row.name}, coloured by pLDDT",
+                            class_="thumbnail", loading="lazy", width=64, height=64)  # fmt: skip
     name = element("a", row.name, href=quote(row.page)) if row.page else row.name
     status = element("span", row.status, class_=f"status-{row.status}" if row.status == "failed" else None)
+    note = element("p", row.note, class_="note") if row.note else ""
     return element(
         "tr",
-        element("td", picture),
+        element("td", thumbnail),
         element("th", name, scope="row", data_value=row.name),
         number(row.length, f"{row.length or 0:,}"),
         number(row.depth, f"{row.depth or 0:,}"),
         number(row.plddt, f"{row.plddt or 0:.1f}"),
         number(row.ptm, f"{row.ptm or 0:.2f}"),
-        number(row.seconds, seconds(row.seconds or 0)),
-        element(
-            "td",
-            joined([status, element("p", row.note, class_="note") if row.note else ""]),
-            data_value=row.status,
-        ),
+        number(row.seconds, format_duration(row.seconds or 0)),
+        element("td", join([status, note]), data_value=row.status),
     )

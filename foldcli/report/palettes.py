@@ -1,20 +1,19 @@
-"""Colours of page and plots; blue is confident everywhere, and none needs red told from green."""
+"""Colours of page and plots; blue always means confident, and red never has to be told from green."""
 
-# AlphaFold's database: lowest pLDDT of each class, its name, its colour
-CONFIDENCE = (
+# AlphaFold's database: lowest pLDDT of each class, name, colour
+CONFIDENCE_CLASSES = (
     (90.0, "very high", "#0053d6"),
     (70.0, "confident", "#65cbf3"),
     (50.0, "low", "#ffdb13"),
     (0.0, "very low", "#ff7d45"),
 )
-# from 0 Å up
-PAE = ("#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f7fbff")
-PAE_HIGHEST = 31.75
-# of the rows of an alignment, from 0 to all residues equal to the query's; dark enough for white paper and
-# light enough for a dark screen
-IDENTITY = ("#f0a43a", "#b9ad8a", "#56a8dc", "#1668b8")
+# colour scale of the PAE, from 0 Å to MAX_PAE
+PAE_COLOURS = ("#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f7fbff")
+MAX_PAE = 31.75
+# colour scale of the rows of an alignment, from identity 0 to 1; readable on white paper and a dark screen
+IDENTITY_COLOURS = ("#f0a43a", "#b9ad8a", "#56a8dc", "#1668b8")
 
 
 def confidence_class(plddt: float) -> int:
-    """Index in CONFIDENCE."""
-    return next(i for i, (lowest, _, _) in enumerate(CONFIDENCE) if plddt >= lowest or lowest == 0)
+    """Return the index of a pLDDT's class in CONFIDENCE_CLASSES."""
+    return next(i for i, (lowest, _, _) in enumerate(CONFIDENCE_CLASSES) if plddt >= lowest or lowest == 0)

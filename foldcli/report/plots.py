@@ -1,65 +1,62 @@
-"""The three pictures that ColabFold makes of a result, under its names, and a thumbnail.
+"""The three plots of a target that ColabFold makes too, under its names, and a thumbnail.
 
-Figures are made without pyplot: nothing is shared between targets or with a caller's own plots.
+Figures are made without pyplot, so nothing is shared between targets or with a caller's own plots.
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
 
 from foldcli.outputs.layout import FileKind
 from foldcli.report import palettes
-from foldcli.report.payload import lay_out
-from foldcli.report.result import PAE_STEP, Result
+from foldcli.report.alignment import AlignmentSummary, Coverage
+from foldcli.report.page_data import superpose
+from foldcli.report.result import PAE_STEP, TargetResult
 from msa.io.atomic import atomic_write
 
-if TYPE_CHECKING:
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
-
-    from foldcli.report.alignment import AlignmentView, Coverage
-
-# of many models the best are drawn
-MOST_MAPS = 10
+MAX_PLOTTED_MODELS = 10
 UNTRAINED = "UNTRAINED parameters: no meaning"
 
 
-def write_plots(result: Result, view: "AlignmentView | None") -> list[Path]:
+def write_plots(result: TargetResult, alignment: AlignmentSummary | None) -> list[Path]:
     """Write NAME_coverage.png, NAME_plddt.png, NAME_pae.png and NAME_thumbnail.png.
 
-    Coverage needs an alignment, PAE a network with a head for it; without, the file is left as it is.
+    The coverage needs an alignment, and the PAE a network that predicts it; without them, no such file is
+    written.
 
     Returns:
-        What was written.
+        The files that were written.
     """
-    import matplotlib
-
     drawings: dict[FileKind, Callable[[], Figure]] = {
         "plddt": lambda: _plddt(result),
         "thumbnail": lambda: _thumbnail(result),
     }
-    if view is not None:
-        drawings["coverage"] = lambda: _coverage(view.coverage)
+    if alignment is not None:
+        drawings["coverage"] = lambda: _coverage(alignment.coverage)
     if any(model.pae is not None for model in result.models):
         drawings["pae"] = lambda: _pae(result)
     written = []
-    # a user's own settings, LaTeX for one, must not decide whether a target's plots can be made
+    # the user's own matplotlib settings, such as LaTeX, could make the plots fail
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         for kind, draw in drawings.items():
             path = result.files.path(kind)
             with atomic_write(path, "wb") as stream:
-                # without the version of matplotlib, the same numbers give the same bytes
+                # without matplotlib's version in the metadata, equal numbers give equal bytes
                 draw().savefig(stream, format="png", metadata={"Software": None})
             written.append(path)
     return written
 
 
-def _figure(width: float, height: float, dpi: int = 150, constrained: bool = True) -> "Figure":
-    """An empty figure, inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def _figure(width: float, height: float, dpi: int = 150, constrained: bool = True) -> Figure:
+    """Return an empty figure; width and height in inches."""
     figure = Figure(
         figsize=(width, height), dpi=dpi, layout="constrained" if constrained else None, facecolor="white"
     )
@@ -67,69 +64,62 @@ def _figure(width: float, height: float, dpi: int = 150, constrained: bool = Tru
     return figure
 
 
-def _colours(name: str, stops: tuple[str, ...]) -> "LinearSegmentedColormap":
-    from matplotlib.colors import LinearSegmentedColormap
-
+def _colormap(name: str, stops: tuple[str, ...]) -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list(name, stops)
 
 
-def _warn(figure: "Figure", result: Result) -> None:
+def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
+    """Write a warning across a figure if the network was untrained."""
     if result.untrained:
-        ground = {"facecolor": "white", "edgecolor": "#8c1402", "linewidth": 2, "boxstyle": "round"}
+        background = {"facecolor": "white", "edgecolor": "#8c1402", "linewidth": 2, "boxstyle": "round"}
         figure.text(
             0.5, 0.5, UNTRAINED, ha="center", va="center", fontsize=18, weight="bold", color="#8c1402",
-            bbox=ground,
+            bbox=background,
         )  # fmt: skip
 
 
-def _coverage(coverage: "Coverage") -> "Figure":
-    import numpy as np
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    count = len(coverage.covered)
+def _coverage(coverage: Coverage) -> Figure:
+    length = len(coverage.covered)
     figure = _figure(8, 5)
     axes = figure.subplots()
-    colours = _colours("identity", palettes.IDENTITY)
-    picture = np.empty((*coverage.occupancy.shape, 4))
-    picture[...] = colours(coverage.identity)[:, None]
-    picture[..., 3] = coverage.occupancy
+    colormap = _colormap("identity", palettes.IDENTITY_COLOURS)
+    image = np.empty((*coverage.occupancy.shape, 4))
+    image[...] = colormap(coverage.identity)[:, None]
+    image[..., 3] = coverage.occupancy
     axes.imshow(
-        picture,
+        image,
         aspect="auto",
         interpolation="nearest",
         origin="upper",
-        extent=(0.5, count + 0.5, 0, coverage.depth),
+        extent=(0.5, length + 0.5, 0, coverage.depth),
     )
-    axes.plot(np.arange(1, count + 1), coverage.covered, color="white", linewidth=3.5)
-    axes.plot(np.arange(1, count + 1), coverage.covered, color="#1b2128", linewidth=1.6)
+    axes.plot(np.arange(1, length + 1), coverage.covered, color="white", linewidth=3.5)
+    axes.plot(np.arange(1, length + 1), coverage.covered, color="#1b2128", linewidth=1.6)
     axes.set(
-        xlim=(0.5, count + 0.5),
+        xlim=(0.5, length + 0.5),
         ylim=(0, coverage.depth),
         xlabel="Position",
         ylabel="Rows",
         title="Alignment coverage",
     )
-    scale = ScalarMappable(Normalize(0, 1), colours)
+    scale = ScalarMappable(Normalize(0, 1), colormap)
     figure.colorbar(scale, ax=axes, label="Identity with the query", pad=0.02)
     return figure
 
 
-def _plddt(result: Result) -> "Figure":
-    import numpy as np
-
+def _plddt(result: TargetResult) -> Figure:
     figure = _figure(8, 5)
     axes = figure.subplots()
-    above = 100.0
-    for lowest, name, colour in palettes.CONFIDENCE:
-        axes.axhspan(lowest, above, color=colour, alpha=0.16, linewidth=0)
+    upper = 100.0
+    for lower, name, colour in palettes.CONFIDENCE_CLASSES:
+        axes.axhspan(lower, upper, color=colour, alpha=0.16, linewidth=0)
         axes.text(
-            1.01, (lowest + above) / 2, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9
+            1.01, (lower + upper) / 2, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9
         )
-        above = lowest
-    shown = result.models[:MOST_MAPS]
+        upper = lower
+    shown = result.models[:MAX_PLOTTED_MODELS]
     position = np.arange(1, len(result.sequence) + 1)
-    # told apart by line style as well as by shade
+    # models differ in line style as well as in shade
     styles = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
     for i, model in reversed(list(enumerate(shown))):
         colour = str(min(0.65, 0.07 + 0.13 * i))
@@ -147,32 +137,29 @@ def _plddt(result: Result) -> "Figure":
         ylabel="pLDDT",
         title="pLDDT per residue",
     )
-    _warn(figure, result)
+    _stamp_untrained(figure, result)
     return figure
 
 
-def _pae(result: Result) -> "Figure":
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    shown = [(model.rank, model.pae) for model in result.models[:MOST_MAPS] if model.pae is not None]
-    across = min(5, len(shown))
-    down = -(-len(shown) // across)
-    figure = _figure(3 * across + 0.9, 3.3 * down)
-    grid = figure.subplots(down, across, squeeze=False)
-    colours = _colours("pae", palettes.PAE)
-    count = len(result.sequence)
-    scale = ScalarMappable(Normalize(0, palettes.PAE_HIGHEST), colours)
+def _pae(result: TargetResult) -> Figure:
+    models = result.models[:MAX_PLOTTED_MODELS]
+    shown = [(model.rank, model.pae) for model in models if model.pae is not None]
+    columns = min(5, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = _figure(3 * columns + 0.9, 3.3 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    length = len(result.sequence)
+    scale = ScalarMappable(Normalize(0, palettes.MAX_PAE), _colormap("pae", palettes.PAE_COLOURS))
     for axes, (rank, pae) in zip(grid.flat, shown, strict=False):
-        # the last cell may stand for fewer residues than the others
+        # the last cell may be of fewer residues than the others
         end = len(pae.cells) * pae.block + 0.5
         axes.imshow(
             pae.cells * PAE_STEP, cmap=scale.cmap, norm=scale.norm,
             extent=(0.5, end, end, 0.5), interpolation="nearest",
         )  # fmt: skip
         axes.set(
-            xlim=(0.5, count + 0.5),
-            ylim=(count + 0.5, 0.5),
+            xlim=(0.5, length + 0.5),
+            ylim=(length + 0.5, 0.5),
             title=f"rank {rank}",
             xlabel="Scored residue",
         )
@@ -181,24 +168,21 @@ def _pae(result: Result) -> "Figure":
     for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
     figure.colorbar(scale, ax=grid, label="PAE (Å)", pad=0.015)
-    _warn(figure, result)
+    _stamp_untrained(figure, result)
     return figure
 
 
-def _thumbnail(result: Result) -> "Figure":
-    import numpy as np
-    from matplotlib.collections import LineCollection
-
+def _thumbnail(result: TargetResult) -> Figure:
     best = result.models[0]
-    (ca,) = lay_out([best.ca])
+    (ca,) = superpose([best.ca])
     figure = _figure(1.28, 1.28, 100, constrained=False)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     pairs = np.flatnonzero(np.isfinite(ca[1:] + ca[:-1]).all(1))
-    # from the back to the front
+    # draw from back to front
     pairs = pairs[np.argsort(ca[pairs, 2] + ca[pairs + 1, 2])]
     segments = np.stack([ca[pairs, :2], ca[pairs + 1, :2]], 1)
-    colours = [palettes.CONFIDENCE[palettes.confidence_class(best.plddt[i])][2] for i in pairs]
+    colours = [palettes.CONFIDENCE_CLASSES[palettes.confidence_class(best.plddt[i])][2] for i in pairs]
     width = max(1.2, 3.2 - len(pairs) / 250)
     if len(pairs):
         axes.add_collection(
@@ -207,6 +191,6 @@ def _thumbnail(result: Result) -> "Figure":
         axes.add_collection(
             LineCollection(list(segments), colors=colours, linewidths=width, capstyle="round")
         )
-        reach = float(np.abs(segments).max()) * 1.06
-        axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+        extent = float(np.abs(segments).max()) * 1.06
+        axes.set(xlim=(-extent, extent), ylim=(-extent, extent), aspect="equal")
     return figure

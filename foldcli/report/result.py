@@ -1,22 +1,21 @@
-"""A finished target as its files tell it: ranked models with structure and scores."""
+"""Finished targets, read from their files: ranked models with structure and scores."""
 
 import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles
+import numpy as np
+
+from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles, find_targets
 from msa.errors import InputError
 
-if TYPE_CHECKING:
-    import numpy as np
-
-# the page of a run with hundreds of seeds stays of a size that a browser opens
-MOST_MODELS = 25
-# cells of all PAE maps of one page together, one byte each
-PAE_CELLS = 1_500_000
-# Å; what eight bits in steps of 1/8 Å hold is a little more than the largest PAE, 31.75 Å
+# limits the page of a run with hundreds of seeds to a size that browsers open
+MAX_MODELS = 25
+# total number of cells of all PAE maps of a page, one byte each
+MAX_PAE_CELLS = 1_500_000
+# Å; eight bits in steps of 1/8 Å hold the largest possible PAE, 31.75 Å
 PAE_STEP = 0.125
 
 _ONE_LETTER = {
@@ -28,39 +27,40 @@ _ONE_LETTER = {
 
 @dataclass(frozen=True, eq=False)
 class PaeMap:
-    """Predicted aligned error, small enough to be looked at.
+    """Predicted aligned error, reduced to a displayable size.
 
     Args:
-        cells: uint8 [S, S], mean PAE of a block in steps of PAE_STEP; row: the residue aligned on.
-        block: residues that one cell stands for, along each axis.
-        highest, mean: Å, of all pairs of residues.
+        cells: uint8 [S, S], mean PAE of a block in steps of PAE_STEP; rows are the residues aligned on.
+        block: number of residues per cell, along each axis.
+        maximum: largest PAE of all residue pairs, Å.
+        mean: mean PAE of all residue pairs, Å.
     """
 
-    cells: "np.ndarray"
+    cells: np.ndarray
     block: int
-    highest: float
+    maximum: float
     mean: float
 
 
 @dataclass(frozen=True, eq=False)
 class RankedModel:
-    """One model of a target.
+    """One model of a target of N residues.
 
     Args:
-        rank: 1 is best.
-        tag: such as alphafold2_ptm_model_3_seed_000.
-        plddt: float64 [N], 0–100.
-        ca: float64 [N, 3], Å; NaN where a residue has no atoms.
-        ptm: None without a PAE head.
+        rank: 1 is the best.
+        tag: name in files, such as alphafold2_ptm_model_3_seed_000.
+        plddt: float64 [N], 0 to 100.
+        ca: float64 [N, 3], Cα coordinates in Å; NaN for residues without atoms.
+        ptm: predicted TM-score; None without a PAE head.
         pae: None without a PAE head.
-        untrained: its network's parameters mean nothing.
-        files: what it is written in, best known first, as links from the target's page.
+        untrained: True if the network was untrained.
+        files: the model's files as links from the target's page, preferred structure first.
     """
 
     rank: int
     tag: str
-    plddt: "np.ndarray"
-    ca: "np.ndarray"
+    plddt: np.ndarray
+    ca: np.ndarray
     ptm: float | None
     pae: PaeMap | None
     untrained: bool
@@ -68,62 +68,80 @@ class RankedModel:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
-    """A target's models and what is known of how they were made.
+class TargetResult:
+    """The models of a target, and the record of how they were made.
 
     Args:
-        files: of the target.
-        sequence: one letter a residue, X where it is not known.
-        models: best first, at most MOST_MODELS.
-        models_in_all: how many there are.
-        done: what done.json says, empty where there is none.
+        files: the target's files.
+        sequence: one-letter codes, X for unknown residues.
+        models: best first, at most MAX_MODELS.
+        model_count: number of all models.
+        done: content of done.json, empty if there is none.
     """
 
     files: TargetFiles
     sequence: str
     models: tuple[RankedModel, ...]
-    models_in_all: int
+    model_count: int
     done: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
+        """Name of the target."""
         return self.files.name
 
     @property
     def untrained(self) -> bool:
+        """True if any of the networks was untrained."""
         return any(model.untrained for model in self.models)
 
 
-def read_result(files: TargetFiles, done: dict[str, Any]) -> Result:
+def finished_targets(out: Path) -> list[TargetFiles]:
+    """Return all targets with ranked models in a folder and its direct subfolders."""
+    subfolders = sorted(path for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [files for folder in (out, *subfolders) for files in find_targets(folder)]
+
+
+def read_done(files: TargetFiles) -> dict[str, Any]:
+    """Return the content of a target's done.json; empty if there is none, as in ColabFold's results."""
+    try:
+        content = json.loads(files.path("done").read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def read_result(files: TargetFiles, done: dict[str, Any]) -> TargetResult:
     """Read the ranked models of one target.
 
     Args:
-        files: of the target.
-        done: the content of its done.json.
+        files: the target's files.
+        done: content of its done.json.
 
     Raises:
-        InputError: a file that is missing, unreadable or at odds with the others; it is named.
+        InputError: a file is missing, unreadable or inconsistent with the others; names it.
         OSError: the folder cannot be read.
     """
     ranked = files.scores()
     if not ranked:
         raise InputError(f"no ranked models of {files.name}", files.structures_folder)
-    shown = ranked[:MOST_MODELS]
-    side = int((PAE_CELLS / len(shown)) ** 0.5)
+    shown = ranked[:MAX_MODELS]
+    max_side = int((MAX_PAE_CELLS / len(shown)) ** 0.5)
     models: list[RankedModel] = []
     sequence = ""
     for rank, tag, path in shown:
-        model, letters = _read_model(files, rank, tag, path, side)
+        model, letters = _read_model(files, rank, tag, path, max_side)
         if models and len(model.plddt) != len(models[0].plddt):
-            raise InputError(f"{len(model.plddt)} residues, and {len(models[0].plddt)} at rank 1", path)
+            raise InputError(f"{len(model.plddt)} residues, but {len(models[0].plddt)} at rank 1", path)
         models.append(model)
         sequence = sequence or letters
-    return Result(files, sequence, tuple(models), len(ranked), done)
+    return TargetResult(files, sequence, tuple(models), len(ranked), done)
 
 
-def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, side: int) -> tuple[RankedModel, str]:
-    import numpy as np
-
+def _read_model(
+    files: TargetFiles, rank: int, tag: str, path: Path, max_side: int
+) -> tuple[RankedModel, str]:
+    """Read the scores and the structure of a model; return it with its sequence."""
     try:
         scores = json.loads(path.read_text())
         plddt = np.asarray(scores["plddt"], np.float64)
@@ -131,69 +149,69 @@ def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, side: int) 
         ptm = None if scores.get("ptm") is None else float(scores["ptm"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"not the scores of a model ({type(error).__name__}: {error})", path) from error
-    count = len(plddt)
-    if plddt.ndim != 1 or not count or (pae is not None and pae.shape != (count, count)):
-        raise InputError("pLDDT and PAE are not of one length", path)
-    structure, links = _structure(files, rank, tag, path)
-    ca, letters = read_ca(structure, count)
-    shrunk = None if pae is None else shrink_pae(pae, side)
-    return RankedModel(rank, tag, plddt, ca, ptm, shrunk, bool(scores.get("untrained")), links), letters
+    length = len(plddt)
+    if plddt.ndim != 1 or not length or (pae is not None and pae.shape != (length, length)):
+        raise InputError("pLDDT and PAE have different lengths", path)
+    structure, links = _find_structure(files, rank, tag, path)
+    ca, letters = read_ca(structure, length)
+    reduced = None if pae is None else reduce_pae(pae, max_side)
+    return RankedModel(rank, tag, plddt, ca, ptm, reduced, bool(scores.get("untrained")), links), letters
 
 
-def _structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tuple[Path, tuple[str, ...]]:
-    """The structure to show, and links to all files of the model."""
-    there = [path for kind in STRUCTURE_KINDS if (path := files.model(kind, rank, tag)).is_file()]
-    for path in there:
+def _find_structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tuple[Path, tuple[str, ...]]:
+    """Return the PDB file to show, and links to all files of the model."""
+    existing = [path for kind in STRUCTURE_KINDS if (path := files.model(kind, rank, tag)).is_file()]
+    for path in existing:
         if path.suffix == ".pdb":
-            links = (Path(os.path.relpath(each, files.folder)).as_posix() for each in (*there, scores))
+            links = (Path(os.path.relpath(each, files.folder)).as_posix() for each in (*existing, scores))
             return path, tuple(links)
     raise InputError(f"its structure {files.model('pdb', rank, tag).name} is missing", scores)
 
 
-def read_ca(path: Path, count: int) -> "tuple[np.ndarray, str]":
-    """Cα coordinates [N, 3] (Å, NaN where there is none) and the sequence of a PDB file.
+def read_ca(path: Path, length: int) -> tuple[np.ndarray, str]:
+    """Read Cα coordinates and sequence from a PDB file.
 
     Args:
         path: PDB file of one model.
-        count: residues of the target. A file that lacks some has them by number, from 1.
+        length: number of residues N of the target. A file with fewer residues is read by residue number,
+            from 1.
+
+    Returns:
+        Coordinates, float64 [N, 3] in Å with NaN for missing residues, and the sequence with X for them.
 
     Raises:
-        InputError: more residues than the target, or a line without coordinates; named with its number.
+        InputError: the file has more residues than the target, or an invalid line; names the line.
     """
-    import numpy as np
-
-    found: list[tuple[int, str, tuple[float, float, float]]] = []
+    residues: list[tuple[int, str, tuple[float, float, float]]] = []
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         if line.startswith("ATOM") and line[12:16] == " CA ":
             try:
-                place = (float(line[30:38]), float(line[38:46]), float(line[46:54]))
-                found.append((int(line[22:26]), line[17:20], place))
+                position = (float(line[30:38]), float(line[38:46]), float(line[46:54]))
+                residues.append((int(line[22:26]), line[17:20], position))
             except ValueError as error:
                 raise InputError("an atom without number or coordinates", path, number) from error
         elif line.startswith("ENDMDL"):
             break
-    if len(found) > count:
-        raise InputError(f"{len(found)} residues, and its scores have {count}", path)
-    whole = len(found) == count
-    ca, letters = np.full((count, 3), np.nan), ["X"] * count
-    for order, (residue, name, place) in enumerate(found):
-        i = order if whole else residue - 1
-        if not 0 <= i < count:
-            raise InputError(f"residue {residue} of {count}", path)
-        ca[i], letters[i] = place, _ONE_LETTER.get(name, "X")
+    if len(residues) > length:
+        raise InputError(f"{len(residues)} residues, but its scores have {length}", path)
+    complete = len(residues) == length
+    ca, letters = np.full((length, 3), np.nan), ["X"] * length
+    for order, (residue_number, name, position) in enumerate(residues):
+        i = order if complete else residue_number - 1
+        if not 0 <= i < length:
+            raise InputError(f"residue {residue_number} of {length}", path)
+        ca[i], letters[i] = position, _ONE_LETTER.get(name, "X")
     return ca, "".join(letters)
 
 
-def shrink_pae(pae: "np.ndarray", side: int) -> PaeMap:
-    """PAE [N, N] (Å) as at most side × side cells of one byte, each the mean of a block of residue pairs."""
-    import numpy as np
-
-    count = len(pae)
-    block = -(-count // side)
+def reduce_pae(pae: np.ndarray, max_side: int) -> PaeMap:
+    """Average PAE, float [N, N] in Å, over blocks, to at most max_side × max_side cells of one byte."""
+    length = len(pae)
+    block = -(-length // max_side)
     means = pae
     if block > 1:
-        starts = np.arange(0, count, block)
-        sizes = np.diff(np.append(starts, count))
+        starts = np.arange(0, length, block)
+        sizes = np.diff(np.append(starts, length))
         sums = np.add.reduceat(np.add.reduceat(pae, starts, 0, dtype=np.float64), starts, 1)
         means = sums / np.outer(sizes, sizes)
     cells = np.clip(np.rint(means / PAE_STEP), 0, 255).astype(np.uint8)

@@ -1,6 +1,7 @@
 """The JavaScript of py2Dmol, which draws the structure, read from the installed package.
 
-The package is not imported: that would load IPython, which a page on disk has no use for.
+The package is not imported, since that would load IPython. This module imports nothing heavy, so that
+`foldcli doctor` can use it.
 """
 
 from dataclasses import dataclass
@@ -9,18 +10,18 @@ from pathlib import Path
 
 _PACKAGE = "py2Dmol"
 _SCRIPT = "py2Dmol/resources/viewer-mol.min.js"
-# the page drives the viewer by names that a later one may not have
+# the page uses internal names of the viewer, which a later series may change
 _SERIES = "1.6."
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """What draws the structure.
+    """The structure viewer of a page.
 
     Args:
-        script: JavaScript, its licence as a comment before it; empty if it is not there.
-        version: of the package.
-        missing: why there is none, for the reader of the page.
+        script: JavaScript, preceded by its licence as a comment; "" if there is none.
+        version: version of the package.
+        missing: reason why there is no viewer, for the reader of the page; "" if there is one.
     """
 
     script: str = ""
@@ -29,7 +30,7 @@ class Viewer:
 
 
 def load_viewer() -> Viewer:
-    """The viewer of the installed package, or why it cannot be used."""
+    """Return the viewer of the installed package, or the reason why it cannot be used."""
     remedy = f"install it with: pip install '{_PACKAGE}=={_SERIES}*', and run: foldcli report"
     try:
         package = distribution(_PACKAGE)
@@ -41,6 +42,6 @@ def load_viewer() -> Viewer:
         script = Path(str(package.locate_file(_SCRIPT))).read_text(encoding="utf-8")
     except OSError:
         return Viewer(missing=f"{_PACKAGE} {package.version} is installed without its {_SCRIPT}; {remedy}")
+    # the licence requires its notice to be kept
     licence = package.read_text("licenses/LICENSE") or package.read_text("LICENSE")
-    # the licence asks that its notice be kept
     return Viewer(f"{licence or ''}\n{script}", package.version)

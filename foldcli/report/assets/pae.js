@@ -1,53 +1,53 @@
-// The map of the predicted aligned error: reading it, and selecting residues in it.
+// The heat map of the predicted aligned error: values under the pointer, and selection of residues.
 
 const paePlot = byId('pae-canvas') && data.models[0].pae && new Plot('pae', [52, 8, 18, 44], drawPae);
-const paePictures = new Map();
-// the box being drawn, [[column, row], [column, row]] in residues; the cell that the keys are at
+const paeImages = new Map();
+// selected box, [[column, row], [column, row]] in residue indices; cell and box corner of the keyboard
 let paeBox = null, paeCursor = null, paeCorner = null;
 
-// PAE in Å of residue `scored` when aligned on residue `aligned`, both from 0
+// PAE in Å of residue index `scored` when aligned on residue index `aligned`
 function paeAt(scored, aligned) {
-  const { cells, side, block } = current().pae;
+  const { cells, side, block } = currentModel().pae;
   return cells[Math.floor(aligned / block) * side + Math.floor(scored / block)] * data.paeStep;
 }
 
-// a canvas of one pixel a cell, made when a model is first shown
-function paePicture() {
-  if (!paePictures.has(state.model)) {
-    const { cells, side } = current().pae;
+// a canvas with one pixel per cell, made when a model is first shown
+function paeImage() {
+  if (!paeImages.has(state.model)) {
+    const { cells, side } = currentModel().pae;
     const picture = Object.assign(document.createElement('canvas'), { width: side, height: side });
     const image = picture.getContext('2d').createImageData(side, side);
-    const colours = Array.from({ length: 256 }, (_, value) => between(paeStops, (value * data.paeStep) / data.palettes.paeHighest));
+    const colours = Array.from({ length: 256 }, (_, value) => interpolate(paeStops, (value * data.paeStep) / data.palettes.maxPae));
     cells.forEach((value, i) => image.data.set([...colours[value], 255], i * 4));
     picture.getContext('2d').putImageData(image, 0, 0);
-    paePictures.set(state.model, picture);
+    paeImages.set(state.model, picture);
   }
-  return paePictures.get(state.model);
+  return paeImages.get(state.model);
 }
 
 function drawPae(plot) {
-  const { context, left, top, width, height } = plot, { side, block } = current().pae;
-  // the last cell may stand for fewer residues than the others
+  const { context, left, top, width, height } = plot, { side, block } = currentModel().pae;
+  // the last cell may be of fewer residues than the others
   const whole = (side * block) / size;
   context.imageSmoothingEnabled = false;
   context.save();
   context.beginPath();
   context.rect(left, top, width, height);
   context.clip();
-  context.drawImage(paePicture(), left, top, width * whole, height * whole);
+  context.drawImage(paeImage(), left, top, width * whole, height * whole);
   const across = (residue) => left + (residue / size) * width, down = (residue) => top + (residue / size) * height;
   if (paeBox) {
     const [[x1, y1], [x2, y2]] = paeBox;
     const sides = [across(Math.min(x1, x2)), down(Math.min(y1, y2)), ((Math.abs(x2 - x1) + 1) / size) * width, ((Math.abs(y2 - y1) + 1) / size) * height];
     strokeTwice(context, () => context.strokeRect(...sides));
   } else if (state.selected.size) {
-    context.fillStyle = themed('mark');
+    context.fillStyle = themeColour('mark');
     for (const residue of state.selected) {
       context.fillRect(across(residue), top + height - 4, width / size + 0.5, 4);
       context.fillRect(left, down(residue), 4, height / size + 0.5);
     }
   }
-  const [scored, aligned] = state.pointed;
+  const [scored, aligned] = state.hovered;
   if (scored !== undefined) {
     strokeTwice(context, () => {
       context.beginPath();
@@ -65,7 +65,7 @@ function drawPae(plot) {
   plot.leftTitle('aligned residue');
 }
 
-// a line that shows on dark and on light cells
+// stroke with an outline, visible on dark and on light cells
 function strokeTwice(context, stroke, width = 2) {
   for (const [colour, wide] of [['#ffffff', width + 2], ['#b8300b', width]]) {
     context.strokeStyle = colour;
@@ -74,15 +74,15 @@ function strokeTwice(context, stroke, width = 2) {
   }
 }
 
-function tellPae() {
-  const [scored, aligned] = state.pointed;
+function updatePaeReadout() {
+  const [scored, aligned] = state.hovered;
   if (scored === undefined || aligned === undefined) {
-    paePlot.said.textContent = '';
+    paePlot.readout.textContent = '';
     return;
   }
-  const { block } = current().pae;
-  const near = block > 1 ? ` (mean of ${block} × ${block} residues)` : '';
-  paePlot.said.textContent = `PAE ${paeAt(scored, aligned).toFixed(1)} Å at ${residueName(scored)} when aligned on ${residueName(aligned)}${near}`;
+  const { block } = currentModel().pae;
+  const resolution = block > 1 ? ` (mean of ${block} × ${block} residues)` : '';
+  paePlot.readout.textContent = `PAE ${paeAt(scored, aligned).toFixed(1)} Å at ${residueName(scored)} when aligned on ${residueName(aligned)}${resolution}`;
 }
 
 function selectBox(box) {
@@ -92,41 +92,41 @@ function selectBox(box) {
 }
 
 if (paePlot) {
-  const cell = (place) => place.map(residueAt);
+  const cell = (position) => position.map(residueAt);
   paePlot.followPointer(
-    (place) => update({ pointed: place === null ? [] : cell(place) }),
-    (from, to, ended) => {
-      if (to) selectBox([cell(from), cell(to)]);
-      else if (ended) update({ selected: new Set() });
+    (position) => update({ hovered: position === null ? [] : cell(position) }),
+    (start, end, finished) => {
+      if (end) selectBox([cell(start), cell(end)]);
+      else if (finished) update({ selected: new Set() });
     },
   );
   paePlot.canvas.addEventListener('keydown', (event) => {
     const step = arrow(event);
     if (step) {
-      const [x, y] = paeCursor ?? [-step[0], -step[1]], far = (event.shiftKey ? 10 : 1) * current().pae.block;
-      paeCursor = [x + step[0] * far, y + step[1] * far].map((each) => Math.max(0, Math.min(size - 1, each)));
+      const [x, y] = paeCursor ?? [-step[0], -step[1]], distance = (event.shiftKey ? 10 : 1) * currentModel().pae.block;
+      paeCursor = [x + step[0] * distance, y + step[1] * distance].map((each) => Math.max(0, Math.min(size - 1, each)));
       if (paeCorner) selectBox([paeCorner, paeCursor]);
-      update({ pointed: paeCursor });
+      update({ hovered: paeCursor });
     } else if (event.key === 'Enter' || event.key === ' ') {
       paeCursor ??= [0, 0];
       paeCorner = paeCorner ? null : paeCursor;
       if (paeCorner) selectBox([paeCorner, paeCursor]);
-      update({ pointed: paeCursor });
+      update({ hovered: paeCursor });
     } else if (event.key === 'Escape') {
       paeCorner = null;
       update({ selected: new Set() });
     } else return;
     event.preventDefault();
   });
-  paePlot.canvas.addEventListener('blur', () => { paeCorner = null; update({ pointed: [] }); });
+  paePlot.canvas.addEventListener('blur', () => { paeCorner = null; update({ hovered: [] }); });
   onChange((changed) => {
-    // a selection made elsewhere is no box
+    // remove the box once another selection is made
     if (changed.has('selected') && paeBox) {
       const same = rangeSet([paeBox[0][0], paeBox[1][0]], [paeBox[0][1], paeBox[1][1]]);
       if (same.size !== state.selected.size || [...same].some((i) => !state.selected.has(i))) paeBox = null;
     }
     paePlot.redraw();
-    tellPae();
+    updatePaeReadout();
   });
   drawScale('pae-scale', paeStops);
 }

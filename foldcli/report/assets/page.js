@@ -1,17 +1,17 @@
-// The rest of the page: choosing the model, selecting by number, the sequence.
+// The rest of the page: choice of the model, selection by residue number, and the sequence.
 
 for (const input of document.querySelectorAll('input[name="model"]')) {
   input.addEventListener('change', () => update({ model: Number(input.value) }));
 }
 
-const asked = byId('asked');
-asked.addEventListener('input', () => {
-  const chosen = parseRanges(asked.value);
-  asked.setAttribute('aria-invalid', String(chosen === null));
-  if (chosen === null) byId('selected').textContent = `expected residues from 1 to ${size}, such as 10-25, 40`;
-  else update({ selected: chosen });
+const residuesInput = byId('residues-input');
+residuesInput.addEventListener('input', () => {
+  const residues = parseRanges(residuesInput.value);
+  residuesInput.setAttribute('aria-invalid', String(residues === null));
+  if (residues === null) byId('selected').textContent = `expected residues from 1 to ${size}, such as 10-25, 40`;
+  else update({ selected: residues });
 });
-byId('clear').addEventListener('click', () => { asked.value = ''; update({ selected: new Set() }); });
+byId('clear').addEventListener('click', () => { residuesInput.value = ''; update({ selected: new Set() }); });
 
 const letters = [];
 for (let start = 0; start < size; start += 10) {
@@ -30,9 +30,9 @@ for (let start = 0; start < size; start += 10) {
 }
 byId('sequence').addEventListener('pointermove', (event) => {
   const residue = event.target.dataset.residue;
-  update({ pointed: residue === undefined ? [] : [Number(residue)] });
+  update({ hovered: residue === undefined ? [] : [Number(residue)] });
 });
-byId('sequence').addEventListener('pointerleave', () => update({ pointed: [] }));
+byId('sequence').addEventListener('pointerleave', () => update({ hovered: [] }));
 byId('sequence').addEventListener('click', (event) => {
   const residue = event.target.dataset.residue;
   if (residue === undefined) return;
@@ -46,21 +46,21 @@ onChange((changed) => {
   if (!changed.has('selected')) return;
   letters.forEach((letter, i) => letter.classList.toggle('on', state.selected.has(i)));
   const text = rangeText(state.selected);
-  if (document.activeElement !== asked) {
-    asked.value = text;
-    asked.setAttribute('aria-invalid', 'false');
+  if (document.activeElement !== residuesInput) {
+    residuesInput.value = text;
+    residuesInput.setAttribute('aria-invalid', 'false');
   }
-  const chosen = [...state.selected], mean = chosen.reduce((sum, i) => sum + current().plddt[i], 0) / chosen.length;
-  byId('selected').textContent = chosen.length ? `${chosen.length} selected, mean pLDDT ${mean.toFixed(1)}` : '';
+  const residues = [...state.selected], mean = residues.reduce((sum, i) => sum + currentModel().plddt[i], 0) / residues.length;
+  byId('selected').textContent = residues.length ? `${residues.length} selected, mean pLDDT ${mean.toFixed(1)}` : '';
 });
 
 function showConfidence() {
-  const classes = Array.from(current().plddt, confidenceClass);
+  const classes = Array.from(currentModel().plddt, confidenceClass);
   data.palettes.confidence.forEach((_, i) => {
     byId(`share-${i}`).textContent = ` ${Math.round((100 * classes.filter((each) => each === i).length) / size)} %`;
   });
   letters.forEach((letter, i) => { letter.style.borderColor = data.palettes.confidence[classes[i]][2]; });
-  const { rank, tag } = current();
+  const { rank, tag } = currentModel();
   byId('canvas')?.setAttribute('aria-label', `Predicted structure of rank ${rank} (${tag}), coloured by pLDDT`);
 }
 showConfidence();

@@ -1,10 +1,10 @@
-// What the page shows (model, place pointed at, selection) and who is told when it changes.
+// The state of the page (model, hovered residues, selection), its listeners, and shared helpers.
 
 const data = JSON.parse(document.getElementById('data').textContent);
 const size = data.sequence.length;
 const byId = (id) => document.getElementById(id);
 
-// base64 → typed array; all are little-endian, as every machine with a browser is
+// base64 → typed array; data and machine are assumed to be little-endian
 function unpack(text, Kind) {
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);
@@ -16,39 +16,39 @@ for (const model of data.models) {
   model.plddt = Float32Array.from(unpack(model.plddt, Uint16Array), (value) => value / 100);
   if (model.pae) model.pae.cells = unpack(model.pae.cells, Uint8Array);
 }
-// residues that have coordinates, from 0
+// indices of the residues that have coordinates
 const present = data.present === null ? Uint32Array.from({ length: size }, (_, i) => i) : unpack(data.present, Uint16Array);
 
-const state = { model: 0, pointed: [], selected: new Set() };
+const state = { model: 0, hovered: [], selected: new Set() };
 const listeners = [];
 const onChange = (listener) => listeners.push(listener);
-let waiting = new Set();
+let pendingChanges = new Set();
 
-// many changes between two frames of the screen are told once
+// Change the state. Listeners are called once per animation frame, with the names of all changes.
 function update(change) {
   Object.assign(state, change);
-  if (waiting.size === 0) {
+  if (pendingChanges.size === 0) {
     requestAnimationFrame(() => {
-      const changed = waiting;
-      waiting = new Set();
+      const changed = pendingChanges;
+      pendingChanges = new Set();
       for (const listener of listeners) listener(changed);
     });
   }
-  for (const key of Object.keys(change)) waiting.add(key);
+  for (const key of Object.keys(change)) pendingChanges.add(key);
 }
 
-const current = () => data.models[state.model];
+const currentModel = () => data.models[state.model];
 
-// residues of the ranges [first, last], from 0, both included
+// set of residue indices of ranges [first, last], both included
 function rangeSet(...ranges) {
-  const chosen = new Set();
+  const residues = new Set();
   for (const [a, b] of ranges) {
-    for (let i = Math.max(0, Math.min(a, b)); i <= Math.min(size - 1, Math.max(a, b)); i++) chosen.add(i);
+    for (let i = Math.max(0, Math.min(a, b)); i <= Math.min(size - 1, Math.max(a, b)); i++) residues.add(i);
   }
-  return chosen;
+  return residues;
 }
 
-// "10-25, 40" → residues from 0; null where it cannot be read
+// "10-25, 40" → set of residue indices; null if the text is invalid
 function parseRanges(text) {
   const ranges = [];
   for (const part of text.split(',').map((each) => each.trim()).filter(Boolean)) {
@@ -61,9 +61,9 @@ function parseRanges(text) {
   return rangeSet(...ranges);
 }
 
-// residues from 0 → "10-25, 40"
-function rangeText(chosen) {
-  const sorted = [...chosen].sort((a, b) => a - b), parts = [];
+// residue indices → "10-25, 40"
+function rangeText(residues) {
+  const sorted = [...residues].sort((a, b) => a - b), parts = [];
   for (let i = 0; i < sorted.length; i++) {
     const first = sorted[i];
     while (sorted[i + 1] === sorted[i] + 1) i++;
@@ -78,17 +78,17 @@ function confidenceClass(plddt) {
   return data.palettes.confidence.findIndex(([lowest]) => plddt >= lowest || lowest === 0);
 }
 
-const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+const rgb = (hex) => [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
 const confidenceColours = data.palettes.confidence.map(([, , hex]) => rgb(hex));
 
-// a colour between those of a list, for 0 to 1
-function between(stops, share) {
-  const at = Math.max(0, Math.min(1, share)) * (stops.length - 1);
-  const low = Math.min(Math.floor(at), stops.length - 2), part = at - low;
-  return stops[low].map((value, i) => Math.round(value + (stops[low + 1][i] - value) * part));
+// colour at a position from 0 to 1 in a list of colours
+function interpolate(stops, position) {
+  const scaled = Math.max(0, Math.min(1, position)) * (stops.length - 1);
+  const low = Math.min(Math.floor(scaled), stops.length - 2), fraction = scaled - low;
+  return stops[low].map((value, i) => Math.round(value + (stops[low + 1][i] - value) * fraction));
 }
 const paeStops = data.palettes.pae.map(rgb);
 const identityStops = data.palettes.identity.map(rgb);
 
-// a colour of the style sheet, which depends on the reader's theme
-const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+// a colour of the style sheet; depends on the light or dark theme
+const themeColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -1,4 +1,4 @@
-// The structure: py2Dmol draws it; colours, selection, keys and buttons are this page's.
+// The structure: drawn by py2Dmol, with this page's own colours, selection, keys and buttons.
 
 const VIEWER = 'structure';
 let structure = null;
@@ -18,7 +18,7 @@ function startStructure() {
     },
   };
   window.py2dmol_staticData = { [VIEWER]: [{ name: data.name, frames: data.models.map(frame) }] };
-  // what the viewer calls after each picture
+  // the viewer calls this after it has drawn
   window.SEQ = { drawHighlights };
   initializePy2DmolViewer(box, VIEWER);
   byId('canvasContainer').style.width = byId('canvasContainer').style.height = '100%';
@@ -39,11 +39,11 @@ function frame(model) {
   };
 }
 
-const confidenceAt = (residue) => confidenceColours[confidenceClass(current().plddt[residue])];
-// light to dark along the chain, so that it reads without colour
-const positionAt = (residue) => between([[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]], residue / Math.max(1, size - 1));
+const confidenceAt = (residue) => confidenceColours[confidenceClass(currentModel().plddt[residue])];
+// light to dark along the chain, readable without colour vision
+const positionAt = (residue) => interpolate([[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]], residue / Math.max(1, size - 1));
 
-// what is not selected steps back
+// residues outside the selection are dimmed
 function colourOf(colourAt) {
   return (index) => {
     const residue = present[index];
@@ -57,7 +57,7 @@ function drawHighlights() {
   if (!structure) return;
   const { ctx } = structure;
   ctx.lineWidth = 2.5;
-  ctx.strokeStyle = themed('ink');
+  ctx.strokeStyle = themeColour('ink');
   for (const { x, y, radius } of structure.getHighlightCoordinates()) {
     ctx.beginPath();
     ctx.arc(x, y, radius + 5, 0, 2 * Math.PI);
@@ -65,9 +65,9 @@ function drawHighlights() {
   }
 }
 
-function turn(about, angle) {
+function rotate(axis, angle) {
   const c = Math.cos(angle), s = Math.sin(angle);
-  const step = about === 'x' ? [[1, 0, 0], [0, c, -s], [0, s, c]] : [[c, 0, s], [0, 1, 0], [-s, 0, c]];
+  const step = axis === 'x' ? [[1, 0, 0], [0, c, -s], [0, s, c]] : [[c, 0, s], [0, 1, 0], [-s, 0, c]];
   const old = structure.viewerState.rotation;
   structure.viewerState.rotation = step.map((row) => [0, 1, 2].map((j) => row[0] * old[0][j] + row[1] * old[1][j] + row[2] * old[2][j]));
   structure.render();
@@ -92,27 +92,27 @@ function spin(on) {
 }
 
 function recolour() {
-  dimmed = rgb(themed('dim'));
+  dimmed = rgb(themeColour('dim'));
   structure.colorsNeedUpdate = true;
   structure.render();
 }
 
-let dimmed = rgb(themed('dim'));
+let dimmed = rgb(themeColour('dim'));
 structure = startStructure();
 
 if (structure) {
   const canvas = byId('canvas');
   onChange((changed) => {
     if (changed.has('model')) structure.setFrame(state.model);
-    structure.highlightedAtoms = new Set([...new Set(state.pointed)].map((residue) => present.indexOf(residue)).filter((i) => i >= 0));
+    structure.highlightedAtoms = new Set([...new Set(state.hovered)].map((residue) => present.indexOf(residue)).filter((i) => i >= 0));
     if (changed.has('selected')) recolour();
     else structure.render();
-    const residues = [...new Set(state.pointed)].map((i) => `${residueName(i)}, pLDDT ${current().plddt[i].toFixed(1)}`);
-    byId('structure-said').textContent = residues.join(' · ');
+    const residues = [...new Set(state.hovered)].map((i) => `${residueName(i)}, pLDDT ${currentModel().plddt[i].toFixed(1)}`);
+    byId('structure-readout').textContent = residues.join(' · ');
   });
   canvas.addEventListener('keydown', (event) => {
     const step = arrow(event), small = Math.PI / 18;
-    if (step) step[0] ? turn('y', step[0] * small) : turn('x', step[1] * small);
+    if (step) step[0] ? rotate('y', step[0] * small) : rotate('x', step[1] * small);
     else if (event.key === '+' || event.key === '=') zoom(1.2);
     else if (event.key === '-') zoom(1 / 1.2);
     else if (event.key === '0') resetView();
@@ -126,21 +126,21 @@ if (structure) {
   }, { capture: true });
   canvas.addEventListener('mousemove', (event) => {
     if (event.buttons) return;
-    const found = nearest(event.offsetX, event.offsetY);
-    update({ pointed: found === null ? [] : [found] });
+    const residue = nearest(event.offsetX, event.offsetY);
+    update({ hovered: residue === null ? [] : [residue] });
   });
-  canvas.addEventListener('mouseleave', () => update({ pointed: [] }));
-  byId('colour').addEventListener('change', (event) => { structure.colorMode = event.target.value; recolour(); });
-  byId('closer').addEventListener('click', () => zoom(1.25));
-  byId('farther').addEventListener('click', () => zoom(1 / 1.25));
+  canvas.addEventListener('mouseleave', () => update({ hovered: [] }));
+  byId('colour-mode').addEventListener('change', (event) => { structure.colorMode = event.target.value; recolour(); });
+  byId('zoom-in').addEventListener('click', () => zoom(1.25));
+  byId('zoom-out').addEventListener('click', () => zoom(1 / 1.25));
   byId('spin').setAttribute('aria-pressed', 'false');
   byId('spin').addEventListener('click', () => spin(!structure.autoRotate));
   byId('reset').addEventListener('click', resetView);
-  byId('picture').addEventListener('click', () => structure.saveAsSvg());
+  byId('save-svg').addEventListener('click', () => structure.saveAsSvg());
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', recolour);
 }
 
-// the residue drawn next to a point, the one in front where several are
+// index of the front residue drawn near a point; null if there is none
 function nearest(x, y) {
   let best = null, depth = -Infinity;
   for (let i = 0; i < present.length; i++) {

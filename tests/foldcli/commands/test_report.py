@@ -1,4 +1,4 @@
-"""`foldcli report` as a user runs it, on results that are there already."""
+"""`foldcli report` as a user runs it, on existing results."""
 
 import json
 import os
@@ -14,11 +14,11 @@ def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=os.environ)
 
 
-def test_reports_of_a_run_are_made_and_one_that_cannot_be_is_named(tmp_path: Path) -> None:
+def test_reports_are_remade_and_failures_named(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_result(tmp_path / name, name)
-    made = report(tmp_path)
-    assert (made.returncode, made.stdout) == (0, "")
+    result = report(tmp_path)
+    assert (result.returncode, result.stdout) == (0, "")
     for name in ("a", "b"):
         assert (tmp_path / name / f"{name}.html").is_file()
         assert len(list((tmp_path / name).glob("*.png"))) == 4
@@ -27,36 +27,36 @@ def test_reports_of_a_run_are_made_and_one_that_cannot_be_is_named(tmp_path: Pat
     (damaged,) = (tmp_path / "a").glob("*_scores_rank_001_*.json")
     damaged.write_text("{")
     (tmp_path / "b/b.html").unlink()
-    made = report(tmp_path, "--no-plots")
-    assert made.returncode == 5 and "1 of 2 reports could not be made" in made.stderr
-    assert str(damaged) in made.stderr and "Traceback" not in made.stderr
+    result = report(tmp_path, "--no-plots")
+    assert result.returncode == 5 and "1 of 2 reports could not be made" in result.stderr
+    assert str(damaged) in result.stderr and "Traceback" not in result.stderr
     assert (tmp_path / "b/b.html").is_file()
 
 
-def test_colabfolds_folder_has_a_report(tmp_path: Path) -> None:
+def test_report_of_colabfold_results(tmp_path: Path) -> None:
     write_result(tmp_path, "its_name.custom")
     for suffix in (".m8", ".done.json"):
         (tmp_path / f"its_name.custom{suffix}").unlink()
-    made = report("-q", tmp_path, "--no-plots")
-    assert (made.returncode, made.stderr) == (0, "")
+    result = report("-q", tmp_path, "--no-plots")
+    assert (result.returncode, result.stderr) == (0, "")
     assert "1.0E-20" in (tmp_path / "its_name.custom.html").read_text()
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
+def test_missing_input_and_useless_options(tmp_path: Path) -> None:
     empty = report(tmp_path)
     assert empty.returncode == 3 and f"{tmp_path}: no finished target here" in empty.stderr
     assert report(tmp_path / "absent").returncode == 2
-    nothing = report(tmp_path, "--no-report", "--no-plots")
-    assert nothing.returncode == 2 and "leave nothing to make" in nothing.stderr
+    useless = report(tmp_path, "--no-report", "--no-plots")
+    assert useless.returncode == 2 and "leave nothing to make" in useless.stderr
 
 
-def test_an_interrupted_report_does_not_lose_the_prediction(tmp_path: Path) -> None:
+def test_interrupted_report_does_not_lose_the_prediction(tmp_path: Path) -> None:
     environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
     (tmp_path / "t.a3m").write_text(">t\nMKVLAAGIIV\n>near\nMKVLSAGIIV\n")
     arguments = ["predict", tmp_path / "t.a3m", "--params", "demo", "--models", "3", "--num-recycle", "0"]
     arguments += ["--max-extra-seq", "8", "-o", tmp_path / "out"]
-    # a signal that comes while a module is imported may be lost, so the interrupt is raised where it counts
+    # raise the interrupt in the right place: a signal during an import may be lost
     code = (
         "import foldcli.pipeline.run, foldcli.__main__\n"
         "def interrupted(*_): raise KeyboardInterrupt\n"

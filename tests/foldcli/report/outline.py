@@ -1,4 +1,4 @@
-"""A page as a parser sees it: its elements closed in order, its texts, ids, attributes and scripts."""
+"""An HTML parser for tests: texts, ids, attributes and scripts of a page."""
 
 import json
 from html.parser import HTMLParser
@@ -8,7 +8,7 @@ VOID = {"meta", "input", "img"}
 
 
 class Outline(HTMLParser):
-    """Checks that elements are closed in order, and keeps texts, ids and scripts."""
+    """The parsed content of a page whose elements are closed in order."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -42,8 +42,10 @@ class Outline(HTMLParser):
 
     @property
     def text(self) -> str:
+        """All text outside scripts and styles."""
         return " ".join(self.texts)
 
     def data(self) -> dict[str, Any]:
+        """Return the page's data block."""
         (block,) = [text for tag, attributes, text in self.raw if attributes.get("id") == "data"]
         return json.loads(block)

@@ -1,4 +1,4 @@
-"""Results as a run leaves them, small and made on the spot."""
+"""Small results in the form that a run writes."""
 
 import json
 from pathlib import Path
@@ -18,12 +18,12 @@ HOSTILE = "<script>alert(1)</script>&\"'`</style>‮]]>"
 
 
 def beside(folder: Path, name: str = "target") -> TargetFiles:
-    """What `write_result` writes."""
+    """Return the files that `write_result` writes."""
     return TargetFiles(name, folder, "single_folder")
 
 
 def helix(count: int, shift: float) -> np.ndarray:
-    """Cα of an ideal helix [N, 3] in Å."""
+    """Return the Cα coordinates of an ideal helix, [N, 3] in Å."""
     i = np.arange(count)
     return np.stack(
         [2.3 * np.cos(np.radians(100) * i) + shift, 2.3 * np.sin(np.radians(100) * i), 1.5 * i], 1
@@ -31,12 +31,12 @@ def helix(count: int, shift: float) -> np.ndarray:
 
 
 def pdb(sequence: str, ca: np.ndarray, plddt: np.ndarray) -> str:
-    """A PDB file of Cα alone."""
+    """Return a PDB file with Cα atoms only."""
     lines = []
     for i, (letter, (x, y, z), value) in enumerate(zip(sequence, ca, plddt, strict=True), 1):
-        place = f"{x:8.3f}{y:8.3f}{z:8.3f}"
+        position = f"{x:8.3f}{y:8.3f}{z:8.3f}"
         lines.append(
-            f"ATOM  {i:5d}  CA  {LETTERS[letter]} A{i:4d}    {place}  1.00{value:6.2f}           C  \n"
+            f"ATOM  {i:5d}  CA  {LETTERS[letter]} A{i:4d}    {position}  1.00{value:6.2f}           C  \n"
         )
     return "".join(lines) + "END\n"
 
@@ -52,10 +52,10 @@ def write_result(
     hits: tuple[str, ...] = ("near", "far"),
     warnings: tuple[str, ...] = (),
 ) -> Path:
-    """Write what `foldcli fold` leaves of a target, but for report and plots.
+    """Write the files of a target as `foldcli fold` does, without report and plots.
 
-    The model of rank r has pLDDT 101 − 10 r at the first residue and 35 at the last; its PAE is
-    |i − j| / 4 + r Å, and 3 Å more where the residue scored comes after the one aligned on.
+    The model of rank r has pLDDT 101 − 10 r at the first residue and 35 at the last. Its PAE is
+    |i − j| / 4 + r Å, plus 3 Å if the scored residue comes after the one aligned on.
     """
     folder.mkdir(parents=True, exist_ok=True)
     count, ranking = len(sequence), []
@@ -76,11 +76,11 @@ def write_result(
         (folder / f"{name}_scores_rank_{rank:03d}_{tag}.json").write_text(json.dumps(scores))
         structure = pdb(sequence, helix(count, rank), plddt)
         (folder / f"{name}_unrelaxed_rank_{rank:03d}_{tag}.pdb").write_text(structure)
-        told = {"rank": rank, "tag": tag, "plddt": float(plddt.mean()), "ptm": scores.get("ptm")}
-        ranking.append(told | {"num_recycles": 3, "seconds": 1.5})
+        record = {"rank": rank, "tag": tag, "plddt": float(plddt.mean()), "ptm": scores.get("ptm")}
+        ranking.append(record | {"num_recycles": 3, "seconds": 1.5})
     rows, table = [f">{header or name}\n{sequence}\n"], []
     for hit in hits:
-        # an insertion after residue 5, and the last ten residues are missing
+        # with an insertion after residue 5, and without the last ten residues
         row = sequence[:5] + "www" + sequence[5:-10].replace("K", "R") + "-" * 10
         last = count - 10
         rows.append(f">{hit}\t90\t0.900\t1.0E-20\t0\t{last - 1}\t{count}\t4\t{last + 6}\t200\n{row}\n")

@@ -1,4 +1,4 @@
-"""Pages as a reader uses them: in headless Chromium, with a clean console and nothing fetched."""
+"""Pages in headless Chromium: drawing, pointer, keyboard and small screens."""
 
 import re
 from collections.abc import Callable
@@ -26,16 +26,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def colours(page: Any, *residues: int) -> list[tuple[int, int, int]]:
-    """What the structure is drawn in at residues from 1."""
-    got = page.evaluate(
-        "(wanted) => wanted.map((i) => py2dmol_viewers.structure.renderer.getAtomColor(i - 1))",
+    """Return the colours of residues, numbered from 1, in the structure."""
+    values = page.evaluate(
+        "(residues) => residues.map((i) => py2dmol_viewers.structure.renderer.getAtomColor(i - 1))",
         list(residues),
     )
-    return [(each["r"], each["g"], each["b"]) for each in got]
+    return [(each["r"], each["g"], each["b"]) for each in values]
 
 
-def pae_place(page: Any, scored: float, aligned: float) -> dict[str, float]:
-    """Where residues (from 1) are in the canvas of the PAE map."""
+def pae_position(page: Any, scored: float, aligned: float) -> dict[str, float]:
+    """Return the position of a residue pair, numbered from 1, in the canvas of the PAE map."""
     box = page.locator("#pae-canvas").bounding_box()
     left, top, right, bottom = MARGINS
     width, height = box["width"] - left - right, box["height"] - top - bottom
@@ -57,14 +57,14 @@ def picture(page: Any, canvas: str) -> str:
 
 
 def view(page: Any) -> str:
-    """From where the structure is seen."""
+    """Return rotation and zoom of the structure."""
     return page.evaluate(
         "() => { const { rotation, zoom } = py2dmol_viewers.structure.renderer.viewerState;"
         "return JSON.stringify([rotation, zoom]); }"
     )
 
 
-def test_the_structure_is_drawn_in_colours_of_confidence(report: Path, open_page: OpenPage) -> None:
+def test_structure_is_coloured_by_confidence(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
     # pLDDT of the best model falls from 91 to 35
     assert colours(page, 1, 10, N) == [(0x00, 0x53, 0xD6), (0x65, 0xCB, 0xF3), (0xFF, 0x7D, 0x45)]
@@ -74,43 +74,43 @@ def test_the_structure_is_drawn_in_colours_of_confidence(report: Path, open_page
         "let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n / (d.length / 4); }"
     )
     assert drawn > 0.02
-    page.select_option("#colour", "position")
+    page.select_option("#colour-mode", "position")
     page.settle()
     assert colours(page, 1, N) == [(253, 231, 37), (68, 1, 84)]
 
 
-def test_pointing_at_the_map_tells_the_error(report: Path, open_page: OpenPage) -> None:
+def test_pae_under_the_pointer_is_shown(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
-    # |i − j| / 4 + rank, and 3 Å more where the scored residue comes after the one aligned on
+    # |i − j| / 4 + rank, plus 3 Å if the scored residue comes after the one aligned on
     for scored, aligned, error in ((30, 10, 9.0), (10, 30, 6.0), (7, 7, 1.0)):
-        page.locator("#pae-canvas").hover(position=pae_place(page, scored, aligned))
+        page.locator("#pae-canvas").hover(position=pae_position(page, scored, aligned))
         page.settle()
-        said = page.inner_text("#pae-said")
+        readout = page.inner_text("#pae-readout")
         names = [f"{SEQUENCE[i - 1]}{i}" for i in (scored, aligned)]
-        assert said == f"PAE {error:.1f} Å at {names[0]} when aligned on {names[1]}"
+        assert readout == f"PAE {error:.1f} Å at {names[0]} when aligned on {names[1]}"
     page.locator("h1").hover()
     page.settle()
-    assert page.inner_text("#pae-said") == ""
+    assert page.inner_text("#pae-readout") == ""
 
 
-def test_a_box_in_the_map_selects_in_the_structure(report: Path, open_page: OpenPage) -> None:
+def test_box_in_the_pae_map_selects_residues_everywhere(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
     before = picture(page, "canvas"), colours(page, 5, 10, 30, 40)
-    drag(page, "#pae-canvas", pae_place(page, 28, 4), pae_place(page, 32, 6))
-    assert page.input_value("#asked") == "4-6, 28-32"
+    drag(page, "#pae-canvas", pae_position(page, 28, 4), pae_position(page, 32, 6))
+    assert page.input_value("#residues-input") == "4-6, 28-32"
     assert page.inner_text("#selected").startswith("8 selected")
     after = colours(page, 5, 10, 30, 40)
-    assert (after[0], after[2]) == (before[1][0], before[1][2]), "what is selected keeps its colour"
-    assert after[1] == after[3] not in before[1], "what is not steps back"
+    assert (after[0], after[2]) == (before[1][0], before[1][2]), "selected residues keep their colour"
+    assert after[1] == after[3] not in before[1], "other residues are dimmed"
     assert picture(page, "canvas") != before[0]
     assert page.locator("#sequence b.on").count() == 8
-    # a click without a drag takes it back
-    page.locator("#pae-canvas").click(position=pae_place(page, 20, 20))
+    # a click without a drag clears the selection
+    page.locator("#pae-canvas").click(position=pae_position(page, 20, 20))
     page.settle()
-    assert colours(page, 5, 10, 30, 40) == before[1] and page.input_value("#asked") == ""
+    assert colours(page, 5, 10, 30, 40) == before[1] and page.input_value("#residues-input") == ""
 
 
-def test_choosing_a_model_changes_all_views(report: Path, open_page: OpenPage) -> None:
+def test_choosing_a_model_updates_all_panels(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
     views = ("canvas", "pae-canvas", "curve-canvas")
     before = [picture(page, view) for view in views]
@@ -123,28 +123,28 @@ def test_choosing_a_model_changes_all_views(report: Path, open_page: OpenPage) -
     assert colours(page, 1) == [(0x65, 0xCB, 0xF3)], "81 in the second model"
     assert page.inner_text("#share-0").strip() == "0 %" != shares.strip()
     assert "rank 2" in page.get_attribute("#canvas", "aria-label")
-    page.locator("#pae-canvas").hover(position=pae_place(page, 30, 10))
+    page.locator("#pae-canvas").hover(position=pae_position(page, 30, 10))
     page.settle()
-    assert "PAE 10.0 Å" in page.inner_text("#pae-said")
+    assert "PAE 10.0 Å" in page.inner_text("#pae-readout")
 
 
-def test_all_can_be_done_with_keys(report: Path, open_page: OpenPage) -> None:
+def test_everything_works_by_keyboard(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
     page.focus("#pae-canvas")
     for key in ("ArrowRight", "ArrowRight", "Shift+ArrowDown", "Enter", "ArrowRight", "ArrowDown", "Enter"):
         page.keyboard.press(key)
     page.settle()
-    assert page.input_value("#asked") == "2-3, 11-12"
-    assert "at I3 when aligned on T12" in page.inner_text("#pae-said")
+    assert page.input_value("#residues-input") == "2-3, 11-12"
+    assert "at I3 when aligned on T12" in page.inner_text("#pae-readout")
     page.keyboard.press("Escape")
     page.settle()
-    assert page.input_value("#asked") == ""
+    assert page.input_value("#residues-input") == ""
     page.focus("#curve-canvas")
     for key in ("ArrowRight", "ArrowRight", "Shift+ArrowRight", "Shift+ArrowRight"):
         page.keyboard.press(key)
     page.settle()
-    assert page.input_value("#asked") == "2-4"
-    assert page.inner_text("#curve-said").startswith("F4: rank 1 ")
+    assert page.input_value("#residues-input") == "2-4"
+    assert page.inner_text("#curve-readout").startswith("F4: rank 1 ")
     page.focus("#canvas")
     seen = [(view(page), picture(page, "canvas"))]
     for key in ("ArrowRight", "+", "0"):
@@ -155,51 +155,54 @@ def test_all_can_be_done_with_keys(report: Path, open_page: OpenPage) -> None:
     page.focus("#coverage-canvas")
     page.keyboard.press("ArrowRight")
     page.settle()
-    assert page.inner_text("#coverage-said") == "M1: 3 of 3 rows"
-    # every control is reached, in order, and left again
+    assert page.inner_text("#coverage-readout") == "M1: 3 of 3 rows"
+    # Tab reaches every control, in order
     page.focus("#model-1")
     reached = []
-    while "meaning" not in reached and len(reached) < 60:
+    while "explanation" not in reached and len(reached) < 60:
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
         if reached[-1] == "BODY":
             break
-    wanted = [
-        "colour", "closer", "farther", "spin", "reset", "picture", "canvas", "pae-canvas", "curve-canvas",
-        "asked", "clear", "coverage-canvas",
+    expected = [
+        "colour-mode", "zoom-in", "zoom-out", "spin", "reset", "save-svg", "canvas", "pae-canvas",
+        "curve-canvas", "residues-input", "clear", "coverage-canvas",
     ]  # fmt: skip
-    assert [each for each in reached if each in wanted] == wanted
+    assert [each for each in reached if each in expected] == expected
 
 
 def test_residues_are_selected_by_number(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
     before = picture(page, "canvas")
-    page.fill("#asked", "3, 10 – 12")
+    page.fill("#residues-input", "3, 10 – 12")
     page.settle()
     assert picture(page, "canvas") != before
     assert page.inner_text("#selected").startswith("4 selected")
     for wrong in ("0", "3-", "x", f"{N + 1}", "9-3"):
-        page.fill("#asked", wrong)
+        page.fill("#residues-input", wrong)
         page.settle()
         assert page.inner_text("#selected") == f"expected residues from 1 to {N}, such as 10-25, 40"
-        assert page.get_attribute("#asked", "aria-invalid") == "true"
+        assert page.get_attribute("#residues-input", "aria-invalid") == "true"
     page.click("#clear")
     page.settle()
-    assert page.inner_text("#selected") == "" and page.get_attribute("#asked", "aria-invalid") == "false"
+    assert (
+        page.inner_text("#selected") == ""
+        and page.get_attribute("#residues-input", "aria-invalid") == "false"
+    )
 
 
-def test_pointing_at_the_structure_names_the_residue(report: Path, open_page: OpenPage) -> None:
+def test_residue_under_the_pointer_is_named(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
-    place = page.evaluate(
+    residue, x, y = page.evaluate(
         "() => { const r = py2dmol_viewers.structure.renderer; const z = r.rotatedCoords.map((c) => c.z);"
         "const i = z.indexOf(Math.max(...z)); return [i + 1, r.screenX[i], r.screenY[i]]; }"
     )
-    page.locator("#canvas").hover(position={"x": place[1], "y": place[2]})
+    page.locator("#canvas").hover(position={"x": x, "y": y})
     page.settle()
-    assert page.inner_text("#structure-said").startswith(f"{SEQUENCE[place[0] - 1]}{place[0]}, pLDDT ")
+    assert page.inner_text("#structure-readout").startswith(f"{SEQUENCE[residue - 1]}{residue}, pLDDT ")
 
 
-def test_it_fits_a_phone_and_a_dark_room(report: Path, open_page: OpenPage) -> None:
+def test_page_fits_phones_and_dark_mode(report: Path, open_page: OpenPage) -> None:
     light = open_page(report, viewport={"width": 390, "height": 844}, has_touch=True, device_scale_factor=2)
     dark = open_page(report, viewport={"width": 390, "height": 844}, color_scheme="dark")
     for page in (light, dark):
@@ -207,14 +210,14 @@ def test_it_fits_a_phone_and_a_dark_room(report: Path, open_page: OpenPage) -> N
         for canvas in ("canvas", "pae-canvas", "curve-canvas", "coverage-canvas"):
             box = page.locator(f"#{canvas}").bounding_box()
             assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and box["height"] > 150
-    ground = [
+    backgrounds = [
         page.evaluate("getComputedStyle(document.documentElement).backgroundColor") for page in (light, dark)
     ]
-    assert [sum(map(int, re.findall(r"\d+", each))) > 384 for each in ground] == [True, False]
+    assert [sum(map(int, re.findall(r"\d+", each))) > 384 for each in backgrounds] == [True, False]
     assert picture(light, "curve-canvas") != picture(dark, "curve-canvas")
 
 
-def test_a_hits_alignment_opens(report: Path, open_page: OpenPage) -> None:
+def test_alignment_of_a_hit_opens(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
     assert not page.locator("#hits pre").first.is_visible()
     page.locator("#hits summary").first.focus()
@@ -222,28 +225,28 @@ def test_a_hits_alignment_opens(report: Path, open_page: OpenPage) -> None:
     assert page.locator("#hits pre").first.inner_text().startswith(f"query      1 {SEQUENCE[:5]}---")
 
 
-def test_a_map_that_was_shrunk_says_so(tmp_path: Path, open_page: OpenPage) -> None:
+def test_reduced_map_states_its_resolution(tmp_path: Path, open_page: OpenPage) -> None:
     folder = write_result(tmp_path, sequence=SEQUENCE * 20, models=5, hits=())
     make_report(beside(folder), {}, ReportSettings(plots=False))
     page = open_page(folder / "target.html")
     box = page.locator("#pae-canvas").bounding_box()
     page.locator("#pae-canvas").hover(position={"x": box["width"] - 20, "y": box["height"] - 46})
     page.settle()
-    assert "(mean of 2 × 2 residues)" in page.inner_text("#pae-said")
-    assert "as the mean of 2 × 2 residues a cell" in page.inner_text("#pae-keys")
+    assert "(mean of 2 × 2 residues)" in page.inner_text("#pae-readout")
+    assert "each cell is the mean of 2 × 2 residues" in page.inner_text("#pae-keys")
 
 
 @pytest.mark.parametrize("sequence", ["M", "MK"])
-def test_the_shortest_chains_have_a_page(tmp_path: Path, open_page: OpenPage, sequence: str) -> None:
+def test_pages_of_the_shortest_chains(tmp_path: Path, open_page: OpenPage, sequence: str) -> None:
     folder = write_result(tmp_path, sequence=sequence, models=1, hits=())
     make_report(beside(folder), {}, ReportSettings(plots=False))
     page = open_page(folder / "target.html")
-    page.fill("#asked", "1")
+    page.fill("#residues-input", "1")
     page.settle()
     assert page.inner_text("#selected").startswith("1 selected")
 
 
-def test_the_index_sorts_and_filters(tmp_path: Path, open_page: OpenPage) -> None:
+def test_index_sorts_and_filters(tmp_path: Path, open_page: OpenPage) -> None:
     for name, sequence in (("b", SEQUENCE), ("a", SEQUENCE[:9]), ("c", SEQUENCE * 3)):
         write_result(tmp_path / name, name, sequence, hits=())
         make_report(TargetFiles(name, tmp_path), {}, ReportSettings())
@@ -259,7 +262,7 @@ def test_the_index_sorts_and_filters(tmp_path: Path, open_page: OpenPage) -> Non
         and page.get_attribute("#targets th:nth-child(3)", "aria-sort") == "ascending"
     )
     page.get_by_role("button", name="length").press("Enter")
-    assert names() == ["c", "b", "a", "d"], "what is not known stays last"
+    assert names() == ["c", "b", "a", "d"], "unknown values stay last"
     shown = page.evaluate("[...document.images].map((each) => each.complete && each.naturalWidth)")
     assert shown == [128] * 3
     page.fill("#filter", "no res")

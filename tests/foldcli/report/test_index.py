@@ -1,4 +1,4 @@
-"""The index of a folder: every target is in it, with what became of it."""
+"""The index of a folder: every target with its status."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tests.foldcli.report.outline import Outline
 from tests.foldcli.report.results import HOSTILE, write_result
 
 
-def fail(out: Path, target: str, error: str, shard: str = "") -> None:
+def write_failure(out: Path, target: str, error: str, shard: str = "") -> None:
     (out / f"failures{shard}.jsonl").write_text(json.dumps({"target": target, "error": error}) + "\n")
 
 
@@ -24,8 +24,8 @@ def out(tmp_path: Path) -> Path:
     write_result(tmp_path / "mild", "mild", warnings=("the alignment holds the query alone",), pae=False)
     write_result(tmp_path / "demo", "demo", untrained=True)
     (tmp_path / "half/.work").mkdir(parents=True)
-    fail(tmp_path, "bad one", "bad.fasta:1: no residues")
-    fail(tmp_path, "shard", "out of memory", ".2-of-3")
+    write_failure(tmp_path, "bad one", "bad.fasta:1: no residues")
+    write_failure(tmp_path, "shard", "out of memory", ".2-of-3")
     return tmp_path
 
 
@@ -45,15 +45,15 @@ def test_every_target_has_a_row(out: Path) -> None:
     assert rows["bad one"].note == "bad.fasta:1: no residues"
 
 
-def test_a_failure_after_an_earlier_success_shows_both(out: Path) -> None:
-    fail(out, "good", "disk full", ".3-of-3")
+def test_failure_after_an_earlier_success_shows_both(out: Path) -> None:
+    write_failure(out, "good", "disk full", ".3-of-3")
     (good,) = [row for row in index_rows(out) if row.name == "good"]
     assert good.status == "failed" and good.plddt is not None
-    assert good.note == "disk full. What is shown is an earlier run's."
+    assert good.note == "disk full. The results shown are of an earlier run."
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"name": "x"}', '{"name": "x", "ranking": []}', "{", "null"])
-def test_what_another_program_left_is_passed_over(out: Path, content: str) -> None:
+def test_files_of_other_programs_are_ignored(out: Path, content: str) -> None:
     before = index_rows(out)
     (out / "x").mkdir()
     (out / "x/x.done.json").write_text(content)
@@ -61,14 +61,14 @@ def test_what_another_program_left_is_passed_over(out: Path, content: str) -> No
     assert index_rows(out) == before
 
 
-def test_one_target_needs_no_index(tmp_path: Path) -> None:
+def test_one_target_has_no_index(tmp_path: Path) -> None:
     write_result(tmp_path / "only", "only")
     assert write_index(tmp_path) is None
     assert not (tmp_path / "index.html").exists()
 
 
-def test_a_target_that_finishes_meanwhile_is_not_missed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow_page(rows: list[index.Row], title: str) -> str:
+def test_target_that_finishes_meanwhile_is_included(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow_page(rows: list[index.IndexRow], title: str) -> str:
         if len(rows) == 6:
             write_result(out / "newcomer", "newcomer")
         return index_page(rows, title)
@@ -78,8 +78,8 @@ def test_a_target_that_finishes_meanwhile_is_not_missed(out: Path, monkeypatch: 
     assert path is not None and "newcomer" in path.read_text()
 
 
-def test_the_page_is_whole_and_hostile_text_stays_text(out: Path) -> None:
-    fail(out, HOSTILE, HOSTILE, ".4-of-4")
+def test_page_is_complete_and_escapes_hostile_text(out: Path) -> None:
+    write_failure(out, HOSTILE, HOSTILE, ".4-of-4")
     path = write_index(out)
     assert path is not None
     page = path.read_text()

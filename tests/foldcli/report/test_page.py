@@ -1,4 +1,4 @@
-"""The page of a target: all parts are there, nothing in it is taken for HTML, and its size is bounded."""
+"""The page of a target: complete, escaped, and of bounded size."""
 
 import base64
 import hashlib
@@ -10,21 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foldcli.report.alignment import view_alignment
-from foldcli.report.find import read_done
+from foldcli.report.alignment import read_alignment_summary
 from foldcli.report.make import ReportSettings, make_report, try_report
-from foldcli.report.page import target_page
-from foldcli.report.payload import lay_out
+from foldcli.report.page_data import superpose
 from foldcli.report.result import (
-    MOST_MODELS,
-    PAE_CELLS,
+    MAX_MODELS,
+    MAX_PAE_CELLS,
     PAE_STEP,
     PaeMap,
     RankedModel,
-    Result,
+    TargetResult,
+    read_done,
     read_result,
-    shrink_pae,
+    reduce_pae,
 )
+from foldcli.report.target_page import target_page
 from foldcli.report.viewer import load_viewer
 from msa.errors import InputError
 from tests.foldcli.report.outline import Outline
@@ -40,68 +40,71 @@ def page_of(folder: Path, name: str = "target") -> tuple[str, Outline]:
     return page, Outline(page)
 
 
-def unpacked(text: str, dtype: str) -> np.ndarray:
+def unpack_array(text: str, dtype: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), dtype)
 
 
-def test_all_parts_are_there_once(tmp_path: Path) -> None:
+def test_page_has_every_part_once(tmp_path: Path) -> None:
     _, outline = page_of(
         write_result(tmp_path, header="target Ubiquitin, a piece", warnings=("mind the gap",))
     )
     assert len(outline.ids) == len(set(outline.ids))
-    parts = {"models", "structure", "pae", "plddt", "coverage", "hits", "made", "meaning"}
+    parts = {"models", "structure", "pae", "plddt", "coverage", "hits", "provenance", "explanation"}
     assert parts <= set(outline.ids)
-    told = ("Ubiquitin, a piece", "mind the gap", "1 min 23 s", "1.00 GiB", "predict.num_recycle", "9.8.7")
-    for said in (*told, "1.0E-20", "pLDDT", "alphafold2_ptm_model_1_seed_000", "py2Dmol 1.6"):
-        assert said in outline.text, said
+    texts = ("Ubiquitin, a piece", "mind the gap", "1 min 23 s", "1.00 GiB", "predict.num_recycle", "9.8.7")
+    for text in (*texts, "1.0E-20", "pLDDT", "alphafold2_ptm_model_1_seed_000", "py2Dmol 1.6"):
+        assert text in outline.text, text
     assert "ntrained" not in outline.text
-    # each picture says in words what it shows, each control what it does
+    # every canvas has a description, and every button a type
     for tag, attribute in (("canvas", "aria-label"), ("button", "type")):
         assert outline.tags.count(tag) == sum(t == tag and a == attribute for t, a, _ in outline.attributes)
 
 
-def test_the_alignment_of_a_hit_shows_its_insertions(tmp_path: Path) -> None:
+def test_alignment_of_a_hit_shows_its_insertions(tmp_path: Path) -> None:
     _, outline = page_of(write_result(tmp_path, hits=("near",)))
     query, target = (
         SEQUENCE[:5] + "---" + SEQUENCE[5:-10],
         SEQUENCE[:5] + "WWW" + SEQUENCE[5:-10].replace("K", "R"),
     )
-    same = "".join("|" if a == b else " " for a, b in zip(query, target, strict=True))
-    expected = f"query      1 {query}\n{'':12} {same}\ntarget     5 {target}"
+    identities = "".join("|" if a == b else " " for a, b in zip(query, target, strict=True))
+    expected = f"query      1 {query}\n{'':12} {identities}\ntarget     5 {target}"
     assert expected in outline.texts
 
 
-def test_the_numbers_are_those_of_the_files(tmp_path: Path) -> None:
+def test_data_block_has_the_numbers_of_the_files(tmp_path: Path) -> None:
     folder = write_result(tmp_path, models=3)
     data = page_of(folder)[1].data()
     assert data["sequence"] == SEQUENCE and data["present"] is None
     for model in data["models"]:
         (path,) = folder.glob(f"*_scores_rank_{model['rank']:03d}_*.json")
         scores = json.loads(path.read_text())
-        assert unpacked(model["plddt"], "<u2") / 100 == pytest.approx(scores["plddt"], abs=0.005)
-        cells = unpacked(model["pae"]["cells"], "u1").reshape(len(SEQUENCE), -1) * PAE_STEP
+        assert unpack_array(model["plddt"], "<u2") / 100 == pytest.approx(scores["plddt"], abs=0.005)
+        cells = unpack_array(model["pae"]["cells"], "u1").reshape(len(SEQUENCE), -1) * PAE_STEP
         assert np.abs(cells - scores["pae"]).max() <= PAE_STEP / 2 + 1e-6
-        # the models are one helix, moved: they lie upon each other, with their own distances
-        ca = unpacked(model["ca"], "<i2").reshape(-1, 3) * data["step"]
-        apart = np.linalg.norm(np.subtract.outer(ca, ca).diagonal(axis1=1, axis2=3), axis=-1)
+        # the models are one helix, shifted: superposed they coincide, and distances are unchanged
+        ca = unpack_array(model["ca"], "<i2").reshape(-1, 3) * data["step"]
+        distances = np.linalg.norm(np.subtract.outer(ca, ca).diagonal(axis1=1, axis2=3), axis=-1)
         ideal = helix(len(SEQUENCE), 0)
-        true = np.linalg.norm(ideal[:, None] - ideal[None], axis=-1)
-        assert np.abs(apart - true).max() < 0.01
+        expected = np.linalg.norm(ideal[:, None] - ideal[None], axis=-1)
+        assert np.abs(distances - expected).max() < 0.01
         assert (
-            np.abs(ca - unpacked(data["models"][0]["ca"], "<i2").reshape(-1, 3) * data["step"]).max() < 0.01
+            np.abs(ca - unpack_array(data["models"][0]["ca"], "<i2").reshape(-1, 3) * data["step"]).max()
+            < 0.01
         )
 
 
 def test_superposition_never_mirrors() -> None:
     one = helix(30, 0)
     mirrored = one * [1, 1, -1]
-    laid = lay_out([one, mirrored])
-    assert np.abs(laid[0] - laid[1]).max() > 1
-    handedness = [np.linalg.det((ca[1:4] - ca[0]) @ np.eye(3)) for ca in (one, laid[0], mirrored, laid[1])]
+    superposed = superpose([one, mirrored])
+    assert np.abs(superposed[0] - superposed[1]).max() > 1
+    handedness = [
+        np.linalg.det((ca[1:4] - ca[0]) @ np.eye(3)) for ca in (one, superposed[0], mirrored, superposed[1])
+    ]
     assert np.sign(handedness).tolist() == [np.sign(handedness[0])] * 2 + [-np.sign(handedness[0])] * 2
 
 
-def test_hostile_names_headers_and_warnings_stay_text(tmp_path: Path) -> None:
+def test_hostile_names_headers_and_warnings_are_escaped(tmp_path: Path) -> None:
     name = HOSTILE.replace("/", "!")
     folder = write_result(
         tmp_path, name, header=HOSTILE, hits=(HOSTILE.replace("\t", ""),), warnings=(HOSTILE,)
@@ -116,7 +119,7 @@ def test_hostile_names_headers_and_warnings_stay_text(tmp_path: Path) -> None:
     assert links and all(value and re.fullmatch(r"[A-Za-z0-9._~%-]+", value) for value in links)
 
 
-def test_only_the_scripts_and_styles_of_the_page_may_run(tmp_path: Path) -> None:
+def test_policy_allows_only_the_scripts_and_styles_of_the_page(tmp_path: Path) -> None:
     _, outline = page_of(write_result(tmp_path))
     (policy,) = [
         value
@@ -134,26 +137,24 @@ def test_only_the_scripts_and_styles_of_the_page_may_run(tmp_path: Path) -> None
     assert not [value for _, name, value in outline.attributes if name in ("src", "style")]
 
 
-def test_untrained_parameters_are_said_loudly(tmp_path: Path) -> None:
+def test_untrained_parameters_have_an_alert(tmp_path: Path) -> None:
     _, outline = page_of(write_result(tmp_path, untrained=True))
     assert "this is not a prediction" in outline.text
     assert ("div", "role", "alert") in outline.attributes
 
 
-def test_without_pae_alignment_or_record_the_rest_is_shown(tmp_path: Path) -> None:
+def test_missing_pae_alignment_and_record_are_explained(tmp_path: Path) -> None:
     folder = write_result(tmp_path, pae=False)
     for suffix in (".a3m", ".m8", ".done.json"):
         (folder / f"target{suffix}").unlink()
     make_report(beside(folder), {}, PAGE_ONLY)
     outline = Outline((folder / "target.html").read_text())
-    for said in ("no head for it", "alignment is not beside the structures", "no record of settings"):
-        assert said in outline.text
+    for text in ("do not predict it", "not next to the structures", "no record of settings"):
+        assert text in outline.text
     assert {"canvas", "curve-canvas"} <= set(outline.ids) and "pae-canvas" not in outline.ids
 
 
-def test_without_the_viewer_the_page_says_so_and_shows_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_viewer_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_result(tmp_path / "result")
     other = tmp_path / "site" / "py2dmol-2.0.0.dist-info"
     other.mkdir(parents=True)
@@ -173,71 +174,72 @@ def test_without_the_viewer_the_page_says_so_and_shows_the_rest(
         assert reason in Outline(page).text.replace("&#x27;", "'") and "pae-canvas" in Outline(page).ids
 
 
-def test_the_viewer_is_read_without_being_imported() -> None:
+def test_viewer_is_read_without_being_imported() -> None:
     viewer = load_viewer()
     assert "initializePy2DmolViewer" in viewer.script and "BEER-WARE" in viewer.script
     assert not {"py2Dmol", "IPython"} & set(sys.modules)
 
 
-def big(count: int, models: int) -> Result:
-    """A result in memory, its numbers as random as they come."""
+def random_result(length: int, models: int) -> TargetResult:
+    """Return a result of random numbers, which compress badly."""
     rng = np.random.default_rng(0)
-    side = int((PAE_CELLS / models) ** 0.5)
-    pae = shrink_pae(rng.uniform(0, 31.75, (count, count)).astype(np.float32), side)
-    made = [
-        RankedModel(rank, f"alphafold2_ptm_model_{rank}_seed_000", rng.uniform(0, 100, count),
-                    rng.normal(0, 40, (count, 3)), 0.5, pae, False, (f"t_{rank}.pdb",))
+    max_side = int((MAX_PAE_CELLS / models) ** 0.5)
+    pae = reduce_pae(rng.uniform(0, 31.75, (length, length)).astype(np.float32), max_side)
+    ranked = [
+        RankedModel(rank, f"alphafold2_ptm_model_{rank}_seed_000", rng.uniform(0, 100, length),
+                    rng.normal(0, 40, (length, 3)), 0.5, pae, False, (f"t_{rank}.pdb",))
         for rank in range(1, models + 1)
     ]  # fmt: skip
-    return Result(beside(Path(), "t"), "M" * count, tuple(made), models)
+    return TargetResult(beside(Path(), "t"), "M" * length, tuple(ranked), models)
 
 
 @pytest.mark.parametrize(
-    ("count", "models", "most"), [(500, 5, 3_000_000), (4000, 5, 4_000_000), (4000, MOST_MODELS, 5_000_000)]
+    ("length", "models", "max_bytes"),
+    [(500, 5, 3_000_000), (4000, 5, 4_000_000), (4000, MAX_MODELS, 5_000_000)],
 )
-def test_the_size_of_a_page_is_bounded(tmp_path: Path, count: int, models: int, most: int) -> None:
+def test_size_of_a_page_is_bounded(tmp_path: Path, length: int, models: int, max_bytes: int) -> None:
     rng = np.random.default_rng(1)
-    query = "".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), count))
-    rows = ["".join(rng.choice(list(query), count)) for _ in range(300)]
+    query = "".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), length))
+    rows = ["".join(rng.choice(list(query), length)) for _ in range(300)]
     alignment = tmp_path / "t.a3m"
     alignment.write_text(f">t\n{query}\n" + "".join(f">hit{i}\n{row}\n" for i, row in enumerate(rows)))
-    result = big(count, models)
-    page = target_page(result, view_alignment(alignment, None, count), "", load_viewer())
-    assert len(page.encode()) < most
+    result = random_result(length, models)
+    page = target_page(result, read_alignment_summary(alignment, None, length), "", load_viewer())
+    assert len(page.encode()) < max_bytes
     pae = result.models[0].pae
     assert pae is not None
-    assert (f"mean of {pae.block} × {pae.block} residues" in page) == (count > 547 or models > 5)
+    assert (f"mean of {pae.block} × {pae.block} residues" in page) == (length > 547 or models > 5)
 
 
-def test_pae_is_shrunk_to_means_of_blocks() -> None:
+def test_pae_is_reduced_to_means_of_blocks() -> None:
     pae = np.arange(49, dtype=np.float32).reshape(7, 7) / 2
-    whole = shrink_pae(pae, 7)
+    whole = reduce_pae(pae, 7)
     assert whole.block == 1 and np.array_equal(whole.cells, pae / PAE_STEP)
-    assert (whole.highest, whole.mean) == (24.0, 12.0)
-    small: PaeMap = shrink_pae(pae, 3)
+    assert (whole.maximum, whole.mean) == (24.0, 12.0)
+    small: PaeMap = reduce_pae(pae, 3)
     edges = (slice(0, 3), slice(3, 6), slice(6, 7))
     expected = [[round(float(pae[a, b].mean()) / PAE_STEP) for b in edges] for a in edges]
     assert small.block == 3 and small.cells.tolist() == expected
 
 
-def test_of_very_many_models_the_best_are_shown(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, models=MOST_MODELS + 2, sequence=SEQUENCE[:12])
+def test_best_of_many_models_are_shown(tmp_path: Path) -> None:
+    folder = write_result(tmp_path, models=MAX_MODELS + 2, sequence=SEQUENCE[:12])
     _, outline = page_of(folder)
-    assert f"The best {MOST_MODELS} of {MOST_MODELS + 2} models" in outline.text
-    assert [model["rank"] for model in outline.data()["models"]] == list(range(1, MOST_MODELS + 1))
+    assert f"The best {MAX_MODELS} of {MAX_MODELS + 2} models" in outline.text
+    assert [model["rank"] for model in outline.data()["models"]] == list(range(1, MAX_MODELS + 1))
 
 
-def test_the_relaxed_structure_is_the_one_shown(tmp_path: Path) -> None:
+def test_relaxed_structure_is_shown(tmp_path: Path) -> None:
     folder = write_result(tmp_path, models=1)
-    (plain,) = folder.glob("*.pdb")
-    lines = plain.read_text().splitlines()
-    relaxed = plain.with_name(plain.name.replace("_unrelaxed_", "_relaxed_"))
+    (unrelaxed,) = folder.glob("*.pdb")
+    lines = unrelaxed.read_text().splitlines()
+    relaxed = unrelaxed.with_name(unrelaxed.name.replace("_unrelaxed_", "_relaxed_"))
     relaxed.write_text("\n".join(line for line in lines if line[22:26].strip() != "3"))
     outline = page_of(folder)[1]
     assert outline.data()["sequence"] == SEQUENCE[:2] + "X" + SEQUENCE[3:]
     links = [value for _, name, value in outline.attributes if name == "href"]
     (scores,) = folder.glob("*_scores_*.json")
-    assert links == [relaxed.name, plain.name, scores.name]
+    assert links == [relaxed.name, unrelaxed.name, scores.name]
 
 
 def test_residues_without_atoms_leave_a_gap(tmp_path: Path) -> None:
@@ -246,12 +248,14 @@ def test_residues_without_atoms_leave_a_gap(tmp_path: Path) -> None:
         lines = path.read_text().splitlines()
         path.write_text("\n".join(line for line in lines if line[22:26].strip() not in ("3", "7")))
     data = page_of(folder)[1].data()
-    assert unpacked(data["present"], "<u2").tolist() == [i for i in range(len(SEQUENCE)) if i not in (2, 6)]
+    assert unpack_array(data["present"], "<u2").tolist() == [
+        i for i in range(len(SEQUENCE)) if i not in (2, 6)
+    ]
     assert data["sequence"] == SEQUENCE[:2] + "X" + SEQUENCE[3:6] + "X" + SEQUENCE[7:]
-    assert len(unpacked(data["models"][0]["ca"], "<i2")) == 3 * (len(SEQUENCE) - 2)
+    assert len(unpack_array(data["models"][0]["ca"], "<i2")) == 3 * (len(SEQUENCE) - 2)
 
 
-def spoil(folder: Path, pattern: str, old: str, new: str) -> Path:
+def damage(folder: Path, pattern: str, old: str, new: str) -> Path:
     (path,) = folder.glob(pattern)
     text = path.read_text()
     assert old in text
@@ -275,10 +279,10 @@ def spoil(folder: Path, pattern: str, old: str, new: str) -> Path:
 )
 def test_damaged_files_are_named(tmp_path: Path, pattern: str, old: str, new: str, reason: str) -> None:
     folder = write_result(tmp_path)
-    path = spoil(folder, pattern, old, new)
+    path = damage(folder, pattern, old, new)
     with pytest.raises(InputError, match=re.escape(str(path))) as raised:
         make_report(beside(folder), {}, PAGE_ONLY)
     assert reason in str(raised.value)
     assert not (folder / "target.html").exists()
-    said = try_report(beside(folder), {}, PAGE_ONLY)
-    assert said is not None and reason in said
+    warning = try_report(beside(folder), {}, PAGE_ONLY)
+    assert warning is not None and reason in warning

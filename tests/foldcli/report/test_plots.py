@@ -1,4 +1,4 @@
-"""The PNG plots, and that making them leaves nothing behind in matplotlib."""
+"""The PNG plots, made without changing matplotlib's global state."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ KINDS = ("coverage", "pae", "plddt", "thumbnail")
 
 
 def pixels(path: Path) -> np.ndarray:
-    """A PNG as floats [height, width, 4]."""
+    """Return a PNG as floats [height, width, 4]."""
     from matplotlib.image import imread
 
     return imread(path)
@@ -27,7 +27,7 @@ def plots(folder: Path, name: str = "target") -> dict[str, bytes]:
     return {path.name[len(name) + 1 : -4]: path.read_bytes() for path in folder.glob(f"{name}_*.png")}
 
 
-def test_the_plots_have_colabfolds_names_and_the_same_numbers_give_the_same_bytes(tmp_path: Path) -> None:
+def test_plots_have_colabfolds_names_and_reproducible_bytes(tmp_path: Path) -> None:
     folder = write_result(tmp_path)
     written = make_report(beside(folder), {}, PLOTS_ONLY)
     assert sorted(path.name for path in written) == [f"target_{kind}.png" for kind in KINDS]
@@ -35,12 +35,12 @@ def test_the_plots_have_colabfolds_names_and_the_same_numbers_give_the_same_byte
     first = plots(folder)
     make_report(beside(folder), {}, PLOTS_ONLY)
     assert plots(folder) == first
-    # each shows something: more than one colour
+    # no plot is blank
     for path in written:
         assert len(np.unique(pixels(path).reshape(-1, 4), axis=0)) > 20
 
 
-def test_a_users_settings_neither_matter_nor_change(tmp_path: Path) -> None:
+def test_user_settings_of_matplotlib_have_no_effect_and_stay(tmp_path: Path) -> None:
     plain = write_result(tmp_path / "plain")
     make_report(beside(plain), {}, PLOTS_ONLY)
     styled = write_result(tmp_path / "styled")
@@ -56,14 +56,14 @@ def test_pyplot_is_not_used(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from foldcli.report.make import ReportSettings, make_report\n"
         "from foldcli.outputs.layout import TargetFiles\n"
         f"files = TargetFiles('target', Path({str(folder)!r}), 'beside')\n"
-        "made = make_report(files, {}, ReportSettings())\n"
-        "print(len(made), *[name in sys.modules for name in ('matplotlib.pyplot', 'IPython', 'torch')])"
+        "written = make_report(files, {}, ReportSettings())\n"
+        "print(len(written), *[name in sys.modules for name in ('matplotlib.pyplot', 'IPython', 'torch')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["5", "False", "False", "False"]
 
 
-def test_without_pae_and_alignment_there_are_the_other_plots(tmp_path: Path) -> None:
+def test_plots_without_pae_and_alignment(tmp_path: Path) -> None:
     folder = write_result(tmp_path, pae=False)
     (folder / "target.a3m").unlink()
     make_report(beside(folder), {}, PLOTS_ONLY)
@@ -71,13 +71,13 @@ def test_without_pae_and_alignment_there_are_the_other_plots(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("sequence", ["M", "MK", "MKV"])
-def test_the_shortest_chains(tmp_path: Path, sequence: str) -> None:
+def test_plots_of_the_shortest_chains(tmp_path: Path, sequence: str) -> None:
     folder = write_result(tmp_path, sequence=sequence, hits=())
     make_report(beside(folder), {}, ReportSettings())
     assert len(plots(folder)) == 4 and (folder / "target.html").is_file()
 
 
-def test_untrained_is_stamped_on_the_plots(tmp_path: Path) -> None:
+def test_plots_of_untrained_networks_are_stamped(tmp_path: Path) -> None:
     seen = {}
     for untrained in (False, True):
         folder = write_result(tmp_path / str(untrained), untrained=untrained)
@@ -90,7 +90,7 @@ def test_untrained_is_stamped_on_the_plots(tmp_path: Path) -> None:
     assert max(seen[False]) == 0 and min(seen[True]) > 500
 
 
-# what a linear RGB colour becomes for people without one kind of cone (Machado, Oliveira, Fernandes 2009)
+# linear RGB as seen without one kind of cone cells (Machado, Oliveira, Fernandes 2009)
 BLINDNESS = {
     "protanopia": (
         (0.152286, 1.052583, -0.204868),
@@ -110,22 +110,25 @@ BLINDNESS = {
 }
 
 
-def lab(colour: str, seen_through: tuple[tuple[float, ...], ...]) -> np.ndarray:
+def cielab(colour: str, vision: tuple[tuple[float, ...], ...]) -> np.ndarray:
+    """Return the CIELAB coordinates of a colour as seen with a type of colour vision."""
     rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    linear = np.clip(np.array(seen_through) @ linear, 0, 1)
+    linear = np.clip(np.array(vision) @ linear, 0, 1)
     xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
     f = np.cbrt(xyz / [0.9505, 1.0, 1.089])
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
 @pytest.mark.parametrize("kind", BLINDNESS)
-def test_classes_of_confidence_are_told_apart_by_the_colour_blind(kind: str) -> None:
-    colours = [lab(colour, BLINDNESS[kind]) for _, _, colour in palettes.CONFIDENCE]
-    apart = [np.linalg.norm(a - b) for i, a in enumerate(colours) for b in colours[:i]]
-    assert min(apart) > 20
-    # red and green of the same lightness are not
+def test_confidence_colours_differ_for_the_colour_blind(kind: str) -> None:
+    colours = [cielab(colour, BLINDNESS[kind]) for _, _, colour in palettes.CONFIDENCE_CLASSES]
+    distances = [np.linalg.norm(a - b) for i, a in enumerate(colours) for b in colours[:i]]
+    assert min(distances) > 20
+    # unlike red and green of the same lightness
     assert (
-        np.linalg.norm(lab("#c04000", BLINDNESS["deuteranopia"]) - lab("#6a7500", BLINDNESS["deuteranopia"]))
+        np.linalg.norm(
+            cielab("#c04000", BLINDNESS["deuteranopia"]) - cielab("#6a7500", BLINDNESS["deuteranopia"])
+        )
         < 20
     )

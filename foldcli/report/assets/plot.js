@@ -1,10 +1,10 @@
-// A canvas that is as sharp as the screen, with a frame, ticks, and what pointer and keys do in it.
+// A canvas at the resolution of the screen, with a frame, ticks, and pointer and key events.
 
 class Plot {
   // margins: left, top, right, bottom, in CSS pixels; draw(plot) draws the inside
   constructor(name, margins, draw) {
     this.canvas = byId(`${name}-canvas`);
-    this.said = byId(`${name}-said`);
+    this.readout = byId(`${name}-readout`);
     this.context = this.canvas.getContext('2d');
     this.margins = margins;
     this.draw = draw;
@@ -29,7 +29,7 @@ class Plot {
   }
 
   frame() {
-    this.context.strokeStyle = themed('soft');
+    this.context.strokeStyle = themeColour('soft');
     this.context.lineWidth = 1;
     this.context.strokeRect(this.left - 0.5, this.top - 0.5, this.width + 1, this.height + 1);
   }
@@ -37,7 +37,7 @@ class Plot {
   // ticks at residues (from 1) below; the middle of residue i of n is at (i − ½) / n
   residueTicks(title) {
     const { context } = this;
-    context.fillStyle = themed('soft');
+    context.fillStyle = themeColour('soft');
     context.textAlign = 'center';
     context.textBaseline = 'top';
     for (const residue of ticks(size, this.width / 55)) {
@@ -48,10 +48,10 @@ class Plot {
     context.fillText(title, this.left + this.width / 2, this.top + this.height + 22);
   }
 
-  // a tick on the left: y in CSS pixels
+  // a tick on the left; y in CSS pixels
   leftTick(y, text) {
     const { context } = this;
-    context.fillStyle = themed('soft');
+    context.fillStyle = themeColour('soft');
     context.textAlign = 'right';
     context.textBaseline = 'middle';
     context.fillRect(this.left - 4, y - 0.5, 4, 1);
@@ -65,69 +65,69 @@ class Plot {
     context.rotate(-Math.PI / 2);
     context.textAlign = 'center';
     context.textBaseline = 'middle';
-    context.fillStyle = themed('soft');
+    context.fillStyle = themeColour('soft');
     context.fillText(text, 0, 0);
     context.restore();
   }
 
-  // where an event is inside, 0 to 1 from left and top; null outside
-  place(event, held) {
+  // position of an event in the plot, [x, y] from 0 to 1 from the top left; null outside unless `dragging`
+  position(event, dragging) {
     const box = this.canvas.getBoundingClientRect();
     const x = (event.clientX - box.left - this.left) / this.width, y = (event.clientY - box.top - this.top) / this.height;
-    if (!held && (x < 0 || x > 1 || y < 0 || y > 1)) return null;
+    if (!dragging && (x < 0 || x > 1 || y < 0 || y > 1)) return null;
     return [Math.max(0, Math.min(1, x)), Math.max(0, Math.min(1, y))];
   }
 
-  // pointed(place or null) while the pointer moves; dragged(from, to, ended) while a button or finger is held
-  followPointer(pointed, dragged) {
-    let from = null, moved = false;
+  // Call onPoint(position or null) when the pointer moves, and onDrag(start, end, finished) while it is down.
+  followPointer(onPoint, onDrag) {
+    let start = null, moved = false;
     this.canvas.addEventListener('pointerdown', (event) => {
-      from = event.button === 0 ? this.place(event) : null;
+      start = event.button === 0 ? this.position(event) : null;
       moved = false;
-      if (from && event.pointerType === 'mouse') this.canvas.setPointerCapture(event.pointerId);
-      pointed(this.place(event));
+      if (start && event.pointerType === 'mouse') this.canvas.setPointerCapture(event.pointerId);
+      onPoint(this.position(event));
     });
     this.canvas.addEventListener('pointermove', (event) => {
-      const here = this.place(event, from !== null);
-      pointed(here);
-      if (from && here && dragged) {
-        moved = moved || Math.hypot((here[0] - from[0]) * this.width, (here[1] - from[1]) * this.height) > 4;
-        if (moved) dragged(from, here, false);
+      const here = this.position(event, start !== null);
+      onPoint(here);
+      if (start && here && onDrag) {
+        moved = moved || Math.hypot((here[0] - start[0]) * this.width, (here[1] - start[1]) * this.height) > 4;
+        if (moved) onDrag(start, here, false);
       }
     });
     this.canvas.addEventListener('pointerup', (event) => {
-      if (from && dragged) dragged(from, moved ? this.place(event, true) : null, true);
-      from = null;
+      if (start && onDrag) onDrag(start, moved ? this.position(event, true) : null, true);
+      start = null;
     });
-    // a finger that goes up or down scrolls the page instead
-    this.canvas.addEventListener('pointercancel', () => { from = null; });
-    this.canvas.addEventListener('pointerleave', () => { if (!from) pointed(null); });
+    // a finger that moves up or down scrolls the page instead
+    this.canvas.addEventListener('pointercancel', () => { start = null; });
+    this.canvas.addEventListener('pointerleave', () => { if (!start) onPoint(null); });
   }
 }
 
-// 1 and round residue numbers, not more than about `most`
-function ticks(count, most) {
-  const wanted = count / Math.max(1, most);
-  const power = 10 ** Math.floor(Math.log10(Math.max(wanted, 1)));
-  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= wanted) ?? 10 * power;
-  const found = [];
-  for (let residue = step; residue <= count; residue += step) found.push(residue);
-  return step > 1 && found[0] !== 1 ? [1, ...found] : found;
+// 1 and round numbers up to `count`, about `maxTicks` of them
+function ticks(count, maxTicks) {
+  const minStep = count / Math.max(1, maxTicks);
+  const power = 10 ** Math.floor(Math.log10(Math.max(minStep, 1)));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= minStep) ?? 10 * power;
+  const numbers = [];
+  for (let residue = step; residue <= count; residue += step) numbers.push(residue);
+  return step > 1 && numbers[0] !== 1 ? [1, ...numbers] : numbers;
 }
 
-// residue (from 0) at a share of the width
-const residueAt = (share) => Math.max(0, Math.min(size - 1, Math.floor(share * size)));
+// index of the residue at a position from 0 to 1
+const residueAt = (position) => Math.max(0, Math.min(size - 1, Math.floor(position * size)));
 
-// what the arrow keys make of a step: one, with Shift `many`
+// [x, y] step of an arrow key; undefined for other keys
 const arrow = (event) => ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] })[event.key];
 
-// a picture of one colour list, for a legend
+// draw a list of colours as a legend
 function drawScale(id, stops) {
   const canvas = byId(id);
   if (!canvas) return;
   const context = canvas.getContext('2d');
   for (let x = 0; x < canvas.width; x++) {
-    context.fillStyle = `rgb(${between(stops, x / (canvas.width - 1)).join()})`;
+    context.fillStyle = `rgb(${interpolate(stops, x / (canvas.width - 1)).join()})`;
     context.fillRect(x, 0, 1, 1);
   }
 }

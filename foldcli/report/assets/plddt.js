@@ -1,0 +1,81 @@
+// pLDDT along the chain, of all models; the model shown is in front.
+
+const plddtPlot = new Plot('curve', [44, 8, 18, 44], drawPlddt);
+let plddtCursor = null, plddtAnchor = null;
+
+function drawPlddt(plot) {
+  const { context, left, top, width, height } = plot;
+  const x = (residue) => left + ((residue + 0.5) / size) * width, y = (plddt) => top + (1 - plddt / 100) * height;
+  let upper = 100;
+  data.palettes.confidence.forEach(([lower, , hex]) => {
+    context.fillStyle = `rgba(${rgb(hex).join()}, 0.16)`;
+    context.fillRect(left, y(upper), width, y(lower) - y(upper));
+    upper = lower;
+  });
+  context.fillStyle = themeColour('mark');
+  for (const residue of state.selected) context.fillRect(left + (residue / size) * width, top + height - 6, width / size + 0.5, 6);
+  context.lineJoin = 'round';
+  const line = (model) => {
+    context.beginPath();
+    model.plddt.forEach((plddt, i) => (i ? context.lineTo(x(i), y(plddt)) : context.moveTo(x(i), y(plddt))));
+    if (size === 1) context.arc(x(0), y(model.plddt[0]), 2, 0, 2 * Math.PI);
+    context.stroke();
+  };
+  context.lineWidth = 1;
+  context.strokeStyle = themeColour('soft');
+  context.globalAlpha = 0.55;
+  data.models.forEach((model, i) => { if (i !== state.model) line(model); });
+  context.globalAlpha = 1;
+  context.lineWidth = 2.2;
+  context.strokeStyle = themeColour('ink');
+  line(currentModel());
+  for (const residue of new Set(state.hovered)) {
+    context.lineWidth = 1;
+    context.strokeStyle = themeColour('mark');
+    context.beginPath();
+    context.moveTo(x(residue), top);
+    context.lineTo(x(residue), top + height);
+    context.stroke();
+    context.beginPath();
+    context.arc(x(residue), y(currentModel().plddt[residue]), 4, 0, 2 * Math.PI);
+    context.fillStyle = themeColour('mark');
+    context.fill();
+  }
+  plot.frame();
+  plot.residueTicks('residue');
+  for (const plddt of [0, 50, 70, 90, 100]) plot.leftTick(y(plddt), plddt);
+  plot.leftTitle('pLDDT');
+}
+
+function updatePlddtReadout() {
+  const residue = state.hovered[0];
+  plddtPlot.readout.textContent = residue === undefined ? '' : `${residueName(residue)}: ` + (
+    data.models.length > 6 ? `pLDDT ${currentModel().plddt[residue].toFixed(1)}`
+      : data.models.map((model) => `rank ${model.rank} ${model.plddt[residue].toFixed(1)}`).join(', '));
+}
+
+plddtPlot.followPointer(
+  (position) => update({ hovered: position === null ? [] : [residueAt(position[0])] }),
+  (start, end, finished) => {
+    if (end) update({ selected: rangeSet([residueAt(start[0]), residueAt(end[0])]) });
+    else if (finished) update({ selected: new Set() });
+  },
+);
+plddtPlot.canvas.addEventListener('keydown', (event) => {
+  const step = arrow(event);
+  if (event.key === 'Escape') {
+    plddtAnchor = null;
+    update({ selected: new Set() });
+  } else if (step && step[0]) {
+    const before = plddtCursor ?? (step[0] > 0 ? -1 : size);
+    plddtCursor = Math.max(0, Math.min(size - 1, before + step[0]));
+    plddtAnchor = event.shiftKey ? plddtAnchor ?? Math.max(0, Math.min(size - 1, before)) : null;
+    update({ hovered: [plddtCursor], ...(event.shiftKey ? { selected: rangeSet([plddtAnchor, plddtCursor]) } : {}) });
+  } else return;
+  event.preventDefault();
+});
+plddtPlot.canvas.addEventListener('blur', () => { plddtAnchor = null; update({ hovered: [] }); });
+onChange(() => {
+  plddtPlot.redraw();
+  updatePlddtReadout();
+});
