@@ -1,4 +1,4 @@
-"""`foldcli bench`: how fast this machine is, and the launches of GPU kernels that are fastest on it."""
+"""`foldcli bench`: measure this machine, and tune GPU kernels for it."""
 
 from pathlib import Path
 
@@ -15,20 +15,20 @@ def command() -> None:
 
 
 @command.command("gapless")
-@click.option("--tune", is_flag=True, help="Find the fastest launches and keep them for searches.")
+@click.option("--tune", is_flag=True, help="Find the fastest launch parameters and save them for searches.")
 @click.option(
     "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    show_default="where searches look for it, under $FOLDCLI_CACHE",
-    help="With --tune: the file of the launch table.",
+    show_default="where searches read it, under $FOLDCLI_CACHE",
+    help="With --tune: output file of the launch table.",
 )
 @click.option(
     "--lengths",
     type=options.NumbersType(
         "query lengths such as 128,256", lambda number: number.isdecimal() and int(number) > 0
     ),
-    show_default="128,256,512,1024,2048; with --tune those of the launch table",
+    show_default="128,256,512,1024,2048; with --tune, those of the launch table",
     help="Query lengths.",
 )
 @click.option("--gpu", type=click.IntRange(0), default=0, show_default=True, help="Number of the GPU.")
@@ -36,15 +36,15 @@ def command() -> None:
 def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: int) -> None:
     """Time the gapless filter on a GPU by query length.
 
-    Prints T cells (10¹² query residues × target residues) per second of both kernels, upper bounds and exact
-    scores, and their share of what shared memory could serve at two bytes a cell.
+    Prints the speed of both kernels, upper bounds and exact scores, in T cells (10¹² query residues × target
+    residues) per second, and as a fraction of the shared-memory limit at two bytes per cell.
 
-    With --tune, every launch that may suit is tried, which takes minutes, and the table of the fastest is
-    printed and kept. Searches take a GPU's table from $FOLDCLI_CACHE/kernels/tuning, else the one that came
+    With --tune, tries all suitable launch parameters, which takes minutes, and prints and saves the table of
+    the fastest. Searches read a GPU's table from $FOLDCLI_CACHE/kernels/tuning, or else the one that comes
     with foldcli.
     """
     if out is not None and not tune:
-        raise click.UsageError("-o goes with --tune.")
+        raise click.UsageError("-o needs --tune.")
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
     from msa.errors import MissingError
@@ -52,12 +52,12 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
     from msa.io.atomic import atomic_write
 
     try:
-        found = find_gpu(gpu)
+        device = find_gpu(gpu)
     except GpuUnavailable as error:
         raise MissingError(error.reason, "foldcli bench gapless needs an NVIDIA GPU.") from error
     from msa.gpu.gapless_bench import GaplessBench
 
-    bench = GaplessBench(found, cache_dir() / "kernels")
+    bench = GaplessBench(device, cache_dir() / "kernels")
     if tune:
         table = bench.tuned(tuple(sorted(lengths or ())), lambda line: logger.info("%s", line))
         click.echo(table, nl=False)
@@ -67,10 +67,10 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
             stream.write(table)
         logger.info("written to %s; searches on this machine read %s", path, bench.table_path)
         return
-    wall = bench.wall()
-    click.echo(f"{found.name}, shared memory at two bytes a cell: {wall:.1f} T cells/s")
-    click.echo(f"{'query':>8}{'bounds':>10}{'of it':>8}{'exact':>10}{'of it':>8}")
+    limit = bench.wall()
+    click.echo(f"{device.name}, shared memory at two bytes per cell: {limit:.1f} T cells/s")
+    click.echo(f"{'query':>8}{'bounds':>10}{'share':>8}{'exact':>10}{'share':>8}")
     for length in sorted(lengths or _LENGTHS):
         speed = bench.speed(length)
-        parts = [f"{rate:10.2f}{rate / wall:8.2f}" for rate in (speed.bounds, speed.exact)]
+        parts = [f"{rate:10.2f}{rate / limit:8.2f}" for rate in (speed.bounds, speed.exact)]
         click.echo(f"{length:8}{''.join(parts)}")

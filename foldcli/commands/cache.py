@@ -1,4 +1,4 @@
-"""`foldcli cache`: what a feature cache holds, whether it is whole, and what to remove from it."""
+"""`foldcli cache`: list, check and prune a feature cache."""
 
 import json
 import re
@@ -17,17 +17,18 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 class AgeType(click.ParamType):
-    """click type of an age such as 30d, in seconds."""
+    """A click type for an age such as 30d, converted to seconds."""
 
     name = "AGE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the age in seconds."""
         if isinstance(value, float):
             return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value)
-        if found is None:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value)
+        if match is None:
             self.fail(f"expected an age such as 90m, 12h, 30d or 4w, got {value!r}", param, ctx)
-        return float(found[1]) * _UNITS[found[2]]
+        return float(match[1]) * _UNITS[match[2]]
 
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
@@ -43,18 +44,20 @@ def command() -> None:
 @options.json_option
 @options.logging_options
 def ls(cache: Path, as_json: bool) -> None:
-    """List the entries: key, residues, rows, bytes, when written, the query's name, sources.
+    """List the entries.
 
-    Only headers are read; `foldcli cache verify` reads all of every entry.
+    Prints key, residues, rows, bytes, time of writing, name of the query, and sources. Only the headers are
+    read; `foldcli cache verify` reads every byte.
     """
-    found = [_told(entry) for entry in _entries(cache)]
+    entries = [_as_json(entry) for entry in _entries(cache)]
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(entries, indent=2))
         return
-    for entry in found:
+    for entry in entries:
         size = "{residues:>6} {rows:>7} {bytes:>10}".format(**entry)
-        told = entry["problem"] or " ".join([entry["name"], *(source or "?" for source in entry["sources"])])
-        click.echo(f"{entry['key'][:12]} {size}  {entry['written']}  {told}")
+        # a damaged entry has no name
+        text = entry["problem"] or " ".join([entry["name"], *(source or "?" for source in entry["sources"])])
+        click.echo(f"{entry['key'][:12]} {size}  {entry['written']}  {text}")
 
 
 @command.command("stats")
@@ -62,12 +65,12 @@ def ls(cache: Path, as_json: bool) -> None:
 @options.json_option
 @options.logging_options
 def stats(cache: Path, as_json: bool) -> None:
-    """Count entries, their bytes, and what `foldcli cache prune` could remove."""
+    """Count entries, bytes, and what `foldcli cache prune` could remove."""
     from features.temporaries import find_abandoned
 
     entries = _entries(cache)
     temporary = find_abandoned(cache, include_legacy=True)
-    found = {
+    statistics = {
         "entries": len(entries),
         "bytes": sum(entry.size for entry in entries),
         "residues": sum(entry.shape[1] for entry in entries),
@@ -79,9 +82,9 @@ def stats(cache: Path, as_json: bool) -> None:
         "newest": max((_date(entry.written) for entry in entries), default=None),
     }
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(statistics, indent=2))
         return
-    for name, value in found.items():
+    for name, value in statistics.items():
         click.echo(f"{name.replace('_', ' '):26} {'-' if value is None else value}")
 
 
@@ -90,10 +93,10 @@ def stats(cache: Path, as_json: bool) -> None:
 @options.json_option
 @options.logging_options
 def verify(cache: Path, as_json: bool) -> None:
-    """Read every entry and compare it with its checksum; exit code 5 names the broken ones.
+    """Read every entry and compare it with its checksum.
 
-    Broken are entries that are truncated, altered, foreign, under another's name, or of another format
-    version.
+    An entry is broken if it is truncated, altered, not a cache entry, named after another key, or of another
+    format version. Broken entries are named, with exit code 5.
     """
     from features.cache import find_problem
     from foldcli.errors import SomeTargetsFailed
@@ -107,7 +110,7 @@ def verify(cache: Path, as_json: bool) -> None:
             problem = entry.problem or find_problem(entry)
             if problem is not None:
                 logger.error("%s: %s", entry.path, problem)
-                broken.append(_told(entry) | {"problem": problem})
+                broken.append(_as_json(entry) | {"problem": problem})
             progress(done, len(entries))
     if as_json:
         click.echo(json.dumps({"entries": len(entries), "broken": broken}, indent=2))
@@ -115,20 +118,20 @@ def verify(cache: Path, as_json: bool) -> None:
         raise SomeTargetsFailed(
             f"{len(broken)} of {len(entries)} entries are broken; `foldcli cache prune --broken` removes them"
         )
-    logger.info("entries: %d, all whole", len(entries))
+    logger.info("entries: %d, all valid", len(entries))
 
 
 @command.command("prune")
 @cache_argument
-@click.option("--older-than", type=AgeType(), help="Remove entries written longer ago, such as 30d or 12h.")
+@click.option("--older-than", type=AgeType(), help="Remove entries older than AGE, such as 30d or 12h.")
 @click.option(
     "--max-size",
     type=options.SizeType(),
-    help="Remove the oldest entries until all have at most so many bytes together, such as 20G.",
+    help="Remove the oldest entries until the cache is at most SIZE, such as 20G.",
 )
-@click.option("--absent-source", is_flag=True, help="Remove entries of which no source file is left.")
-@click.option("--broken", is_flag=True, help="Remove entries that `foldcli cache verify` names.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--absent-source", is_flag=True, help="Remove entries whose source files are all gone.")
+@click.option("--broken", is_flag=True, help="Remove broken entries, as `foldcli cache verify` finds them.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, without removing it.")
 @options.json_option
 @options.logging_options
 def prune(
@@ -140,12 +143,12 @@ def prune(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove entries by age, size, or lost source, and what killed writers left.
+    """Remove entries by age, size or missing source, and temporary files of killed processes.
 
-    Each option names entries of its own accord. Temporary files are removed in any case: at once when their
-    writer was on this machine and has ended, otherwise an hour after they changed last. Entries made from
-    standard input have no source that could be lost. Other processes may use the cache meanwhile: what they
-    miss they make anew.
+    An entry is removed if any of the options applies to it. Temporary files are removed in any case: at once
+    if their process ran on this machine and has ended, otherwise an hour after their last change. Entries
+    made from standard input never count as missing their source. Other processes may use the cache meanwhile;
+    they recompute missing entries.
     """
     from features.cache import PruneSettings, entries_to_prune, remove_entry
     from features.temporaries import find_abandoned, remove_abandoned
@@ -153,36 +156,35 @@ def prune(
 
     entries = _entries(cache)
     before = None if older_than is None else time.time() - older_than
-    chosen = entries_to_prune(entries, PruneSettings(before, max_size, absent_source, broken))
-    gone = [(entry, reason) for entry, reason in chosen if dry_run or remove_entry(entry)]
+    selected = entries_to_prune(entries, PruneSettings(before, max_size, absent_source, broken))
+    removed = [(entry, reason) for entry, reason in selected if dry_run or remove_entry(entry)]
     temporary = (find_abandoned if dry_run else remove_abandoned)(cache, include_legacy=True)
-    word = "would be removed" if dry_run else "removed"
-    for entry, reason in gone:
-        logger.info("%s: %s: %s", entry.path, word, reason)
+    action = "would be removed" if dry_run else "removed"
+    for entry, reason in removed:
+        logger.info("%s: %s: %s", entry.path, action, reason)
     for path in temporary:
-        logger.info("%s: %s: its writer was killed", path, word)
-    freed = sum(entry.size for entry, _ in gone)
+        logger.info("%s: %s: its writer was killed", path, action)
+    freed = sum(entry.size for entry, _ in removed)
     if as_json:
-        removed = [_told(entry) | {"reason": reason} for entry, reason in gone]
-        told = {
+        report = {
             "dry_run": dry_run,
-            "removed": removed,
+            "removed": [_as_json(entry) | {"reason": reason} for entry, reason in removed],
             "removed_bytes": freed,
             "temporary_files": [str(path) for path in temporary],
-            "kept": len(entries) - len(gone),
+            "kept": len(entries) - len(removed),
         }
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(report, indent=2))
     logger.info(
         "%d entries (%d bytes) and %d temporary files %s, %d entries kept",
-        len(gone), freed, len(temporary), word, len(entries) - len(gone),
+        len(removed), freed, len(temporary), action, len(entries) - len(removed),
     )  # fmt: skip
 
 
 def _entries(cache: Path) -> "list[CacheEntry]":
-    """The entries of a cache.
+    """Return the entries of a cache.
 
     Raises:
-        InputError: it is no folder.
+        InputError: the cache is not a folder.
     """
     from features.entry import list_entries
     from msa.errors import InputError
@@ -192,8 +194,8 @@ def _entries(cache: Path) -> "list[CacheEntry]":
     return list(list_entries(cache))
 
 
-def _told(entry: "CacheEntry") -> dict[str, Any]:
-    """An entry for people and for --json."""
+def _as_json(entry: "CacheEntry") -> dict[str, Any]:
+    """Return the values of an entry that --json prints."""
     rows, residues = entry.shape
     return {
         "key": entry.key,
@@ -209,5 +211,5 @@ def _told(entry: "CacheEntry") -> dict[str, Any]:
 
 
 def _date(seconds: float) -> str:
-    """UTC, ISO 8601."""
+    """Return a time in UTC, ISO 8601."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

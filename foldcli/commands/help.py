@@ -1,4 +1,4 @@
-"""`foldcli help`: the pages of docs/, which come with the package."""
+"""`foldcli help`: the pages of docs/, which are part of the package."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +13,10 @@ PAGES = Path(__file__).parents[1] / "docs"
 
 
 def topics() -> dict[str, Path]:
-    """The pages by name: search, and how-to/resume for one in a folder. README is the web's index."""
-    found = dict(_pages(PAGES, "")) if PAGES.is_dir() else {}
-    found.pop("README", None)
-    return found
+    """Return the pages by name, such as "search" or "how-to/resume", without README, the index on the web."""
+    pages = dict(_pages(PAGES, "")) if PAGES.is_dir() else {}
+    pages.pop("README", None)
+    return pages
 
 
 def _pages(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
@@ -28,7 +28,7 @@ def _pages(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
 
 
 def title(page: Path) -> str:
-    """What a page's first heading says, without marks of code."""
+    """Return a page's first heading, without code marks."""
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):
             return line[2:].replace("`", "")
@@ -36,11 +36,12 @@ def title(page: Path) -> str:
 
 
 class TopicType(click.ParamType):
-    """click type of a topic: a page's name, or a command's."""
+    """A click type for a topic: the name of a page or of a command."""
 
     name = "TOPIC"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the topic if it exists."""
         if value not in topics() and value not in COMMANDS:
             self.fail(f"there is no topic {value!r}; `foldcli help` lists them", param, ctx)
         return value
@@ -48,6 +49,7 @@ class TopicType(click.ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
+        """Return the pages whose names start with the incomplete text."""
         return [
             CompletionItem(name, help=title(page))
             for name, page in topics().items()
@@ -61,20 +63,20 @@ class TopicType(click.ParamType):
 def command(context: click.Context, topic: str | None) -> None:
     """Read a page of the documentation.
 
-    Without TOPIC the topics are listed. Pages are Markdown, shown through $PAGER on a terminal. For a command
-    without a page of its own its --help is shown.
+    Without TOPIC, lists the topics. Pages are Markdown, shown with $PAGER on a terminal. For a command
+    without a page, shows its --help.
     """
     pages = topics()
     if topic is None and not pages:
-        raise MissingError(f"the documentation is not there: {PAGES}", "Install foldcli anew.")
+        raise MissingError(f"the documentation is missing: {PAGES}", "Install foldcli again.")
     if topic is None:
         width = max(map(len, pages))
-        click.echo("Topics of `foldcli help TOPIC`; of commands, `foldcli COMMAND --help`:\n")
+        click.echo("Topics for `foldcli help TOPIC`; for options, see `foldcli COMMAND --help`:\n")
         for name, page in pages.items():
             click.echo(f"  {name:<{width}}  {title(page)}")
     elif topic in pages:
         click.echo_via_pager(pages[topic].read_text(encoding="utf-8"))
     else:
-        found = cli.get_command(context, topic)
-        assert found is not None
-        click.echo(found.get_help(click.Context(found, info_name=f"foldcli {topic}")))
+        topic_command = cli.get_command(context, topic)
+        assert topic_command is not None
+        click.echo(topic_command.get_help(click.Context(topic_command, info_name=f"foldcli {topic}")))

@@ -15,7 +15,7 @@ def bench(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--tune",), ("--gpu", "3", "--lengths", "128")])
-def test_without_a_gpu_it_says_why(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_reason_is_given_without_a_gpu(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     from msa.gpu.devices import GpuUnavailable, find_gpu
 
     try:
@@ -23,7 +23,7 @@ def test_without_a_gpu_it_says_why(tmp_path: Path, arguments: tuple[str, ...]) -
     except GpuUnavailable as error:
         reason = error.reason
     else:
-        pytest.skip("this machine has a GPU")
+        pytest.skip("for machines without a GPU")
     result = bench(*arguments, cache=tmp_path)
     assert (result.returncode, result.stdout) == (4, "")
     assert result.stderr == f"foldcli: error: {reason}\nfoldcli bench gapless needs an NVIDIA GPU.\n"
@@ -31,14 +31,14 @@ def test_without_a_gpu_it_says_why(tmp_path: Path, arguments: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (("-o", "table.json"), "-o goes with --tune"),
+        (("-o", "table.json"), "-o needs --tune"),
         (("--lengths", "128,x"), "expected query lengths such as 128,256, got '128,x'"),
         (("--lengths", "0"), "expected query lengths"),
         (("--gpu", "-1"), "--gpu"),
     ],
 )
-def test_usage(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_arguments_are_usage_errors(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     result = bench(*arguments, cache=tmp_path)
-    assert result.returncode == 2 and said in result.stderr and "Traceback" not in result.stderr
+    assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr

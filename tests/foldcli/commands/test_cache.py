@@ -24,7 +24,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """Three entries: of two files, a.a3m and b.a3m, a thousand seconds apart, and a later one of no file."""
+    """Make three entries, 1000 seconds apart: of a.a3m, of b.a3m, and of no file."""
     root = tmp_path / "cache"
     for number, name in enumerate("ab"):
         file = tmp_path / f"{name}.a3m"
@@ -38,18 +38,18 @@ def cache(tmp_path: Path) -> Path:
 
 
 def entry_of(cache: Path, name: str) -> Path:
-    """The path of the entry of a, b or c."""
+    """Return the path of the entry of a, b or c."""
     file = cache.parent / f"{name}.a3m"
     alignment = read_alignment(file) if file.exists() else parse_alignment(b">c\nWWWW\n")
     return FeatureCache(cache).path(cache_key([alignment]))
 
 
 def names(cache: Path) -> set[str]:
-    """The queries whose entries are there."""
+    """Return the names of all entries' queries."""
     return {entry.metadata["name"] for entry in list_entries(cache)}
 
 
-def flip(path: Path) -> None:
+def flip_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
@@ -69,7 +69,7 @@ def test_ls_lists_every_entry(cache: Path) -> None:
     assert b[:4] == [path.stem[:12], "12", "2", str(path.stat().st_size)]
 
 
-def test_ls_as_json_has_all_that_is_known(cache: Path) -> None:
+def test_ls_as_json_has_all_values(cache: Path) -> None:
     found = json.loads(run("ls", cache, "--json").stdout)
     path = entry_of(cache, "a")
     (a,) = (entry for entry in found if entry["key"] == path.stem)
@@ -87,7 +87,7 @@ def test_ls_as_json_has_all_that_is_known(cache: Path) -> None:
     assert [entry["key"] for entry in found] == sorted(entry["key"] for entry in found)
 
 
-def test_ls_shows_what_cannot_be_read_in_its_place(cache: Path) -> None:
+def test_ls_shows_damaged_entries(cache: Path) -> None:
     entry_of(cache, "a").write_bytes(b"")
     result = run("ls", cache)
     assert result.returncode == 0
@@ -95,7 +95,7 @@ def test_ls_shows_what_cannot_be_read_in_its_place(cache: Path) -> None:
     assert len(result.stdout.splitlines()) == 3
 
 
-def test_stats_counts(cache: Path) -> None:
+def test_stats_counts_entries(cache: Path) -> None:
     (cache.parent / "a.a3m").unlink()
     size = sum(path.stat().st_size for path in cache.glob("??/*"))
     found = json.loads(run("stats", cache, "--json").stdout)
@@ -112,14 +112,14 @@ def test_stats_counts(cache: Path) -> None:
     assert "without source             1" in run("stats", cache).stdout.splitlines()
 
 
-def test_verify_is_content_with_whole_entries(cache: Path) -> None:
+def test_verify_accepts_valid_entries(cache: Path) -> None:
     result = run("verify", cache)
     assert (result.returncode, result.stdout) == (0, "")
-    assert "entries: 3, all whole" in result.stderr
+    assert "entries: 3, all valid" in result.stderr
 
 
 def test_verify_names_broken_entries_and_prune_removes_them(cache: Path) -> None:
-    flip(entry_of(cache, "a"))
+    flip_bit(entry_of(cache, "a"))
     entry_of(cache, "c").write_bytes(entry_of(cache, "b").read_bytes())
     result = run("verify", cache, "--json")
     assert result.returncode == 5
@@ -151,29 +151,29 @@ def test_verify_names_broken_entries_and_prune_removes_them(cache: Path) -> None
         (("--absent-source", "--older-than", "2500s"), {"c"}),
     ],
 )
-def test_prune_removes_what_is_asked_for(cache: Path, options: tuple[object, ...], left: set[str]) -> None:
+def test_prune_removes_selected_entries(cache: Path, options: tuple[object, ...], left: set[str]) -> None:
     (cache.parent / "b.a3m").unlink()
     result = run("prune", cache, *options, "--dry-run", "--json")
-    told = json.loads(result.stdout)
-    assert (result.returncode, told["dry_run"], told["kept"]) == (0, True, len(left))
+    report = json.loads(result.stdout)
+    assert (result.returncode, report["dry_run"], report["kept"]) == (0, True, len(left))
     assert names(cache) == {"a described", "b described", "c"}
 
     result = run("prune", cache, *options, "--json")
     assert result.returncode == 0
-    assert json.loads(result.stdout) == told | {"dry_run": False}
+    assert json.loads(result.stdout) == report | {"dry_run": False}
     assert names(cache) == left
-    assert told["removed_bytes"] == sum(entry["bytes"] for entry in told["removed"])
+    assert report["removed_bytes"] == sum(entry["bytes"] for entry in report["removed"])
 
 
 def test_prune_by_size_removes_the_oldest_first(cache: Path) -> None:
-    room = entry_of(cache, "b").stat().st_size + entry_of(cache, "c").stat().st_size
-    assert run("prune", cache, "--max-size", room).returncode == 0
+    size = entry_of(cache, "b").stat().st_size + entry_of(cache, "c").stat().st_size
+    assert run("prune", cache, "--max-size", size).returncode == 0
     assert names(cache) == {"b described", "c"}
-    assert run("prune", cache, "--max-size", room - 1).returncode == 0
+    assert run("prune", cache, "--max-size", size - 1).returncode == 0
     assert names(cache) == {"c"}
 
 
-def test_prune_removes_what_killed_writers_left_and_nothing_else(cache: Path) -> None:
+def test_prune_removes_abandoned_temporary_files_only(cache: Path) -> None:
     stale = cache / "tmp" / f"{'0' * 64}.0123456789ab-1-2.xyz.tmp"
     fresh = cache / "tmp" / f"{'1' * 64}.0123456789ab-1-2.xyz.tmp"
     for path in (stale, fresh, cache / "notes.txt", cache / "ab.safetensors"):
@@ -190,7 +190,7 @@ def test_prune_removes_what_killed_writers_left_and_nothing_else(cache: Path) ->
 
 
 @pytest.mark.parametrize("command", [("cache-features", "a.a3m", "-c", "cache"), ("cache", "prune", "cache")])
-def test_the_next_run_removes_what_a_killed_writer_left(cache: Path, command: tuple[str, ...]) -> None:
+def test_next_run_removes_temporary_files_of_killed_writers(cache: Path, command: tuple[str, ...]) -> None:
     write = (
         "import os, pathlib, signal; from features.temporaries import temporary_prefix;"
         "path = pathlib.Path(f'{temporary_prefix(pathlib.Path(), chr(48) * 64)}x.tmp');"
@@ -209,16 +209,16 @@ def test_the_next_run_removes_what_a_killed_writer_left(cache: Path, command: tu
 
 
 @pytest.mark.parametrize("name", ["ls", "stats", "verify", "prune"])
-def test_a_cache_that_is_not_there_is_bad_input_and_an_empty_one_is_none(name: str, tmp_path: Path) -> None:
-    for path, words in ((tmp_path / "none", "no such folder"), (Path(__file__), "not a folder")):
+def test_missing_cache_is_bad_input_and_an_empty_one_is_not(name: str, tmp_path: Path) -> None:
+    for path, reason in ((tmp_path / "none", "no such folder"), (Path(__file__), "not a folder")):
         result = run(name, path)
         assert result.returncode == 3
-        assert result.stderr == f"foldcli: error: {path}: {words}\n"
+        assert result.stderr == f"foldcli: error: {path}: {reason}\n"
     assert run(name, tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("prune", ".", "--older-than", "3"), "expected an age such as"),
         (("prune", ".", "--older-than", "-3d"), "expected an age such as"),
@@ -227,7 +227,7 @@ def test_a_cache_that_is_not_there_is_bad_input_and_an_empty_one_is_none(name: s
         (("tidy", "."), "No such command"),
     ],
 )
-def test_wrong_arguments_are_usage(arguments: tuple[str, ...], words: str) -> None:
+def test_wrong_arguments_are_usage_errors(arguments: tuple[str, ...], message: str) -> None:
     result = run(*arguments)
     assert result.returncode == 2
-    assert words in result.stderr
+    assert message in result.stderr

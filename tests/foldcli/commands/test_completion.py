@@ -1,4 +1,4 @@
-"""Shell completion: what three shells ask for, and bash, zsh and fish asking for it."""
+"""Shell completion, through the protocol of each shell and in the shells themselves."""
 
 import os
 import shutil
@@ -10,14 +10,14 @@ import pytest
 
 from foldcli.cli import COMMANDS
 
-# as an installed `foldcli` calls it; the variable's name comes from the program's
+# like an installed `foldcli`; click derives the name of its variable from sys.argv[0]
 PROGRAM = "#!{python}\nimport sys\nsys.argv[0] = 'foldcli'\nfrom foldcli.__main__ import main\nmain()\n"
 HEAVY = {"torch", "numba", "numpy"}
 
 
 @pytest.fixture(scope="module")
 def environment(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A foldcli on the PATH, whether or not the package is installed."""
+    """Return an environment with foldcli on the PATH, whether or not the package is installed."""
     folder = tmp_path_factory.mktemp("bin")
     program = folder / "foldcli"
     program.write_text(PROGRAM.format(python=sys.executable))
@@ -25,29 +25,29 @@ def environment(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(root)}
 
 
-def asked(shell: str, line: str, env: dict[str, str]) -> list[str]:
-    """The values that the program answers a shell whose line ends at the cursor."""
+def complete(shell: str, line: str, env: dict[str, str]) -> list[str]:
+    """Return the completions of a line with the cursor at its end."""
     words = line.split(" ")
-    place = {"bash": str(len(words) - 1), "zsh": str(len(words) - 1), "fish": words[-1]}[shell]
-    request = {"_FOLDCLI_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": place}
+    cursor = {"bash": str(len(words) - 1), "zsh": str(len(words) - 1), "fish": words[-1]}[shell]
+    request = {"_FOLDCLI_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": cursor}
     result = subprocess.run(["foldcli"], env=env | request, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     if shell == "zsh":
-        # three lines a value: kind, value, help
+        # three lines per value: kind, value, help
         return [f"{kind}:{value}" for kind, value in zip(lines[::3], lines[1::3], strict=True)]
     pairs = [each.split("\t")[0].split(",", 1) for each in lines]
     return [f"{kind}:{value}" for kind, value in pairs]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_is_answered(environment: dict[str, str], shell: str) -> None:
-    assert asked(shell, "foldcli ", environment) == [f"plain:{name}" for name in COMMANDS]
-    assert asked(shell, "foldcli fo", environment) == ["plain:fold"]
-    assert "plain:--layout" in asked(shell, "foldcli predict --", environment)
-    assert asked(shell, "foldcli fold --layout c", environment) == ["plain:colabfold"]
-    assert asked(shell, "foldcli fold --device cu", environment) == ["plain:cuda"]
-    assert asked(shell, "foldcli help out", environment) == ["plain:outputs"]
+def test_completions_of_each_shell(environment: dict[str, str], shell: str) -> None:
+    assert complete(shell, "foldcli ", environment) == [f"plain:{name}" for name in COMMANDS]
+    assert complete(shell, "foldcli fo", environment) == ["plain:fold"]
+    assert "plain:--layout" in complete(shell, "foldcli predict --", environment)
+    assert complete(shell, "foldcli fold --layout c", environment) == ["plain:colabfold"]
+    assert complete(shell, "foldcli fold --device cu", environment) == ["plain:cuda"]
+    assert complete(shell, "foldcli help out", environment) == ["plain:outputs"]
     # queries, databases and parameters are files
     for line in (
         "foldcli fold ex",
@@ -55,10 +55,10 @@ def test_each_shell_is_answered(environment: dict[str, str], shell: str) -> None
         "foldcli fold --params ex",
         "foldcli search ex",
     ):
-        assert asked(shell, line, environment) == ["file:ex"]
+        assert complete(shell, line, environment) == ["file:ex"]
 
 
-def test_an_answer_loads_nothing_heavy(environment: dict[str, str]) -> None:
+def test_completion_loads_nothing_heavy(environment: dict[str, str]) -> None:
     code = (
         "import sys, atexit\n"
         "sys.argv = ['foldcli']\n"
@@ -75,7 +75,7 @@ def test_an_answer_loads_nothing_heavy(environment: dict[str, str]) -> None:
     assert "foldcli.commands.fold" in loaded and not HEAVY & set(loaded)
 
 
-def test_bash_completes_with_the_line_in_the_documentation(environment: dict[str, str], root: Path) -> None:
+def test_bash_completes_with_the_documented_line(environment: dict[str, str], root: Path) -> None:
     line = 'eval "$(_FOLDCLI_COMPLETE=bash_source foldcli)"'
     assert line in (root / "docs/completion.md").read_text()
     script = f"""{line}
@@ -89,8 +89,8 @@ echo "${{COMPREPLY[@]}}"
     assert "-F _foldcli_completion foldcli" in result.stdout
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
-def test_fish_completes_with_the_line_in_the_documentation(environment: dict[str, str], root: Path) -> None:
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_completes_with_the_documented_line(environment: dict[str, str], root: Path) -> None:
     line = "_FOLDCLI_COMPLETE=fish_source foldcli | source"
     assert line in (root / "docs/completion.md").read_text()
     script = f"{line}; complete -C 'foldcli fold --lay'"
@@ -100,8 +100,8 @@ def test_fish_completes_with_the_line_in_the_documentation(environment: dict[str
     assert [each.split("\t")[0] for each in result.stdout.splitlines()] == ["--layout"], result.stderr
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
-def test_zsh_takes_the_line_in_the_documentation(environment: dict[str, str], root: Path) -> None:
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_accepts_the_documented_line(environment: dict[str, str], root: Path) -> None:
     line = 'eval "$(_FOLDCLI_COMPLETE=zsh_source foldcli)"'
     assert line in (root / "docs/completion.md").read_text()
     script = f"autoload -U compinit; compinit -u -D; {line}; echo $_comps[foldcli]"

@@ -1,4 +1,4 @@
-"""What the command line says of itself, and that it says so without loading torch or numba."""
+"""Help texts, their speed, and usage errors."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ FOLDCLI = [sys.executable, "-m", "foldcli"]
 
 
 def loaded_after(*arguments: str) -> set[str]:
-    """The modules in sys.modules once `foldcli ARGUMENTS` has answered."""
+    """Return the modules that are loaded after `foldcli ARGUMENTS`."""
     code = (
         "import sys, runpy, io, contextlib\n"
         f"sys.argv = ['foldcli', *{arguments!r}]\n"
@@ -26,7 +26,7 @@ def loaded_after(*arguments: str) -> set[str]:
     return set(result.stdout.split())
 
 
-def test_version_is_bare() -> None:
+def test_version_is_printed_alone() -> None:
     result = subprocess.run([*FOLDCLI, "--version"], capture_output=True, text=True)
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{VERSION}\n", "")
 
@@ -40,14 +40,14 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_listed_line_is_the_commands_own(name: str) -> None:
+def test_listed_line_is_that_of_the_command(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None and command.help
     assert command.help.strip().splitlines()[0] == COMMANDS[name]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_says_what_it_does(name: str) -> None:
+def test_every_option_has_help(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     commands = command.commands.values() if isinstance(command, click.Group) else [command]
@@ -58,37 +58,37 @@ def test_every_option_says_what_it_does(name: str) -> None:
                 assert parameter.help, f"{each.name} {parameter.opts}"
 
 
-def test_the_reference_page_is_up_to_date(root: Path) -> None:
-    made = subprocess.run(
+def test_reference_page_is_up_to_date(root: Path) -> None:
+    expected = subprocess.run(
         [sys.executable, "-c", "import generate_cli; print(generate_cli.page(), end='')"],
         cwd=root / "docs",
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert (root / "docs" / "cli.md").read_text() == made, "run python docs/generate_cli.py"
+    assert (root / "docs" / "cli.md").read_text() == expected, "run python docs/generate_cli.py"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["folde"], "No such command 'folde'"),
         (["fold", "--no-such-option"], "No such option"),
         (["fold"], "Missing argument"),
     ],
 )
-def test_usage_errors_exit_with_2(arguments: list[str], said: str) -> None:
+def test_usage_errors_exit_with_2(arguments: list[str], message: str) -> None:
     result = subprocess.run([*FOLDCLI, *arguments], capture_output=True, text=True)
     assert result.returncode == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(root: Path) -> None:
+def test_closed_stdout_is_not_an_error(root: Path) -> None:
     command = [*FOLDCLI, "search", root / "examples/ubiquitin.fasta", root / "examples/demo.fasta", "-o", "-"]
     search = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert search.stdout is not None
     search.stdout.close()
-    _, said = search.communicate()
-    assert search.returncode == 0, said
-    assert b"rror" not in said
+    _, stderr = search.communicate()
+    assert search.returncode == 0, stderr
+    assert b"rror" not in stderr

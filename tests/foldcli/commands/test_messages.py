@@ -1,4 +1,4 @@
-"""What goes to stderr: bars on a terminal, less with -q, and with --log-json nothing but JSON."""
+"""Messages on stderr: bars on a terminal, fewer lines with -q, only JSON with --log-json."""
 
 import fcntl
 import json
@@ -21,24 +21,24 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return os.environ | {"FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache"))}
 
 
-def on_terminal(*arguments: str | Path, env: dict[str, str]) -> tuple[int, str]:
-    """Exit code and stderr of a command whose stderr is a terminal of 100 columns."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+def run_on_terminal(*arguments: str | Path, env: dict[str, str]) -> tuple[int, str]:
+    """Run a command whose stderr is a terminal of 100 columns; return exit code and stderr."""
+    our_end, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     command = [*FOLDCLI, *map(str, arguments)]
-    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=theirs)
-    os.close(theirs)
-    said = b""
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=terminal)
+    os.close(terminal)
+    stderr = b""
     while True:
         try:
-            piece = os.read(ours, 65536)
-        except OSError:  # Linux's way to say that the other side is closed
+            block = os.read(our_end, 65536)
+        except OSError:  # on Linux, the other end is closed
             break
-        if not piece:
+        if not block:
             break
-        said += piece
-    os.close(ours)
-    return process.wait(), said.decode()
+        stderr += block
+    os.close(our_end)
+    return process.wait(), stderr.decode()
 
 
 @pytest.fixture
@@ -55,28 +55,28 @@ def command(root: Path, tmp_path: Path) -> list[str | Path]:
     ]
 
 
-def test_bars_and_a_summary_on_a_terminal(command: list[str | Path], environment: dict[str, str]) -> None:
-    code, said = on_terminal(*command, env=environment)
+def test_terminal_shows_bars_and_a_summary(command: list[str | Path], environment: dict[str, str]) -> None:
+    code, stderr = run_on_terminal(*command, env=environment)
     assert code == 5
-    # with room for remaining time and rate, which are not known at the beginning
-    assert re.search(r"a: predict:   0%\| +\| 0/1 \[00:00<\?, \?passes/s\]", said)
-    assert re.search(r"targets:   0%\| +\| 0/2 \[00:00<\?, \?target/s\]", said)
-    assert "1 finished, 1 failed, in " in said
-    assert "\na " in said.replace("\r", "") and "failed: b" in said
+    # with space for remaining time and rate, which are unknown at first
+    assert re.search(r"a: predict:   0%\| +\| 0/1 \[00:00<\?, \?passes/s\]", stderr)
+    assert re.search(r"targets:   0%\| +\| 0/2 \[00:00<\?, \?target/s\]", stderr)
+    assert "1 finished, 1 failed, in " in stderr
+    assert "\na " in stderr.replace("\r", "") and "failed: b" in stderr
 
 
-def test_quiet_means_warnings_and_errors(command: list[str | Path], environment: dict[str, str]) -> None:
-    code, said = on_terminal(*command, "-q", env=environment)
+def test_quiet_shows_warnings_and_errors_only(command: list[str | Path], environment: dict[str, str]) -> None:
+    code, stderr = run_on_terminal(*command, "-q", env=environment)
     assert code == 5
-    lines = [line for line in said.replace("\r", "").splitlines() if line]
+    lines = [line for line in stderr.replace("\r", "").splitlines() if line]
     assert len(lines) == 3
     assert all(line.startswith(("foldcli: warning: ", "foldcli: error: ")) for line in lines)
 
 
-def test_json_messages_are_all_there_is(command: list[str | Path], environment: dict[str, str]) -> None:
-    code, said = on_terminal(*command, "--log-json", env=environment)
+def test_log_json_writes_nothing_but_json(command: list[str | Path], environment: dict[str, str]) -> None:
+    code, stderr = run_on_terminal(*command, "--log-json", env=environment)
     assert code == 5
-    entries = [json.loads(line) for line in said.replace("\r", "").splitlines()]
+    entries = [json.loads(line) for line in stderr.replace("\r", "").splitlines()]
     (finished,) = (entry for entry in entries if entry.get("target") == "a")
     assert finished["residues"] == 12 and finished["untrained"] is True
     assert finished["structure"].endswith("a_unrelaxed_rank_001_alphafold2_ptm_model_3_seed_000.pdb")
@@ -85,7 +85,7 @@ def test_json_messages_are_all_there_is(command: list[str | Path], environment: 
     assert entries[-1]["level"] == "error" and entries[-1]["exit_code"] == 5
 
 
-def test_an_error_of_the_whole_run_is_json_too(environment: dict[str, str], tmp_path: Path) -> None:
+def test_error_of_the_whole_run_is_json_too(environment: dict[str, str], tmp_path: Path) -> None:
     result = subprocess.run(
         [*FOLDCLI, "search", "absent.fasta", "absent_db", "-o", str(tmp_path / "m8"), "--log-json"],
         env=environment,

@@ -26,7 +26,7 @@ def test_every_page_is_a_topic_with_a_title(root: Path) -> None:
         assert foldcli("help", name, path=root).stdout == pages[name].read_text() + "\n"
 
 
-def test_a_command_without_a_page_has_its_help_and_anything_else_is_a_usage_error(root: Path) -> None:
+def test_command_without_a_page_shows_its_help(root: Path) -> None:
     name = next(name for name in COMMANDS if not (root / f"docs/{name}.md").exists())
     shown = foldcli("help", name, path=root)
     assert shown.returncode == 0 and shown.stdout.startswith(f"Usage: foldcli {name} [OPTIONS]")
@@ -34,7 +34,7 @@ def test_a_command_without_a_page_has_its_help_and_anything_else_is_a_usage_erro
     assert wrong.returncode == 2 and "there is no topic 'no-such'" in wrong.stderr
 
 
-def test_the_pages_come_with_the_wheel(root: Path, wheel: Path, tmp_path: Path) -> None:
+def test_wheel_contains_the_pages(root: Path, wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         pages = [name for name in archive.namelist() if name.startswith("foldcli/docs/")]

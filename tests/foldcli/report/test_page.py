@@ -267,7 +267,7 @@ def damage(folder: Path, pattern: str, old: str, new: str) -> Path:
     ("pattern", "old", "new", "reason"),
     [
         ("*_scores_rank_002_*.json", '{"plddt"', '{"plddt', "not the scores of a model"),
-        ("*_scores_rank_002_*.json", '"plddt": [', '"plddt": [1.0, ', "not of one length"),
+        ("*_scores_rank_002_*.json", '"plddt": [', '"plddt": [1.0, ', "have different lengths"),
         (
             "*_rank_001_*.pdb",
             "ATOM      5  CA  VAL A   5",
