@@ -26,7 +26,8 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool) -> None:
     """
     from foldcli.errors import SomeTargetsFailed, describe
     from foldcli.logs import logger
-    from foldcli.report.make import ReportSettings, make_report, try_index
+    from foldcli.report import ReportSettings
+    from foldcli.report.make import make_report, try_index
     from foldcli.report.result import finished_targets, read_done
     from msa.errors import InputError
 

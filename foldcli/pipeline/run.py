@@ -38,7 +38,8 @@ from foldcli.pipeline.search_stage import SearchStage, search_target
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.progress import progress_bar
-from foldcli.report.make import ReportSettings, try_index, try_report
+from foldcli.report import ReportSettings
+from foldcli.report.make import try_index, try_report
 from msa.io.alignments import read_alignment
 from msa.io.fasta import FastaRecord
 

@@ -9,7 +9,7 @@ import click
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import ModelType
-from foldcli.report.make import ReportSettings
+from foldcli.report import ReportSettings
 from msa.errors import InputError
 from msa.search.alignment_filter import AlignmentFilter
 from msa.search.settings import SearchSettings, default_gap_costs

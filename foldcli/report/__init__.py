@@ -2,3 +2,19 @@
 
 They are made only from the files of a finished target, so they can be remade at any time; see docs/report.md.
 """
+
+from dataclasses import dataclass
+
+
+# here because runs read their settings before they import numpy, which the other modules need
+@dataclass(frozen=True)
+class ReportSettings:
+    """The parts of a report to make.
+
+    Args:
+        page: NAME.html, and index.html for several targets.
+        plots: NAME_coverage.png, NAME_plddt.png, NAME_pae.png and NAME_thumbnail.png.
+    """
+
+    page: bool = True
+    plots: bool = True

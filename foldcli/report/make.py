@@ -1,13 +1,13 @@
 """Reports of finished targets; a report that fails never costs the target."""
 
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foldcli.errors import describe, is_bug
 from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
+from foldcli.report import ReportSettings
 from foldcli.report.alignment import AlignmentSummary, read_alignment_summary
 from foldcli.report.index import write_index
 from foldcli.report.result import read_result
@@ -15,19 +15,6 @@ from foldcli.report.target_page import target_page
 from foldcli.report.viewer import load_viewer
 from msa.errors import InputError
 from msa.io.atomic import atomic_write
-
-
-@dataclass(frozen=True)
-class ReportSettings:
-    """The parts of a report to make.
-
-    Args:
-        page: NAME.html, and index.html for several targets.
-        plots: NAME_coverage.png, NAME_plddt.png, NAME_pae.png and NAME_thumbnail.png.
-    """
-
-    page: bool = True
-    plots: bool = True
 
 
 def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettings) -> list[Path]:

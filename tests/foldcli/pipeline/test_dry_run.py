@@ -21,7 +21,7 @@ from foldcli.pipeline.dry_run import (
 from foldcli.pipeline.estimates import SECONDS_PER_PASS, parameter_bytes, peak_bytes, seconds_per_pass
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.settings import OutputSettings, PredictSettings
-from foldcli.report.make import ReportSettings
+from foldcli.report import ReportSettings
 from model.config import model_config
 
 H200 = "NVIDIA H200"

@@ -19,7 +19,7 @@ from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.predictor import FeatureSampler, Predictor
 from foldcli.pipeline.run import TargetLoader, predict_target
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings, PredictSettings
-from foldcli.report.make import ReportSettings
+from foldcli.report import ReportSettings
 from msa.io.alignments import parse_alignment
 
 SEQUENCES = {"a": "MKVLAAGIV", "b": "GGSWTLPEKR"}

@@ -17,7 +17,7 @@ from foldcli.pipeline.run import LoadedTarget, TargetLoader
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings
-from foldcli.report.make import ReportSettings
+from foldcli.report import ReportSettings
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase

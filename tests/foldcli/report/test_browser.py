@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from foldcli.outputs.layout import TargetFiles
+from foldcli.report import ReportSettings
 from foldcli.report.index import write_index
-from foldcli.report.make import ReportSettings, make_report
+from foldcli.report.make import make_report
 from tests.foldcli.report.results import SEQUENCE, beside, write_result
 
 N = len(SEQUENCE)

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foldcli.report import ReportSettings
 from foldcli.report.alignment import read_alignment_summary
-from foldcli.report.make import ReportSettings, make_report, try_report
+from foldcli.report.make import make_report, try_report
 from foldcli.report.page_data import superpose
 from foldcli.report.result import (
     MAX_MODELS,

@@ -8,8 +8,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from foldcli.report import palettes
-from foldcli.report.make import ReportSettings, make_report
+from foldcli.report import ReportSettings, palettes
+from foldcli.report.make import make_report
 from tests.foldcli.report.results import beside, write_result
 
 PLOTS_ONLY = ReportSettings(page=False, plots=True)
@@ -53,7 +53,7 @@ def test_user_settings_of_matplotlib_have_no_effect_and_stay(tmp_path: Path) -> 
 def test_pyplot_is_not_used(tmp_path: Path) -> None:
     folder = write_result(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from foldcli.report.make import ReportSettings, make_report\n"
+        "import sys; from pathlib import Path; from foldcli.report import ReportSettings; from foldcli.report.make import make_report\n"
         "from foldcli.outputs.layout import TargetFiles\n"
         f"files = TargetFiles('target', Path({str(folder)!r}), 'beside')\n"
         "written = make_report(files, {}, ReportSettings())\n"
