@@ -53,9 +53,10 @@ def test_user_settings_of_matplotlib_have_no_effect_and_stay(tmp_path: Path) -> 
 def test_pyplot_is_not_used(tmp_path: Path) -> None:
     folder = write_result(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from foldcli.report import ReportSettings; from foldcli.report.make import make_report\n"
+        "import sys; from pathlib import Path\n"
+        "from foldcli.report import ReportSettings; from foldcli.report.make import make_report\n"
         "from foldcli.outputs.layout import TargetFiles\n"
-        f"files = TargetFiles('target', Path({str(folder)!r}), 'beside')\n"
+        f"files = TargetFiles('target', Path({str(folder)!r}), 'single_folder')\n"
         "written = make_report(files, {}, ReportSettings())\n"
         "print(len(written), *[name in sys.modules for name in ('matplotlib.pyplot', 'IPython', 'torch')])"
     )
