@@ -1,4 +1,4 @@
-"""Changes to state that a whole process shares: environment variables, signal handlers, the file mode mask.
+"""Changes to state that a whole process shares: environment variables, signal handlers, warnings and others.
 
 foldcli passes values as arguments everywhere else. The settings here are read by the operating system or by
 libraries while they are imported, so they cannot be passed as arguments.
@@ -7,7 +7,11 @@ libraries while they are imported, so they cannot be passed as arguments.
 import contextlib
 import os
 import signal
+import sys
+import warnings
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from types import FrameType
 
 from foldcli.paths import cache_dir
@@ -23,6 +27,25 @@ def set_triton_cache_folder() -> None:
     Triton reads the variable when it is imported, so call this first.
     """
     os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton"))
+
+
+def keep_bytecode() -> None:
+    """Store bytecode in foldcli's cache, if torch is installed without it and Python cannot store it there.
+
+    Installers that do not compile and read-only containers are common, and compiling torch's modules takes
+    seconds in every process. Call this before torch is imported.
+    """
+    if sys.pycache_prefix is not None or (torch := find_spec("torch")) is None:
+        return
+    if not (torch.origin and torch.cached) or Path(torch.cached).exists():
+        return
+    if sys.dont_write_bytecode or not os.access(Path(torch.origin).parent, os.W_OK):
+        sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / "bytecode"), False
+
+
+def ignore_small_launch_warnings() -> None:
+    """Ignore numba's warnings about small GPU launches; the alignment of a short query is one."""
+    warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
 
 
 def set_up_worker_process(on_terminate: SignalHandler) -> None:

@@ -11,8 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.cache import FeatureCache, cache_key, read_entry
-from features.entry import CorruptEntryError, entry_metadata
+from features.entry import CorruptEntryError, entry_keys, entry_metadata, entry_path
 from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name, find_alignment_targets
 from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES, check_unique_names
 from foldcli.logs import logger
@@ -49,6 +48,8 @@ class CachedTarget:
 
     def residues(self) -> int:
         """Return the length of the query; raises the exceptions of `features.cache.read_entry`."""
+        from features.cache import read_entry  # imports numba; see `features` below
+
         return int(read_entry(self.path, self.key)["msa"].shape[1])
 
     def features(self, verify: bool = True) -> "dict[str, np.ndarray]":
@@ -61,6 +62,9 @@ class CachedTarget:
             CorruptEntryError: the entry is damaged, and its sources are missing or have changed.
             OSError: it cannot be read.
         """
+        # imports numba, which commands load in a background thread after they have read their inputs
+        from features.cache import FeatureCache, cache_key, read_entry
+
         try:
             return read_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
@@ -89,10 +93,8 @@ class CacheIndex:
         self.cache = cache
         self.targets: dict[str, list[CachedTarget]] = {}
         self.unreadable: list[tuple[Path, Exception]] = []
-        entries = FeatureCache(cache)
-        keys = entries.keys()
-        for key in keys:
-            path = entries.path(key)
+        for key in entry_keys(cache):
+            path = entry_path(cache, key)
             try:
                 sources = tuple(entry_metadata(path).get("sources", ()))
                 name = common_target_name(sources) or key

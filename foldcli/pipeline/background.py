@@ -15,12 +15,12 @@ R = TypeVar("R")
 MAX_PENDING_WRITES = 2
 
 
-def run_in_background(call: Callable[[], T]) -> "Future[T]":
+def run_in_background(call: Callable[[], T]) -> Future[T]:
     """Run a call in a thread of its own, which the process does not wait for when it ends."""
     return run_concurrently([call], 1)[0]
 
 
-def run_concurrently(calls: Sequence[Callable[[], T]], threads: int) -> "list[Future[T]]":
+def run_concurrently(calls: Sequence[Callable[[], T]], threads: int) -> list[Future[T]]:
     """Run calls in up to `threads` threads, which the process does not wait for when it ends.
 
     Args:
@@ -51,8 +51,8 @@ def run_concurrently(calls: Sequence[Callable[[], T]], threads: int) -> "list[Fu
     return futures
 
 
-def completed(value: T) -> "Future[T]":
-    """Return a future that has finished with a value."""
+def completed(value: T) -> Future[T]:
+    """Return a finished future with a value."""
     future: Future[T] = Future()
     future.set_result(value)
     return future
@@ -138,10 +138,10 @@ class ResultWriter:
         self._executor = ThreadPoolExecutor(1, "results") if background else None
         self._pending: deque[Future[Any]] = deque()
 
-    def submit(self, call: Callable[[], T]) -> "Future[T]":
+    def submit(self, call: Callable[[], T]) -> Future[T]:
         """Queue a call, first waiting while the queue is full."""
         if self._executor is None:
-            return _run(call)
+            return _run_now(call)
         while len(self._pending) >= MAX_PENDING_WRITES:
             self._pending.popleft().exception()
         future = self._executor.submit(call)
@@ -154,7 +154,7 @@ class ResultWriter:
             self._executor.shutdown()
 
 
-def _run(call: Callable[[], T]) -> "Future[T]":
+def _run_now(call: Callable[[], T]) -> Future[T]:
     """Run a call in this thread, and return its result or exception as a finished future."""
     future: Future[T] = Future()
     try:

@@ -183,7 +183,7 @@ class CacheRun:
             return
         searcher = self.database.make_searcher(database)
         for result in SearchStage(searcher, self.alignment, show_progress=False).run(missing, store):
-            result.check()
+            result.raise_error()
             yield AlignmentTarget(result.name, (str(store.path(result.name, result.query)),))
 
     def _store(self, database: "TargetDatabase") -> CacheStore:

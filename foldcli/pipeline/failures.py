@@ -44,7 +44,7 @@ class Failures:
         # the traceback would keep the local variables of the failed target in memory
         self.failed.append((name, error.with_traceback(None)))
 
-    def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], "Future[None] | None"]) -> None:
+    def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], Future[None] | None]) -> None:
         """Call `work(name, item)` for each item, recording exceptions; an interrupt ends the run.
 
         `work` may return a future for what it continues in the background; all futures have finished when
@@ -69,9 +69,7 @@ class Failures:
                 progress(done, total)
             self._settle(pending, wait=True)
 
-    def _settle(
-        self, pending: "list[tuple[str, Future[None]]]", wait: bool
-    ) -> "list[tuple[str, Future[None]]]":
+    def _settle(self, pending: list[tuple[str, Future[None]]], wait: bool) -> list[tuple[str, Future[None]]]:
         """Record exceptions of finished futures and return the unfinished ones; `wait` leaves none."""
         unfinished = []
         for name, future in pending:

@@ -221,7 +221,7 @@ class Predictor:
         folder: Path,
         progress: Progress,
         on_last_job: Callable[[], None],
-    ) -> "list[Future[ModelResult]]":
+    ) -> list[Future[ModelResult]]:
         """Predict a target with all models and seeds.
 
         Args:

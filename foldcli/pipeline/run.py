@@ -60,7 +60,7 @@ def fold_targets(
         SomeTargetsFailed, TargetFailed: see `Failures.finish`.
     """
 
-    def fold(name: str, target_input: FastaRecord | CachedTarget) -> "Future[None] | None":
+    def fold(name: str, target_input: FastaRecord | CachedTarget) -> Future[None] | None:
         loaded = loader.load((name, target_input))
         if loaded is None:
             logger.info("%s: already done", name)
@@ -85,7 +85,7 @@ def predict_targets(
     """
     prefetcher = Prefetcher(targets, loader.load_and_sample, loader.predictor.executor)
 
-    def predict(name: str, _: object) -> "Future[None] | None":
+    def predict(name: str, _: object) -> Future[None] | None:
         loaded = prefetcher.take()
         if loaded is None:
             logger.info("%s: already done", name)
@@ -98,7 +98,7 @@ def predict_targets(
 
 def _run_targets(
     targets: Sequence[tuple[str, T]],
-    predict: Callable[[str, T], "Future[None] | None"],
+    predict: Callable[[str, T], Future[None] | None],
     loader: "TargetLoader",
     failures: Failures,
 ) -> None:
@@ -212,7 +212,7 @@ def predict_target(
     predictor: Predictor,
     report: ReportSettings,
     on_last_job: Callable[[], None] = lambda: None,
-) -> "Future[None]":
+) -> Future[None]:
     """Predict a target; the writer's thread then ranks its models, makes the report and writes done.json.
 
     Args:

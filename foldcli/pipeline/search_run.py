@@ -124,7 +124,7 @@ class SearchRun:
 
         on_profile = None if profiles is None else save_profile
         results = ((result.name, result) for result in _search_unfinished(stage, queries, store, on_profile))
-        failures.run(results, lambda _, result: result.check())
+        failures.run(results, lambda _, result: result.raise_error())
         failures.finish()
 
     @property

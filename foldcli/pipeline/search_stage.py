@@ -77,7 +77,7 @@ class SearchResult:
     query: FastaRecord
     error: Exception | None = None
 
-    def check(self) -> None:
+    def raise_error(self) -> None:
         """Raise the error, if there is one."""
         if self.error is not None:
             raise self.error
@@ -300,7 +300,7 @@ def search_target(stage: SearchStage, target: TargetRun, query: FastaRecord) -> 
     if not store.is_finished(target.name, query):
         with target.stage("search"):
             for result in stage.run([(target.name, query)], store):
-                result.check()
+                result.raise_error()
         store.finish(query)
     return store.path
 

@@ -1,7 +1,6 @@
 """Searches in this process: target databases and search engines named on the command line."""
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from foldcli.logs import logger
 from foldcli.options.common import parse_size
 from foldcli.paths import cache_dir
+from foldcli.process_state import ignore_small_launch_warnings
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.database.build import database_path, open_or_build_database
 from msa.database.database import TargetDatabase
@@ -124,8 +124,7 @@ def open_search_engine(device: str, gpu_share: float = 0.9) -> Engine:
         GpuUnavailable: the requested GPU cannot be used.
         InputError: $FOLDCLI_GPU_MEMORY is not a size.
     """
-    # the alignment of a short query is a small launch, about which numba warns once per shape
-    warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
+    ignore_small_launch_warnings()
     settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
     return create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress())
 

@@ -29,7 +29,7 @@ class AlignmentSettings:
 
     @classmethod
     def from_options(cls, options: dict[str, Any], threads: int) -> "AlignmentSettings":
-        """Make the settings from the values of `search_options` and `alignment_options`.
+        """Create the settings from the values of `search_options` and `alignment_options`.
 
         Raises:
             click.UsageError: an unknown matrix, no E-value statistics for the matrix with the gap costs, or
@@ -117,7 +117,7 @@ class PredictSettings:
         return self.num_recycles + 1
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings as done.json and fingerprints have them, whose names must never change."""
+        """Return the settings under their names in done.json and fingerprints, which must never change."""
         names = asdict(self)
         return {"num_recycle": names.pop("num_recycles")} | names
 
@@ -148,7 +148,7 @@ class NetworkOptions:
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> "NetworkOptions":
-        """Make the value from those of `predict_options`, `params_option` and `device_option`."""
+        """Create the options from the values of `predict_options`, `params_option` and `device_option`."""
         own = ("params", "models", "model_type", "device", "max_memory", "precision", "kernels")
         return cls(
             **{name: options[name] for name in own},

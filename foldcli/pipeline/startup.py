@@ -1,39 +1,33 @@
-"""The start of a prediction: parameters are found and read, and the GPU is opened, while torch is imported.
+"""The start of a prediction: find the parameters, and import torch while threads load everything else.
 
-Importing torch takes longer than everything else before the network's first block, mostly waiting for files.
-Reading files, computing checksums and opening the driver do not hold the interpreter's lock, so they run in
-background threads meanwhile. This is why the imports of this module are in its functions: they are its work.
+Importing torch takes longer than everything else before the network's first block, and mostly waits for
+files. Reading other files, computing checksums and opening the driver do not hold the interpreter's lock, so
+they run in background threads meanwhile. The functions here import late because importing is their work.
 """
 
-import os
-import sys
 from concurrent.futures import Future
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.params.parameters import ParameterSource, find_parameters
-from foldcli.paths import cache_dir
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.settings import NetworkOptions
-from foldcli.process_state import set_triton_cache_folder
+from foldcli.process_state import keep_bytecode, set_triton_cache_folder
 from msa.gpu.opening import open_context, without_collection
 from msa.search.engine_selection import gpu_numbers
 
 if TYPE_CHECKING:
     import numpy as np
 
-BYTECODE_FOLDER = "bytecode"
-
 
 @dataclass(frozen=True)
 class Startup:
-    """The parameters of a run, and the file that is being read already.
+    """The parameters of a run, the first of which may already be being read.
 
     Args:
         sources: models in the order in which they run.
-        arrays: future arrays of the first source's file; None if it has no file, or is not read yet.
+        arrays: future arrays of the first source's file; None if they are not being read.
         preload: whether predictions follow.
     """
 
@@ -59,20 +53,6 @@ def start(options: NetworkOptions, preload: bool = True) -> Startup:
     with without_collection():
         import torch  # noqa: F401
     return Startup(sources, arrays, preload)
-
-
-def keep_bytecode() -> None:
-    """Store compiled bytecode in foldcli's cache if torch is installed without it and cannot store it itself.
-
-    Installers that do not compile and read-only containers are common, and compiling torch's modules takes
-    seconds in every process.
-    """
-    if sys.pycache_prefix is not None or (torch := find_spec("torch")) is None:
-        return
-    if not (torch.origin and torch.cached) or Path(torch.cached).exists():
-        return
-    if sys.dont_write_bytecode or not os.access(Path(torch.origin).parent, os.W_OK):
-        sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / BYTECODE_FOLDER), False
 
 
 def start_preloading(device: str, parameters: Path | None) -> "Future[dict[str, np.ndarray]] | None":

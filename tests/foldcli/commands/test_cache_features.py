@@ -1,4 +1,4 @@
-"""`foldcli cache-features` as a user runs it."""
+"""Tests of `foldcli cache-features` in subprocesses."""
 
 import gzip
 import json
@@ -28,23 +28,23 @@ def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]
 
 
 def entries(cache: Path) -> dict[str, int]:
-    """Names and inodes of a cache's entries."""
+    """Return the names and inodes of a cache's entries."""
     return {path.name: path.stat().st_ino for path in cache.glob("??/*.safetensors")}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three alignments in three formats, and a file that is none."""
+    """Return a folder of three alignments in three formats, and another file."""
     made = tmp_path / "msas"
     made.mkdir()
     (made / "one.a3m").write_text(A3M)
     (made / "two.sto").write_text(STO)
     (made / "three.fasta.gz").write_bytes(gzip.compress(b">q\nMKWW\n>a\nMK-W\n"))
-    (made / "notes.txt").write_text("not for you")
+    (made / "notes.txt").write_text("not an alignment")
     return made
 
 
-def test_folder_is_cached_once(folder: Path, tmp_path: Path) -> None:
+def test_folder_is_cached_once_unless_overwritten(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     first = run(folder, "-c", cache)
     assert first.returncode == 0, first.stderr
@@ -83,7 +83,7 @@ def test_shards_share_the_targets_without_overlap(folder: Path, tmp_path: Path) 
     assert len(one) == 2
 
 
-def test_a_bad_target_stops_no_other_and_is_listed(folder: Path, tmp_path: Path) -> None:
+def test_bad_target_is_listed_and_does_not_stop_the_others(folder: Path, tmp_path: Path) -> None:
     (folder / "bad.a3m").write_text(">q\nMK\n>short\nM\n")
     cache = tmp_path / "cache"
     result = run(folder, "-c", cache)
@@ -102,7 +102,7 @@ def test_a_bad_target_stops_no_other_and_is_listed(folder: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (b"\x7fELF\x02\x01\x00", "not an alignment"),
         (b"#5,4\t1,1\n>q\nMKVLAMKVL\n", "complex"),
@@ -111,11 +111,11 @@ def test_a_bad_target_stops_no_other_and_is_listed(folder: Path, tmp_path: Path)
         (b"", "empty file"),
     ],
 )
-def test_one_bad_file_is_bad_input(content: bytes, words: str, tmp_path: Path) -> None:
+def test_single_bad_file_is_bad_input(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.a3m").write_bytes(content)
     result = run(tmp_path / "bad.a3m", "-c", tmp_path / "cache")
     assert result.returncode == 3
-    assert words in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert entries(tmp_path / "cache") == {}
 
@@ -126,7 +126,7 @@ def test_missing_file_and_empty_folder_are_bad_input(tmp_path: Path) -> None:
     assert run(tmp_path / "empty", "-c", tmp_path / "cache").returncode == 3
 
 
-def test_a_damaged_entry_is_named_and_made_anew(folder: Path, tmp_path: Path) -> None:
+def test_damaged_entry_is_reported_and_computed_again(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert run(folder / "one.a3m", "-c", cache).returncode == 0
     (path,) = cache.glob("??/*.safetensors")
@@ -138,12 +138,12 @@ def test_a_damaged_entry_is_named_and_made_anew(folder: Path, tmp_path: Path) ->
     assert path.read_bytes() == good
 
 
-def test_checksums_are_compared_unless_told_otherwise(folder: Path, tmp_path: Path) -> None:
+def test_checksums_are_verified_unless_no_verify_is_given(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert run(folder / "one.a3m", "-c", cache).returncode == 0
     (path,) = cache.glob("??/*.safetensors")
     good = path.read_bytes()
-    altered = good.replace(b"one.a3m", b"eno.a3m")  # nothing but the checksum tells
+    altered = good.replace(b"one.a3m", b"eno.a3m")  # only the checksum shows it
     path.write_bytes(altered)
     trusting = run(folder / "one.a3m", "-c", cache, "--no-verify")
     assert "one: already cached" in trusting.stderr and path.read_bytes() == altered
@@ -151,7 +151,7 @@ def test_checksums_are_compared_unless_told_otherwise(folder: Path, tmp_path: Pa
     assert path.read_bytes() == good
 
 
-def test_a_cache_that_cannot_be_written_is_one_line(folder: Path, tmp_path: Path) -> None:
+def test_unwritable_cache_is_one_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     result = run(folder / "one.a3m", "-c", tmp_path / "file" / "cache")
     assert result.returncode == 3
@@ -159,11 +159,11 @@ def test_a_cache_that_cannot_be_written_is_one_line(folder: Path, tmp_path: Path
 
 
 def bytes_of(cache: Path) -> dict[str, bytes]:
-    """Contents of a cache's entries."""
+    """Return the contents of a cache's entries."""
     return {path.name: path.read_bytes() for path in cache.glob("??/*.safetensors")}
 
 
-def test_several_processes_make_the_same_bytes_and_say_the_same(folder: Path, tmp_path: Path) -> None:
+def test_number_of_workers_changes_neither_entries_nor_messages(folder: Path, tmp_path: Path) -> None:
     (folder / "bad.a3m").write_text(">q\nMK\n>short\nM\n")
     alone, many = (run(folder, "-c", tmp_path / n, "--workers", n) for n in ("1", "3"))
     assert alone.returncode == many.returncode == 5
@@ -173,7 +173,7 @@ def test_several_processes_make_the_same_bytes_and_say_the_same(folder: Path, tm
     assert len(bytes_of(tmp_path / "3")) == 3
 
 
-def test_targets_are_told_in_order_whichever_is_first_finished(tmp_path: Path) -> None:
+def test_targets_are_reported_in_order(tmp_path: Path) -> None:
     late, last = tmp_path / "a.a3m", tmp_path / "c.a3m"
     os.mkfifo(late)
     os.mkfifo(last)
@@ -182,8 +182,8 @@ def test_targets_are_told_in_order_whichever_is_first_finished(tmp_path: Path) -
     process = subprocess.Popen([*map(str, command), "--workers", "2"], stderr=subprocess.PIPE, text=True)
     last.write_text(">q\nMKW\n")  # read when b is finished
     late.write_text(">q\nMKY\n")
-    said = process.communicate()[1].splitlines()
-    assert [line[:9] for line in said[:3]] == ["a: cached", "b: cached", "c: cached"]
+    lines = process.communicate()[1].splitlines()
+    assert [line[:9] for line in lines[:3]] == ["a: cached", "b: cached", "c: cached"]
 
 
 def test_folders_of_one_target_are_joined(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_sequences_without_a_database_are_a_usage_error(tmp_path: Path) -> None:
     assert run("-", "-c", tmp_path / "cache", stdin=">a\nMKVLGA\n").returncode == 2
 
 
-def test_sequences_are_searched_with_once(root: Path, tmp_path: Path) -> None:
+def test_sequences_are_searched_once(root: Path, tmp_path: Path) -> None:
     examples = root / "examples"
     queries = [examples / "ubiquitin.fasta", examples / "gb1.fasta"]
     searching = ["--db", examples / "demo.fasta", "--device", "cpu", "-c", tmp_path / "cache", "-v"]
@@ -228,7 +228,7 @@ def test_sequences_are_searched_with_once(root: Path, tmp_path: Path) -> None:
     assert second.returncode == 0
     assert " hits" not in second.stderr and "0 cached, 2 already there, 0 failed" in second.stderr
 
-    # by hand: search, then the alignment's features
+    # the same as a search followed by cache-features
     a3m = tmp_path / "searched" / "UBIQ_HUMAN.a3m"
     searched = [sys.executable, "-m", "foldcli", "search", queries[0], examples / "demo.fasta"]
     subprocess.run(
@@ -243,26 +243,28 @@ def test_sequences_are_searched_with_once(root: Path, tmp_path: Path) -> None:
     assert len(entries(tmp_path / "cache")) == 3
 
 
-def test_an_interrupt_ends_all_and_leaves_nothing_half_written(folder: Path, tmp_path: Path) -> None:
-    never = folder / "zzz.a3m"  # one process waits for what is never written
+def test_interrupt_ends_all_workers_and_leaves_no_partial_files(folder: Path, tmp_path: Path) -> None:
+    never = folder / "zzz.a3m"  # one worker waits for input that never comes
     os.mkfifo(never)
     command = [sys.executable, "-m", "foldcli", "cache-features", folder, "-c", tmp_path / "cache"]
     process = subprocess.Popen(
         [*map(str, command), "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stderr is not None
-    said = [process.stderr.readline() for _ in range(3)]
-    assert all("cached" in line for line in said)
+    lines = [process.stderr.readline() for _ in range(3)]
+    assert all("cached" in line for line in lines)
     os.killpg(process.pid, signal.SIGINT)
     assert "interrupted" in process.stderr.read()
     assert process.wait() == 130
     with pytest.raises(OSError, match="No such device"):
-        os.open(never, os.O_WRONLY | os.O_NONBLOCK)  # its reader is gone
+        os.open(never, os.O_WRONLY | os.O_NONBLOCK)  # its reader has ended
     assert len(entries(tmp_path / "cache")) == 3
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.suffix == ".tmp"]
 
 
-def test_a_dry_run_tells_what_is_there_and_leaves_nothing(root: Path, folder: Path, tmp_path: Path) -> None:
+def test_dry_run_reports_existing_entries_and_writes_nothing(
+    root: Path, folder: Path, tmp_path: Path
+) -> None:
     cache, sequence = tmp_path / "cache", tmp_path / "gb1.fasta"
     sequence.write_text(">gb1\nMTYKLILNGKTLKGETTTEAVDAATAEKVFKQY\n")
     (folder / "bad.a3m").write_text(">q\nMK7\n")
@@ -279,9 +281,9 @@ def test_a_dry_run_tells_what_is_there_and_leaves_nothing(root: Path, folder: Pa
     assert subprocess.run(made, capture_output=True).returncode == 0
 
     def states(*more: object) -> tuple[int, dict[str, str]]:
-        told = run(*command, "--dry-run", *more)
-        lines = told.stdout.partition("what happens\n")[2].partition("\n\n")[0].splitlines()
-        return told.returncode, {
+        result = run(*command, "--dry-run", *more)
+        lines = result.stdout.partition("what happens\n")[2].partition("\n\n")[0].splitlines()
+        return result.returncode, {
             line.split()[0]: line.split("  ")[-1].partition(":")[0].strip() for line in lines
         }
 
@@ -290,7 +292,7 @@ def test_a_dry_run_tells_what_is_there_and_leaves_nothing(root: Path, folder: Pa
     assert not cache.exists()
     assert run(*command).returncode == 5
     before = entries(cache)
-    # the search has been done as well, and is not needed to know it
+    # the stored alignment shows that the sequence is cached
     assert states() == (5, {"bad": "invalid"} | dict.fromkeys(targets, "already done"))
     assert states("--max-seqs", "10")[1]["gb1"] == "to do"
     assert states("--overwrite")[1]["two"] == "to do"

@@ -1,4 +1,4 @@
-"""`--layout colabfold`: the names, keys, types and ranges of ColabFold's results, nothing beside them."""
+"""Tests of `--layout colabfold`: the names, keys, types and ranges of ColabFold's results, and no others."""
 
 import json
 import os
@@ -25,10 +25,10 @@ QUICK = [
 ]
 NAME = "SPG1_STRSG_B1"
 GB1_LENGTH = 56
-# what a demonstration network's scores say beside ColabFold's keys
+# keys that only the demo network's scores have
 UNTRAINED_KEYS = {"untrained", "warning"}
 
-# names with the target and its model, seed and rank left out
+# file names; NAME is the target, MODEL its model, seed and rank
 NAMES = {
     "NAME.a3m",
     "NAME.done.txt",
@@ -61,7 +61,7 @@ CONFIG_KEYS = {
 
 
 def kind_of(file: str, name: str) -> str:
-    """The file's name with the target's and the model's left out."""
+    """Return a file's name with NAME for the target and MODEL for the model, seed and rank."""
     model = r"rank_\d{3}_alphafold2_ptm_model_[1-5]_seed_\d{3}"
     return re.sub(model, "MODEL", re.sub(f"^{re.escape(name)}", "NAME", file))
 
@@ -85,7 +85,7 @@ def shapes_of(path: Path) -> dict[str, str]:
 
 
 def check_ranges(folder: Path, name: str) -> None:
-    """Two decimals as ColabFold rounds, PAE in Å up to its last bin, pLDDT in percent, the B-factor is it."""
+    """Check ColabFold's rounding to two decimals, PAE (Å) up to the last bin, pLDDT (%) and B-factors."""
     paths = sorted(folder.glob(f"{name}_scores_rank_*.json"))
     for path in paths:
         scores = json.loads(path.read_text())
@@ -127,7 +127,7 @@ def result(root: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return out
 
 
-def test_files_and_keys_are_those_listed_here(result: Path) -> None:
+def test_files_and_keys_are_as_listed(result: Path) -> None:
     assert {path.name for path in result.iterdir() if path.is_dir()} == {"foldcli"}
     files = [path for path in result.iterdir() if path.is_file()]
     assert {kind_of(path.name, NAME) for path in files} == NAMES
@@ -148,11 +148,11 @@ def test_files_and_keys_are_those_listed_here(result: Path) -> None:
     assert any(re.fullmatch(line, each) for each in (result / "log.txt").read_text().splitlines())
 
 
-def test_the_list_is_that_of_a_result_of_colabfold(shared_dir: Path) -> None:
+def test_list_matches_a_result_of_colabfold(shared_dir: Path) -> None:
     (real,) = (path for path in (shared_dir / "data/colabfold_result").iterdir() if path.is_dir())
     (alignment,) = real.glob("*.a3m")
     name = alignment.stem
-    # the CSV is what was given to it
+    # the CSV was its input
     kinds = {kind_of(path.name, name): path for path in real.iterdir() if path.suffix != ".csv"}
     assert set(kinds) == NAMES
     assert {kind: shapes_of(kinds[kind]) for kind in SHAPES} == SHAPES
@@ -161,29 +161,29 @@ def test_the_list_is_that_of_a_result_of_colabfold(shared_dir: Path) -> None:
     assert re.match(r"#\d+\t1\n>", alignment.read_text())
 
 
-def test_settings_have_the_types_of_colabfolds(result: Path, shared_dir: Path) -> None:
+def test_settings_have_the_types_of_colabfold(result: Path, shared_dir: Path) -> None:
     (real,) = (shared_dir / "data/colabfold_result").glob("*/config.json")
     theirs, ours = json.loads(real.read_text()), json.loads((result / "config.json").read_text())
-    # null there is a setting left to the model, and here a number; foldcli has no commit to name
+    # ColabFold writes null for settings left to the model; foldcli writes numbers, and has no commit
     free = {"num_recycles", "recycle_early_stop_tolerance", "commit"}
     differing = {key for key in theirs if type(theirs[key]) is not type(ours[key])}
     assert differing <= free
 
 
-def test_what_colabfold_does_not_write_lies_apart_and_a_finished_target_is_known_by_it(
+def test_additional_files_are_in_a_separate_folder_and_mark_the_target_as_finished(
     root: Path, cache: Path, result: Path
 ) -> None:
     own = result / "foldcli" / NAME
     kinds = {kind_of(path.name, NAME) for path in own.iterdir()}
-    aside = {"NAME.m8", "NAME.done.json", "NAME_unrelaxed_MODEL.cif", "NAME.html", "NAME_thumbnail.png"}
-    assert kinds == aside
+    additional = {"NAME.m8", "NAME.done.json", "NAME_unrelaxed_MODEL.cif", "NAME.html", "NAME_thumbnail.png"}
+    assert kinds == additional
     links = re.findall(r'href="([^"#]+\.(?:pdb|cif|json))"', (own / f"{NAME}.html").read_text())
     assert len(links) == 6 and all((own / link).is_file() for link in links)
     before = {path: path.stat().st_mtime_ns for path in result.rglob("*") if NAME in path.name}
     assert "already done" in fold(root, result, cache=cache)
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
-    # other models: theirs replace the old ones, and the search is not repeated
+    # results of other models replace the old ones, and the search is not repeated
     fold(root, result, "--models", "5", cache=cache)
     (pdb,) = result.glob("*.pdb")
     assert "model_5" in pdb.name and len(list(result.glob("*_scores_*.json"))) == 1
@@ -191,7 +191,7 @@ def test_what_colabfold_does_not_write_lies_apart_and_a_finished_target_is_known
     check_ranges(result, NAME)
 
 
-def test_predict_has_the_layout_too_and_reads_the_alignment_it_kept(cache: Path, tmp_path: Path) -> None:
+def test_predict_reads_the_alignment_that_it_kept(cache: Path, tmp_path: Path) -> None:
     for name in "qr":
         (tmp_path / f"{name}.a3m").write_text(f">{name}\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
     command = [*FOLDCLI, "predict", *QUICK, "--layout", "colabfold"]
@@ -202,7 +202,7 @@ def test_predict_has_the_layout_too_and_reads_the_alignment_it_kept(cache: Path,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         files = [path.name for path in out.iterdir() if path.is_file()]
-        # of several targets there is a page that lists them
+        # a run of several targets has an index page
         kinds = {kind_of(file, file[0] if file[0] in "qr" else "q") for file in files}
         assert kinds == NAMES | {"index.html"}
         for name in "qr":

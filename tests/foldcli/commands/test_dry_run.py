@@ -1,4 +1,4 @@
-"""`--dry-run` as a user runs it: it tells, and leaves nothing behind."""
+"""Tests of `--dry-run` in subprocesses: it prints a plan and writes nothing."""
 
 import os
 import subprocess
@@ -20,7 +20,9 @@ def foldcli(*arguments: str | Path, env: dict[str, str]) -> subprocess.Completed
     return subprocess.run([*FOLDCLI, *map(str, arguments)], env=env, capture_output=True, text=True)
 
 
-def test_fold_tells_before_and_after(root: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_plan_of_fold_before_and_after_the_run(
+    root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "q.fasta").write_text(">good\nMTYKLILNGKTL\n>pair\nMTYKLILN:MTYKLILN\n")
     command = [
         "fold",
@@ -49,11 +51,11 @@ def test_fold_tells_before_and_after(root: Path, environment: dict[str, str], tm
     assert after.stdout.splitlines()[4].split() == ["good", "12", "already", "done"]
 
 
-def test_predict_tells_too(environment: dict[str, str], tmp_path: Path) -> None:
+def test_plan_of_predict(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "q.a3m").write_text(">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
-    told = foldcli(
+    result = foldcli(
         "predict", tmp_path / "q.a3m", *QUICK, "-o", tmp_path / "out", "--dry-run", env=environment
     )
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines()[3].split() == ["q", "9", "unknown", "unknown", "to", "do"]
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[3].split() == ["q", "9", "unknown", "unknown", "to", "do"]
     assert not (tmp_path / "out").exists()

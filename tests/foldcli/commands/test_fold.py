@@ -1,4 +1,4 @@
-"""`foldcli fold` as a user runs it: real subprocesses, the bundled example, the demo network."""
+"""Tests of `foldcli fold` in subprocesses, with the bundled examples and the demo network."""
 
 import json
 import os
@@ -29,7 +29,7 @@ GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A cache of its own for the module, so that nothing of the user's is read or written."""
+    """Return an environment with a cache for this module only, so that the user's is not touched."""
     return os.environ | {"FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache"))}
 
 
@@ -52,7 +52,7 @@ def finished(root: Path, environment: dict[str, str], tmp_path_factory: pytest.T
     return folder
 
 
-def test_every_promised_file_is_there(finished: Path) -> None:
+def test_every_documented_file_is_written(finished: Path) -> None:
     name = finished.name
     expected = {f"{name}.a3m", f"{name}.m8", f"{name}.done.json", f"{name}.html"}
     expected |= {f"{name}_{plot}.png" for plot in ("coverage", "plddt", "pae", "thumbnail")}
@@ -70,7 +70,7 @@ def test_every_promised_file_is_there(finished: Path) -> None:
     assert ranks[0]["plddt"] >= ranks[1]["plddt"]
 
 
-def test_files_hold_the_query_and_say_untrained(finished: Path) -> None:
+def test_files_contain_the_query_and_the_warning_about_untrained_networks(finished: Path) -> None:
     for path in finished.glob("*.pdb"):
         assert "UNTRAINED" in path.read_text().splitlines()[0]
     for path in finished.glob("*.cif"):
@@ -89,7 +89,7 @@ def test_files_hold_the_query_and_say_untrained(finished: Path) -> None:
     assert {sum(not c.islower() for c in row) for row in rows} == {len(GB1)}
 
 
-def test_a_cached_target_is_folded_by_name_without_a_search(
+def test_cached_target_is_folded_by_name_without_a_search(
     finished: Path, root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     database = ["--db", root / "examples/demo.fasta"]
@@ -109,7 +109,7 @@ def test_a_cached_target_is_folded_by_name_without_a_search(
     assert twice.returncode == 3 and "two targets have the name" in twice.stderr
 
 
-def test_done_json_says_what_each_stage_took(finished: Path) -> None:
+def test_done_json_has_the_cost_of_each_stage(finished: Path) -> None:
     done = json.loads((finished / f"{finished.name}.done.json").read_text())
     assert [stage["stage"] for stage in done["stages"]] == ["search", "features", "predict", "report"]
     for stage in done["stages"]:
@@ -121,7 +121,7 @@ def test_done_json_says_what_each_stage_took(finished: Path) -> None:
     assert set(done["versions"]) >= {"foldcli", "python", "torch", "numpy", "numba"}
 
 
-def test_a_finished_target_is_not_redone_and_changed_settings_redo_it(
+def test_finished_target_is_skipped_unless_settings_change(
     root: Path, environment: dict[str, str], finished: Path
 ) -> None:
     def again(*more: str) -> tuple[str, dict[str, int], dict]:
@@ -140,14 +140,14 @@ def test_a_finished_target_is_not_redone_and_changed_settings_redo_it(
         return result.stderr, times, json.loads((finished / f"{finished.name}.done.json").read_text())
 
     def results() -> dict[str, bytes]:
-        # but for the two files that tell how long it took
+        # without the two files that contain times
         timed = (".done.json", ".html")
         return {path.name: path.read_bytes() for path in finished.iterdir() if not path.name.endswith(timed)}
 
     bytes_before = results()
     before = {path.name: path.stat().st_mtime_ns for path in finished.iterdir()}
-    said, times, first = again()
-    assert "already done" in said
+    stderr, times, first = again()
+    assert "already done" in stderr
     assert times == before
 
     _, times, second = again("--num-recycle", "0")
@@ -161,7 +161,7 @@ def test_a_finished_target_is_not_redone_and_changed_settings_redo_it(
     assert results() == bytes_before
 
 
-def test_an_alignment_is_folded_with_what_its_profile_finds(
+def test_alignment_is_folded_with_the_hits_of_its_profile(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     ubiquitin = (root / "examples/ubiquitin.fasta").read_text().partition("\n")[2].replace("\n", "")
@@ -178,7 +178,7 @@ def test_an_alignment_is_folded_with_what_its_profile_finds(
     assert "already done" not in fold(*command, "-o", tmp_path / "out", env=environment).stderr
 
 
-def test_one_failure_does_not_stop_the_others(
+def test_failed_target_does_not_stop_the_others(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "three.fasta").write_text(f">a_short\nM\n>b_good\n{GB1}\n>c/odd|name\n{GB1[:40]}\n")
@@ -206,7 +206,7 @@ def test_one_failure_does_not_stop_the_others(
     assert all(name in index for name in ("absent.fasta", "a_short", "b_good/b_good.html", "c_odd_name"))
 
 
-def test_standard_input_and_shards(root: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_standard_input_is_split_into_shards(root: Path, environment: dict[str, str], tmp_path: Path) -> None:
     fasta = "".join(f">t{i}\n{GB1[:20]}\n" for i in range(3))
     for shard, names in (("1/2", {"t0", "t2"}), ("2/2", {"t1"})):
         out = tmp_path / shard.replace("/", "_")
@@ -218,7 +218,7 @@ def test_standard_input_and_shards(root: Path, environment: dict[str, str], tmp_
 
 
 @pytest.mark.parametrize("stage", ["search", "features", "predict"])
-def test_an_interrupt_leaves_nothing_that_looks_finished_and_the_next_run_continues(
+def test_interrupted_run_leaves_no_finished_files_and_the_next_run_continues(
     root: Path, environment: dict[str, str], tmp_path: Path, stage: str
 ) -> None:
     command = [
@@ -252,7 +252,7 @@ def test_an_interrupt_leaves_nothing_that_looks_finished_and_the_next_run_contin
         )
 
 
-def test_without_parameters_it_says_how_to_get_them(
+def test_missing_parameters_are_reported_with_the_remedy(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     result = fold(
@@ -275,10 +275,10 @@ BAD_QUERIES = {
 
 
 @pytest.mark.parametrize("kind", BAD_QUERIES)
-def test_bad_queries_get_one_line_and_exit_code_3(
+def test_bad_query_is_one_line_and_exit_code_3(
     root: Path, environment: dict[str, str], tmp_path: Path, kind: str
 ) -> None:
-    content, place = BAD_QUERIES[kind]
+    content, position = BAD_QUERIES[kind]
     path = tmp_path / "query.fasta"
     path.write_bytes(content)
     out = tmp_path / "out"
@@ -286,13 +286,13 @@ def test_bad_queries_get_one_line_and_exit_code_3(
     assert result.returncode == 3, result.stderr
     errors = [line for line in result.stderr.splitlines() if line.startswith("foldcli: error: ")]
     assert len(errors) == 1
-    assert place in errors[0]
+    assert position in errors[0]
     assert "Traceback" not in result.stderr
     assert not list(out.rglob("*.done.json"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["absent.fasta", "--db", "{db}", "-o", "{out}"], 3, "absent.fasta: no such file"),
         (["{query}", "--db", "absent_db", "-o", "{out}"], 3, "absent_db"),
@@ -305,30 +305,30 @@ def test_bad_queries_get_one_line_and_exit_code_3(
         (["{query}", "--db", "{db}", "-o", "{out}", "--device", "tpu"], 2, "cuda:N"),
     ],
 )
-def test_wrong_arguments(
-    root: Path, environment: dict[str, str], tmp_path: Path, arguments: list[str], code: int, said: str
+def test_wrong_arguments_are_refused(
+    root: Path, environment: dict[str, str], tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
-    places = {
+    paths = {
         "db": root / "examples/demo.fasta",
         "query": root / "examples/gb1.fasta",
         "out": tmp_path / "out",
         "file": tmp_path / "file",
         "empty": tmp_path / "empty",
     }
-    filled = [argument.format(**places) for argument in arguments]
+    filled = [argument.format(**paths) for argument in arguments]
     result = fold(*QUICK, *filled, env=environment, cwd=tmp_path)
     assert result.returncode == code, result.stderr
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_a_write_that_fails_leaves_nothing_half_written(
+def test_failed_write_leaves_no_partial_files(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     def small_files_only() -> None:
-        # the alignment and the scores fit, a structure does not: as on a disk that fills up on the way
+        # as on a disk that fills up: the alignment and the scores fit, a structure does not
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""`foldcli predict` as a user runs it: every kind of target, and parameters that cannot be used."""
+"""Tests of `foldcli predict` in subprocesses: every kind of target, and unusable parameters."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def scores_of(folder: Path) -> dict:
     return json.loads(path.read_text())
 
 
-def test_one_alignment_by_any_way_gives_one_prediction(environment: dict[str, str], tmp_path: Path) -> None:
+def test_every_input_format_gives_the_same_prediction(environment: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "alignments"
     folder.mkdir()
     (folder / "plain.a3m").write_text(A3M)
@@ -57,7 +57,7 @@ def test_one_alignment_by_any_way_gives_one_prediction(environment: dict[str, st
     assert all(scores_of(out / name) == first for name in names)
 
 
-def test_precision_and_kernels_are_settings(environment: dict[str, str], tmp_path: Path) -> None:
+def test_precision_and_kernels_are_part_of_the_settings(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "t.a3m").write_text(A3M)
     scores = []
     for precision in ("fp32", "bf16"):
@@ -73,14 +73,14 @@ def test_precision_and_kernels_are_settings(environment: dict[str, str], tmp_pat
         (pdb,) = (tmp_path / "out" / "t").glob("*.pdb")
         assert f"recycles, {precision}" in pdb.read_text()
         scores.append(scores_of(tmp_path / "out/t"))
-        # another bound on memory gives the same numbers
+        # the memory limit does not change the results
         repeated = foldcli("predict", *arguments, "--max-memory", "1G", env=environment)
         assert "already done" in repeated.stderr
     assert scores[0] != scores[1]
     assert np.allclose(scores[0]["plddt"], scores[1]["plddt"], atol=1.0)
 
 
-def test_the_seed_decides_the_draws(environment: dict[str, str], tmp_path: Path) -> None:
+def test_seed_determines_the_random_features(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "t.a3m").write_text(A3M)
     seeds = ["--random-seed", "7", "--num-seeds", "2"]
     result = foldcli("predict", tmp_path / "t.a3m", *QUICK, *seeds, "-o", tmp_path / "out", env=environment)
@@ -90,7 +90,7 @@ def test_the_seed_decides_the_draws(environment: dict[str, str], tmp_path: Path)
     assert done["ranking"][0]["plddt"] != done["ranking"][1]["plddt"]
 
 
-def test_a_damaged_cache_entry_is_named(environment: dict[str, str], tmp_path: Path) -> None:
+def test_damaged_cache_entry_is_reported(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "t.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{}")
     result = foldcli("predict", tmp_path / "t.safetensors", *QUICK, "-o", tmp_path / "out", env=environment)
     assert result.returncode == 3
@@ -100,7 +100,7 @@ def test_a_damaged_cache_entry_is_named(environment: dict[str, str], tmp_path: P
 
 @pytest.fixture
 def cache(environment: dict[str, str], tmp_path: Path) -> Path:
-    """A cache of two targets."""
+    """Return a cache of two targets."""
     for name, text in {"one": A3M, "two": ">q\nGGSWTLPEKR\n>h\nGGSWT-PEKR\n"}.items():
         (tmp_path / f"{name}.a3m").write_text(text)
     inputs = [tmp_path / "one.a3m", tmp_path / "two.a3m"]
@@ -109,7 +109,7 @@ def cache(environment: dict[str, str], tmp_path: Path) -> Path:
     return tmp_path / "features"
 
 
-def test_cached_targets_by_name_by_content_and_all(
+def test_cached_targets_are_found_by_name_by_content_and_with_all(
     environment: dict[str, str], cache: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other.a3m").write_text(A3M)
@@ -129,9 +129,7 @@ def test_cached_targets_by_name_by_content_and_all(
     assert skipped == ["one: already done", "two: already done"]
 
 
-def test_names_that_are_unknown_or_ambiguous(
-    environment: dict[str, str], cache: Path, tmp_path: Path
-) -> None:
+def test_unknown_and_ambiguous_names_fail(environment: dict[str, str], cache: Path, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "one.a3m").write_text(">q\nMKVLAW\n")
     assert foldcli("cache-features", tmp_path / "more", "-c", cache, env=environment).returncode == 0
@@ -141,12 +139,12 @@ def test_names_that_are_unknown_or_ambiguous(
     ambiguous, unknown = result.stderr.splitlines()[:2]
     assert "did you mean two?" in unknown and str(cache) in unknown
     assert sum(str(path) in ambiguous for path in cache.glob("??/*.safetensors")) == 2
-    all_of_them = foldcli("predict", "--all", *arguments, env=environment)
-    assert all_of_them.returncode == 5
+    every = foldcli("predict", "--all", *arguments, env=environment)
+    assert every.returncode == 5
     assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == ["two"]
 
 
-def test_all_needs_a_cache_and_nothing_else(environment: dict[str, str], tmp_path: Path) -> None:
+def test_all_requires_a_cache_and_excludes_targets(environment: dict[str, str], tmp_path: Path) -> None:
     out = ["-o", tmp_path / "out", "--params", "demo"]
     for arguments in ([], ["one", "--all"]):
         assert foldcli("predict", *arguments, *out, env=environment).returncode == 2
@@ -154,7 +152,7 @@ def test_all_needs_a_cache_and_nothing_else(environment: dict[str, str], tmp_pat
     assert empty.returncode == 3 and "no feature cache, or an empty one" in empty.stderr
 
 
-def test_a_damaged_entry_found_by_name_is_made_anew_from_its_source(
+def test_damaged_entry_is_computed_again_from_its_source(
     environment: dict[str, str], cache: Path, tmp_path: Path
 ) -> None:
     good = {path: path.read_bytes() for path in cache.glob("??/*.safetensors")}
@@ -171,7 +169,7 @@ def test_a_damaged_entry_found_by_name_is_made_anew_from_its_source(
     assert sorted(path.read_bytes() == content for path, content in good.items()) == [False, True]
 
 
-def test_checksums_are_compared_unless_told_otherwise(
+def test_checksums_are_verified_unless_no_verify_is_given(
     environment: dict[str, str], cache: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "one.a3m").unlink()
@@ -184,7 +182,7 @@ def test_checksums_are_compared_unless_told_otherwise(
     assert trusting.returncode == 0, trusting.stderr
 
 
-def test_an_error_made_ahead_is_its_own_targets(
+def test_error_in_the_background_fails_only_its_target(
     environment: dict[str, str], cache: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "three.a3m").write_text(">q\nMK7\n")
@@ -197,7 +195,7 @@ def test_an_error_made_ahead_is_its_own_targets(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (">q\nMKVLA\n>hit_7\nMKV\n", "t.a3m:3: row 2 (hit_7)"),
         ("", "empty file"),
@@ -206,14 +204,14 @@ def test_an_error_made_ahead_is_its_own_targets(
         ("#3,2\t1,1\n>101\nMKV\n", "complex"),
     ],
 )
-def test_bad_alignments_get_one_line(
-    environment: dict[str, str], tmp_path: Path, content: str, said: str
+def test_bad_alignment_is_one_line(
+    environment: dict[str, str], tmp_path: Path, content: str, message: str
 ) -> None:
     (tmp_path / "t.a3m").write_text(content)
     result = foldcli("predict", tmp_path / "t.a3m", *QUICK, "-o", tmp_path / "out", env=environment)
     assert result.returncode == 3, result.stderr
     (error,) = (line for line in result.stderr.splitlines() if line.startswith("foldcli: error: "))
-    assert "t.a3m" in error and said in error
+    assert "t.a3m" in error and message in error
     assert not list((tmp_path / "out").rglob("*.done.json"))
 
 
@@ -229,7 +227,7 @@ def write_parameters(folder: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "said"),
+    ("kind", "code", "message"),
     [
         ("none", 4, "has no params_model_3_ptm.npz"),
         ("junk", 3, "not an npz file"),
@@ -237,8 +235,8 @@ def write_parameters(folder: Path, kind: str) -> None:
         ("wrong shape", 3, "is (1,) instead of"),
     ],
 )
-def test_unusable_parameters_are_told_before_anything_is_done(
-    environment: dict[str, str], tmp_path: Path, kind: str, code: int, said: str
+def test_unusable_parameters_are_reported_before_the_first_target(
+    environment: dict[str, str], tmp_path: Path, kind: str, code: int, message: str
 ) -> None:
     (tmp_path / "t.a3m").write_text(A3M)
     params = tmp_path / "params"
@@ -247,6 +245,6 @@ def test_unusable_parameters_are_told_before_anything_is_done(
     arguments = [tmp_path / "t.a3m", "--models", "3", "--params", params, "-o", tmp_path / "out"]
     result = foldcli("predict", *arguments, env=environment)
     assert result.returncode == code, result.stderr
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "out" / "t").exists()

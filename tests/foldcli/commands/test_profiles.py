@@ -1,4 +1,4 @@
-"""`foldcli search` with profiles: alignments as queries, --save-profile and --profile."""
+"""Tests of `foldcli search` with profiles: alignments as queries, --save-profile and --profile."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ LIMITS = ("-e", "10", "--max-seqs", "60")
 
 @pytest.fixture(scope="module")
 def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled sequences as a database."""
+    """Build a database of the bundled sequences."""
     database = tmp_path_factory.mktemp("profiles") / "db"
     subprocess.run(
         [*FOLDCLI, "createdb", str(root / "examples/demo.fasta"), "-o", str(database), "-q"], check=True
@@ -24,7 +24,7 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(root: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the database and two queries, one of which has no relatives."""
+    """Return the working folder, with the database and two queries, one of them without relatives."""
     (tmp_path / "db").symlink_to(built)
     ubiquitin = (root / "examples/ubiquitin.fasta").read_text()
     (tmp_path / "queries.fasta").write_text(f"{ubiquitin}>alone\nMKWVTFWWLLWLFWSAYSRGVFRRDCHKCEVAHRFK\n")
@@ -50,7 +50,7 @@ def search(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize("iterations", ["1", "2", "3"])
-def test_a_saved_profile_finds_what_the_last_iteration_found(folder: Path, iterations: str) -> None:
+def test_saved_profile_finds_the_hits_of_the_last_iteration(folder: Path, iterations: str) -> None:
     options = ("db", "-o", "-", *LIMITS)
     iterated = search(
         "queries.fasta", *options, "--num-iterations", iterations, "--save-profile", "p.npz"
@@ -64,7 +64,7 @@ def test_a_saved_profile_finds_what_the_last_iteration_found(folder: Path, itera
     assert search("-", *options, stdin=(folder / "p.npz").read_bytes()).stdout == iterated
 
 
-def test_profiles_go_beside_queries_and_on_through_iterations(folder: Path) -> None:
+def test_saved_profiles_are_combined_with_queries_and_iterations(folder: Path) -> None:
     search(
         "ubiquitin.fasta", "db", "-o", "two.m8", *LIMITS, "--num-iterations", "2", "--save-profile", "p.npz"
     )
@@ -76,8 +76,8 @@ def test_profiles_go_beside_queries_and_on_through_iterations(folder: Path) -> N
     )
 
 
-def test_the_alignment_of_a_search_is_the_profile_of_the_next(folder: Path) -> None:
-    """The members of a profile are the hits up to --e-profile, which are the rows of an A3M or Stockholm."""
+def test_alignment_of_a_search_is_the_profile_of_the_next_search(folder: Path) -> None:
+    """A profile is made from the hits up to --e-profile, which are also the rows of the alignment."""
     members = ("ubiquitin.fasta", "db", "-e", "0.1", "--max-seqs", "60")
     iterated = search("ubiquitin.fasta", "db", "-o", "-", *LIMITS, "--num-iterations", "2").stdout
     for kind in ("a3m", "sto"):
@@ -90,7 +90,7 @@ def test_the_alignment_of_a_search_is_the_profile_of_the_next(folder: Path) -> N
     assert piped.stdout == iterated
 
 
-def test_alignments_save_a_profile_for_each_query_and_redo_what_lacks_one(folder: Path) -> None:
+def test_each_query_gets_a_profile_and_is_searched_again_without_one(folder: Path) -> None:
     command = ("queries.fasta", "db", "-o", "out", "--format", "a3m", "--num-iterations", "2")
     search(*command)
     saving = search(*command, "--save-profile", "profiles")
@@ -100,25 +100,25 @@ def test_alignments_save_a_profile_for_each_query_and_redo_what_lacks_one(folder
     assert search(*command).stderr.count("already done") == 2
     with np.load(folder / "profiles/alone.npz") as archive:
         assert json.loads(bytes(archive["about"]))["profiles"][0]["header"] == "alone"
-    # of other settings, though it has the name
+    # a profile of this name with other settings
     search("ubiquitin.fasta", "db", "-o", "-", "--save-profile", "profiles/UBIQ_HUMAN.npz", "--overwrite")
     redone = search(*command, "--save-profile", "profiles")
     assert "alone: already done" in redone.stderr and "UBIQ_HUMAN: already done" not in redone.stderr
-    # a folder of profiles is queries
+    # a folder of profiles is a folder of queries
     search("profiles", "db", "-o", "again", "--format", "a3m")
     assert (folder / "again/UBIQ_HUMAN.a3m").read_bytes() == (folder / "out/UBIQ_HUMAN.a3m").read_bytes()
-    # and another profile is another query
+    # another profile is another query
     search("ubiquitin.fasta", "db", "-o", "-", "--save-profile", "profiles/UBIQ_HUMAN.npz", "--overwrite")
     changed = search("profiles", "db", "-o", "again", "--format", "a3m")
     assert "alone: already done" in changed.stderr and "UBIQ_HUMAN: already done" not in changed.stderr
 
 
-def test_one_alignment_to_standard_output_saves_a_file(folder: Path) -> None:
+def test_single_alignment_to_standard_output_saves_a_profile(folder: Path) -> None:
     search("ubiquitin.fasta", "db", "-o", "-", "--format", "a3m", "--save-profile", "p.npz")
     assert "profile_0" in np.load(folder / "p.npz").files
 
 
-def test_a_failure_leaves_no_profile(folder: Path) -> None:
+def test_failure_leaves_no_profile(folder: Path) -> None:
     (folder / "short.fasta").write_text(">a\nM\n")
     failed = run("ubiquitin.fasta", "short.fasta", "db", "-o", "out.m8", "--save-profile", "p.npz")
     assert failed.returncode == 3 and not (folder / "p.npz").exists() and not (folder / "out.m8").exists()
@@ -144,13 +144,15 @@ def test_a_failure_leaves_no_profile(folder: Path) -> None:
         ),
     ],
 )
-def test_wrong_arguments(folder: Path, arguments: tuple[str, ...], code: int, reason: str) -> None:
+def test_wrong_arguments_are_refused(
+    folder: Path, arguments: tuple[str, ...], code: int, reason: str
+) -> None:
     (folder / "taken.npz").write_text("")
     result = run(*arguments)
     assert result.returncode == code and reason in result.stderr, result.stderr
 
 
-def test_a_bad_alignment_does_not_stop_the_others(folder: Path) -> None:
+def test_bad_alignment_does_not_stop_the_others(folder: Path) -> None:
     (folder / "bad.a3m").write_text(">a\nMKV\n>b\nMK-VL\n")
     result = run("bad.a3m", "ubiquitin.fasta", "db", "-o", "out", "--format", "a3m")
     assert result.returncode == 5

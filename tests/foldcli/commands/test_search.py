@@ -1,4 +1,4 @@
-"""`foldcli search` as a user runs it: real subprocesses, files, exit codes."""
+"""Tests of `foldcli search` in subprocesses: files, messages and exit codes."""
 
 import json
 import signal
@@ -23,13 +23,13 @@ M8 = (
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of its own for the module, so that nothing of the user's is read or written."""
+    """Return a cache for this module only, so that the user's is not touched."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
 def folder(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with db.fasta and queries.fasta in it."""
+    """Return the working folder, with db.fasta and queries.fasta in it."""
     (tmp_path / "db.fasta").write_text(DATABASE)
     (tmp_path / "queries.fasta").write_text(QUERIES)
     monkeypatch.chdir(tmp_path)
@@ -45,7 +45,7 @@ def files_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_table(folder: Path) -> None:
+def test_table_has_the_hits_of_all_queries(folder: Path) -> None:
     result = search("queries.fasta", "db.fasta", "-o", "hits.m8")
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
     lines = (folder / "hits.m8").read_text().splitlines()
@@ -56,7 +56,7 @@ def test_table(folder: Path) -> None:
     assert files_in(folder) == {"db.fasta", "queries.fasta", "hits.m8"}
 
 
-def test_built_database_standard_streams_columns_and_quiet(folder: Path) -> None:
+def test_built_database_standard_streams_and_columns(folder: Path) -> None:
     built = subprocess.run(
         [*FOLDCLI, "createdb", "db.fasta", "-o", "db", "-q"], capture_output=True, text=True
     )
@@ -69,7 +69,7 @@ def test_built_database_standard_streams_columns_and_quiet(folder: Path) -> None
     ]  # fmt: skip
 
 
-def test_members_of_clusters(folder: Path) -> None:
+def test_members_of_clusters_are_found(folder: Path) -> None:
     (folder / "clusters.tsv").write_text("nedd8\tubq\nnedd8\tnedd8\ngb1\tgb1\n")
     made = subprocess.run(
         [*FOLDCLI, "createdb", "db.fasta", "--clusters", "clusters.tsv", "-o", "clustered", "-q"],
@@ -98,7 +98,7 @@ def test_several_inputs_and_a_folder_keep_their_order(folder: Path) -> None:
     assert result.stdout.splitlines() == ["q1\tubq", "q1\tnedd8", "q2\tgb1", "a\tgb1", "b\tgb1"]
 
 
-def test_shards_partition_the_queries_and_change_no_number(folder: Path) -> None:
+def test_shards_partition_the_queries(folder: Path) -> None:
     whole = search("queries.fasta", "db.fasta", "-o", "-", "-q").stdout.splitlines()
     parts = [search("queries.fasta", "db.fasta", "-o", "-", "-q", "--shard", f"{i}/2").stdout for i in (1, 2)]
     assert [line for part in parts for line in part.splitlines()] == whole
@@ -108,7 +108,7 @@ def test_shards_partition_the_queries_and_change_no_number(folder: Path) -> None
 @pytest.mark.parametrize(
     ("kind", "start"), [("a3m", ">q1 first\n" + UBIQUITIN), ("sto", "# STOCKHOLM 1.0\n")]
 )
-def test_alignments_one_file_a_query(folder: Path, kind: str, start: str) -> None:
+def test_alignments_are_one_file_per_query(folder: Path, kind: str, start: str) -> None:
     result = search("queries.fasta", "db.fasta", "-o", "out", "--format", kind)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
     assert files_in(folder / "out") == {f"q1.{kind}", f"q1.{kind}.json", f"q2.{kind}", f"q2.{kind}.json"}
@@ -117,13 +117,13 @@ def test_alignments_one_file_a_query(folder: Path, kind: str, start: str) -> Non
     assert record["hits"] == 2 and record["evalue"] == 1e-3
 
 
-def test_alignments_are_thinned_out(folder: Path) -> None:
+def test_filters_remove_rows_of_alignments(folder: Path) -> None:
     def record(*options: str) -> dict[str, object]:
         result = search("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", *options)
         assert result.returncode == 0, result.stderr
         return json.loads((folder / "out/q1.a3m.json").read_text())  # type: ignore[no-any-return]
 
-    # the target that is the query itself makes no row of its own
+    # the target that equals the query is not a second row
     assert (record()["hits"], record()["rows"]) == (2, 1)
     thin = record("--qid", "0.7")
     assert (thin["hits"], thin["rows"]) == (2, 0)
@@ -135,7 +135,7 @@ def test_alignments_are_thinned_out(folder: Path) -> None:
     assert refused.returncode == 2 and "--qsc is nan" in refused.stderr
 
 
-def test_alignments_are_what_the_readers_read(folder: Path) -> None:
+def test_readers_read_the_written_alignments(folder: Path) -> None:
     from msa.io.alignments import read_alignment
 
     for kind in ("a3m", "sto"):
@@ -145,7 +145,7 @@ def test_alignments_are_what_the_readers_read(folder: Path) -> None:
         assert rows == [UBIQUITIN, NEDD8]
 
 
-def test_finished_alignments_are_kept_until_something_changes(folder: Path) -> None:
+def test_finished_alignments_are_kept_until_settings_change(folder: Path) -> None:
     command = ("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m")
     assert search(*command).returncode == 0
     first = (folder / "out/q1.a3m").stat().st_ino
@@ -158,7 +158,7 @@ def test_finished_alignments_are_kept_until_something_changes(folder: Path) -> N
     assert "q1: 1 hits" in search(*command, "-e", "1e-40", "--overwrite").stderr
 
 
-def test_one_alignment_to_standard_output(folder: Path) -> None:
+def test_single_alignment_goes_to_standard_output(folder: Path) -> None:
     (folder / "one.fasta").write_text(f">q\n{NEDD8}\n")
     result = search("one.fasta", "db.fasta", "-o", "-", "--format", "a3m", "-q")
     assert result.stdout.startswith(f">q\n{NEDD8}\n>ubq\t") and result.returncode == 0
@@ -167,7 +167,7 @@ def test_one_alignment_to_standard_output(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["queries.fasta", "-o", "x"], "Missing argument 'DB'"),
         (["queries.fasta", "db.fasta"], "Missing option '-o'"),
@@ -190,16 +190,16 @@ def test_one_alignment_to_standard_output(folder: Path) -> None:
         (["queries.fasta", "db.fasta", "-o", "db.fasta"], "db.fasta exists; --overwrite replaces it"),
     ],
 )
-def test_usage_errors(folder: Path, arguments: list[str], said: str) -> None:
+def test_usage_errors_are_refused(folder: Path, arguments: list[str], message: str) -> None:
     result = search(*arguments)
     assert result.returncode == 2
-    assert said in result.stderr and "Traceback" not in result.stderr
+    assert message in result.stderr and "Traceback" not in result.stderr
     assert files_in(folder) == {"db.fasta", "queries.fasta"}
     assert (folder / "db.fasta").read_text() == DATABASE
 
 
 @pytest.mark.parametrize(
-    ("queries", "said"),
+    ("queries", "message"),
     [
         (">q\nMKV1L\n", "q.fasta:2:4: '1' is not a residue letter"),
         (">q\n", "q.fasta:1: no sequence"),
@@ -209,11 +209,11 @@ def test_usage_errors(folder: Path, arguments: list[str], said: str) -> None:
         ("\x00\x01\x02\x03", "q.fasta:1: not a FASTA file: binary data"),
     ],
 )
-def test_bad_queries(folder: Path, queries: str, said: str) -> None:
+def test_bad_queries_are_one_line(folder: Path, queries: str, message: str) -> None:
     (folder / "q.fasta").write_text(queries)
     result = search("q.fasta", "db.fasta", "-o", "x.m8")
     assert result.returncode == 3
-    assert result.stderr.strip().endswith(said) or said in result.stderr
+    assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert not (folder / "x.m8").exists()
 
@@ -225,7 +225,7 @@ def test_missing_files_are_named(folder: Path) -> None:
         assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_one_bad_query_does_not_stop_the_others(folder: Path) -> None:
+def test_bad_query_does_not_stop_the_others(folder: Path) -> None:
     (folder / "mixed.fasta").write_text(f">short\nM\n{QUERIES}")
     result = search("mixed.fasta", "db.fasta", "-o", "out", "--format", "a3m")
     assert result.returncode == 5
@@ -234,7 +234,7 @@ def test_one_bad_query_does_not_stop_the_others(folder: Path) -> None:
     assert json.loads(line)["target"] == "short"
 
 
-def test_an_output_that_cannot_be_written_is_said_before_the_search(folder: Path) -> None:
+def test_unwritable_output_is_reported_before_the_search(folder: Path) -> None:
     (folder / "file").write_text("")
     for arguments in (("-o", "file/x.m8"), ("-o", "file/x", "--format", "a3m")):
         result = search("queries.fasta", "db.fasta", *arguments)
@@ -243,14 +243,14 @@ def test_an_output_that_cannot_be_written_is_said_before_the_search(folder: Path
 
 
 @pytest.mark.parametrize("kind", ["m8", "a3m"])
-def test_interrupt_leaves_nothing_half_done(folder: Path, kind: str) -> None:
-    # far more than can be searched with before the signal arrives
+def test_interrupt_leaves_no_partial_files(folder: Path, kind: str) -> None:
+    # more than can be searched before the signal arrives
     (folder / "many.fasta").write_text("".join(f">q{i}\n{UBIQUITIN}\n" for i in range(20_000)))
     command = [*FOLDCLI, "search", "many.fasta", "db.fasta", "-o", "out", "--format", kind]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "q1: 2 hits" in line:  # the second: the first is written
+            if "q1: 2 hits" in line:  # the second hit line: the first result is written
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stderr.read()
@@ -261,6 +261,6 @@ def test_interrupt_leaves_nothing_half_done(folder: Path, kind: str) -> None:
         assert not (folder / "out").exists()
     else:
         assert 1 <= len(list((folder / "out").glob("*.a3m"))) < 20_000
-        # what was finished is whole
+        # finished alignments are complete
         for path in (folder / "out").glob("*.a3m"):
             assert path.read_text().count(">") == 2

@@ -37,9 +37,26 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     env |= {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "FOLDCLI_CACHE": str(tmp_path / "own")}
     env |= {} if may_write else {"PYTHONDONTWRITEBYTECODE": "1"}
-    code = (
-        "import sys; from foldcli.pipeline.startup import keep_bytecode as f; f(); print(sys.pycache_prefix)"
-    )
+    code = "import sys; from foldcli.process_state import keep_bytecode as f; f(); print(sys.pycache_prefix)"
     result = subprocess.run([sys.executable, "-c", code], env=env, text=True, capture_output=True, check=True)
     expected = None if compiled or may_write else tmp_path / "own" / "bytecode"
     assert result.stdout.strip() == str(expected)
+
+
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        # imported by `fold` and `predict` before the background threads start
+        (
+            "foldcli.pipeline.startup, foldcli.inputs.cached_targets, foldcli.inputs.queries",
+            {"torch", "numba"},
+        ),
+        # imported by `search --server`, which needs no search engine
+        ("foldcli.pipeline.search_run, foldcli.server.client", {"torch", "numba"}),
+        ("foldcli.pipeline.cache_run, foldcli.pipeline.searcher", {"torch"}),
+    ],
+)
+def test_modules_that_must_load_quickly_do_not_import_torch_or_numba(modules: str, absent: set[str]) -> None:
+    code = f"import sys, {modules}; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    assert not absent & set(result.stdout.split())
