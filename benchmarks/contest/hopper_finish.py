@@ -32,7 +32,7 @@ def _load_tiles(product, gates, tile, sizes, full, product_tile, gates_tile):
 
 @gluon.jit
 def _finish_group(
-    GROUP: gl.constexpr, product, gates, center, epsilon, result, buffers, weights_ready, barriers, sizes
+    GROUP: gl.constexpr, product, gates, center, epsilon, result, buffers, weights_full, barriers, sizes
 ):  # fmt: skip
     """Compute the results of one warpgroup's tiles."""
     weights, product_tiles, gates_tiles = buffers
@@ -63,7 +63,7 @@ def _finish_group(
     phase = 0
     if tile < tiles:
         _load_tiles(product, gates, tile, sizes, full, product_tile, gates_tile)
-    mbarrier.wait(weights_ready, 0)
+    mbarrier.wait(weights_full, 0)
     while tile < tiles:
         row = tile // tiles_per_row
         first = tile % tiles_per_row * POSITIONS
@@ -107,13 +107,13 @@ def finish_kernel(
     Descriptors: product [M, B*P, P] and gates [3*M, B*P, P], the first kernel's output, in tiles
     [M, 1, POSITIONS]; packed weights (`FoldedWeights`) in tiles [CHUNK, M]. P is the padded N.
     """
-    weights_ready = allocate_barriers(1, 1).index(0)
+    weights_full = allocate_barriers(1, 1).index(0)
     # a tile of the product and one of the gates, each of which announces its bytes
     barriers = allocate_barriers(GROUPS, 2)
     product_tiles = allocate_buffers(product, GROUPS)
     gates_tiles = allocate_buffers(gates, GROUPS)
     fence_async_shared()
-    weights = load_weights(packed, CHANNELS // CHUNK, weights_ready)
+    weights = load_weights(packed, CHANNELS // CHUNK, weights_full)
     buffers = (weights, product_tiles, gates_tiles)
     tiles_per_row = (length + POSITIONS - 1) // POSITIONS
     sizes = (length, padded, tiles_per_row, tiles)
@@ -122,15 +122,15 @@ def finish_kernel(
         [
             (
                 _finish_group,
-                (0, product, gates, center, epsilon, result, buffers, weights_ready, barriers, sizes),
+                (0, product, gates, center, epsilon, result, buffers, weights_full, barriers, sizes),
             ),
             (
                 _finish_group,
-                (1, product, gates, center, epsilon, result, buffers, weights_ready, barriers, sizes),
+                (1, product, gates, center, epsilon, result, buffers, weights_full, barriers, sizes),
             ),
             (
                 _finish_group,
-                (2, product, gates, center, epsilon, result, buffers, weights_ready, barriers, sizes),
+                (2, product, gates, center, epsilon, result, buffers, weights_full, barriers, sizes),
             ),
         ],
         [4, 4],

@@ -177,7 +177,7 @@ def launch_options(x: torch.Tensor, operands: torch.dtype) -> dict[str, Any]:
     """Return the launch options of both kernels.
 
     Raises:
-        ValueError: the kernels do not support so many channels.
+        ValueError: the kernels do not support this number of channels.
     """
     options = first_fitting(LAUNCHES, x.new_empty(0, dtype=operands), x.shape[-1])
     if options is None:

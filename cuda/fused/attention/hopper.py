@@ -57,7 +57,7 @@ SUMS = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 8, 16]))
 
 @gluon.jit
 def _zeros(like):
-    """Return zeros that the compiler cannot recreate while products are in flight, which would stall them."""
+    """Return zeros that the compiler cannot recreate: that would stall products in flight."""
     return gl.inline_asm_elementwise(
         "mov.f32 $0, 0f00000000; // $1", "=f,f", [like], dtype=gl.float32, is_pure=False, pack=1
     )
@@ -163,7 +163,7 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
     LAST: gl.constexpr = FIRST + ROWS - 1
     dtype: gl.constexpr = queries.dtype
     tiles = (length - 1) // KEYS + 1
-    no_product = gl.zeros([QUERIES, KEYS], gl.float32, LOGITS)
+    zero_logits = gl.zeros([QUERIES, KEYS], gl.float32, LOGITS)
     ones_operand = ones.permute((1, 0))
     step = 0
     for iteration in range(_iterations(items)):
@@ -176,14 +176,14 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
         mbarrier.wait(queries_full.index(half), iteration // 2 & 1)
         mbarrier.wait(full.index(stage), step // STAGES & 1)
         key = _row_tile(keys, stage, FIRST).permute((1, 0))
-        logits = warpgroup_mma(query.index(FIRST), key, no_product, use_acc=False)
+        logits = warpgroup_mma(query.index(FIRST), key, zero_logits, use_acc=False)
         maximum = gl.max(logits * scale + _load_bias(biases, stage, GROUP), 1)
         out = ()
         total = ()
         for _ in gl.static_range(ROWS):
-            out += (_zeros(no_product),)
+            out += (_zeros(zero_logits),)
             total += (_zeros(gl.zeros([QUERIES, 8], gl.float32, SUMS)),)
-        # While products are in flight their operands cannot be computed, so the weights of one row are
+        # Operands of products cannot be computed while products are in flight, so the weights of one row are
         # multiplied by its values during the exponentials of the next row. Before the first row they are 0.
         weights = gl.zeros([QUERIES, KEYS], dtype, WEIGHTS)
         previous = stage
@@ -197,7 +197,7 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
                 if k + 1 < ROWS:
                     key = _row_tile(keys, stage, FIRST + k + 1).permute((1, 0))
                     next_logits = warpgroup_mma(
-                        query.index(FIRST + k + 1), key, no_product, use_acc=False, is_async=True
+                        query.index(FIRST + k + 1), key, zero_logits, use_acc=False, is_async=True
                     )
                 else:
                     # after the last tile, the logits of any tile: they are not used
@@ -205,7 +205,7 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
                     mbarrier.wait(full.index(next_tile_stage), (step + 1) // STAGES & 1, pred=more)
                     key = _row_tile(keys, next_tile_stage, FIRST).permute((1, 0))
                     next_logits = warpgroup_mma(
-                        query.index(FIRST), key, no_product, use_acc=False, is_async=True
+                        query.index(FIRST), key, zero_logits, use_acc=False, is_async=True
                     )
                 # the weighted values of the previous row, and the sum of its weights
                 source = previous if k == 0 else stage
@@ -237,10 +237,10 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
         last_total = warpgroup_mma(weights, ones_operand, total[ROWS - 1])
         mbarrier.arrive(empty.index(previous), count=1)
         mbarrier.arrive(queries_empty.index(half), count=1)
-        first_query = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
+        query_block = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
         first_row = row_block * PROGRAM_ROWS + FIRST
         _finish(
-            (out[0], last_out), (total[0], last_total), output, first_query, first_row, head, length, INNER
+            (out[0], last_out), (total[0], last_total), output, query_block, first_row, head, length, INNER
         )
 
 
@@ -282,7 +282,12 @@ def attention_kernel(
     gated_row, gated_position, batch, out_of_range, length, query_blocks, row_blocks, items, scale,
     INNER: gl.constexpr,
 ):  # fmt: skip
-    """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of all blocks; the scale includes log2 e."""
+    """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of all blocks.
+
+    projected [B, L, 4*H*D] holds q, k, v and g; query_tiles and key_tiles are descriptors of it. gated is
+    [B, L, H*D]. The scale includes log2 e. out_of_range receives the number of sums outside the middle range
+    of each block.
+    """
     dtype: gl.constexpr = query_tiles.dtype
     queries = gl.allocate_shared_memory(
         dtype, [2 * QUERY_GROUPS, PROGRAM_ROWS, QUERIES, WIDTH], query_tiles.layout

@@ -6,7 +6,7 @@ one is in registers, so that the products and copies of one group run while anot
 are transposed between channels last and channels first on their way between registers and shared memory.
 
 LayerNorm is split around products as in `cuda.fused.hopper_tiles`. Half of each value and gate is folded into
-the weights, since values v with gates g are v / 2 · (1 + tanh(g / 2)).
+the weights, since values v with gates g are v / 2 · (1 + tanh(g / 2)). N residues are padded to P.
 """
 
 from triton.experimental import gluon
@@ -177,6 +177,13 @@ def operands_kernel(
 
 
 @gluon.jit
+def _load_product(product, tile, tiles_per_row, full, buffer):
+    """Start to copy tile number `tile` of the product, with all channels."""
+    row = tile // tiles_per_row
+    load_channels(product, 0, row, tile % tiles_per_row * POSITIONS, full, buffer)
+
+
+@gluon.jit
 def _finish_group(
     GROUP: gl.constexpr, product, x, bias, result, buffers, barriers, length, ADD: gl.constexpr
 ):  # fmt: skip
@@ -198,9 +205,7 @@ def _finish_group(
     tile = gl.program_id(0) * GROUPS + GROUP
     phase = 0
     if tile < tiles:
-        load_channels(
-            product, 0, tile // tiles_per_row, tile % tiles_per_row * POSITIONS, product_full, product_tile
-        )
+        _load_product(product, tile, tiles_per_row, product_full, product_tile)
         load_positions(x, tile, tiles_per_row, x_full, x_tile)
     mbarrier.wait(barriers.index(2 * GROUPS), 0)
     while tile < tiles:
@@ -212,14 +217,7 @@ def _finish_group(
         if tile < tiles:
             # all warps of the group must have read the buffer before it is filled again
             gl.thread_barrier()
-            load_channels(
-                product,
-                0,
-                tile // tiles_per_row,
-                tile % tiles_per_row * POSITIONS,
-                product_full,
-                product_tile,
-            )
+            _load_product(product, tile, tiles_per_row, product_full, product_tile)
         centred, scale = centre_rows(raw, EPSILON, CHANNELS, ROWS)
         tma.store_wait(0)
         mbarrier.wait(x_full, phase)

@@ -39,8 +39,8 @@ if INTERPRETED:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark kernel tests that run on a GPU."""
     for item in items:
-        ours = Path(__file__).parent in item.path.parents and item.path.name == "test_kernels.py"
-        if ours and not INTERPRETED:
+        is_kernel_test = Path(__file__).parent in item.path.parents and item.path.name == "test_kernels.py"
+        if is_kernel_test and not INTERPRETED:
             item.add_marker(pytest.mark.gpu)
 
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-triton = pytest.importorskip("triton")
+pytest.importorskip("triton")
 
-from cuda.fused.attention import hopper  # noqa: E402
-from cuda.fused.attention import triton as triton_attention  # noqa: E402
-from tests.cuda.fused.gluon_simulator import SimulatedKernel  # noqa: E402
+from cuda.fused.attention import hopper
+from cuda.fused.attention import triton as triton_attention
+from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
 HEADS, WIDTH = 2, 32
 

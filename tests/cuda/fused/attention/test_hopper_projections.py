@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-triton = pytest.importorskip("triton")
+pytest.importorskip("triton")
 
-from cuda.fused.attention import AttentionWeights, hopper_projections  # noqa: E402
-from cuda.fused.layer_norm.reference import layer_norm  # noqa: E402
-from tests.cuda.fused.gluon_simulator import SimulatedKernel  # noqa: E402
+from cuda.fused.attention import AttentionWeights, hopper_projections
+from cuda.fused.layer_norm.reference import layer_norm
+from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
 Compare = Callable[..., None]
 

@@ -14,7 +14,7 @@ from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernel = attention.resolve(IMPLEMENTATION, DEVICE)
+kernels = attention.resolve(IMPLEMENTATION, DEVICE)
 
 
 def random_weights(draw: Draw, channels: int, heads: int, width: int) -> AttentionWeights:
@@ -47,7 +47,7 @@ def double(x: Any) -> Any:
 
 def check(compare: Compare, *arguments: Any) -> None:
     exact = reference.attention(*map(double, arguments))
-    compare(kernel.attention(*arguments), reference.attention(*arguments), exact)
+    compare(kernels.attention(*arguments), reference.attention(*arguments), exact)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -75,7 +75,7 @@ def test_swapped_axes_stay_swapped_in_memory(
     x = draw(40, 5, 16, tailed=True).transpose(0, 1)  # [5, 40, 16]
     mask = some_mask(x).T.contiguous().T
     arguments = x, random_weights(draw, 16, 2, 8), mask, draw(2, 40, 40) if biased else None
-    result = kernel.attention(*arguments, budget=budget)
+    result = kernels.attention(*arguments, budget=budget)
     assert result.transpose(0, 1).is_contiguous()
     compare(result, reference.attention(*arguments), reference.attention(*map(double, arguments)))
 
@@ -88,7 +88,7 @@ def test_update_in_place(budget: int | None, swapped: bool, draw: Draw, compare:
         x = x.transpose(0, 1)
     arguments = random_weights(draw, 24, 3, 16), some_mask(x)
     target = x.clone()  # keeps the strides
-    result = kernel.add_attention(target, *arguments, budget=budget)
+    result = kernels.add_attention(target, *arguments, budget=budget)
     assert result is target
     plain = reference.add_attention(x.clone(), *arguments)
     compare(result, plain, reference.add_attention(double(x), *map(double, arguments)))
@@ -107,7 +107,7 @@ def test_fully_masked_row_averages_all_keys(length: int, draw: Draw, compare: Co
     mask[1] = 0
     # with zero queries every key has the same weight
     flat = weights._replace(query=torch.zeros_like(weights.query))
-    result = kernel.attention(x, weights, mask, draw(2, length, length))[1:2]
+    result = kernels.attention(x, weights, mask, draw(2, length, length))[1:2]
     compare(result, reference.attention(x[1:2], flat), reference.attention(double(x[1:2]), double(flat)))
 
 
@@ -125,7 +125,7 @@ def test_fixed_maximum_and_recomputed_blocks(
     mask = some_mask(x)
     mask[1] = 0
     exact = reference.attention(*map(double, (x, weights, mask, bias)))
-    result = kernel.attention(x, weights, mask, bias)
+    result = kernels.attention(x, weights, mask, bias)
     # not row 1, in which all keys are masked: float32 logits minus 1e9 have lost their digits
     assert (result.double() - exact)[[0, 2]].abs().max() < 1e-4
     assert result.isfinite().all()
@@ -137,7 +137,7 @@ def test_fixed_maximum_and_recomputed_blocks(
 def test_projections(
     channels: int, heads: int, width: int, swapped: bool, length: int, draw: Draw, compare: Compare
 ) -> None:
-    """Projections of the network's sizes, for which Hopper GPUs have their own kernel."""
+    """Projections of the network's sizes, for which Hopper GPUs have their own kernels."""
     x = 3 + draw(length, 70, channels, tailed=True)
     if swapped:
         x = x[:, :67]
@@ -145,7 +145,7 @@ def test_projections(
     norm = weights.norm_scale, weights.norm_offset
     four = torch.cat([w.flatten(1) for w in weights[2:6]], 1)
     exact = layer_norm(x.double(), *map(double, norm)) @ four.double()
-    result = kernel.project(x, weights)
+    result = kernels.project(x, weights)
     assert result.is_contiguous()
     compare(result, layer_norm(x, *norm) @ four, exact)
 
@@ -164,7 +164,7 @@ def test_sizes_of_triangle_attention(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sizes and strides of triangle attention, with biases steep enough that blocks are recomputed."""
-    monkeypatch.setattr(kernel, "MIN_LENGTH", 0, raising=False)
+    monkeypatch.setattr(kernels, "MIN_LENGTH", 0, raising=False)
     x = draw(length, batch, 32).transpose(0, 1) if swapped else draw(batch, length, 32)
     slope = torch.linspace(-1, 1, length).outer(torch.linspace(-1, 1, length)).to(x)
     check(compare, x, random_weights(draw, 32, 4, 32), None, draw(4, length, length) + steepness * slope)
@@ -179,6 +179,6 @@ def test_changed_weights_are_packed_again(draw: Draw, compare: Compare) -> None:
 
 def test_unsupported_input_is_rejected(draw: Draw) -> None:
     with pytest.raises(ValueError, match="not 12"):
-        kernel.attention(draw(2, 3, 16), random_weights(draw, 16, 2, 12))
+        kernels.attention(draw(2, 3, 16), random_weights(draw, 16, 2, 12))
     with pytest.raises(ValueError, match="float64"):
-        kernel.attention(draw(2, 3, 16).double(), double(random_weights(draw, 16, 2, 8)))
+        kernels.attention(draw(2, 3, 16).double(), double(random_weights(draw, 16, 2, 8)))

@@ -6,11 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-triton = pytest.importorskip("triton")
+pytest.importorskip("triton")
 
-from benchmarks.contest import hopper, hopper_finish, hopper_operands, reference  # noqa: E402
-from benchmarks.contest.reference import GateFirstWeights  # noqa: E402
-from tests.cuda.fused.gluon_simulator import SimulatedKernel, SimulatedTensor  # noqa: E402
+from benchmarks.contest import hopper, hopper_finish, hopper_operands, reference
+from benchmarks.contest.reference import GateFirstWeights
+from tests.cuda.fused.gluon_simulator import SimulatedKernel, SimulatedTensor
+from tests.cuda.fused.triangle_multiplication.test_folded_weights import (
+    assert_close,
+    project_and_gate,
+    standardise,
+)
 
 Compare = Callable[..., None]
 
@@ -53,9 +58,9 @@ def random_weights(channels: int) -> GateFirstWeights:
     [
         (1, 1, 128, True, False, False),
         (2, 17, 128, False, True, True),
-        (1, 64, 128, True, False, False),
-        (2, 20, 384, True, True, False),
-        (1, 70, 384, False, False, True),
+        pytest.param(1, 64, 128, True, False, False, marks=pytest.mark.slow),
+        pytest.param(2, 20, 384, True, True, False, marks=pytest.mark.slow),
+        pytest.param(1, 70, 384, False, False, True, marks=pytest.mark.slow),
     ],
 )
 def test_matches_float64(
@@ -87,27 +92,6 @@ def test_products_as_small_as_epsilon() -> None:
     exact = reference.gate_first_triangle_multiplication(x.double(), double)
     result = hopper.update(x, weights, None, True)
     torch.testing.assert_close(result.double(), exact, rtol=2e-2, atol=2e-2)
-
-
-def standardise(x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.layer_norm(x, x.shape[-1:])
-
-
-def project_and_gate(
-    x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor, gate_of: torch.Tensor
-) -> torch.Tensor:
-    """Compute what the kernels compute from chunks of weights: values from x, gates from another input."""
-    chunks = (
-        weights.double().unflatten(0, (-1, 2, hopper.CHUNK.value)),
-        bias.double().unflatten(0, (-1, 2, hopper.CHUNK)),
-    )
-    values = torch.einsum("pc,nkc->pnk", x, chunks[0][:, 0]) + chunks[1][:, 0]
-    gates = torch.einsum("pc,nkc->pnk", gate_of, chunks[0][:, 1]) + chunks[1][:, 1]
-    return (values * (1 + gates.tanh())).flatten(1)
-
-
-def assert_close(result: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_folded_weights() -> None:

@@ -17,8 +17,8 @@ class Kernel:
         self.calls, self.name, self.compilations = calls, name, 0
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., "Kernel"]:
-        def launched(*given: Any, **named: Any) -> Kernel:
-            self.calls.append((self.name, grid, given, named))
+        def launched(*arguments: Any, **named: Any) -> Kernel:
+            self.calls.append((self.name, grid, arguments, named))
             self.compilations += 1
             return Kernel(self.calls, f"{self.name} compiled {self.compilations}")
 
@@ -47,7 +47,7 @@ def test_kernels_that_return_nothing_are_not_cached() -> None:
 
     class Plain:
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-            return lambda *given, **named: calls.append(grid)
+            return lambda *arguments, **named: calls.append(grid)
 
     kernel = Plain()
     launch(kernel, 1, (), ())

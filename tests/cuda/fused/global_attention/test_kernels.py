@@ -12,7 +12,7 @@ from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernel = global_attention.resolve(IMPLEMENTATION, DEVICE)
+kernels = global_attention.resolve(IMPLEMENTATION, DEVICE)
 
 
 def random_weights(draw: Draw, channels: int, heads: int, width: int) -> AttentionWeights:
@@ -32,7 +32,7 @@ def random_weights(draw: Draw, channels: int, heads: int, width: int) -> Attenti
 def check(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor, compare: Compare) -> None:
     double = AttentionWeights(*(w.double() for w in weights))
     exact = reference.global_attention(x.double(), double, mask.double())
-    result = kernel.global_attention(x, weights, mask)
+    result = kernels.global_attention(x, weights, mask)
     assert result.stride() == x.stride()
     compare(result, reference.global_attention(x, weights, mask), exact)
 
@@ -75,10 +75,10 @@ def test_fully_masked_row_averages_all_keys(length: int, draw: Draw, compare: Co
     double = AttentionWeights(*(w.double() for w in flat))
     exact = reference.global_attention(x[1:2].double(), double, torch.ones_like(mask[1:2]).double())
     plain = reference.global_attention(x[1:2], flat, torch.ones_like(mask[1:2]))
-    compare(kernel.global_attention(x, weights, mask)[1:2], plain, exact)
+    compare(kernels.global_attention(x, weights, mask)[1:2], plain, exact)
 
 
 def test_unsupported_input_is_rejected(draw: Draw) -> None:
     x = draw(2, 3, 64)
     with pytest.raises(ValueError, match="17 heads"):
-        kernel.global_attention(x, random_weights(draw, 64, 17, 8), torch.ones_like(x[..., 0]))
+        kernels.global_attention(x, random_weights(draw, 64, 17, 8), torch.ones_like(x[..., 0]))

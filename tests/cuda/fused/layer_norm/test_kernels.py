@@ -11,13 +11,13 @@ from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernel = layer_norm.resolve(IMPLEMENTATION, DEVICE)
+kernels = layer_norm.resolve(IMPLEMENTATION, DEVICE)
 
 
 def check(x: torch.Tensor, draw: Draw, compare: Compare) -> None:
     scale, offset = draw(x.shape[-1], seed=1), draw(x.shape[-1], seed=2)
     exact = reference.layer_norm(x.double(), scale.double(), offset.double())
-    result = kernel.layer_norm(x, scale, offset)
+    result = kernels.layer_norm(x, scale, offset)
     assert result.is_contiguous()
     compare(result, reference.layer_norm(x, scale, offset), exact)
 
@@ -50,7 +50,7 @@ def test_matches_float64_for_strided_input(
     if x.numel():
         check(x, draw, compare)
     else:
-        assert kernel.layer_norm(x, draw(64), draw(64)).shape == x.shape
+        assert kernels.layer_norm(x, draw(64), draw(64)).shape == x.shape
 
 
 def test_large_mean_keeps_precision(draw: Draw, compare: Compare) -> None:
@@ -61,10 +61,10 @@ def test_unsupported_input_is_rejected(draw: Draw) -> None:
     x = draw(2, 3, 4, 64)
     scale, offset = draw(64), draw(64)
     with pytest.raises(ValueError, match="strides"):
-        kernel.layer_norm(x[:, :2, :3], scale, offset)
+        kernels.layer_norm(x[:, :2, :3], scale, offset)
     with pytest.raises(ValueError, match="float64"):
-        kernel.layer_norm(x.double(), scale, offset)
+        kernels.layer_norm(x.double(), scale, offset)
     with pytest.raises(ValueError, match="one device and dtype"):
-        kernel.layer_norm(x, scale.double(), offset)
+        kernels.layer_norm(x, scale.double(), offset)
     with pytest.raises(ValueError, match="1025 channels"):
-        kernel.layer_norm(draw(2, 1025), draw(1025), draw(1025))
+        kernels.layer_norm(draw(2, 1025), draw(1025), draw(1025))

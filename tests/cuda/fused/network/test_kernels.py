@@ -1,4 +1,4 @@
-"""A whole network on fused kernels beside the same network on the reference, both against its float32."""
+"""A whole network on GPU kernels and on the reference, both compared with float32."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ RESIDUES = 11
 
 @pytest.fixture(scope="module")
 def config() -> ModelConfig:
-    """Few channels, of sizes that kernels take."""
+    """Return a configuration of few channels, in numbers that the kernels support."""
     pair = PairConfig(
         channels=16, multiplication_channels=16, attention_heads=2, attention_channels=8, transition_factor=2
     )
@@ -29,7 +29,7 @@ def config() -> ModelConfig:
     return ModelConfig("small", StackConfig(2, msa, pair), StackConfig(1, extra, pair), structure=structure)
 
 
-def test_a_pass(config: ModelConfig, dtype: torch.dtype) -> None:
+def test_pass_is_as_accurate_as_the_reference(config: ModelConfig, dtype: torch.dtype) -> None:
     random = np.random.default_rng(0)
     aatype = random.integers(0, 20, RESIDUES)
 
@@ -53,7 +53,7 @@ def test_a_pass(config: ModelConfig, dtype: torch.dtype) -> None:
         with torch.inference_mode():
             return network(features)
 
-    exact, plain, ours = (
+    exact, plain, fused = (
         results("reference", torch.float32),
         results("reference", dtype),
         results("fused", dtype),
@@ -61,5 +61,5 @@ def test_a_pass(config: ModelConfig, dtype: torch.dtype) -> None:
     for name in ("representations/pair", "representations/msa", "representations/structure_module"):
         scale = exact[name].norm()
         allowed = 2 * (plain[name].float() - exact[name]).norm() / scale + 1e-5
-        assert not torch.equal(ours[name], plain[name])
-        assert (ours[name].float() - exact[name]).norm() / scale <= allowed
+        assert not torch.equal(fused[name], plain[name])
+        assert (fused[name].float() - exact[name]).norm() / scale <= allowed

@@ -11,7 +11,7 @@ from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernel = outer_product_mean.resolve(IMPLEMENTATION, DEVICE)
+kernels = outer_product_mean.resolve(IMPLEMENTATION, DEVICE)
 
 
 def random_weights(draw: Draw, channels: int, inner: int, pair: int) -> OuterProductMeanWeights:
@@ -42,7 +42,7 @@ def check(msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tenso
         msa.double(), OuterProductMeanWeights(*(w.double() for w in weights)), mask.double()
     )
     plain = reference.outer_product_mean(msa, weights, mask)
-    result = kernel.outer_product_mean(msa, weights, mask)
+    result = kernels.outer_product_mean(msa, weights, mask)
     # if two residues share no sequence, the bias is divided by ε, and its error would hide all others
     counted = mask.T @ mask > 0
     for cells in (counted, ~counted):
@@ -64,7 +64,7 @@ def test_no_mask_equals_a_mask_of_ones(length: int, draw: Draw, compare: Compare
         torch.ones(7, length).to(msa.device).double(),
     )
     plain = reference.outer_product_mean(msa, weights)
-    compare(kernel.outer_product_mean(msa, weights), plain, exact)
+    compare(kernels.outer_product_mean(msa, weights), plain, exact)
     torch.testing.assert_close(
         plain, reference.outer_product_mean(msa, weights, torch.ones(7, length).to(msa.device))
     )
@@ -101,13 +101,13 @@ def test_update_in_place(length: int, channels: int, draw: Draw, compare: Compar
     )
     plain = reference.add_outer_product_mean(pair.clone(), msa, weights, mask)
     result = pair.clone()
-    assert kernel.add_outer_product_mean(result, msa, weights, mask) is result
+    assert kernels.add_outer_product_mean(result, msa, weights, mask) is result
     compare(result, plain, exact)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="takes minutes under the interpreter")
 class TestNetworkSizes:
-    """Factors of 32 and pairs of 128 channels, for which Hopper GPUs have their own kernel."""
+    """Factors of 32 and pairs of 128 channels, for which Hopper GPUs have their own kernels."""
 
     @pytest.mark.parametrize("masked", ["none", "some"])
     def test_matches_float64_for_lengths(
@@ -128,18 +128,18 @@ class TestNetworkSizes:
             msa.double(), OuterProductMeanWeights(*(w.double() for w in weights))
         )
         plain = reference.add_outer_product_mean(pair.clone(), msa, weights)
-        compare(kernel.add_outer_product_mean(pair, msa, weights), plain, exact)
+        compare(kernels.add_outer_product_mean(pair, msa, weights), plain, exact)
 
     def test_unaligned_weights(self, draw: Draw) -> None:
         msa, weights = draw(9, 20, 64), random_weights(draw, 64, 32, 128)
         output = draw(1 + weights.output.numel())[1:].view(weights.output.shape).copy_(weights.output)
-        result = kernel.outer_product_mean(msa, weights._replace(output=output))
-        assert output.data_ptr() % 16 and torch.equal(result, kernel.outer_product_mean(msa, weights))
+        result = kernels.outer_product_mean(msa, weights._replace(output=output))
+        assert output.data_ptr() % 16 and torch.equal(result, kernels.outer_product_mean(msa, weights))
 
 
 def test_unsupported_input_is_rejected(draw: Draw) -> None:
     with pytest.raises(ValueError, match="6 channels"):
-        kernel.outer_product_mean(draw(3, 4, 16), random_weights(draw, 16, 6, 16), torch.ones(3, 4))
+        kernels.outer_product_mean(draw(3, 4, 16), random_weights(draw, 16, 6, 16), torch.ones(3, 4))
     with pytest.raises(ValueError, match="contiguous"):
         weights, pair = random_weights(draw, 16, 8, 16), draw(4, 4, 16).transpose(0, 1)
-        kernel.add_outer_product_mean(pair, draw(3, 4, 16), weights, torch.ones(3, 4))
+        kernels.add_outer_product_mean(pair, draw(3, 4, 16), weights, torch.ones(3, 4))

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-triton = pytest.importorskip("triton")
+pytest.importorskip("triton")
 
-from cuda.fused.pair_bias import hopper, reference  # noqa: E402
-from tests.cuda.fused.gluon_simulator import SimulatedKernel  # noqa: E402
+from cuda.fused.pair_bias import hopper, reference
+from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
 Compare = Callable[..., None]
 

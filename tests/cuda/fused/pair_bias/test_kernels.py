@@ -12,14 +12,14 @@ from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernel = pair_bias.resolve(IMPLEMENTATION, DEVICE)
+kernels = pair_bias.resolve(IMPLEMENTATION, DEVICE)
 
 
 def check(pair: torch.Tensor, heads: int, draw: Draw, compare: Compare) -> None:
     length, _, channels = pair.shape
     layer = draw(channels, seed=1), draw(channels, seed=2), draw(channels, heads, seed=3)
     exact = reference.pair_bias(pair.double(), *(x.double() for x in layer))
-    result = kernel.pair_bias(pair, *layer)
+    result = kernels.pair_bias(pair, *layer)
     assert result.is_contiguous() and result.shape[-1] % KEY_ALIGNMENT == 0
     assert (result[..., length:] == float("-inf")).all()
     compare(result[..., :length], reference.pair_bias(pair, *layer), exact)
@@ -50,6 +50,6 @@ def test_matches_float64_for_strided_input(draw: Draw, compare: Compare) -> None
 def test_unsupported_input_is_rejected(draw: Draw) -> None:
     scale, weights = draw(64), draw(64, 4)
     with pytest.raises(ValueError, match="contiguous"):
-        kernel.pair_bias(draw(64, 5, 5).permute(1, 2, 0), scale, scale, weights)
+        kernels.pair_bias(draw(64, 5, 5).permute(1, 2, 0), scale, scale, weights)
     with pytest.raises(ValueError, match="257 channels"):
-        kernel.pair_bias(draw(5, 5, 257), draw(257), draw(257), draw(257, 4))
+        kernels.pair_bias(draw(5, 5, 257), draw(257), draw(257), draw(257, 4))

@@ -11,7 +11,7 @@ from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernel = transition.resolve(IMPLEMENTATION, DEVICE)
+kernels = transition.resolve(IMPLEMENTATION, DEVICE)
 
 
 def random_weights(draw: Draw, channels: int, width: int) -> TransitionWeights:
@@ -32,7 +32,7 @@ def check(draw: Draw, compare: Compare) -> Callable[..., None]:
     def checked(x: torch.Tensor, width: int) -> None:
         weights = random_weights(draw, x.shape[-1], width)
         exact = reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
-        result = kernel.transition(x, weights)
+        result = kernels.transition(x, weights)
         assert result.is_contiguous()
         compare(result, reference.transition(x, weights), exact)
 
@@ -64,7 +64,7 @@ def test_update_in_place(transposed: bool, draw: Draw, compare: Compare) -> None
     weights = random_weights(draw, 32, 128)
     exact = x.double() + reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
     plain = reference.add_transition(x.clone(), weights)
-    result = kernel.add_transition(x, weights)
+    result = kernels.add_transition(x, weights)
     assert result.data_ptr() == whole.data_ptr() and result.stride() == x.stride()
     compare(x, plain, exact)
 
@@ -76,20 +76,20 @@ def test_sizes_of_the_network(rows: int, channels: int, factor: int, draw: Draw,
     x, weights = draw(rows, channels, tailed=True), random_weights(draw, channels, factor * channels)
     exact = x.double() + reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
     plain = reference.add_transition(x.clone(), weights)
-    update = kernel.transition(x, weights)
+    update = kernels.transition(x, weights)
     compare(update, reference.transition(x, weights), exact - x.double())
-    compare(kernel.add_transition(x, weights), plain, exact)
+    compare(kernels.add_transition(x, weights), plain, exact)
 
 
 def test_unaligned_weights(draw: Draw) -> None:
     x, weights = draw(5, 32), random_weights(draw, 32, 128)
     widen = draw(1 + weights.widen.numel())[1:].view(weights.widen.shape).copy_(weights.widen)
-    result = kernel.transition(x, weights._replace(widen=widen))
-    assert widen.data_ptr() % 16 and torch.equal(result, kernel.transition(x, weights))
+    result = kernels.transition(x, weights._replace(widen=widen))
+    assert widen.data_ptr() % 16 and torch.equal(result, kernels.transition(x, weights))
 
 
 def test_unsupported_input_is_rejected(draw: Draw) -> None:
     with pytest.raises(ValueError, match="512 channels"):
-        kernel.transition(draw(3, 512), random_weights(draw, 512, 512))
+        kernels.transition(draw(3, 512), random_weights(draw, 512, 512))
     with pytest.raises(ValueError, match="16 bytes"):
-        kernel.transition(draw(3, 16), random_weights(draw, 16, 17))
+        kernels.transition(draw(3, 16), random_weights(draw, 16, 17))

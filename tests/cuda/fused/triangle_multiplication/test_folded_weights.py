@@ -24,7 +24,10 @@ def project_and_gate(
     x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor, gate_of: torch.Tensor
 ) -> torch.Tensor:
     """Compute what the kernels compute from chunks of weights: values from x, gates from another input."""
-    chunks = weights.double().unflatten(0, (-1, 2, CHUNK.value)), bias.double().unflatten(0, (-1, 2, CHUNK))
+    chunks = (
+        weights.double().unflatten(0, (-1, 2, CHUNK.value)),
+        bias.double().unflatten(0, (-1, 2, CHUNK.value)),
+    )
     values = torch.einsum("pc,nkc->pnk", x, chunks[0][:, 0]) + chunks[1][:, 0]
     gates = torch.einsum("pc,nkc->pnk", gate_of, chunks[0][:, 1]) + chunks[1][:, 1]
     return (values * (1 + gates.tanh())).flatten(1)

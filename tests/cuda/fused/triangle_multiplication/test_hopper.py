@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-triton = pytest.importorskip("triton")
+pytest.importorskip("triton")
 
-from cuda.fused.triangle_multiplication import (  # noqa: E402
+from cuda.fused.triangle_multiplication import (
     TriangleMultiplicationWeights,
     hopper,
     hopper_kernels,
     reference,
 )
-from tests.cuda.fused.gluon_simulator import SimulatedKernel, SimulatedTensor  # noqa: E402
+from tests.cuda.fused.gluon_simulator import SimulatedKernel, SimulatedTensor
 
 Compare = Callable[..., None]
 
@@ -52,8 +52,8 @@ def random_weights(channels: int) -> TriangleMultiplicationWeights:
         (1, 64, True, False, False, False),
         (17, 64, False, True, False, True),
         (64, 64, True, False, True, True),
-        (70, 128, True, True, True, False),
-        (65, 128, False, False, False, True),
+        pytest.param(70, 128, True, True, True, False, marks=pytest.mark.slow),
+        pytest.param(65, 128, False, False, False, True, marks=pytest.mark.slow),
     ],
 )
 def test_matches_float64(

@@ -13,7 +13,7 @@ from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernel = triangle_multiplication.resolve(IMPLEMENTATION, DEVICE)
+kernels = triangle_multiplication.resolve(IMPLEMENTATION, DEVICE)
 # Hopper GPUs have their own kernels for 128 channels; the interpreter does not support them
 WIDTHS = (16,) if INTERPRETED else (16, 128)
 
@@ -67,7 +67,7 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(compare: Compare, x: torch.Tensor, weights: Any, mask: torch.Tensor | None, outgoing: bool) -> None:
     exact = reference.triangle_multiplication(double(x), double(weights), double(mask), outgoing=outgoing)
     plain = reference.triangle_multiplication(x, weights, mask, outgoing=outgoing)
-    compare(kernel.triangle_multiplication(x, weights, mask, outgoing=outgoing), plain, exact)
+    compare(kernels.triangle_multiplication(x, weights, mask, outgoing=outgoing), plain, exact)
 
 
 @pytest.mark.parametrize("masked, outgoing", [("none", True), ("some", True), ("some", False)])
@@ -100,7 +100,7 @@ def test_sizes_of_the_network(
         double(pair), double(weights), double(mask), outgoing=outgoing
     )
     plain = pair + reference.triangle_multiplication(pair, weights, mask, outgoing=outgoing)
-    compare(kernel.add_triangle_multiplication(pair, weights, mask, outgoing=outgoing), plain, exact)
+    compare(kernels.add_triangle_multiplication(pair, weights, mask, outgoing=outgoing), plain, exact)
 
 
 @pytest.mark.usefixtures("few_programs")
@@ -137,13 +137,13 @@ def test_update_in_place(draw: Draw, compare: Compare) -> None:
     pair, weights = draw(33, 33, 40), random_weights(draw, 40, 16)
     exact = double(pair) + reference.triangle_multiplication(double(pair), double(weights), outgoing=True)
     plain = pair + reference.triangle_multiplication(pair, weights, outgoing=True)
-    result = kernel.add_triangle_multiplication(pair, weights, outgoing=True)
+    result = kernels.add_triangle_multiplication(pair, weights, outgoing=True)
     assert result is pair
     compare(result, plain, exact)
 
 
 def test_unsupported_input_is_rejected(draw: Draw) -> None:
     with pytest.raises(ValueError, match="channels"):
-        kernel.triangle_multiplication(draw(3, 3, 264), random_weights(draw, 264, 16), outgoing=True)
+        kernels.triangle_multiplication(draw(3, 3, 264), random_weights(draw, 264, 16), outgoing=True)
     with pytest.raises(ValueError, match="strides"):
-        kernel.triangle_multiplication(draw(3, 3, 32)[..., ::2], random_weights(draw, 16, 16), outgoing=True)
+        kernels.triangle_multiplication(draw(3, 3, 32)[..., ::2], random_weights(draw, 16, 16), outgoing=True)
