@@ -15,7 +15,7 @@ from model.errors import OutOfMemory
 from model.parameters import random_parameters
 from model.recycling import Prediction, RecyclingSettings, feature_tensors
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 GPU = torch.device("cuda")
 
 

@@ -14,8 +14,13 @@ from model.graphs import GraphedModules
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
 GPU = torch.device("cuda:0")
+
+
+def needs_gpu(test: Any) -> Any:
+    """Mark a test as one that needs a GPU, and skip it without one."""
+    skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+    return pytest.mark.gpu(skip(test))
 
 
 class Add(nn.Module):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -25,6 +25,7 @@ def close(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(torch.allclose(a, b, rtol=1e-9, atol=1e-9))
 
 
+@settings(deadline=None)
 @given(quaternions())
 def test_unit_quaternions_give_rotations(q: torch.Tensor) -> None:
     rotation = rotation_from_quaternion(q)
@@ -40,6 +41,7 @@ def test_quarter_turn_about_z() -> None:
     assert torch.allclose(turned, torch.tensor([0.0, 1.0, 0.0]), atol=1e-6)
 
 
+@settings(deadline=None)
 @given(rigids, vectors)
 def test_inverse_cancels(rigid: Rigid, point: torch.Tensor) -> None:
     moved = rigid.apply(point)
@@ -50,6 +52,7 @@ def test_inverse_cancels(rigid: Rigid, point: torch.Tensor) -> None:
     assert close(identity.translation, torch.zeros(3, dtype=torch.float64))
 
 
+@settings(deadline=None)
 @given(rigids, rigids, rigids, vectors)
 def test_composition_applies_both_and_is_associative(
     a: Rigid, b: Rigid, c: Rigid, point: torch.Tensor
@@ -59,6 +62,7 @@ def test_composition_applies_both_and_is_associative(
     assert close(left.rotation, right.rotation) and close(left.translation, right.translation)
 
 
+@settings(deadline=None)
 @given(quaternions(), vectors)
 def test_quaternion_update_composes_rotations(q: torch.Tensor, vector: torch.Tensor) -> None:
     turn = torch.cat([torch.ones(1, dtype=torch.float64), vector])
@@ -74,6 +78,7 @@ def test_leading_axes_broadcast() -> None:
     assert torch.equal(rigid[1:3].translation, rigid.translation[1:3])
 
 
+@settings(deadline=None)
 @given(rigids)
 def test_frame_from_points_recovers_the_frame(rigid: Rigid) -> None:
     local = torch.tensor([[-2.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.7, 1.5, 0.0]], dtype=torch.float64)
