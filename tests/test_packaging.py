@@ -1,4 +1,4 @@
-"""What is in the source distribution and in the wheel, and that both are whole."""
+"""The contents of the source distribution and of the wheel."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ PACKAGES = ("foldcli", "msa", "features", "model", "cuda")
 
 @pytest.fixture(scope="module")
 def in_sdist(sdist: Path) -> set[str]:
-    """Paths of its files, without its top folder."""
+    """Return the paths of the files in the source distribution, without its top folder."""
     assert sdist.name == f"foldcli-{VERSION}.tar.gz"
     with tarfile.open(sdist) as archive:
         return {member.name.partition("/")[2] for member in archive if member.isfile()}
@@ -32,26 +32,26 @@ def in_wheel(wheel: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def package_files(root: Path) -> set[str]:
-    """Every file of our packages, code and data."""
+    """Return the paths of all files of our packages, code and data."""
     files = (path for name in PACKAGES for path in (root / name).rglob("*") if path.is_file())
     return {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
 
 
-def test_both_have_every_file_of_the_packages(package_files, in_sdist, in_wheel) -> None:
+def test_both_contain_every_file_of_the_packages(package_files, in_sdist, in_wheel) -> None:
     assert any(name.endswith("tuning/default.json") for name in package_files)
     assert package_files - in_sdist == set()
     assert package_files - in_wheel == set()
 
 
-def test_the_sdist_has_what_people_read_and_try(root: Path, in_sdist) -> None:
-    wanted = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml"}
+def test_sdist_contains_documentation_and_examples(root: Path, in_sdist) -> None:
+    expected = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml"}
     for folder in ("docs", "examples", "containers", "recipes"):
         files = (path for path in (root / folder).rglob("*") if path.is_file())
-        wanted |= {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
-    assert wanted - in_sdist == set()
+        expected |= {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
+    assert expected - in_sdist == set()
 
 
-def test_neither_has_more_than_it_should(in_sdist, in_wheel) -> None:
+def test_neither_contains_other_files(in_sdist, in_wheel) -> None:
     unwanted = re.compile(r"^(tests|benchmarks)/|\.pyc$")
     assert {name for name in in_sdist if unwanted.search(name)} == set()
     tops = {name.partition("/")[0] for name in in_wheel}
@@ -60,7 +60,7 @@ def test_neither_has_more_than_it_should(in_sdist, in_wheel) -> None:
     assert "cuda/__init__.py" not in in_wheel
 
 
-def test_the_wheel_imports_beside_nvidias_packages(installed: dict[str, str], tmp_path: Path) -> None:
+def test_wheel_and_nvidias_packages_import_together(installed: dict[str, str], tmp_path: Path) -> None:
     code = "import numba.cuda, cuda.bindings, cuda.fused, cuda.alignment; print(cuda.alignment.__file__)"
     command = ["python", "-c", code]
     result = subprocess.run(command, cwd=tmp_path, env=installed, capture_output=True, text=True)
@@ -68,28 +68,28 @@ def test_the_wheel_imports_beside_nvidias_packages(installed: dict[str, str], tm
     assert Path(result.stdout.strip()).is_relative_to(installed["VIRTUAL_ENV"])
 
 
-def test_the_recipe_asks_for_what_the_package_asks_for(root: Path) -> None:
+def test_conda_recipe_has_the_same_requirements(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     recipe = (root / "recipes/bioconda/meta.yaml").read_text()
     assert f'version = "{VERSION}"' in recipe
     run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
     conda = {re.sub(r"[\s-]*(\S+) ?(.*)", r"\1\2", line) for line in run.splitlines()}
-    # some have other names there, and py2Dmol, without which reports have no structure, is on PyPI alone
+    # some packages have other names in conda; py2Dmol is on PyPI only, and reports work without it
     names = {
         "torch": "pytorch",
         "matplotlib": "matplotlib-base",
         "xxhash": "python-xxhash",
         "PyYAML": "pyyaml",
     }
-    asked = [each for each in project["dependencies"] if not each.startswith("py2Dmol")]
-    wanted = {re.sub(r"^\w+\b", lambda name: names.get(name[0], name[0]), each) for each in asked}
-    assert conda == wanted | {f"python{project['requires-python']}"}
+    required = [each for each in project["dependencies"] if not each.startswith("py2Dmol")]
+    expected = {re.sub(r"^\w+\b", lambda name: names.get(name[0], name[0]), each) for each in required}
+    assert conda == expected | {f"python{project['requires-python']}"}
 
 
-def test_the_apptainer_recipe_takes_all_that_an_installation_needs(root: Path) -> None:
+def test_apptainer_recipe_copies_everything_an_installation_needs(root: Path) -> None:
     recipe = (root / "containers/foldcli.def").read_text()
-    taken = set(re.findall(r"^ {4}(\S+) /source/\1$", recipe, re.MULTILINE))
-    assert taken == {*PACKAGES, "docs", "pyproject.toml", "README.md", "LICENSE"}
+    copied = set(re.findall(r"^ {4}(\S+) /source/\1$", recipe, re.MULTILINE))
+    assert copied == {*PACKAGES, "docs", "pyproject.toml", "README.md", "LICENSE"}
 
 
 def test_second_build_of_changed_tree_holds_no_removed_modules(root: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tutorial does what it says: its commands are run in order, and its outputs compared."""
+"""The tutorial: its commands are run in order, and their outputs compared with the page."""
 
 import re
 import subprocess
@@ -8,33 +8,34 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def steps(page: Path) -> list[tuple[str, str | None]]:
-    """Commands of the page, each with what stands under it as its output, if anything."""
-    found: list[tuple[str, str | None]] = []
+    """Return the commands of a page, each with the output below it, or None."""
+    commands: list[tuple[str, str | None]] = []
     for language, text in BLOCK.findall(page.read_text()):
         assert language in ("sh", "text"), f"{page.name}: a block of {language or 'no language'}"
         if language == "sh":
-            found.append((text, None))
+            commands.append((text, None))
         else:
-            command, shown = found.pop()
-            assert shown is None, f"{page.name}: two outputs of {command!r}"
-            found.append((command, text))
-    return found
+            command, output = commands.pop()
+            assert output is None, f"{page.name}: two outputs of {command!r}"
+            commands.append((command, text))
+    return commands
 
 
-def pattern(shown: str) -> str:
-    """A regular expression for an output in which … stands for anything within a line."""
-    return "[^\n]*".join(map(re.escape, shown.split("…")))
+def pattern(output: str) -> str:
+    """Return a regular expression for an output in which … stands for anything within a line."""
+    return "[^\n]*".join(map(re.escape, output.split("…")))
 
 
-def test_every_block_does_what_the_page_says(root: Path, installed: dict[str, str], tmp_path: Path) -> None:
+def test_commands_have_the_documented_output(root: Path, installed: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(root / "examples")
-    # the wheel is what people have; a GPU would only make the run take another way
+    # users install the wheel; without a GPU the run is the same on every machine
     environment = installed | {"CUDA_VISIBLE_DEVICES": ""}
     commands = steps(root / "docs/tutorial.md")
     assert len(commands) >= 10
-    for command, shown in commands:
+    for command, output in commands:
         bash = ["bash", "-euo", "pipefail", "-c", command]
-        done = subprocess.run(bash, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        if shown is not None:
-            assert re.fullmatch(pattern(shown), done.stdout), f"{command}\n{done.stdout}\n{done.stderr}"
+        result = subprocess.run(bash, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, f"{command}\n{result.stderr}"
+        if output is not None:
+            matches = re.fullmatch(pattern(output), result.stdout)
+            assert matches, f"{command}\n{result.stdout}\n{result.stderr}"

@@ -1,4 +1,4 @@
-"""The pages that people read."""
+"""Parametrization of tests by the pages of the documentation."""
 
 from pathlib import Path
 
@@ -8,11 +8,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pages() -> list[Path]:
-    """Every Markdown page but the changelog."""
+    """Return every Markdown page except the changelog."""
     return [ROOT / "README.md", ROOT / "examples/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `page` is run for each."""
+    """Run a test that takes `page` for every page."""
     if "page" in metafunc.fixturenames:
         metafunc.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,4 +1,4 @@
-"""Every `foldcli` command line on the pages names a command and options that exist, with values they take."""
+"""The `foldcli` command lines of the documentation: existing commands and options, valid values."""
 
 import re
 import shlex
@@ -12,24 +12,24 @@ from foldcli.cli import cli
 FENCED = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^(?: {4}|\t).*\n)+", re.MULTILINE)
 ANY_FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-# what stands for a number in options that want one
+# shell variables used as values of numeric options
 NUMBERS = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_CPUS_PER_TASK": "8", "i": "1"}
 NUMBERS["shards"] = "4"
 
 
 def shell(page: Path) -> str:
-    """The page's shell code: fenced as sh, or indented."""
+    """Return a page's shell code: fenced as sh, or indented."""
     text = page.read_text()
     return "\n".join(FENCED.findall(text) + INDENTED.findall(ANY_FENCE.sub("", text)))
 
 
 def command_lines(code: str) -> Iterator[list[str]]:
-    """Arguments of each call of foldcli, with variables replaced and redirections left out."""
+    """Yield the arguments of each call of foldcli, with variables replaced and without redirections."""
     for line in re.sub(r"\s*\\\n\s*", " ", code).splitlines():
-        # a synopsis, not a command
+        # skip synopses such as `foldcli fold [OPTIONS]`
         if not re.search(r"\bfoldcli\s", line) or re.search(r"[\[…]|\.\.\.", line.replace("[cuda]", "")):
             continue
-        # what stands behind it in a column of its own says what it does
+        # remove explanations, which are in a column of their own
         line = re.split(r"(?<=\S) {2,}", line)[0]
         line = re.sub(r"\$\(\(.*?\)\)", "1", line)
         line = re.sub(r"\$\{?(\w+)\}?", lambda match: NUMBERS.get(match[1], "value"), line)
@@ -39,22 +39,22 @@ def command_lines(code: str) -> Iterator[list[str]]:
 
 
 def calls(words: list[str]) -> Iterator[list[str]]:
-    """The calls of foldcli in the words of one line."""
+    """Yield the calls of foldcli in the words of one line."""
     while "foldcli" in words:
         words = words[words.index("foldcli") + 1 :]
         end = next((i for i, word in enumerate(words) if re.fullmatch(r"[&|;<>]+", word)), len(words))
         own, words = words[:end], words[end:]
-        # the number of a stream that is redirected
+        # remove the number of a redirected stream, as in `2>`
         if words and ">" in words[0] and own and own[-1] == "2":
             own = own[:-1]
         yield own
 
 
 def parse(arguments: list[str]) -> None:
-    """Let click read the arguments as it would, without running anything.
+    """Let click parse the arguments without running the command.
 
     Raises:
-        click.UsageError: no such command or option, or a value that it does not take.
+        click.UsageError: there is no such command or option, or a value is invalid.
     """
     command: click.Command = cli
     while isinstance(command, click.Group):
@@ -70,7 +70,7 @@ def parse(arguments: list[str]) -> None:
         try:
             command.make_context("foldcli", list(arguments)).close()
         except click.BadParameter as error:
-            # the files are the reader's
+            # the reader's files do not exist here
             if error.param is None or not isinstance(error.param.type, click.Path):
                 raise
 
@@ -83,12 +83,12 @@ def test_command_lines_are_valid(root: Path, page: Path) -> None:
             raise AssertionError(f"{page.name}: foldcli {shlex.join(arguments)}: {error.message}") from error
 
 
-def test_the_how_tos_have_command_lines(root: Path) -> None:
+def test_how_tos_have_command_lines(root: Path) -> None:
     for page in (root / "docs/how-to").glob("*.md"):
         assert len(list(command_lines(shell(page)))) >= 2, page
 
 
-def test_the_batch_script_is_valid(root: Path) -> None:
+def test_command_lines_of_the_batch_script_are_valid(root: Path) -> None:
     code = (root / "examples/slurm/fold_array.sbatch").read_text()
     found = list(command_lines(re.sub("^#", "", code, flags=re.MULTILINE)))
     assert any("--shard" in arguments for arguments in found)
@@ -96,7 +96,7 @@ def test_the_batch_script_is_valid(root: Path) -> None:
         parse(arguments)
 
 
-def test_the_first_command_of_the_readme_is_the_one_that_is_tried(root: Path) -> None:
+def test_first_command_of_the_readme_is_run_by_ci(root: Path) -> None:
     command = re.search(
         r"^ {4}(pip install \. && foldcli fold .* -o )out$", (root / "README.md").read_text(), re.M
     )

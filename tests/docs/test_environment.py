@@ -1,4 +1,4 @@
-"""docs/exit-codes-and-environment.md names the variables that the code reads, and its exit codes."""
+"""Completeness of docs/exit-codes-and-environment.md: all variables that the code reads, all exit codes."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ def is_environment(node: ast.expr) -> bool:
 
 
 def variables(tree: ast.AST) -> Iterator[ast.expr]:
-    """What stands for a variable's name wherever one is read."""
+    """Yield the expression of a variable's name for each read of the environment."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(
@@ -38,18 +38,20 @@ def variables(tree: ast.AST) -> Iterator[ast.expr]:
                 yield name
 
 
-def test_every_variable_that_is_read_is_named(root: Path, text: str) -> None:
+def test_every_variable_that_is_read_is_documented(root: Path, text: str) -> None:
     read = set()
     for package in PACKAGES:
         for path in (root / package).rglob("*.py"):
             for name in variables(ast.parse(path.read_text())):
-                assert isinstance(name, ast.Constant), f"{path}:{name.lineno}: write the variable's name here"
+                assert isinstance(name, ast.Constant), (
+                    f"{path}:{name.lineno}: use the variable's name as a literal"
+                )
                 read.add(name.value)
     table = text.partition("### Read by foldcli")[2].partition("###")[0]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == read
     assert read
 
 
-def test_the_exit_codes_are_those_of_the_code(root: Path, text: str) -> None:
+def test_every_exit_code_is_documented(root: Path, text: str) -> None:
     table = text.partition("## Exit codes")[2].partition("## Env")[0]
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == list(ExitCode)

@@ -1,4 +1,4 @@
-"""Every relative link leads somewhere: the file is there, and so is the heading."""
+"""Relative links of the documentation: their files and headings exist."""
 
 import re
 from pathlib import Path
@@ -8,12 +8,12 @@ CODE = re.compile(r"^```.*?^```$|^(?: {4}|\t).*$|`[^`\n]*`", re.DOTALL | re.MULT
 
 
 def prose(page: Path) -> str:
-    """The page without its code, in which brackets are no links."""
+    """Return a page without its code, in which brackets are not links."""
     return CODE.sub("", page.read_text())
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives a page's headings."""
+    """Return the anchors that GitHub makes from a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -29,7 +29,7 @@ def test_relative_links_resolve(root: Path, page: Path) -> None:
             assert anchor in anchors(target), f"{page.relative_to(root)}: {link}"
 
 
-def test_the_index_names_every_page(root: Path) -> None:
+def test_index_links_to_every_page(root: Path) -> None:
     index = root / "docs/README.md"
     linked = {(index.parent / link.partition("#")[0]).resolve() for link in LINK.findall(prose(index))}
     assert set((root / "docs").rglob("*.md")) - linked == {index}

@@ -1,4 +1,4 @@
-"""The records under examples/, and which family each of demo.fasta belongs to."""
+"""Fixtures: the records under examples/, and the family of each record of demo.fasta."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from msa.io.fasta import FastaRecord, read_fasta
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-# every id of demo.fasta matches one of these from its start, and only one
+# the start of every id in demo.fasta matches exactly one of these patterns
 FAMILIES = {
     "ubiquitin": r"UBIQ_|RS27A_|RL40A?_|NEDD8_|RUB1_|ISG15_|SUMO\d_|SMT3_|\w+_UBL$|RS30_|ELOB_|URM1_"
     r"|ATG8_|GBRAP_",
@@ -28,28 +28,28 @@ FAMILIES = {
 
 @pytest.fixture(scope="session")
 def queries() -> dict[str, FastaRecord]:
-    """The four single-protein examples by file name."""
+    """Return the four single-protein examples by file name."""
     names = ("ubiquitin", "myoglobin", "lysozyme", "gb1")
-    found = {name: list(read_fasta(EXAMPLES / f"{name}.fasta")) for name in names}
-    assert all(len(records) == 1 for records in found.values())
-    return {name: records[0] for name, records in found.items()}
+    records = {name: list(read_fasta(EXAMPLES / f"{name}.fasta")) for name in names}
+    assert all(len(members) == 1 for members in records.values())
+    return {name: members[0] for name, members in records.items()}
 
 
 @pytest.fixture(scope="session")
 def records() -> list[FastaRecord]:
-    """demo.fasta in its order."""
+    """Return the records of demo.fasta in order."""
     return list(read_fasta(EXAMPLES / "demo.fasta"))
 
 
 @pytest.fixture(scope="session")
 def demo(records) -> dict[str, str]:
-    """Sequences of demo.fasta by id."""
+    """Return the sequences of demo.fasta by id."""
     return {record.id: record.sequence for record in records}
 
 
 @pytest.fixture(scope="session")
 def families(demo) -> dict[str, dict[str, str]]:
-    """Sequences of demo.fasta by family and id."""
+    """Return the sequences of demo.fasta by family and id."""
     found: dict[str, dict[str, str]] = {family: {} for family in FAMILIES}
     for name, sequence in demo.items():
         matching = [family for family, pattern in FAMILIES.items() if re.match(pattern, name)]
@@ -60,5 +60,5 @@ def families(demo) -> dict[str, dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def examples_dir() -> Path:
-    """The folder examples/."""
+    """Return the folder examples/."""
     return EXAMPLES

@@ -1,4 +1,4 @@
-"""The example proteins are what their names say: lengths, masses, residues their families cannot lose."""
+"""The example proteins: lengths, masses, and conserved residues of their families."""
 
 import hashlib
 import re
@@ -8,7 +8,7 @@ import pytest
 from Bio.SeqUtils import molecular_weight
 
 STANDARD = set("ACDEFGHIKLMNPQRSTVWY")
-LEAST_MEMBERS = {
+MIN_MEMBERS = {
     "ubiquitin": 20,
     "globin": 25,
     "lysozyme": 10,
@@ -23,11 +23,11 @@ LEAST_MEMBERS = {
 }
 MYOGLOBIN_MET = 1  # the initiator Met is residue 0 in the numbering that the literature uses
 
-# of "id sequence" lines in the order of ids: the sequences as compared with public copies, residue by residue
-COMPARED = "bcd21a11308ac729c729875a8dc6577ad30e32a2f05b29967ffe0595decbe99a"
+# SHA-256 of the sorted lines "id sequence", after every residue was compared with public copies
+COMPARED_SHA256 = "bcd21a11308ac729c729875a8dc6577ad30e32a2f05b29967ffe0595decbe99a"
 
-# published average masses (Da) of the chain as stored, apo and reduced: UniProt's, or, where a measured mass
-# is quoted, that with 1.008 Da added back per disulfide-bonded cysteine
+# published average masses (Da) of the chains in the file, without ligands and reduced: UniProt's, or a
+# measured mass with 1.008 Da added for each cysteine in a disulfide bond
 MASSES = {
     "UBIQ_HUMAN": 8564.8,
     "NEDD8_HUMAN": 9072,
@@ -70,17 +70,17 @@ MASSES = {
 
 
 def positions(letter: str, sequence: str) -> list[int]:
-    """Where `letter` stands, from 1."""
+    """Return the positions of a letter, from 1."""
     return [i for i, residue in enumerate(sequence, 1) if residue == letter]
 
 
 def differences(first: str, second: str) -> set[str]:
-    """Substitutions between equally long sequences, such as I6V."""
+    """Return the substitutions between two sequences of equal length, such as I6V."""
     pairs = enumerate(zip(first, second, strict=True), 1)
     return {f"{a}{i}{b}" for i, (a, b) in pairs if a != b}
 
 
-def test_only_standard_residues_in_lines_of_sixty(examples_dir, records, queries):
+def test_records_have_standard_residues_in_lines_of_60(examples_dir, records, queries):
     for record in (*records, *queries.values()):
         assert set(record.sequence) <= STANDARD, record.id
     for path in examples_dir.glob("*.fasta"):
@@ -93,7 +93,7 @@ def test_only_standard_residues_in_lines_of_sixty(examples_dir, records, queries
                 assert len(line) == 60, path
 
 
-def test_headers_say_what_the_record_is(records):
+def test_headers_state_the_form_of_the_chain(records):
     stated = r"(mature|precursor|full length|domain|domain with added Met|with initiator Met)"
     form = re.compile(rf"\w+ .+, .+, {stated}( \(UniProt [A-Z0-9]{{6}}\))?")
     for record in records:
@@ -101,20 +101,20 @@ def test_headers_say_what_the_record_is(records):
         assert (", with initiator Met" not in record.header) or record.sequence.startswith("M")
 
 
-def test_no_residue_changed_since_the_comparison(records):
+def test_sequences_are_unchanged(records):
     lines = "\n".join(sorted(f"{record.id} {record.sequence}" for record in records))
-    assert hashlib.sha256(lines.encode()).hexdigest() == COMPARED
+    assert hashlib.sha256(lines.encode()).hexdigest() == COMPARED_SHA256
 
 
-def test_ids_and_sequences_are_unique_and_families_are_there(records, demo, families):
+def test_ids_and_sequences_are_unique_and_families_complete(records, demo, families):
     assert len(records) >= 80
     assert len(demo) == len(records)
     assert len(set(demo.values())) == len(records)
-    for family, least in LEAST_MEMBERS.items():
-        assert len(families[family]) >= least, family
+    for family, count in MIN_MEMBERS.items():
+        assert len(families[family]) >= count, family
 
 
-def test_each_query_is_in_the_database_too(queries, demo):
+def test_each_query_is_in_the_database(queries, demo):
     for record in queries.values():
         assert demo[record.id] == record.sequence
 
@@ -183,9 +183,9 @@ def test_sperm_whale_myoglobin(demo):
 
 
 def test_haem_pocket_of_vertebrate_globins(records):
-    """Phe CD1, distal His E7 and proximal His F8 at their published numbers."""
+    # Phe CD1, distal His E7 and proximal His F8, at their published numbers
     pockets = {"MYG": (43, 64, 93), "HBA": (43, 58, 87), "HBB": (42, 63, 92)}
-    seen = 0
+    checked = 0
     for record in records:
         kind = "HBB" if re.match(r"HB(B1?|D|E|G\d)_", record.id) else record.id[:3]
         if kind not in pockets or record.id == "MYG_THUAL":  # tuna's chain has deletions before Phe CD1
@@ -194,12 +194,12 @@ def test_haem_pocket_of_vertebrate_globins(records):
         if record.id == "HBB_BOVIN":
             first = 2  # beta chains of cattle lack residue 1
         assert [record.sequence[i - first] for i in pockets[kind]] == list("FHH"), record.id
-        seen += 1
-    assert seen >= 20
+        checked += 1
+    assert checked >= 20
 
 
 def test_proximal_histidine_of_other_globins(demo):
-    """Numbers as published: from the initiator Met of human chains, from the mature chain elsewhere."""
+    # published numbers: from the initiator Met in human chains, from the mature chain in others
     proximal = {
         "HBAZ_HUMAN": 88,  # 87 without Met
         "NGB_HUMAN": 96,
@@ -229,7 +229,7 @@ def test_lysozymes(demo, families):
         if name.startswith("LYSC"):
             assert sequence[34] == "E", name
             assert re.search(r"[ST]DYG", sequence).start() + 2 in (52, 53), name
-    # what other birds have in place of hen's residues
+    # substitutions in other birds
     assert differences(hen, demo["LYSC_COLVI"]) == {"T40S", "I55V", "R68K", "S91T"}
     assert differences(hen, demo["LYSC_COTJA"]) == {"F3Y", "N19K", "R21Q", "G102V", "N103H", "Q121N"}
     assert differences(hen, demo["LYSC_MELGA"]) == {"F3Y", "H15L", "Q41H", "R73K", "V99A", "D101G", "Q121H"}

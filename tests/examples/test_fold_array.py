@@ -1,4 +1,4 @@
-"""The Slurm script: it parses, and refuses an array that would leave targets out."""
+"""The Slurm script: valid shell code, correct shards, and refusal of arrays that would omit targets."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ PRINT_COMMAND = '#!/bin/sh\necho "$FOLDCLI_CACHE" "$@"\n'
 
 
 def submit(folder: Path, *, index: int, first: int, last: int, count: int, **extra: str):
-    """Run the script as task `index` of an array, with an `srun` that prints what it is to start."""
+    """Run the script as task `index` of an array, with an `srun` that prints its command."""
     srun = folder / "srun"
     srun.write_text(PRINT_COMMAND)
     srun.chmod(0o755)
@@ -27,36 +27,36 @@ def submit(folder: Path, *, index: int, first: int, last: int, count: int, **ext
     return subprocess.run(["bash", SCRIPT], env=environment, cwd=folder, capture_output=True, text=True)
 
 
-def test_bash_parses_it():
+def test_script_is_valid_bash():
     subprocess.run(["bash", "-n", SCRIPT], check=True)
 
 
-def test_a_task_folds_its_shard_with_the_common_cache(tmp_path):
-    done = submit(tmp_path, index=3, first=1, last=16, count=16)
-    assert done.returncode == 0, done.stderr
-    cache, command = done.stdout.strip().split(" ", 1)
+def test_task_folds_its_shard_with_a_shared_cache(tmp_path):
+    result = submit(tmp_path, index=3, first=1, last=16, count=16)
+    assert result.returncode == 0, result.stderr
+    cache, command = result.stdout.strip().split(" ", 1)
     assert cache == str(tmp_path / "foldcli_cache")
     assert Path(cache).is_dir()
     assert command == ("foldcli fold queries.fasta --db DB --params params -o out --shard 3/16 --threads 8")
 
 
 @pytest.mark.parametrize(("first", "last", "count"), [(0, 15, 16), (2, 3, 2), (1, 9, 5)])
-def test_an_array_that_is_not_1_to_n_is_refused(tmp_path, first, last, count):
-    done = submit(tmp_path, index=last, first=first, last=last, count=count)
-    assert done.returncode == 2
-    assert "1-N" in done.stderr
-    assert not done.stdout
+def test_array_that_is_not_1_to_n_is_refused(tmp_path, first, last, count):
+    result = submit(tmp_path, index=last, first=first, last=last, count=count)
+    assert result.returncode == 2
+    assert "1-N" in result.stderr
+    assert not result.stdout
 
 
-def test_shards_names_the_whole_when_a_part_is_run_again(tmp_path):
-    done = submit(tmp_path, index=7, first=3, last=7, count=2, SHARDS="16")
-    assert done.returncode == 0, done.stderr
-    assert "--shard 7/16 " in done.stdout
+def test_shards_variable_allows_rerunning_some_tasks(tmp_path):
+    result = submit(tmp_path, index=7, first=3, last=7, count=2, SHARDS="16")
+    assert result.returncode == 0, result.stderr
+    assert "--shard 7/16 " in result.stdout
 
 
-def test_outside_an_array_it_says_what_to_do(tmp_path):
-    done = subprocess.run(
+def test_error_outside_an_array_suggests_one(tmp_path):
+    result = subprocess.run(
         ["bash", SCRIPT], env={"PATH": os.environ["PATH"]}, cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode != 0
-    assert "job array" in done.stderr
+    assert result.returncode != 0
+    assert "job array" in result.stderr

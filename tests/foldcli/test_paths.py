@@ -1,4 +1,4 @@
-"""Where files go."""
+"""Folders that foldcli reads and writes."""
 
 from pathlib import Path
 
@@ -7,7 +7,9 @@ import pytest
 from foldcli.paths import cache_dir, make_writable_folder
 
 
-def test_cache_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_comes_from_the_first_variable_that_is_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache_dir() == tmp_path / "own"
@@ -18,7 +20,7 @@ def test_cache_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert cache_dir() == tmp_path / ".cache" / "foldcli"
 
 
-def test_a_folder_under_a_file_cannot_be_made(tmp_path: Path) -> None:
+def test_folder_under_a_file_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError) as caught:
         make_writable_folder(tmp_path / "file" / "out")
