@@ -1,12 +1,12 @@
-"""Processes that fill one cache at once while they are killed at random and started again.
+"""Test of one feature cache with many writing processes, which are killed at random and restarted.
 
     python benchmarks/cache_concurrency.py [--processes 64] [--targets 200] [--kills 400] [--folder DIR]
 
-Each process makes the features of all targets, in an order of its own, as `cache-features --overwrite`
-does, so that all write all the time. After random times one is killed by SIGKILL and started again, until so
-many kills were done; then all are killed at once and started again without `--overwrite`, and go through.
-Printed are the counts, and whether the cache holds then exactly what one process alone writes. The folder
-should be on the file system in question; the exit code is 1 if anything is wrong.
+Each process computes the features of all targets in its own order, as `cache-features --overwrite` does, so
+that all processes write all the time. At random times one process is killed with SIGKILL and restarted, until
+the requested number of kills is reached. Then all are killed at once and restarted without `--overwrite`, and
+run to their end. Prints counts, and whether the cache holds exactly the bytes that a single process writes.
+--folder should be on the file system to test. The exit code is 1 if anything is wrong.
 """
 
 import argparse
@@ -27,21 +27,21 @@ AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 
 
 def targets(count: int) -> list[Alignment]:
-    """Alignments of 50 to 249 rows and 60 to 219 columns, a third of the residues exchanged at random."""
+    """Make alignments of 50 to 249 rows and 60 to 219 columns, a third of the residues replaced at random."""
     rng = random.Random(1)
-    made = []
+    alignments = []
     for number in range(count):
         query = rng.choices(AMINO_ACIDS, k=60 + rng.randrange(160))
         rows = [query]
         for _ in range(49 + rng.randrange(200)):
             rows.append([rng.choice(AMINO_ACIDS) if rng.random() < 1 / 3 else letter for letter in query])
         text = "".join(f">t{number}_{row}\n{''.join(letters)}\n" for row, letters in enumerate(rows))
-        made.append(parse_alignment(text.encode(), f"{number}.a3m"))
-    return made
+        alignments.append(parse_alignment(text.encode(), f"{number}.a3m"))
+    return alignments
 
 
 def fill(root: Path, inputs: list[Alignment], seed: int, overwrite: bool = False) -> None:
-    """One run over all targets."""
+    """Compute the features of all targets once."""
     remove_abandoned(root)
     cache = FeatureCache(root)
     for alignment in random.Random(seed).sample(inputs, len(inputs)):
@@ -49,12 +49,12 @@ def fill(root: Path, inputs: list[Alignment], seed: int, overwrite: bool = False
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Every file of a cache."""
+    """Return the content of every file of a cache."""
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def run(root: Path, inputs: list[Alignment], processes: int, kills: int) -> dict[str, int]:
-    """Fill the cache at `root` with killed and restarted processes; how many were killed, and where."""
+    """Fill the cache at `root` with killed and restarted processes, and return counts of what happened."""
     rng = random.Random(0)
     context = multiprocessing.get_context("fork")
     counts = {"starts": 0, "kills": 0, "kills that left a temporary file": 0, "processes that failed": 0}
@@ -90,28 +90,29 @@ def run(root: Path, inputs: list[Alignment], processes: int, kills: int) -> dict
 
 
 def main() -> None:
+    """Run the test and print its results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--processes", type=int, default=64)
     parser.add_argument("--targets", type=int, default=200)
     parser.add_argument("--kills", type=int, default=400)
-    parser.add_argument("--folder", type=Path, help="where the caches are made and removed")
+    parser.add_argument("--folder", type=Path, help="folder for the caches, which are removed at the end")
     arguments = parser.parse_args()
     inputs = targets(arguments.targets)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        alone, shared = Path(folder) / "alone", Path(folder) / "shared"
+        single, shared = Path(folder) / "single", Path(folder) / "shared"
         start = time.perf_counter()
-        fill(alone, inputs, 0)
+        fill(single, inputs, 0)
         print(f"one process: {arguments.targets} targets in {time.perf_counter() - start:.1f} s")
-        fill(alone, inputs, 0)  # what loading compiles, the processes inherit
+        fill(single, inputs, 0)  # compiles the loading code, which the processes inherit
         start = time.perf_counter()
         counts = run(shared, inputs, arguments.processes, arguments.kills)
         print(f"{arguments.processes} processes: {time.perf_counter() - start:.1f} s")
         for name, count in counts.items():
             print(f"  {name}: {count}")
 
-        found, expected = contents(shared), contents(alone)
+        found, expected = contents(shared), contents(single)
         valid = 0
         for key in FeatureCache(shared).keys():  # noqa: SIM118
             try:
@@ -122,7 +123,7 @@ def main() -> None:
         left = [name for name in found if name.startswith("tmp")]
         same = sum(found.get(name) == content for name, content in expected.items())
         print(f"valid entries: {valid} of {arguments.targets}")
-        print(f"entries with the bytes of one process alone: {same} of {len(expected)}")
+        print(f"entries with the bytes of a single process: {same} of {len(expected)}")
         print(f"other files: {len(found) - valid}, temporary ones {len(left)}")
     if found != expected or valid != arguments.targets or counts["processes that failed"]:
         raise SystemExit(1)

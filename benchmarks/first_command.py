@@ -1,10 +1,9 @@
-"""Time the README's first command, installation apart, as a newcomer's machine runs it: with an empty cache.
+"""Wall time and peak memory of the README's first command with an empty cache, without the installation.
 
-usage: python benchmarks/first_command.py [--runs N]
+usage: python benchmarks/first_command.py [--runs N] [--fresh-numba]
 
-Prints wall seconds and peak memory of each run, then the stages of the last from its done.json. The first
-run also compiles the CPU engine unless its compiled code lies beside the package already; --fresh-numba
-sends numba to an empty cache so that it does.
+Also prints the stages of the last run from its done.json. The first run compiles the CPU engine, unless
+compiled code is stored next to the package; --fresh-numba gives numba an empty cache, so that it does.
 """
 
 import argparse
@@ -20,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run_once(folder: Path, environment: dict[str, str]) -> tuple[float, float]:
-    """One run into `folder`: wall seconds, and peak memory of the process in MiB."""
+    """Run the command into `folder`; return wall seconds, and the peak memory of the process in MiB."""
     command = [sys.executable, "-m", "foldcli", "fold", "examples/ubiquitin.fasta"]
     command += ["--db", "examples/demo.fasta", "--params", "demo", "-o", str(folder / "out")]
     start = time.perf_counter()
@@ -33,6 +32,7 @@ def run_once(folder: Path, environment: dict[str, str]) -> tuple[float, float]:
 
 
 def main() -> None:
+    """Run the command several times and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""Seconds a target of `foldcli predict` over many of them, and how long the network was at work.
+"""Seconds per target of `foldcli predict` with many targets, and the share of the network.
 
 usage: python benchmarks/many_targets.py [--targets 16] [--residues 256] [--rows 2000] [--demo] [--no-plots]
 
-Random alignments; the network is model_3_ptm with random parameters, or with --demo the demonstration
-network. The command runs twice, so that kernels are compiled before the run that counts; seconds are those
-between the first target's done.json and the last one's. What the network does not take of them it waits.
+The alignments are random; the network is model_3_ptm with random parameters, or the demo network with --demo.
+The command runs twice, so that kernels are compiled before the measured run. The time is measured between
+the first target's done.json and the last one's. "network" is the part of it in which the network runs.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from model.parameters import random_parameters
 
 
 def run(folder: Path, options: argparse.Namespace, name: str) -> list[dict[str, float]]:
-    """One run over all targets: of each the seconds of its stages, and when it was finished."""
+    """Run all targets, and return the seconds of each target's stages and when it was finished."""
     out = folder / name
     command = [sys.executable, "-m", "foldcli", "predict", str(folder / "alignments"), "-o", str(out)]
     command += ["--params", "demo" if options.demo else str(folder / "params"), "--models", "3", "-q"]
@@ -37,7 +37,7 @@ def run(folder: Path, options: argparse.Namespace, name: str) -> list[dict[str, 
 
 
 def main() -> None:
-    """Print one row."""
+    """Run the benchmark and print one row."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -49,8 +49,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for made in ("alignments", "params"):
-            (folder / made).mkdir()
+        for name in ("alignments", "params"):
+            (folder / name).mkdir()
         for k in range(options.targets):
             write_alignment(folder / "alignments" / f"t{k:04}.a3m.gz", options.rows, options.residues, k)
         if not options.demo:
@@ -62,7 +62,7 @@ def main() -> None:
     wall = (targets[-1]["finished"] - targets[0]["finished"]) / each
     network, report = (sum(target[stage] for target in targets[1:]) / each for stage in ("predict", "report"))
     print(
-        f"| {options.residues} residues, {len(targets)} targets | {wall:.2f} s a target | "
+        f"| {options.residues} residues, {len(targets)} targets | {wall:.2f} s per target | "
         f"network {network:.2f} s, {network / wall:.0%} | report {report:.2f} s |"
     )
 
