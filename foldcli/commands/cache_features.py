@@ -50,7 +50,7 @@ def command(
     dry_run: bool,
     verify: bool,
     device: str,
-    **values: Any,
+    **option_values: Any,
 ) -> None:
     """Turn alignments into cached model features.
 
@@ -82,7 +82,7 @@ def command(
         from foldcli.pipeline.searcher import DatabaseSource
 
         database = DatabaseSource(db, device)
-    alignment = AlignmentSettings.from_options(values, threads)
+    alignment = AlignmentSettings.from_options(option_values, threads)
     run = CacheRun(FeatureSettings(cache, overwrite, verify), alignment, database, workers)
     failures = Failures(cache, shard)
     if dry_run:

@@ -43,7 +43,7 @@ def command(
     layout: LayoutName,
     no_report: bool,
     no_plots: bool,
-    **values: Any,
+    **option_values: Any,
 ) -> None:
     """Predict structures from protein sequences: search, cache-features, predict.
 
@@ -72,18 +72,13 @@ def command(
     from foldcli.inputs.queries import QuerySources, read_query_targets
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.settings import (
-        AlignmentSettings,
-        FeatureSettings,
-        NetworkOptions,
-        OutputSettings,
-        ReportSettings,
-    )
+    from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, NetworkOptions, OutputSettings
     from foldcli.pipeline.startup import start
+    from foldcli.report import ReportSettings
     from msa.io.fasta import FastaRecord
 
-    alignment = AlignmentSettings.from_options(values, threads)
-    network = NetworkOptions.from_options(values)
+    alignment = AlignmentSettings.from_options(option_values, threads)
+    network = NetworkOptions.from_options(option_values)
     features = FeatureSettings(cache or cache_dir() / "features", verify=verify)
     output = OutputSettings(out, layout, shard, overwrite, ReportSettings(not no_report, not no_plots))
 

@@ -40,7 +40,7 @@ def command(
     layout: LayoutName,
     no_report: bool,
     no_plots: bool,
-    **values: Any,
+    **option_values: Any,
 ) -> None:
     """Predict structures from alignments or cached features.
 
@@ -55,13 +55,14 @@ def command(
     from foldcli.inputs.cached_targets import find_predict_targets
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, ReportSettings
+    from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings
     from foldcli.pipeline.startup import start
+    from foldcli.report import ReportSettings
 
     if all_cached == bool(targets):
         problem = "TARGET... and --all exclude each other." if targets else "Missing argument 'TARGET...'."
         raise click.UsageError(problem)
-    network = NetworkOptions.from_options(values)
+    network = NetworkOptions.from_options(option_values)
     features = FeatureSettings(cache or cache_dir() / "features", verify=verify)
     output = OutputSettings(out, layout, shard, overwrite, ReportSettings(not no_report, not no_plots))
 

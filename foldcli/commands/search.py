@@ -77,7 +77,7 @@ def command(
     shard: Shard,
     overwrite: bool,
     device: str,
-    **values: Any,
+    **option_values: Any,
 ) -> None:
     """Search a target database with protein queries.
 
@@ -114,7 +114,7 @@ def command(
         columns = DEFAULT_COLUMNS if format_output is None else parse_columns(format_output)
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
-    settings = AlignmentSettings.from_options(values, threads)
+    settings = AlignmentSettings.from_options(option_values, threads)
     if settings.row_filter.active and kind == "m8":
         raise click.UsageError(
             "--max-seq-id, --qid, --qsc, --cov and --diff are for --format a3m and sto: tables keep all hits."

@@ -1,4 +1,4 @@
-"""Fingerprints: hashes of everything that a result depends on, by which a finished target is recognised."""
+"""Fingerprints: hashes of everything that a result depends on, which identify finished targets."""
 
 import dataclasses
 import hashlib
