@@ -66,7 +66,7 @@ def server(arguments: Sequence[str], log: IO[str]) -> Iterator[None]:
 
 def seconds_of_searches(log: Path) -> list[float]:
     """Return the search times that the server has logged, in seconds."""
-    return [float(found[1]) for found in re.finditer(r"hits, ([0-9.]+) s", log.read_text())]
+    return [float(match[1]) for match in re.finditer(r"hits, ([0-9.]+) s", log.read_text())]
 
 
 def row(name: str, walls: Sequence[float], searches: Sequence[float] = ()) -> None:
@@ -121,9 +121,9 @@ def main() -> None:
             connected, hits = [], 0
             for query in queries[: arguments.times]:
                 start = time.perf_counter()
-                ((_, found),) = remote.search_many([query], SearchSettings())
+                ((_, query_hits),) = remote.search_many([query], SearchSettings())
                 connected.append(time.perf_counter() - start)
-                hits += len(found)
+                hits += len(query_hits)
             through = [search(query, "--server", str(socket)) for query in queries[: arguments.processes]]
         searched = seconds_of_searches(log)
         cold = [

@@ -22,7 +22,7 @@ _THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_T
 
 
 def set_triton_cache_folder() -> None:
-    """Keep Triton's compiled kernels in foldcli's cache, unless the user has chosen another folder.
+    """Keep Triton's compiled kernels in foldcli's cache, unless the user has set another folder.
 
     Triton reads the variable when it is imported, so call this first.
     """

@@ -22,7 +22,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool) -> None:
 
     OUT is a folder of results of `fold` or `predict`, the folder of one target, or a folder of ColabFold's
     results. Writes NAME.html and plots next to the structures of each target, and index.html for a folder of
-    several. Predicts nothing.
+    several. Runs no prediction.
     """
     from foldcli.errors import SomeTargetsFailed, describe
     from foldcli.logs import logger

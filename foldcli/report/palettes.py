@@ -1,4 +1,4 @@
-"""Colours of page and plots; blue always means confident, and red never has to be told from green."""
+"""Colours of page and plots; blue always means confident, and no scale pairs red with green."""
 
 # AlphaFold's database: lowest pLDDT of each class, name, colour
 CONFIDENCE_CLASSES = (

@@ -94,7 +94,7 @@ class RemoteSearcher:
             queries: queries.
             settings: search settings; the server chooses the number of threads itself.
             progress: called with (targets searched, targets to search).
-            used: ignored, since profiles stay in the server; accepted so that signatures match.
+            on_profile: ignored, since profiles stay in the server; accepted so that signatures match.
 
         Raises:
             InputError: a query exceeds the server's limits; the queries before it have been searched with.

@@ -62,10 +62,10 @@ def parse(arguments: list[str]) -> None:
             return
         name, arguments = arguments[0], arguments[1:]
         group = command
-        found = group.get_command(click.Context(group), name)
-        if found is None:
+        subcommand = group.get_command(click.Context(group), name)
+        if subcommand is None:
             raise click.UsageError(f"no command {name}")
-        command = found
+        command = subcommand
     if "--help" not in arguments:
         try:
             command.make_context("foldcli", list(arguments)).close()
@@ -90,9 +90,9 @@ def test_how_tos_have_command_lines(root: Path) -> None:
 
 def test_command_lines_of_the_batch_script_are_valid(root: Path) -> None:
     code = (root / "examples/slurm/fold_array.sbatch").read_text()
-    found = list(command_lines(re.sub("^#", "", code, flags=re.MULTILINE)))
-    assert any("--shard" in arguments for arguments in found)
-    for arguments in found:
+    calls_in_script = list(command_lines(re.sub("^#", "", code, flags=re.MULTILINE)))
+    assert any("--shard" in arguments for arguments in calls_in_script)
+    for arguments in calls_in_script:
         parse(arguments)
 
 

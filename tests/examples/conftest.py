@@ -50,12 +50,12 @@ def demo(records) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def families(demo) -> dict[str, dict[str, str]]:
     """Return the sequences of demo.fasta by family and id."""
-    found: dict[str, dict[str, str]] = {family: {} for family in FAMILIES}
+    members: dict[str, dict[str, str]] = {family: {} for family in FAMILIES}
     for name, sequence in demo.items():
         matching = [family for family, pattern in FAMILIES.items() if re.match(pattern, name)]
         assert len(matching) == 1, f"{name} belongs to {matching}"
-        found[matching[0]][name] = sequence
-    return found
+        members[matching[0]][name] = sequence
+    return members
 
 
 @pytest.fixture(scope="session")

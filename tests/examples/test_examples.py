@@ -236,9 +236,9 @@ def test_lysozymes(demo, families):
 
 
 def test_alpha_lactalbumins(families):
-    found = {name: s for name, s in families["lysozyme"].items() if name.startswith("LALBA")}
-    assert len(found) >= 2
-    for name, sequence in found.items():
+    lactalbumins = {name: s for name, s in families["lysozyme"].items() if name.startswith("LALBA")}
+    assert len(lactalbumins) >= 2
+    for name, sequence in lactalbumins.items():
         assert positions("C", sequence) == [6, 28, 61, 73, 77, 91, 111, 120], name
         assert [sequence[i - 1] for i in (79, 82, 84, 87, 88)] == list("KDDDD"), name  # the calcium site
 

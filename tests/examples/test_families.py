@@ -40,14 +40,14 @@ def identity(alignment: Alignment) -> tuple[float, float]:
 )
 def test_family_is_found(queries, families, name, family, min_members, min_identity):
     query, aligner = queries[name].sequence, local_aligner()
-    found, scores = 0, {}
+    similar, scores = 0, {}
     for group, members in families.items():
         for member, sequence in members.items():
             best = aligner.align(query, sequence)[0]
             scores[group, member] = best.score
             same, covered = identity(best)
-            found += group == family and same >= min_identity and covered >= MIN_COVERAGE
-    assert found >= min_members
+            similar += group == family and same >= min_identity and covered >= MIN_COVERAGE
+    assert similar >= min_members
     members = sorted((score for (group, _), score in scores.items() if group == family), reverse=True)
     others = max(score for (group, _), score in scores.items() if group != family)
     assert members[min_members - 1] > 1.3 * others

@@ -1,4 +1,4 @@
-"""Parameter files to try things with."""
+"""Fixtures: parameter files of zeros."""
 
 import zipfile
 from collections.abc import Callable
@@ -14,20 +14,20 @@ Npz = Callable[[str], bytes]
 
 @pytest.fixture(scope="session")
 def npz(tmp_path_factory: pytest.TempPathFactory) -> Npz:
-    """A parameter file with a network's keys and shapes and nothing but zeros, by the network's name."""
-    folder, made = tmp_path_factory.mktemp("npz"), {}
+    """Return a function that makes a parameter file of zeros with a network's keys and shapes."""
+    folder, files = tmp_path_factory.mktemp("npz"), {}
 
-    def of(network: str) -> bytes:
+    def make(network: str) -> bytes:
         shapes = expected_shapes(model_config(network))
-        kind = tuple(shapes.items())
-        if kind not in made:
+        shapes_key = tuple(shapes.items())
+        if shapes_key not in files:
             path = folder / f"{network}.npz"
-            # as np.savez_compressed, which compresses harder and takes twice as long
+            # like np.savez_compressed, which compresses more and takes twice as long
             with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                for key, shape in kind:
+                for key, shape in shapes_key:
                     with archive.open(f"{key}.npy", "w") as stream:
                         np.lib.format.write_array(stream, np.zeros(shape, np.float32))
-            made[kind] = path.read_bytes()
-        return made[kind]
+            files[shapes_key] = path.read_bytes()
+        return files[shapes_key]
 
-    return of
+    return make

@@ -70,9 +70,9 @@ def test_ls_lists_every_entry(cache: Path) -> None:
 
 
 def test_ls_as_json_has_all_values(cache: Path) -> None:
-    found = json.loads(run("ls", cache, "--json").stdout)
+    entries = json.loads(run("ls", cache, "--json").stdout)
     path = entry_of(cache, "a")
-    (a,) = (entry for entry in found if entry["key"] == path.stem)
+    (a,) = (entry for entry in entries if entry["key"] == path.stem)
     assert a.pop("written").endswith("Z")
     assert a == {
         "key": path.stem,
@@ -84,7 +84,7 @@ def test_ls_as_json_has_all_values(cache: Path) -> None:
         "sources": [str(cache.parent / "a.a3m")],
         "problem": None,
     }
-    assert [entry["key"] for entry in found] == sorted(entry["key"] for entry in found)
+    assert [entry["key"] for entry in entries] == sorted(entry["key"] for entry in entries)
 
 
 def test_ls_shows_damaged_entries(cache: Path) -> None:
@@ -98,9 +98,9 @@ def test_ls_shows_damaged_entries(cache: Path) -> None:
 def test_stats_counts_entries(cache: Path) -> None:
     (cache.parent / "a.a3m").unlink()
     size = sum(path.stat().st_size for path in cache.glob("??/*"))
-    found = json.loads(run("stats", cache, "--json").stdout)
-    assert found.pop("oldest") < found.pop("newest")
-    assert found == {
+    statistics = json.loads(run("stats", cache, "--json").stdout)
+    assert statistics.pop("oldest") < statistics.pop("newest")
+    assert statistics == {
         "entries": 3,
         "bytes": size,
         "residues": 22,

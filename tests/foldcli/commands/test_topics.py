@@ -17,11 +17,11 @@ def foldcli(*arguments: str, path: Path) -> subprocess.CompletedProcess[str]:
 def test_every_page_is_a_topic_with_a_title(root: Path) -> None:
     listed = foldcli("help", path=root)
     assert listed.returncode == 0, listed.stderr
-    found = dict(re.findall(r"^  (\S+) +(\S.*)$", listed.stdout, re.MULTILINE))
+    topics = dict(re.findall(r"^  (\S+) +(\S.*)$", listed.stdout, re.MULTILINE))
     docs = root / "docs"
     pages = {str(page.relative_to(docs).with_suffix("")): page for page in docs.rglob("*.md")}
     del pages["README"]
-    assert set(found) == set(pages) >= {"inputs", "outputs", "completion", "cli", "how-to/resume"}
+    assert set(topics) == set(pages) >= {"inputs", "outputs", "completion", "cli", "how-to/resume"}
     for name in ("outputs", "completion"):
         assert foldcli("help", name, path=root).stdout == pages[name].read_text() + "\n"
 

@@ -17,7 +17,7 @@ LETTERS = {
 HOSTILE = "<script>alert(1)</script>&\"'`</style>‮]]>"
 
 
-def beside(folder: Path, name: str = "target") -> TargetFiles:
+def target_files(folder: Path, name: str = "target") -> TargetFiles:
     """Return the files that `write_result` writes."""
     return TargetFiles(name, folder, "single_folder")
 

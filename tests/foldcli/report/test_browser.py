@@ -11,7 +11,7 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.index import write_index
 from foldcli.report.make import make_report
-from tests.foldcli.report.results import SEQUENCE, beside, write_result
+from tests.foldcli.report.results import SEQUENCE, target_files, write_result
 
 N = len(SEQUENCE)
 OpenPage = Callable[..., Any]
@@ -22,7 +22,7 @@ MARGINS = (52, 8, 18, 44)
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_result(tmp_path_factory.mktemp("report"), models=3)
-    make_report(beside(folder), {}, ReportSettings(plots=False))
+    make_report(target_files(folder), {}, ReportSettings(plots=False))
     return folder / "target.html"
 
 
@@ -228,7 +228,7 @@ def test_alignment_of_a_hit_opens(report: Path, open_page: OpenPage) -> None:
 
 def test_reduced_map_states_its_resolution(tmp_path: Path, open_page: OpenPage) -> None:
     folder = write_result(tmp_path, sequence=SEQUENCE * 20, models=5, hits=())
-    make_report(beside(folder), {}, ReportSettings(plots=False))
+    make_report(target_files(folder), {}, ReportSettings(plots=False))
     page = open_page(folder / "target.html")
     box = page.locator("#pae-canvas").bounding_box()
     page.locator("#pae-canvas").hover(position={"x": box["width"] - 20, "y": box["height"] - 46})
@@ -240,7 +240,7 @@ def test_reduced_map_states_its_resolution(tmp_path: Path, open_page: OpenPage) 
 @pytest.mark.parametrize("sequence", ["M", "MK"])
 def test_pages_of_the_shortest_chains(tmp_path: Path, open_page: OpenPage, sequence: str) -> None:
     folder = write_result(tmp_path, sequence=sequence, models=1, hits=())
-    make_report(beside(folder), {}, ReportSettings(plots=False))
+    make_report(target_files(folder), {}, ReportSettings(plots=False))
     page = open_page(folder / "target.html")
     page.fill("#residues-input", "1")
     page.settle()

@@ -29,13 +29,13 @@ from foldcli.report.target_page import target_page
 from foldcli.report.viewer import load_viewer
 from msa.errors import InputError
 from tests.foldcli.report.outline import Outline
-from tests.foldcli.report.results import HOSTILE, SEQUENCE, beside, helix, write_result
+from tests.foldcli.report.results import HOSTILE, SEQUENCE, helix, target_files, write_result
 
 PAGE_ONLY = ReportSettings(page=True, plots=False)
 
 
 def page_of(folder: Path, name: str = "target") -> tuple[str, Outline]:
-    files = beside(folder, name)
+    files = target_files(folder, name)
     make_report(files, read_done(files), PAGE_ONLY)
     page = (folder / f"{name}.html").read_text()
     return page, Outline(page)
@@ -148,7 +148,7 @@ def test_missing_pae_alignment_and_record_are_explained(tmp_path: Path) -> None:
     folder = write_result(tmp_path, pae=False)
     for suffix in (".a3m", ".m8", ".done.json"):
         (folder / f"target{suffix}").unlink()
-    make_report(beside(folder), {}, PAGE_ONLY)
+    make_report(target_files(folder), {}, PAGE_ONLY)
     outline = Outline((folder / "target.html").read_text())
     for text in ("do not predict it", "not next to the structures", "no record of settings"):
         assert text in outline.text
@@ -171,7 +171,7 @@ def test_missing_viewer_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyP
             patch.setattr(sys, "path", path)
             viewer = load_viewer()
         assert reason in viewer.missing and "pip install 'py2Dmol==1.6.*'" in viewer.missing
-        page = target_page(read_result(beside(folder), {}), None, "", viewer)
+        page = target_page(read_result(target_files(folder), {}), None, "", viewer)
         assert reason in Outline(page).text.replace("&#x27;", "'") and "pae-canvas" in Outline(page).ids
 
 
@@ -191,7 +191,7 @@ def random_result(length: int, models: int) -> TargetResult:
                     rng.normal(0, 40, (length, 3)), 0.5, pae, False, (f"t_{rank}.pdb",))
         for rank in range(1, models + 1)
     ]  # fmt: skip
-    return TargetResult(beside(Path(), "t"), "M" * length, tuple(ranked), models)
+    return TargetResult(target_files(Path(), "t"), "M" * length, tuple(ranked), models)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_damaged_files_are_named(tmp_path: Path, pattern: str, old: str, new: st
     folder = write_result(tmp_path)
     path = damage(folder, pattern, old, new)
     with pytest.raises(InputError, match=re.escape(str(path))) as raised:
-        make_report(beside(folder), {}, PAGE_ONLY)
+        make_report(target_files(folder), {}, PAGE_ONLY)
     assert reason in str(raised.value)
     assert not (folder / "target.html").exists()
-    warning = try_report(beside(folder), {}, PAGE_ONLY)
+    warning = try_report(target_files(folder), {}, PAGE_ONLY)
     assert warning is not None and reason in warning

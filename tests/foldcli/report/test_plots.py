@@ -10,7 +10,7 @@ import pytest
 
 from foldcli.report import ReportSettings, palettes
 from foldcli.report.make import make_report
-from tests.foldcli.report.results import beside, write_result
+from tests.foldcli.report.results import target_files, write_result
 
 PLOTS_ONLY = ReportSettings(page=False, plots=True)
 KINDS = ("coverage", "pae", "plddt", "thumbnail")
@@ -29,11 +29,11 @@ def plots(folder: Path, name: str = "target") -> dict[str, bytes]:
 
 def test_plots_have_colabfolds_names_and_reproducible_bytes(tmp_path: Path) -> None:
     folder = write_result(tmp_path)
-    written = make_report(beside(folder), {}, PLOTS_ONLY)
+    written = make_report(target_files(folder), {}, PLOTS_ONLY)
     assert sorted(path.name for path in written) == [f"target_{kind}.png" for kind in KINDS]
     assert not (folder / "target.html").exists()
     first = plots(folder)
-    make_report(beside(folder), {}, PLOTS_ONLY)
+    make_report(target_files(folder), {}, PLOTS_ONLY)
     assert plots(folder) == first
     # no plot is blank
     for path in written:
@@ -42,10 +42,10 @@ def test_plots_have_colabfolds_names_and_reproducible_bytes(tmp_path: Path) -> N
 
 def test_user_settings_of_matplotlib_have_no_effect_and_stay(tmp_path: Path) -> None:
     plain = write_result(tmp_path / "plain")
-    make_report(beside(plain), {}, PLOTS_ONLY)
+    make_report(target_files(plain), {}, PLOTS_ONLY)
     styled = write_result(tmp_path / "styled")
     with matplotlib.rc_context({"text.usetex": True, "axes.facecolor": "red", "font.size": 30}):
-        make_report(beside(styled), {}, PLOTS_ONLY)
+        make_report(target_files(styled), {}, PLOTS_ONLY)
         assert matplotlib.rcParams["font.size"] == 30
     assert plots(styled) == plots(plain)
 
@@ -67,14 +67,14 @@ def test_pyplot_is_not_used(tmp_path: Path) -> None:
 def test_plots_without_pae_and_alignment(tmp_path: Path) -> None:
     folder = write_result(tmp_path, pae=False)
     (folder / "target.a3m").unlink()
-    make_report(beside(folder), {}, PLOTS_ONLY)
+    make_report(target_files(folder), {}, PLOTS_ONLY)
     assert sorted(plots(folder)) == ["plddt", "thumbnail"]
 
 
 @pytest.mark.parametrize("sequence", ["M", "MK", "MKV"])
 def test_plots_of_the_shortest_chains(tmp_path: Path, sequence: str) -> None:
     folder = write_result(tmp_path, sequence=sequence, hits=())
-    make_report(beside(folder), {}, ReportSettings())
+    make_report(target_files(folder), {}, ReportSettings())
     assert len(plots(folder)) == 4 and (folder / "target.html").is_file()
 
 
@@ -82,7 +82,7 @@ def test_plots_of_untrained_networks_are_stamped(tmp_path: Path) -> None:
     seen = {}
     for untrained in (False, True):
         folder = write_result(tmp_path / str(untrained), untrained=untrained)
-        make_report(beside(folder), {}, PLOTS_ONLY)
+        make_report(target_files(folder), {}, PLOTS_ONLY)
         stamp = np.array([int("8c1402"[i : i + 2], 16) / 255 for i in (0, 2, 4)])
         seen[untrained] = [
             int((np.abs(pixels(folder / f"target_{kind}.png")[..., :3] - stamp) < 0.01).all(-1).sum())

@@ -66,8 +66,8 @@ def decode(data: bytes, limit: int = 1 << 30) -> list[dict[str, Any]]:
 
 
 @given(st.lists(hits, max_size=4), st.integers(1, 3), st.data())
-def test_hits_round_trip_in_any_fragments(found: list[Hit], repeats: int, data: st.DataObject) -> None:
-    sent = b"".join(map(encode_message, hits_messages(7, found * repeats)))
+def test_hits_round_trip_in_any_fragments(sent_hits: list[Hit], repeats: int, data: st.DataObject) -> None:
+    sent = b"".join(map(encode_message, hits_messages(7, sent_hits * repeats)))
     decoder, messages, start = MessageDecoder(1 << 30), [], 0
     while start < len(sent):
         end = data.draw(st.integers(start + 1, len(sent)), "end of the fragment")
@@ -76,7 +76,7 @@ def test_hits_round_trip_in_any_fragments(found: list[Hit], repeats: int, data: 
     assert decoder.empty
     assert [(message["query"], message["more"]) for message in messages] == [(7, False)]
     received = [hit for message in messages for hit in parse_hits(message, QUERY)]
-    assert list(map(as_values, received)) == list(map(as_values, found * repeats))
+    assert list(map(as_values, received)) == list(map(as_values, sent_hits * repeats))
 
 
 def test_many_hits_are_sent_in_several_messages() -> None:
