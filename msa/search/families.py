@@ -48,7 +48,7 @@ class Family:
 
 @dataclass(frozen=True)
 class FamilyBuilder:
-    """Builds families from the hits of a search.
+    """A builder of families from the hits of a search.
 
     Args:
         database: the database that is searched.
