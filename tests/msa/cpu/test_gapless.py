@@ -221,6 +221,7 @@ def test_inner_loop_uses_vector_instructions() -> None:
     assert len(adds) <= len(maxima) < 2 * len(adds) + 4 * blocks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", ["+sse2", "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2"])
 def test_smaller_vector_units_give_the_same_scores(features: str, tmp_path: Path) -> None:
     """Run some tests of this file in a process that compiles for an older CPU."""

@@ -154,7 +154,7 @@ def test_score_end_and_path_equal_reference(
     )  # fmt: skip
 
 
-def test_scores_of_thousands_of_random_pairs_equal_biopython_aligner() -> None:
+def test_scores_of_thousands_of_random_pairs_equal_biopython() -> None:
     rng = np.random.default_rng(1)
     count = 0
     for gap_open, gap_extend in [(11, 1)] * 30 + [(10, 2), (7, 2), (3, 1), (2, 2), (1, 1)] * 4:

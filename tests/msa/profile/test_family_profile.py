@@ -119,6 +119,7 @@ def reference_scores(rows: np.ndarray, corrected: bool) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("corrected", [False, True])
+@settings(deadline=None)
 @given(rows=families)
 def test_scores_equal_reference(corrected: bool, rows: np.ndarray) -> None:
     profile = family_profile(rows, corrected)
@@ -128,6 +129,7 @@ def test_scores_equal_reference(corrected: bool, rows: np.ndarray) -> None:
     assert np.abs(difference).max() <= 0.5 + 2e-6
 
 
+@settings(deadline=None)
 @given(families)
 def test_duplicate_rows_do_not_change_profile(rows: np.ndarray) -> None:
     np.testing.assert_array_equal(family_profile(np.repeat(rows, 3, axis=0)), family_profile(rows))

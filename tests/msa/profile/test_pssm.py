@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import LETTERS, STANDARD, encode
@@ -24,17 +24,20 @@ def reference_bias(sequence: str) -> list[float]:
     return result
 
 
+@settings(deadline=None)
 @given(sequences)
 def test_bias_equals_reference(sequence: str) -> None:
     np.testing.assert_allclose(composition_bias(encode(sequence)), reference_bias(sequence), atol=1e-9)
 
 
+@settings(deadline=None)
 @given(sequences)
 def test_uncorrected_profile_has_the_rows_of_the_matrix(sequence: str) -> None:
     codes = encode(sequence)
     np.testing.assert_array_equal(query_profile(codes, False), substitution_matrix()[codes])
 
 
+@settings(deadline=None)
 @given(sequences)
 def test_corrected_profile_shifts_rows_by_whole_half_bits(sequence: str) -> None:
     codes = encode(sequence)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import STANDARD
@@ -122,6 +122,7 @@ def test_default_gap_costs_have_statistics(matrix: str) -> None:
         assert 0 < gumbel_parameters(cost, gap_extend, matrix).lambda_ < TABLES[matrix].ungapped_lambda
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2000), st.integers(2, 3000), st.integers(1, 40_000))
 def test_evalue_falls_with_score_and_is_proportional_to_database_size(
     score: int, query: int, target: int
@@ -131,6 +132,7 @@ def test_evalue_falls_with_score_and_is_proportional_to_database_size(
     assert evalue(score, query, target, 2 * 10**6, DEFAULT) == pytest.approx(2 * one)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 500), st.integers(2, 3000), st.integers(1, 5000))
 def test_evalue_does_not_fall_with_query_length(score: int, query: int, target: int) -> None:
     one = evalue(score, query, target, 10**6, DEFAULT)
@@ -161,6 +163,7 @@ def test_array_of_evalues_equals_single_ones() -> None:
     assert array.tolist() == single and evalues(scores[:0], 76, lengths[:0], 10**8, DEFAULT).shape == (0,)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 500), st.integers(0, 9000), st.integers(2, 3000), st.integers(1, 5000))
 def test_reversed_score_above_threshold_is_subtracted(
     score: int, reverse: int, query: int, target: int

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import encode
@@ -138,6 +138,7 @@ def test_progress_ends_at_the_number_of_targets(database: TargetDatabase) -> Non
     assert seen[-1] == (len(database), len(database))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 20), st.integers(0, 12))
 def test_best_targets_equal_full_sort(scores: list[int], max_targets: int, min_score: int) -> None:
     order = sorted((-score, index) for index, score in enumerate(scores) if score >= min_score)
