@@ -1,13 +1,13 @@
-"""Cell updates per second of the gapless filter beside MMseqs2's ungappedprefilter, on the CPU.
+"""Speed of the gapless filter compared with MMseqs2's ungappedprefilter, on the CPU.
 
-Same machine, same threads, same queries, same database, taking turns. MMseqs2 also starts up, reads its
-database and writes results; so that this does not count against it, its time for a database of one sequence
-is taken off. Ours is the whole call for a query: profile, scores, choice of the best.
+Both run alternately, with the same threads, queries and database. MMseqs2 also starts up, reads its database
+and writes results; to exclude this, its time for a database of one sequence is subtracted. Our time is the
+whole call for a query: profile, scores and selection of the best targets.
 
     python benchmarks/gapless_cpu.py DATABASE.fasta QUERIES.fasta [--queries 20] [--threads 2] [--repeats 5]
 
 Needs `mmseqs` on the PATH (Debian: mmseqs2). Prints GCUPS (10⁹ cells, query residues × database residues, per
-second), best and median of the repeats, and the ratio of each turn's pair.
+second), best and median of the repeats, and the ratio of each repeat.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from msa.search.engine import best_targets
 
 
 def mmseqs(*arguments: object) -> float:
-    """Run a quiet mmseqs; wall seconds."""
+    """Run mmseqs without output; return the wall seconds."""
     start = time.perf_counter()
     subprocess.run(["mmseqs", *map(str, arguments), "-v", "1"], check=True)
     return time.perf_counter() - start
@@ -41,7 +41,7 @@ def write_fasta(path: Path, records: list[FastaRecord]) -> None:
 
 
 class Prefilter:
-    """MMseqs2 databases and a way to time ungappedprefilter on them."""
+    """MMseqs2 databases on which ungappedprefilter is timed."""
 
     def __init__(self, folder: Path, records: list[FastaRecord], queries: list[FastaRecord]) -> None:
         self._folder = folder
@@ -50,6 +50,7 @@ class Prefilter:
             mmseqs("createdb", folder / f"{name}.fasta", folder / name)
 
     def seconds(self, database: str, threads: int) -> float:
+        """Return the wall seconds of ungappedprefilter on a database."""
         for old in self._folder.glob("result*"):
             old.unlink()
         return mmseqs(

@@ -1,59 +1,65 @@
-"""Cell updates per second of the gapless filter on a GPU, by events around the kernels, and that it is right.
+"""Speed and correctness of the gapless filter on a GPU; times are measured by events around the kernels.
 
     python benchmarks/gapless_gpu.py [--lengths 128,256,512,1024,2048] [--targets 2000000]
     python benchmarks/gapless_gpu.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
     python benchmarks/gapless_gpu.py --tune bounds
 
-Random: targets of the query's length, residues uniform over the twenty; profiles of random queries as a
-search makes them. Real: the targets as often as asked for and queries with their lengths as they come. Rows:
-bounds; exact scores; exact scores of a list; with `--top N` the exact N best out, from bounds and lists. A
-sample is compared with the CPU engine: bounds must be no less, exact scores equal. Beside TCUPS (10¹² cells,
-query residues × target residues, per second; padding not counted) stands the share of the shared-memory wall
-of exact scores: 128 bytes a clock and multiprocessor, two bytes a cell. `--tune` times every layout and
-prints a launch table.
+Random: targets of the query's length with uniformly distributed residues, and profiles of random queries as
+    in a
+search. Real: the given targets, repeated `--times` times, and queries. Rows of the output: bounds; exact
+scores; exact scores of a list; with `--top N` the selection of the N best targets. A sample is compared with
+the CPU
+engine: bounds must not be less, exact scores must be equal. Next to TCUPS (10¹² cells, query residues ×
+    target
+residues, per second, without padding) is the fraction of the shared-memory limit of exact scores: 128 bytes
+per clock and multiprocessor, two bytes per cell. `--tune` times all candidate launches and prints a launch
+table.
 """
 
 import argparse
 import json
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.gapless import UNBOUNDED, GaplessBounds, GaplessFilter
-from cuda.alignment.gapless.tune import LENGTHS, seconds, tune
+from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer
+from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, row_size
 from msa.alphabet import PAD, encode
 from msa.cpu.gapless import gapless_scores
 from msa.database.sequence_arrays import SequenceArrays
+from msa.gpu.gapless_benchmark import QUERY_LENGTHS, min_seconds, shared_memory_limit, tune_launches
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
 from msa.search.engine import best_targets
 
-_SMALLEST = 15
+_MIN_SCORE = 15
 
 
-class Resident:
-    """Targets on the CPU and on the GPU, with room for what is found."""
+class BenchmarkTargets:
+    """Targets on the CPU and on the GPU, with memory for results."""
 
     def __init__(self, residues: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, listed: int) -> None:
         self.host = SequenceArrays(residues, offsets, lengths)
-        self.arrays = [cuda.to_device(np.ascontiguousarray(a)) for a in (residues, offsets, lengths)]
+        arrays = (residues, offsets, lengths)
+        self.on_gpu = DeviceSequences(*(cuda.to_device(np.ascontiguousarray(array)) for array in arrays))
         count = len(lengths)
         self.bounds = cuda.device_array(count, np.int16)
-        self.scores, self.rescored = (cuda.device_array(count, np.int32) for _ in range(2))
+        self.scores, self.listed_scores = (cuda.device_array(count, np.int32) for _ in range(2))
         self.residues = int(lengths.sum(dtype=np.int64))
         rng = np.random.default_rng(0)
         self.sample = np.unique(np.r_[0, count - 1, rng.integers(0, count, listed)])
-        chosen = np.zeros(count + 1, np.int32)
-        chosen[: len(self.sample) + 1] = [len(self.sample), *self.sample]
-        self.listed = cuda.to_device(chosen)
+        listed_targets = np.zeros(count + 1, np.int32)
+        listed_targets[: len(self.sample) + 1] = [len(self.sample), *self.sample]
+        self.listed = cuda.to_device(listed_targets)
         self.listed_residues = int(lengths[self.sample].sum(dtype=np.int64))
 
     def expected(self, profile: np.ndarray, threads: int) -> np.ndarray:
-        """Scores of the sample by the CPU engine."""
+        """Compute the scores of the sample with the CPU engine."""
         part = SequenceArrays(
             self.host.residues, self.host.offsets[self.sample], self.host.lengths[self.sample]
         )
@@ -61,36 +67,32 @@ class Resident:
 
 
 class Row:
-    """A line of the table: time and cells summed over queries, and comparisons with the CPU engine."""
+    """A row of the output: time and cells summed over queries, and comparisons with the CPU engine."""
 
     def __init__(self, label: str) -> None:
         self.label, self.seconds, self.cells = label, 0.0, 0
-        self.right, self.compared = 0, 0
+        self.correct, self.compared = 0, 0
 
-    def add(self, took: float, cells: int, right: np.ndarray | None) -> None:
-        self.seconds += took
+    def add(self, seconds: float, cells: int, correct: np.ndarray | None) -> None:
+        """Add a measurement."""
+        self.seconds += seconds
         self.cells += cells
-        if right is not None:
-            self.right += int(right.sum())
-            self.compared += right.size
+        if correct is not None:
+            self.correct += int(correct.sum())
+            self.compared += correct.size
 
-    def show(self, relation: str) -> None:
-        speed = self.cells / self.seconds / 1e12
+    def print(self, relation: str) -> None:
+        """Print the row."""
+        speed, limit = self.cells / self.seconds / 1e12, shared_memory_limit()
         print(
-            f"{self.label:28s} {self.seconds * 1e3:10.3f} ms  {speed:6.2f} TCUPS  {speed / wall():5.2f} of "
-            f"the wall ({wall():.1f})  {self.right} of {self.compared} {relation} the CPU's",
+            f"{self.label:28s} {self.seconds * 1e3:10.3f} ms  {speed:6.2f} TCUPS  {speed / limit:5.2f} of "
+            f"the limit ({limit:.1f})  {self.correct} of {self.compared} {relation} the CPU's",
             flush=True,
         )
 
 
-def wall() -> float:
-    """TCUPS at which every load of two bytes a cell comes from shared memory without a pause."""
-    device: Any = cuda.get_current_device()
-    return device.MULTIPROCESSOR_COUNT * device.CLOCK_RATE * 1e3 * 64 / 1e12
-
-
-def after_other_work(busy: Callable[[], None], queue: Callable[[], None], repeats: int) -> float:
-    """Seconds of work that is queued while the GPU is busy, as it is in a search: no launch is waited for."""
+def min_seconds_when_busy(busy: Callable[[], None], queue: Callable[[], None], repeats: int) -> float:
+    """Return the shortest time of work that is queued while the GPU is busy, as in a search."""
     best = float("inf")
     for _ in range(repeats):
         start, end = cuda.event(), cuda.event()
@@ -103,10 +105,12 @@ def after_other_work(busy: Callable[[], None], queue: Callable[[], None], repeat
     return best
 
 
-class Bench:
+class Benchmark:
     """The rows of one set of targets."""
 
-    def __init__(self, label: str, targets: Resident, options: argparse.Namespace, cache: Path) -> None:
+    def __init__(
+        self, label: str, targets: BenchmarkTargets, options: argparse.Namespace, cache: Path
+    ) -> None:
         self._targets, self._options, self._cache = targets, options, cache
         self.rows = {
             "bounds": Row(f"{label}, bounds"),
@@ -117,101 +121,101 @@ class Bench:
             self.rows["top"] = Row(f"{label}, exact top {options.top}")
 
     def query(self, profile: np.ndarray, repeats: int, compare: bool) -> None:
+        """Measure all rows for one query."""
         targets, cells = self._targets, len(profile) * self._targets.residues
         expected = targets.expected(profile, self._options.threads) if compare else None
-        bounds = GaplessBounds(profile, self._cache)
+        bounder = GaplessBounder(profile, self._cache)
 
         def bound() -> None:
-            bounds.bounds(*targets.arrays, targets.bounds)
+            bounder.bound_all(targets.on_gpu, targets.bounds)
 
         bound()
-        took, right = seconds(bound, repeats), None
+        seconds, correct = min_seconds(bound, repeats), None
         if expected is not None:
-            right = targets.bounds.copy_to_host()[targets.sample] >= np.minimum(expected, UNBOUNDED)
-        self.rows["bounds"].add(took, cells, right)
+            correct = targets.bounds.copy_to_host()[targets.sample] >= np.minimum(expected, UNBOUNDED)
+        self.rows["bounds"].add(seconds, cells, correct)
         for kind in self._options.arithmetic:
-            exact = GaplessFilter(profile, self._cache, kind)
-            exact.scores(*targets.arrays, targets.scores)
-            took = seconds(lambda: exact.scores(*targets.arrays, targets.scores), repeats)  # noqa: B023
+            scorer = GaplessScorer(profile, self._cache, kind)
+            scorer.score_all(targets.on_gpu, targets.scores)
+            seconds = min_seconds(lambda: scorer.score_all(targets.on_gpu, targets.scores), repeats)  # noqa: B023
             if expected is not None:
-                right = targets.scores.copy_to_host()[targets.sample] == expected
-            self.rows[kind].add(took, cells, right)
-        some = GaplessFilter(profile, self._cache)
+                correct = targets.scores.copy_to_host()[targets.sample] == expected
+            self.rows[kind].add(seconds, cells, correct)
+        list_scorer = GaplessScorer(profile, self._cache)
 
-        def rescore() -> None:
-            some.rescore(*targets.arrays, targets.listed, targets.rescored)
+        def score_listed() -> None:
+            list_scorer.score_listed(targets.on_gpu, targets.listed, targets.listed_scores)
 
-        rescore()
-        took = after_other_work(bound, rescore, repeats)
+        score_listed()
+        seconds = min_seconds_when_busy(bound, score_listed, repeats)
         if expected is not None:
-            right = targets.rescored.copy_to_host()[: len(expected)] == expected
-        self.rows["list"].add(took, len(profile) * targets.listed_residues, right)
+            correct = targets.listed_scores.copy_to_host()[: len(expected)] == expected
+        self.rows["list"].add(seconds, len(profile) * targets.listed_residues, correct)
         if self._options.top:
             self.rows["top"].add(*self._top(profile, repeats, compare))
 
     def _top(self, profile: np.ndarray, repeats: int, compare: bool) -> tuple[float, int, np.ndarray | None]:
-        from cuda.alignment.top_k import BestTargets, QueryFilter, read_row, row_numbers
+        targets, k = self._targets, self._options.top
+        query = GaplessQuery(profile, self._cache)
+        selector = TopKSelector(k, _MIN_SCORE, len(targets.host), 0)
+        row = cuda.device_array(row_size(k), np.int32)
 
-        targets, most = self._targets, self._options.top
-        query = QueryFilter(profile, self._cache)
-        best = BestTargets(most, _SMALLEST, len(targets.host), 0)
-        found = cuda.device_array(row_numbers(most), np.int32)
+        def select() -> None:
+            selector.select(query, targets.on_gpu, row)
 
-        def find() -> None:
-            best.find(query, *targets.arrays, found)
-
-        find()
-        took, right = seconds(find, repeats), None
+        select()
+        seconds, correct = min_seconds(select, repeats), None
         if compare:
-            GaplessFilter(profile, self._cache).scores(*targets.arrays, targets.scores)
-            places, exact = read_row(found.copy_to_host())
+            GaplessScorer(profile, self._cache).score_all(targets.on_gpu, targets.scores)
+            selected, exact = read_row(row.copy_to_host())
             scores = targets.scores.copy_to_host()
-            same = sorted(places.tolist()) == sorted(best_targets(scores, most, _SMALLEST).tolist())
-            right = np.array([same and exact.tolist() == scores[places].tolist()])
-        return took, len(profile) * targets.residues, right
+            same = sorted(selected.tolist()) == sorted(best_targets(scores, k, _MIN_SCORE).tolist())
+            correct = np.array([same and exact.tolist() == scores[selected].tolist()])
+        return seconds, len(profile) * targets.residues, correct
 
-    def show(self) -> None:
+    def print(self) -> None:
+        """Print all rows."""
         for name, row in self.rows.items():
-            row.show({"bounds": "no less than", "top": "lists equal to"}.get(name, "equal to"))
+            row.print({"bounds": "no less than", "top": "lists equal to"}.get(name, "equal to"))
 
 
-def in_order(records: list[np.ndarray], times: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Residues, offsets and lengths as a database has them."""
+def repeated_by_length(records: list[np.ndarray], times: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return residues, offsets and lengths as in a database, with each record repeated."""
     records = sorted(records, key=len)
     lengths = np.repeat(np.array([len(r) for r in records], np.int32), times)
-    room = (lengths.astype(np.int64) + 3) // 4 * 4
+    strides = (lengths.astype(np.int64) + 3) // 4 * 4
     padded = [np.append(r, np.full(-len(r) % 4, PAD, np.uint8)) for r in records]
-    return np.concatenate([r for r in padded for _ in range(times)]), np.cumsum(room) - room, lengths
+    return np.concatenate([r for r in padded for _ in range(times)]), np.cumsum(strides) - strides, lengths
 
 
-def on_random(options: argparse.Namespace, cache: Path) -> None:
+def run_random(options: argparse.Namespace, cache: Path) -> None:
     rng = np.random.default_rng(1)
     for length in options.lengths:
-        room = (length + 3) // 4 * 4
-        count = min(options.targets, 2**32 // room)
-        residues = rng.integers(0, 20, (count, room), dtype=np.uint8)
+        stride = (length + 3) // 4 * 4
+        count = min(options.targets, 2**32 // stride)
+        residues = rng.integers(0, 20, (count, stride), dtype=np.uint8)
         residues[:, length:] = PAD
-        offsets = np.arange(count, dtype=np.int64) * room
+        offsets = np.arange(count, dtype=np.int64) * stride
         lengths = np.full(count, length, np.int32)
-        bench = Bench(
+        benchmark = Benchmark(
             f"random {length}",
-            Resident(residues.reshape(-1), offsets, lengths, options.listed),
+            BenchmarkTargets(residues.reshape(-1), offsets, lengths, options.listed),
             options,
             cache,
         )
-        bench.query(query_profile(rng.integers(0, 20, length).astype(np.uint8)), 4, True)
-        bench.show()
+        benchmark.query(query_profile(rng.integers(0, 20, length).astype(np.uint8)), 4, True)
+        benchmark.print()
 
 
-def on_real(options: argparse.Namespace, cache: Path) -> None:
+def run_real(options: argparse.Namespace, cache: Path) -> None:
     records = [encode(r.sequence) for r in read_fasta(options.fasta)]
-    targets = Resident(*in_order(records, options.times), options.listed)
+    targets = BenchmarkTargets(*repeated_by_length(records, options.times), options.listed)
     profiles = [query_profile(encode(r.sequence)) for r in read_fasta(options.queries)][: options.count]
     print(f"{len(targets.host)} targets, {targets.residues} residues, {len(profiles)} queries", flush=True)
-    bench = Bench("real", targets, options, cache)
+    benchmark = Benchmark("real", targets, options, cache)
     for k, profile in enumerate(profiles):
-        bench.query(profile, 1, k % options.check_every == 0)
-    bench.show()
+        benchmark.query(profile, 1, k % options.check_every == 0)
+    benchmark.print()
 
 
 def main() -> None:
@@ -223,7 +227,7 @@ def main() -> None:
     parser.add_argument("--queries")
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--times", type=int, default=16)
-    parser.add_argument("--listed", type=int, default=3000, help="targets of a list, and of comparisons")
+    parser.add_argument("--listed", type=int, default=3000, help="targets per list and comparison")
     parser.add_argument("--top", type=int, default=0)
     parser.add_argument("--check-every", type=int, default=10)
     parser.add_argument("--threads", type=int, default=16)
@@ -233,12 +237,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         cache = options.cache or Path(temporary)
         if options.tune:
-            lengths = options.lengths or LENGTHS[options.tune]
-            rows = tune(lengths, options.targets, cache, lambda text: print(text, flush=True), options.tune)
+            lengths = options.lengths or QUERY_LENGTHS[options.tune]
+            report = partial(print, flush=True)
+            rows = tune_launches(lengths, options.targets, cache, report, options.tune)
             print(json.dumps({options.tune: rows}))
             return
         options.lengths = options.lengths or [128, 256, 512, 1024, 2048]
-        (on_real if options.fasta else on_random)(options, cache)
+        (run_real if options.fasta else run_random)(options, cache)
 
 
 if __name__ == "__main__":

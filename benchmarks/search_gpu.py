@@ -1,18 +1,17 @@
-"""Seconds of the whole command `foldcli search` on GPUs, beside the CPU engine and MMseqs2-GPU.
+"""Time of the whole command `foldcli search` on GPUs, compared with the CPU engine and MMseqs2-GPU.
 
     python benchmarks/search_gpu.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
         [--num-iterations 3] [--devices cuda:0,1 cuda:0,1,2,3] [--cpu] [--mmseqs PATH]
 
-The database is built from the FASTA as often as asked for (ids get a suffix). Every search is a process of
-its own, start-up included: the first ever (empty kernel cache), the second, one query, all queries (best of
-the repeats), all queries with the database passing through GPU memory of a quarter of its size, all on
-several GPUs, and on the CPU. The m8 files of all queries must be equal byte for byte; else the run ends with
-an error.
+The database contains the FASTA file `--times` times (ids get a suffix). Every search is a process of its own,
+including start-up: the first ever (empty kernel cache), the second, one query, all queries (best of the
+repeats), all queries with the database streamed through a quarter of its size in GPU memory, all queries on
+several GPUs, and on the CPU. The m8 files of all queries must be equal byte for byte.
 
-`--mmseqs` runs MMseqs2 on the same FASTA in the same run: createdb and makepaddedseqdb apart, then
-`search --gpu 1 --prefilter-mode 1` with the same -e and --max-seqs, and identities as our m8 has them
-(--alignment-mode 3), then convertalis. With --device cpu everything runs on the CPU, MMseqs2's gapless
-prefilter too.
+`--mmseqs` runs MMseqs2 on the same FASTA: createdb and makepaddedseqdb separately, then
+`search --gpu 1 --prefilter-mode 1` with the same -e and --max-seqs, and with identities like in our m8
+(--alignment-mode 3), then convertalis. With --device cpu everything, including MMseqs2's gapless prefilter,
+runs on the CPU.
 """
 
 import argparse
@@ -41,7 +40,7 @@ def fail(text: str) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """One finished process: wall seconds, largest resident set in bytes, and what it said, after how long."""
+    """A finished process: wall seconds, peak resident set in bytes, and its output lines with their times."""
 
     seconds: float
     peak_bytes: int
@@ -49,7 +48,7 @@ class Run:
 
 
 def timed(command: list[str], environment: dict[str, str] | None = None) -> Run:
-    """Run a command to its end; its failure ends the benchmark."""
+    """Run a command; the benchmark ends if it fails."""
     start = time.perf_counter()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -60,13 +59,13 @@ def timed(command: list[str], environment: dict[str, str] | None = None) -> Run:
         seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        said = "".join(text for _, text in messages[-20:])
-        fail(f"{' '.join(command)} ended with {process.returncode}:\n{said}")
+        output = "".join(text for _, text in messages[-20:])
+        fail(f"{' '.join(command)} ended with {process.returncode}:\n{output}")
     return Run(seconds, usage.ru_maxrss * 1024, messages)
 
 
 def write_copies(fasta: Path, times: int, path: Path) -> None:
-    """The FASTA `times` times, plain; ids of the further copies get _1, _2, … behind them."""
+    """Write a FASTA file several times, uncompressed; ids of further copies end in _1, _2 and so on."""
     content = read_bytes(fasta)
     with path.open("wb") as stream:
         for copy in range(times):
@@ -78,8 +77,8 @@ class Foldcli:
     """Searches of one database, each in a process of its own.
 
     Args:
-        folder: for results, and the caches of the first start.
-        database: what is searched.
+        folder: for results and caches.
+        database: the database.
         threads: of each process.
         settings: options of every search.
     """
@@ -87,37 +86,38 @@ class Foldcli:
     def __init__(self, folder: Path, database: Path, threads: int, settings: list[str]) -> None:
         self._folder, self._database, self._threads = folder, database, threads
         self._settings = settings
-        # numba keeps machine code beside the sources unless it is told where
+        # otherwise, numba stores machine code next to the sources
         self._environment = os.environ | {
             "FOLDCLI_CACHE": str(folder / "cache"),
             "NUMBA_CACHE_DIR": str(folder / "numba"),
         }
 
-    def search(self, name: str, queries: Path, device: str, most_gpu_bytes: int | None = None) -> Run:
-        """Search, with no more GPU memory for the database than that; the table goes to FOLDER/NAME.m8."""
+    def search(self, name: str, queries: Path, device: str, max_gpu_bytes: int | None = None) -> Run:
+        """Search with limited GPU memory for the database; writes the table to FOLDER/NAME.m8."""
         command = [sys.executable, "-m", "foldcli", "search", str(queries), str(self._database)]
         command += ["-o", str(self.table(name)), "--device", device, "--overwrite", "-v", "--log-json"]
         command += ["--threads", str(self._threads), *self._settings]
         environment = self._environment
-        if most_gpu_bytes is not None:
-            environment = environment | {"FOLDCLI_GPU_MEMORY": str(most_gpu_bytes)}
+        if max_gpu_bytes is not None:
+            environment = environment | {"FOLDCLI_GPU_MEMORY": str(max_gpu_bytes)}
         return timed(command, environment)
 
     @property
     def database_bytes(self) -> int:
-        """What is searched, without the headers."""
+        """Size of the database without headers."""
         return sum((self._database / name).stat().st_size for name in SEARCHED)
 
     def table(self, name: str) -> Path:
+        """Return the path of a table."""
         return self._folder / f"{name}.m8"
 
 
-def line(label: str, run: Run, remark: str = "") -> None:
+def print_run(label: str, run: Run, remark: str = "") -> None:
     print(f"{label:44s}{run.seconds:9.2f} s{run.peak_bytes / 2**20:9.0f} MiB  {remark}", flush=True)
 
 
-def stages(run: Run) -> None:
-    """When the first and the last query's hits were there, and seconds of stages that the command tells."""
+def print_stages(run: Run) -> None:
+    """Print when the first and the last query's hits were found, and the seconds of each reported stage."""
     hits = [after for after, text in run.messages if re.search(r": \d+ hits", text)]
     print(
         f"    hits of the first query after {hits[0]:.2f} s, of the last after {hits[-1]:.2f} s", flush=True
@@ -129,7 +129,7 @@ def stages(run: Run) -> None:
 
 
 def assert_equal(foldcli: Foldcli, names: list[str]) -> None:
-    """The tables of these searches are one and the same."""
+    """Check that the tables of these searches are equal."""
     first = foldcli.table(names[0])
     differing = [n for n in names[1:] if not filecmp.cmp(first, foldcli.table(n), shallow=False)]
     if differing:
@@ -152,13 +152,14 @@ class Mmseqs:
         return timed(command)
 
     def build(self, fasta: Path) -> None:
-        line("MMseqs2 createdb", self._run("createdb", fasta, self._folder / "targets"))
+        """Build MMseqs2's databases."""
+        print_run("MMseqs2 createdb", self._run("createdb", fasta, self._folder / "targets"))
         if self._gpu:
             padded = self._run("makepaddedseqdb", self._folder / "targets", self._folder / "padded")
-            line("MMseqs2 makepaddedseqdb", padded)
+            print_run("MMseqs2 makepaddedseqdb", padded)
 
     def search(self, queries: Path, name: str) -> tuple[Run, Run]:
-        """Search and convertalis of some queries into FOLDER/NAME.m8."""
+        """Run search and convertalis for some queries; writes FOLDER/NAME.m8."""
         work = self._folder / name
         work.mkdir()
         threads = ("--threads", self._threads)
@@ -182,27 +183,31 @@ class Mmseqs:
 
 
 def best(search: Callable[[], Run], repeats: int) -> Run:
-    """The fastest of some runs."""
+    """Return the fastest of several runs."""
     return min((search() for _ in range(repeats)), key=lambda run: run.seconds)
 
 
-def on_device(options: argparse.Namespace, foldcli: Foldcli, one: Path) -> tuple[Run, list[str]]:
-    """All searches of ours on the chosen device: that of all queries, and the names of its equals."""
+def run_on_device(options: argparse.Namespace, foldcli: Foldcli, one: Path) -> tuple[Run, list[str]]:
+    """Run all of our searches on a device.
+
+    Returns:
+        The run with all queries, and the names of all searches with the same queries.
+    """
     queries, device, repeats = options.queries, options.device, options.repeats
-    line("first start ever", foldcli.search("first", queries, device))
-    line("second start", foldcli.search("second", queries, device))
+    print_run("first start ever", foldcli.search("first", queries, device))
+    print_run("second start", foldcli.search("second", queries, device))
     alone = best(lambda: foldcli.search("one", one, device), repeats)
-    line(f"one query ({len(next(iter(read_fasta(one))).sequence)} residues)", alone)
-    stages(alone)
+    print_run(f"one query ({len(next(iter(read_fasta(one))).sequence)} residues)", alone)
+    print_stages(alone)
     every = best(lambda: foldcli.search("all", queries, device), repeats)
-    line(f"all queries, {device}", every)
-    stages(every)
+    print_run(f"all queries, {device}", every)
+    print_stages(every)
     names = ["first", "second", "all"]
 
     def compared(name: str, label: str, search: Callable[[], Run]) -> None:
         run = best(search, repeats)
-        line(f"all queries, {label}", run, f"{every.seconds / run.seconds:.2f} × the speed of {device}")
-        stages(run)
+        print_run(f"all queries, {label}", run, f"{every.seconds / run.seconds:.2f} × the speed of {device}")
+        print_stages(run)
         names.append(name)
 
     quarter = foldcli.database_bytes // 4
@@ -225,10 +230,10 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--devices", nargs="*", default=[], help="several GPUs, such as cuda:0,1")
     parser.add_argument("--mmseqs", help="MMseqs2's program; one with GPU support unless --device cpu")
-    parser.add_argument("--cpu", action="store_true", help="the CPU engine as well")
+    parser.add_argument("--cpu", action="store_true", help="also run the CPU engine")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where to work; default: TMPDIR")
+    parser.add_argument("--folder", type=Path, help="working folder; default: TMPDIR")
     options = parser.parse_args()
     if options.mmseqs and options.device == "cpu" and options.num_iterations > 1:
         fail("MMseqs2's gapless prefilter on the CPU has no iterations")
@@ -240,14 +245,14 @@ def main() -> None:
         middle = records[len(records) // 2]
         one.write_text(f">{middle.header}\n{middle.sequence}\n")
         command = [sys.executable, "-m", "foldcli", "createdb", str(fasta), "-o", str(database)]
-        line("foldcli createdb", timed([*command, "--threads", str(options.threads)]))
+        print_run("foldcli createdb", timed([*command, "--threads", str(options.threads)]))
 
         settings = [*SETTINGS, "--num-iterations", str(options.num_iterations)]
         foldcli = Foldcli(folder, database, options.threads, settings)
-        every, names = on_device(options, foldcli, one)
+        every, names = run_on_device(options, foldcli, one)
         if options.cpu and options.device != "cpu":
             run = foldcli.search("cpu", options.queries, "cpu")
-            line(f"all queries, CPU, {options.threads} threads", run)
+            print_run(f"all queries, CPU, {options.threads} threads", run)
             names.append("cpu")
         assert_equal(foldcli, names)
 
@@ -257,7 +262,7 @@ def main() -> None:
             peer.build(fasta)
             for label, queries in (("one query", one), ("all queries", options.queries)):
                 found, table = peer.search(queries, label.replace(" ", "_"))
-                line(f"MMseqs2 search, {label}", found, f"and {table.seconds:.2f} s of convertalis")
+                print_run(f"MMseqs2 search, {label}", found, f"and {table.seconds:.2f} s of convertalis")
             ratio = found.seconds / every.seconds
             with_table = (found.seconds + table.seconds) / every.seconds
             print(f"MMseqs2 ÷ foldcli, all queries: {ratio:.2f} (with convertalis {with_table:.2f})")

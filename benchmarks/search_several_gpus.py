@@ -1,13 +1,13 @@
-"""Seconds of a search with the database already on the GPUs, on one GPU and on several.
+"""Time of a search with the database already on the GPUs, on one GPU and on several.
 
     python benchmarks/search_several_gpus.py DB QUERIES.fasta [--devices cuda:0 cuda:0,1 cuda:0,1,2,3]
 
-All in one process, an engine after the other: a search with the copy to the GPUs, then `--repeats` without,
-of which the median counts; a search is all queries with `--max-seqs 300 -e 1e-3` and their m8 table, in
-memory. Tables must be equal byte for byte; else the run ends with an error. Below each engine stands where
-its last search's time went: for each GPU the seconds in which its host thread made tables and queued
-launches, those of the filter on the GPU, and those of alignment, waiting included; then the processor seconds
-of this process, which merges, chooses and writes (on one GPU it does the GPU's host work too).
+Runs all engines in one process, one after the other: a search that includes the copy to the GPUs, then
+`--repeats` searches without it, whose median counts. A search uses all queries with `--max-seqs 300 -e 1e-3`
+and writes an m8 table to memory. The tables must be equal byte for byte. For each engine's last search, the
+output lists for each GPU the seconds in which its host thread queued launches, those of the filter on the
+GPU, and those of alignment, including waits; then the processor seconds of this process, which merges,
+selects and writes (with one GPU also the GPU's host work).
 """
 
 import argparse
@@ -31,7 +31,14 @@ STAGES = ("queueing", "filter", "alignment")
 
 @dataclass(frozen=True)
 class Run:
-    """One search: wall seconds, processor seconds of all threads and of the main one, its table's digest."""
+    """One search.
+
+    Args:
+        seconds: wall time.
+        processor: processor seconds of all threads.
+        main_thread: processor seconds of the main thread.
+        table: digest of the m8 table.
+    """
 
     seconds: float
     processor: float
@@ -39,7 +46,7 @@ class Run:
     table: str
 
 
-def searched(queries: list[FastaRecord], database: TargetDatabase, engine: Any) -> Run:
+def timed_search(queries: list[FastaRecord], database: TargetDatabase, engine: Any) -> Run:
     """Search with all queries."""
     begun = time.perf_counter(), time.process_time(), time.thread_time()
     table = io.StringIO()
@@ -50,13 +57,13 @@ def searched(queries: list[FastaRecord], database: TargetDatabase, engine: Any) 
     return Run(*spent, hashlib.sha256(table.getvalue().encode()).hexdigest())
 
 
-def told(members: list[Any], before: list[dict[str, float]], run: Run) -> None:
-    """Where a search's time went."""
-    for member, earlier in zip(members, before, strict=True):
-        taken = (f"{stage} {member.seconds[stage] - earlier.get(stage, 0):6.3f} s" for stage in STAGES)
-        print(f"    GPU {member.gpu.number}: {', '.join(taken)}", flush=True)
+def print_stages(workers: list[Any], before: list[dict[str, float]], run: Run) -> None:
+    """Print the time of each stage of a search."""
+    for worker, earlier in zip(workers, before, strict=True):
+        stages = (f"{stage} {worker.seconds[stage] - earlier.get(stage, 0):6.3f} s" for stage in STAGES)
+        print(f"    GPU {worker.gpu.number}: {', '.join(stages)}", flush=True)
     others = run.processor - run.main_thread
-    print(f"    this process: main thread {run.main_thread:.3f} s, others {others:.3f} s of processor")
+    print(f"    this process: main thread {run.main_thread:.3f} s, others {others:.3f} s of processor time")
 
 
 def main() -> None:
@@ -75,21 +82,21 @@ def main() -> None:
         begun = time.perf_counter()
         engine: Any = open_search_engine(device)
         opened = time.perf_counter() - begun
-        runs = [searched(queries, database, engine)]
+        runs = [timed_search(queries, database, engine)]
         before: list[dict[str, float]] = []
         for _ in range(options.repeats):
-            before = [member.seconds for member in engine.members]
-            runs.append(searched(queries, database, engine))
+            before = [worker.seconds for worker in engine.workers]
+            runs.append(timed_search(queries, database, engine))
         seconds = [run.seconds for run in runs]
         median = statistics.median(seconds[1:])
         first = first or (median, runs[0].table)
-        each = " ".join(f"{taken:.3f}" for taken in seconds[1:])
+        each = " ".join(f"{value:.3f}" for value in seconds[1:])
         print(
             f"{device:14s} median {median:7.3f} s of {each}; {first[0] / median:.2f} × the speed of "
             f"{options.devices[0]}; with the copy {seconds[0]:.3f}, opened in {opened:.2f}",
             flush=True,
         )
-        told(engine.members, before, runs[-1])
+        print_stages(engine.workers, before, runs[-1])
         if {run.table for run in runs} != {first[1]}:
             raise SystemExit(f"search_several_gpus: the table of {device} differs")
         engine.close()

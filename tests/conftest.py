@@ -1,5 +1,6 @@
 """Fixtures for every folder of tests."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,10 +14,82 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def pytest_configure() -> None:
+class SimulatorProcess:
+    """The process that runs tests marked `simulator`; see simulator.py."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, ROOT / "tests/simulator.py"],
+            env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, node_id: str) -> None:
+        """Run a test; fail or skip if it does."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(node_id) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            pytest.fail(f"the simulator process has ended: exit status {self._process.wait()}", pytrace=False)
+        status, output = json.loads(answer)
+        if status == 0 and "1 skipped" in output:
+            pytest.skip("skipped in the simulator")
+        if status != 0 or "1 passed" not in output:
+            pytest.fail(output, pytrace=False)
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+SIMULATOR = pytest.StashKey[SimulatorProcess]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Deliver SIGINT to the commands that tests start, even if this process was started in the background."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.addinivalue_line(
+        "markers",
+        "simulator(or_gpu=False): runs in a process with numba's simulator, or, if allowed, on a GPU",
+    )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the simulator process."""
+    if SIMULATOR in config.stash:
+        config.stash[SIMULATOR].close()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests that run in the simulator or on a GPU as `gpu` tests on a machine with an NVIDIA GPU."""
+    marker = item.get_closest_marker("simulator")
+    if marker is not None and marker.kwargs.get("or_gpu") and Path("/dev/nvidiactl").exists():
+        item.add_marker("gpu")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run tests marked `simulator` in the simulator process."""
+    marker = pyfuncitem.get_closest_marker("simulator")
+    if marker is None or os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+        return None
+    if marker.kwargs.get("or_gpu"):
+        from numba import cuda
+
+        if cuda.is_available():
+            return None
+    stash = pyfuncitem.config.stash
+    if SIMULATOR not in stash:
+        stash[SIMULATOR] = SimulatorProcess()
+    stash[SIMULATOR].run(pyfuncitem.nodeid)
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -55,22 +55,22 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
         device = find_gpu(gpu)
     except GpuUnavailable as error:
         raise MissingError(error.reason, "foldcli bench gapless needs an NVIDIA GPU.") from error
-    from msa.gpu.gapless_bench import GaplessBench
+    from msa.gpu.gapless_benchmark import GaplessBenchmark, shared_memory_limit, table_json
 
-    bench = GaplessBench(device, cache_dir() / "kernels")
+    benchmark = GaplessBenchmark(device, cache_dir() / "kernels")
     if tune:
-        table = bench.tuned(tuple(sorted(lengths or ())), lambda line: logger.info("%s", line))
+        table = table_json(benchmark.tune(tuple(sorted(lengths or ())), lambda line: logger.info("%s", line)))
         click.echo(table, nl=False)
-        path = out or bench.table_path
+        path = out or benchmark.table_path
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as stream:
             stream.write(table)
-        logger.info("written to %s; searches on this machine read %s", path, bench.table_path)
+        logger.info("written to %s; searches on this machine read %s", path, benchmark.table_path)
         return
-    limit = bench.wall()
-    click.echo(f"{device.name}, shared memory at two bytes per cell: {limit:.1f} T cells/s")
+    limit = shared_memory_limit()
+    click.echo(f"{device.name}, shared memory limit at two bytes per cell: {limit:.1f} T cells/s")
     click.echo(f"{'query':>8}{'bounds':>10}{'share':>8}{'exact':>10}{'share':>8}")
     for length in sorted(lengths or _LENGTHS):
-        speed = bench.speed(length)
+        speed = benchmark.speed(length)
         parts = [f"{rate:10.2f}{rate / limit:8.2f}" for rate in (speed.bounds, speed.exact)]
         click.echo(f"{length:8}{''.join(parts)}")

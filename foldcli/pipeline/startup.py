@@ -14,7 +14,8 @@ from foldcli.params.parameters import ParameterSource, find_parameters
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.settings import NetworkOptions
 from foldcli.process_state import keep_bytecode, set_triton_cache_folder
-from msa.gpu.opening import open_context, without_collection
+from msa.gpu.devices import create_context
+from msa.gpu.process_state import without_collection
 from msa.search.engine_selection import gpu_numbers
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _prepare_features() -> None:
 
 def _open_gpu(device: str) -> None:
     """Open the GPU, and compute the checksum of Triton that is part of its kernels' names."""
-    if open_context(gpu_numbers(device)[0]):
+    if create_context(gpu_numbers(device)[0]):
         from triton.runtime.cache import triton_key
 
         triton_key()

@@ -1,1 +1,1 @@
-"""The search engine on NVIDIA GPUs, around the kernels of cuda.alignment; docs/search.md, GPUs."""
+"""The search engine on NVIDIA GPUs, built on the kernels of cuda.alignment; see docs/search.md, GPUs."""

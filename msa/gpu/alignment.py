@@ -1,164 +1,183 @@
-"""Alignment of a batch's queries to their candidates on one GPU, with less at a time when memory is short."""
+"""Alignment of a batch's queries to their candidates on one GPU, in smaller pieces if memory is short."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.smith_waterman import Alignments, DeviceTargets, Pairs, Query, end_positions, trace_paths
-from cuda.alignment.smith_waterman.plan import MANY
+from cuda.alignment.arrays import AlignmentPaths, DeviceSequences
+from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
+from cuda.alignment.smith_waterman.plan import MANY_PAIRS
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.compiling import Compiling
 from msa.gpu.database_stream import Chunk
-from msa.gpu.devices import GpuUnavailable
-from msa.gpu.gather import gathered
-from msa.gpu.gpu_worker import Paths
-from msa.gpu.memory import Allocate, OutOfGpuMemory, free_bytes, is_out_of_memory, release_unused
+from msa.gpu.devices import GpuUnavailable, OutOfGpuMemory
+from msa.gpu.kernel_compiler import KernelCompiler
+from msa.gpu.memory import Allocate, free_bytes, is_out_of_memory, release_unused
 from msa.search.engine import QueryProfile
 
-_ALIGNMENT_BYTES = 2**30
+_INTERMEDIATE_BYTES = 2**30
 """GPU memory for intermediate results."""
-_FEWEST_ALIGNMENT_BYTES = 2**20
-_MANY_PAIRS = 4 * MANY
-"""From which the kernels for many pairs at a time, which are others, are worth compiling."""
+_MIN_INTERMEDIATE_BYTES = 2**20
+_COMPILE_MANY_PAIRS = 4 * MANY_PAIRS
+"""Minimum pairs of a batch for which compiling the separate kernels for many pairs pays off."""
 
 Result = TypeVar("Result")
 
 
-class Gpu(Protocol):
-    """What alignment needs of the GPU with the targets; a worker has it."""
-
-    @property
-    def name(self) -> str:
-        """As the driver gives it."""
-        ...
-
-    @property
-    def kernels(self) -> Path:
-        """Folder of compiled kernels."""
-        ...
-
-    @property
-    def compiling(self) -> Compiling:
-        """Makes the kernels."""
-        ...
-
-    @property
-    def allocate(self) -> Allocate:
-        """How GPU memory is taken."""
-        ...
-
-    @property
-    def targets(self) -> SequenceArrays:
-        """The database."""
-        ...
-
-    @property
-    def whole(self) -> Chunk | None:
-        """All targets that the GPU has, if they stay there in one chunk."""
-        ...
-
-    @property
-    def stream(self) -> Any:
-        """What to launch on."""
-        ...
-
-
-class Alignment:
-    """Alignments of a batch's queries to targets of one GPU: scores first, then the paths of some.
-
-    Used in the GPU's thread for alignments.
+@dataclass(frozen=True)
+class AlignmentContext:
+    """The GPU and the targets that a batch is aligned to.
 
     Args:
-        gpu: see Gpu.
-        queries: of a batch.
-        owners: int32 [n], index in the queries.
-        chosen: int64 [n], places in the database.
-        gaps: costs of a gap's first residue and each further one, half-bits.
+        gpu_name: for error messages.
+        kernels: folder of compiled kernels.
+        compiler: compiles the kernels.
+        allocate: allocates GPU memory.
+        stream: numba stream to launch on.
+        targets: the database.
+        single_chunk: returns the chunk with all targets if it is on the GPU, else None.
+    """
+
+    gpu_name: str
+    kernels: Path
+    compiler: KernelCompiler
+    allocate: Allocate
+    stream: Any
+    targets: SequenceArrays
+    single_chunk: Callable[[], Chunk | None]
+
+
+class BatchAligner:
+    """Aligns a batch's queries to targets: scores first, then the paths of some pairs.
+
+    Used in the GPU's alignment thread.
+
+    Args:
+        context: GPU and targets.
+        queries: the batch.
+        owners: int32 [n], index of the query of each pair.
+        targets: int64 [n], database index of the target of each pair.
+        gap_costs: cost of a gap's first residue and of each further one, half-bits.
     """
 
     def __init__(
         self,
-        gpu: Gpu,
+        context: AlignmentContext,
         queries: Sequence[QueryProfile],
         owners: np.ndarray,
-        chosen: np.ndarray,
-        gaps: tuple[int, int],
+        targets: np.ndarray,
+        gap_costs: tuple[int, int],
     ) -> None:
-        self._gpu, self._gaps = gpu, gaps
-        self._queries = [Query(query.profile, query.codes) for query in queries]
-        self._owners, self._chosen = owners, chosen
+        self._context, self._gap_costs = context, gap_costs
+        self._profiles = [query.profile for query in queries]
+        self._codes = [query.codes for query in queries]
+        self._owners, self._targets = owners, targets
         self._ends = np.empty((0, 3), np.int32)
 
     def scores(self) -> np.ndarray:
-        """int32 [n], half-bits."""
-        self._gpu.compiling.for_alignment(
-            [len(query.codes) for query in self._queries], many=len(self._owners) >= _MANY_PAIRS
+        """Compute the scores of all pairs, int32 [n], half-bits."""
+        self._context.compiler.compile_alignment(
+            map(len, self._codes), many=len(self._owners) >= _COMPILE_MANY_PAIRS
         )
 
-        def score(places: np.ndarray, pairs: tuple[Any, Any, Any], how: dict[str, Any]) -> np.ndarray:
-            return end_positions(*pairs, **how)
+        def score(
+            indices: np.ndarray, sequences: DeviceSequences, pairs: Pairs, options: dict[str, Any]
+        ) -> np.ndarray:
+            return end_positions(self._profiles, sequences, pairs, **options)
 
         pieces = self._in_pieces(np.arange(len(self._owners)), score)
         self._ends = np.concatenate([self._ends, *pieces])
         return self._ends[:, 0]
 
-    def paths(self, kept: np.ndarray) -> Paths:
-        """The alignments of the pairs at some places, int64; after `scores`."""
+    def paths(self, selected: np.ndarray) -> AlignmentPaths:
+        """Compute the alignments of the pairs with some indices, int64; call `scores` first."""
 
-        def trace(places: np.ndarray, pairs: tuple[Any, Any, Any], how: dict[str, Any]) -> Alignments:
-            return trace_paths(*pairs, self._ends[places], **how)
+        def trace(
+            indices: np.ndarray, sequences: DeviceSequences, pairs: Pairs, options: dict[str, Any]
+        ) -> AlignmentPaths:
+            ends = self._ends[indices]
+            return trace_paths(self._profiles, self._codes, sequences, pairs, ends, **options)
 
-        pieces = list(self._in_pieces(kept, trace))
-        found = np.concatenate([np.empty((0, 8), np.int32), *(piece.found for piece in pieces)])
+        pieces = list(self._in_pieces(selected, trace))
+        records = np.concatenate([np.empty((0, 8), np.int32), *(piece.records for piece in pieces)])
         runs = np.concatenate([np.empty(0, np.int32), *(piece.runs for piece in pieces)])
-        counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(piece.starts) for piece in pieces)])
-        return Paths(found, runs, np.cumsum(counts))
+        counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(piece.run_offsets) for piece in pieces)])
+        return AlignmentPaths(records, runs, np.cumsum(counts))
 
-    def _in_pieces(self, places: np.ndarray, work: Callable[..., Result]) -> Iterator[Result]:
-        """Do something with pairs, with fewer of them at a time when the GPU has not the memory."""
-        most = len(places) if len(self._owners) >= _MANY_PAIRS else MANY - 1
-        budget, first = _ALIGNMENT_BYTES, 0
-        gpu = self._gpu
-        while first < len(places):
-            piece = places[first : first + most]
+    def _in_pieces(self, indices: np.ndarray, work: Callable[..., Result]) -> Iterator[Result]:
+        """Process pairs, and retry with fewer pairs and less memory when GPU memory is exhausted.
+
+        Args:
+            indices: int64 [m], of the pairs.
+            work: called with indices of a piece, the targets on the GPU, the pairs, and options for
+                `end_positions` and `trace_paths`.
+        """
+        max_pairs = len(indices) if len(self._owners) >= _COMPILE_MANY_PAIRS else MANY_PAIRS - 1
+        budget, first = _INTERMEDIATE_BYTES, 0
+        context = self._context
+        while first < len(indices):
+            piece = indices[first : first + max_pairs]
             try:
-                chosen = self._chosen[piece]
-                targets, which = self._targets(chosen)
-                pairs = Pairs(self._owners[piece], which, gpu.targets.lengths[chosen])
-                how = {
-                    "gap_open": self._gaps[0],
-                    "gap_extend": self._gaps[1],
-                    "stream": gpu.stream,
+                targets = self._targets[piece]
+                sequences, device_indices = self._sequences_on_gpu(targets)
+                pairs = Pairs(self._owners[piece], device_indices, context.targets.lengths[targets])
+                options = {
+                    "gap_open": self._gap_costs[0],
+                    "gap_extend": self._gap_costs[1],
+                    "stream": context.stream,
                     "budget": budget,
-                    "kernels": gpu.kernels,
-                    "allocate": gpu.allocate,
+                    "kernels": context.kernels,
+                    "allocate": context.allocate,
                 }
-                result = work(piece, (self._queries, targets, pairs), how)
+                result = work(piece, sequences, pairs, options)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                if most <= 1 and budget <= _FEWEST_ALIGNMENT_BYTES:
-                    asked = error.asked if isinstance(error, OutOfGpuMemory) else 0
+                if max_pairs <= 1 and budget <= _MIN_INTERMEDIATE_BYTES:
+                    requested = error.requested_bytes if isinstance(error, OutOfGpuMemory) else 0
                     raise GpuUnavailable(
-                        f"{gpu.name} has no memory left for a single alignment: {asked} bytes are "
-                        f"asked for, {free_bytes()} are free"
+                        f"{context.gpu_name} has no memory left for a single alignment: "
+                        f"{requested} bytes are needed, {free_bytes()} are free"
                     ) from error
-                most, budget = max(1, len(piece) // 2), max(_FEWEST_ALIGNMENT_BYTES, budget // 2)
+                max_pairs = max(1, len(piece) // 2)
+                budget = max(_MIN_INTERMEDIATE_BYTES, budget // 2)
                 release_unused()
                 continue
             first += len(piece)
             yield result
 
-    def _targets(self, chosen: np.ndarray) -> tuple[DeviceTargets, np.ndarray]:
-        """Where targets are on the GPU, and their places there, int64; a copy if need be."""
-        whole, stream = self._gpu.whole, self._gpu.stream
-        if whole is not None:
-            # the copy may not have ended yet when nothing has waited for it
-            whole.ready.wait(stream)
-            return DeviceTargets(whole.residues, whole.offsets, whole.lengths), chosen - whole.first
-        places, which = np.unique(chosen, return_inverse=True)
-        arrays = gathered(self._gpu.targets, places)
-        return DeviceTargets(*(cuda.to_device(array, stream=stream) for array in arrays)), which
+    def _sequences_on_gpu(self, targets: np.ndarray) -> tuple[DeviceSequences, np.ndarray]:
+        """Return sequences on the GPU that include the targets, and the targets' indices in them."""
+        chunk, stream = self._context.single_chunk(), self._context.stream
+        if chunk is not None:
+            # the copy may not be complete if nothing has waited for it yet
+            chunk.ready.wait(stream)
+            return chunk.sequences, targets - chunk.first
+        unique, device_indices = np.unique(targets, return_inverse=True)
+        arrays = gather_sequences(self._context.targets, unique)
+        copies = [
+            cuda.to_device(array, stream=stream)
+            for array in (arrays.residues, arrays.offsets, arrays.lengths)
+        ]
+        return DeviceSequences(*copies), device_indices
+
+
+def gather_sequences(sequences: SequenceArrays, indices: np.ndarray) -> SequenceArrays:
+    """Copy some sequences of a database; each starts at a multiple of four bytes, as in the database.
+
+    Args:
+        sequences: the database.
+        indices: int64 [n].
+    """
+    word = 4
+    lengths = sequences.lengths[indices]
+    words = -(-lengths.astype(np.int64) // word)
+    starts = np.cumsum(words) - words
+    # word by word: the difference between source and destination index, repeated for all words of a sequence
+    shift = np.repeat(sequences.offsets[indices] // word - starts, words)
+    copied = sequences.residues.view(np.uint32)[np.arange(len(shift)) + shift]
+    residues = np.append(copied, np.uint32(0)).view(np.uint8)
+    return SequenceArrays(residues, starts * word, lengths)

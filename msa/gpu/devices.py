@@ -1,11 +1,15 @@
-"""Which GPU there is, and if none can be used, why: driver, toolkit, device and memory, each by name.
+"""Detection of usable GPUs, with the reason if one cannot be used: driver, toolkit, device or memory.
 
-Every reason is one line of its own, with the versions or sizes that decide it, as a search on the CPU takes a
-hundred times as long and its user should know what to mend.
+Each reason is a single line with the versions or sizes that decide. A search on the CPU takes a hundred times
+as long, so users should learn what to fix.
+
+numba is imported where it is needed: a process whose GPUs are driven by other processes never loads it.
 """
 
+import ctypes
 import importlib.metadata
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +18,11 @@ from typing import Any
 
 from msa.errors import MissingError
 
-OLDEST = (8, 0)
-"""Compute capability from which the kernels run."""
+MIN_CAPABILITY = (8, 0)
+"""Oldest compute capability on which the kernels run."""
 
-LEAST_FREE_BYTES = 512 * 2**20
-"""GPU memory that a search of even the smallest database asks for."""
+MIN_FREE_BYTES = 512 * 2**20
+"""GPU memory that a search needs even for the smallest database."""
 
 _NVIDIA_VENDOR = "0x10de"
 _REMEDY = "Use --device cpu, or --device auto to take a GPU where one works."
@@ -27,24 +31,36 @@ Version = tuple[int, int]
 
 
 class GpuUnavailable(MissingError):
-    """The GPU asked for cannot be used; `reason` says why in one line."""
+    """A requested GPU cannot be used; `reason` explains why in one line."""
 
     def __init__(self, reason: str, remedy: str = _REMEDY) -> None:
         super().__init__(reason, remedy)
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU that kernels can be run on.
+class OutOfGpuMemory(Exception):
+    """An allocation on the GPU failed.
 
     Args:
-        number: of those that the driver shows this process.
-        name: such as "NVIDIA H200".
-        capability: its compute capability.
-        driver: the newest CUDA that the driver runs.
-        toolkit: the CUDA that compiles the kernels.
-        free_bytes: memory that was free when it was found, as the driver says.
-        total_bytes: memory in all.
+        requested_bytes: size of the allocation.
+    """
+
+    def __init__(self, requested_bytes: int) -> None:
+        self.requested_bytes = requested_bytes
+        super().__init__(f"no {requested_bytes} bytes free on the GPU")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that kernels can run on.
+
+    Args:
+        number: index among the GPUs visible to this process.
+        name: for example "NVIDIA H200".
+        capability: compute capability.
+        driver: newest CUDA version that the driver supports.
+        toolkit: version of the CUDA toolkit that compiles the kernels.
+        free_bytes: free memory when the GPU was opened.
+        total_bytes: total memory.
     """
 
     number: int
@@ -57,7 +73,7 @@ class Gpu:
 
 
 def has_nvidia_hardware() -> bool:
-    """Whether this machine has an NVIDIA GPU, with or without a driver for it."""
+    """Return whether this machine has an NVIDIA GPU, with or without a driver for it."""
     if any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")):
         return True
     # a display controller has class 0x03…; NVIDIA also makes network cards
@@ -76,9 +92,9 @@ class Driver:
     """The NVIDIA driver of this machine.
 
     Args:
-        cuda: the newest CUDA that it runs.
-        status: what it said to being started, by CUDA's name.
-        count: GPUs that it shows this process.
+        cuda: newest CUDA version that it supports.
+        status: CUDA's name of the result of starting it.
+        count: number of GPUs visible to this process.
     """
 
     cuda: Version
@@ -87,34 +103,64 @@ class Driver:
 
 
 def find_gpu(number: int = 0) -> Gpu:
-    """The GPU to search on, its primary context made.
+    """Find a GPU and create its primary context.
 
     Args:
-        number: of those that the driver shows this process.
+        number: index among the GPUs visible to this process.
 
     Raises:
-        GpuUnavailable: there is no driver, none that is new enough for the toolkit, no such GPU, it is older
-            than `OLDEST`, or has less than `LEAST_FREE_BYTES` free.
+        GpuUnavailable: there is no driver, it is too old for the toolkit, there is no such GPU, it is older
+            than MIN_CAPABILITY, or has less than MIN_FREE_BYTES free.
     """
     if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-        return _simulated(number)
-    driver = _driver()
+        return _simulator_gpu(number)
+    driver = _start_driver()
     check_driver(driver, number)
-    gpu = _open(number, driver.cuda, _toolkit())
+    gpu = _open_gpu(number, driver.cuda, _toolkit_version())
     check_gpu(gpu, lambda: _compiles_and_runs(number))
     return gpu
 
 
-def check_driver(driver: Driver, number: int) -> None:
-    """Whether a driver works and shows the GPU asked for.
+def open_gpu(number: int) -> Gpu:
+    """Find a GPU like `find_gpu`, but start the driver (0.2 s) in parallel with the import of numba.
 
     Raises:
-        GpuUnavailable: it does not.
+        GpuUnavailable: see `find_gpu`.
+    """
+    threading.Thread(target=create_context, args=(number,), daemon=True).start()
+    return find_gpu(number)
+
+
+def create_context(number: int) -> bool:
+    """Start the driver and create a GPU's primary context.
+
+    Returns:
+        False if that fails; `find_gpu` then fails, too, and reports the reason.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    if driver.cuInit(0):
+        return False
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    if driver.cuDeviceGet(ctypes.byref(device), number):
+        return False
+    return not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+
+
+def check_driver(driver: Driver, number: int) -> None:
+    """Check that the driver works and that the requested GPU is visible.
+
+    Raises:
+        GpuUnavailable: otherwise.
     """
     if driver.status == "CUDA_ERROR_NO_DEVICE":
         raise GpuUnavailable("the NVIDIA driver shows this process no GPU")
     if driver.status != "CUDA_SUCCESS":
-        raise GpuUnavailable(f"the NVIDIA driver (CUDA {_text(driver.cuda)}) does not start: {driver.status}")
+        raise GpuUnavailable(
+            f"the NVIDIA driver (CUDA {_version_text(driver.cuda)}) does not start: {driver.status}"
+        )
     if number >= driver.count:
         raise GpuUnavailable(
             f"there is no GPU number {number}: the driver shows {driver.count}, counted from 0"
@@ -122,36 +168,38 @@ def check_driver(driver: Driver, number: int) -> None:
 
 
 def check_gpu(gpu: Gpu, runs_code: Callable[[], bool]) -> None:
-    """Whether a GPU can be searched on.
+    """Check that a GPU can run the kernels.
 
     Args:
-        gpu: what was found.
-        runs_code: whether it runs what the toolkit makes; asked only where the driver is older than that.
+        gpu: the GPU.
+        runs_code: returns whether the driver runs what the toolkit compiles; called only if the driver is
+            older than the toolkit.
 
     Raises:
-        GpuUnavailable: it cannot.
+        GpuUnavailable: otherwise.
     """
-    if gpu.capability < OLDEST:
+    if gpu.capability < MIN_CAPABILITY:
         raise GpuUnavailable(
-            f"{gpu.name} has compute capability {_text(gpu.capability)}; the kernels need {_text(OLDEST)}"
+            f"{gpu.name} has compute capability {_version_text(gpu.capability)}; "
+            f"the kernels need {_version_text(MIN_CAPABILITY)}"
         )
-    if gpu.free_bytes < LEAST_FREE_BYTES:
+    if gpu.free_bytes < MIN_FREE_BYTES:
         raise GpuUnavailable(
-            f"{gpu.name} has too little memory: {LEAST_FREE_BYTES >> 20} MiB are asked for, "
+            f"{gpu.name} has too little memory: {MIN_FREE_BYTES >> 20} MiB are needed, "
             f"{gpu.free_bytes >> 20} of {gpu.total_bytes >> 20} MiB are free"
         )
     if gpu.driver < gpu.toolkit and not runs_code():
-        runs = _text(gpu.driver)
+        runs = _version_text(gpu.driver)
         raise GpuUnavailable(
             f"the NVIDIA driver is too old for the CUDA toolkit: it runs CUDA {runs}, and the toolkit is "
-            f"{_text(gpu.toolkit)}",
+            f"{_version_text(gpu.toolkit)}",
             f"Update the driver, or install the toolkit that it runs: "
             f"pip install 'cuda-toolkit=={runs}.*' 'nvidia-nvvm=={runs}.*'. {_REMEDY}",
         )
 
 
-def _open(number: int, driver: Version, toolkit: Version) -> Gpu:
-    """Make the primary context of a GPU that there is, and see what it has."""
+def _open_gpu(number: int, driver: Version, toolkit: Version) -> Gpu:
+    """Create the primary context of an existing GPU, and read its properties."""
     from numba import cuda
 
     from msa.gpu.memory import use_pool
@@ -159,13 +207,15 @@ def _open(number: int, driver: Version, toolkit: Version) -> Gpu:
     use_pool()
     try:
         with warnings.catch_warnings():
-            # the bindings warn of an older driver in many words; `check_gpu` says it in one line
+            # the bindings warn of an older driver at length; `check_gpu` reports it in one line
             warnings.filterwarnings("ignore", message="cuda-bindings was built for", category=UserWarning)
             with cuda.gpus[number]:
                 device = cuda.get_current_device()
                 free, total = map(int, cuda.current_context().get_memory_info())
-    except Exception as error:  # numba's and cuda-core's errors share no class
-        older = f" (the driver runs CUDA {_text(driver)}, and the toolkit is {_text(toolkit)})"
+    except Exception as error:  # numba's and cuda-core's errors have no common class
+        older = (
+            f" (the driver runs CUDA {_version_text(driver)}, and the toolkit is {_version_text(toolkit)})"
+        )
         raise GpuUnavailable(
             f"GPU {number} cannot be opened: {_first_line(error)}{older if driver < toolkit else ''}"
         ) from error
@@ -173,8 +223,8 @@ def _open(number: int, driver: Version, toolkit: Version) -> Gpu:
     return Gpu(number, name, tuple(device.compute_capability), driver, toolkit, free, total)
 
 
-def _driver() -> Driver:
-    """The driver, started."""
+def _start_driver() -> Driver:
+    """Start the driver."""
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -186,13 +236,13 @@ def _driver() -> Driver:
     except Exception as error:  # a missing library is an error of cuda.pathfinder, an old one a RuntimeError
         raise GpuUnavailable("there is no NVIDIA driver (libcuda.so.1 is not found)") from error
     _, version = driver.cuDriverGetVersion()
-    # a driver that has not started counts nothing
+    # a driver that failed to start counts no GPUs
     count = driver.cuDeviceGetCount()[1] if result == driver.CUresult.CUDA_SUCCESS else 0
-    return Driver(_split(version), result.name, int(count))
+    return Driver(_parse_version(version), result.name, int(count))
 
 
-def _toolkit() -> Version:
-    """The CUDA of the compiler that numba uses: of its wheels, else of the toolkit on the machine."""
+def _toolkit_version() -> Version:
+    """Return the CUDA version of numba's compiler: from its wheels, else from the installed toolkit."""
     for package in ("nvidia-nvvm", "nvidia-cuda-nvrtc"):
         try:
             major, minor = importlib.metadata.version(package).split(".")[:2]
@@ -203,7 +253,7 @@ def _toolkit() -> Version:
 
     try:
         major, minor = cuda.runtime.get_version()
-    except Exception as error:  # whatever the library loader says
+    except Exception as error:  # the library loader raises various exceptions
         raise GpuUnavailable(
             "there is no CUDA toolkit to compile kernels with", f"pip install 'foldcli[cuda]'. {_REMEDY}"
         ) from error
@@ -211,7 +261,10 @@ def _toolkit() -> Version:
 
 
 def _compiles_and_runs(number: int) -> bool:
-    """Whether the driver takes what the toolkit makes: an older one may, where code is linked before."""
+    """Return whether the driver runs what the toolkit compiles.
+
+    An older driver may, if code is linked first.
+    """
     import numpy as np
     from numba import cuda
 
@@ -224,22 +277,22 @@ def _compiles_and_runs(number: int) -> bool:
             numbers = cuda.to_device(np.zeros(32, np.int32))
             count[1, 32](numbers)
             return bool((numbers.copy_to_host() == 1).all())
-    except Exception:  # linker, driver and compiler errors share no class
+    except Exception:  # linker, driver and compiler errors have no common class
         return False
 
 
-def _simulated(number: int) -> Gpu:
-    """numba's simulator, which runs kernels as Python; for tests."""
+def _simulator_gpu(number: int) -> Gpu:
+    """Return numba's simulator, which runs kernels as Python, as a GPU; for tests."""
     if number:
         raise GpuUnavailable(f"there is no GPU number {number}: the simulator has one")
     return Gpu(0, "numba's simulator", (9, 0), (0, 0), (0, 0), 2**30, 2**30)
 
 
-def _split(version: int) -> Version:
+def _parse_version(version: int) -> Version:
     return version // 1000, version % 1000 // 10
 
 
-def _text(version: Version) -> str:
+def _version_text(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 

@@ -1,12 +1,11 @@
-"""The search engine on GPUs: batches of queries through filter and alignment; all equal to the CPU's.
+"""The GPU search engine: batches of queries pass through filter and alignment. Results equal the CPU's.
 
-A batch's filter is queued on the GPU before the batch before it is waited for, so the GPU filters on while
-the host merges, aligns and hands out what was found. Several GPUs each hold a part of a large database, and
-every query goes to all of them; a small database is copied to each, and the queries are shared out.
-msa/gpu/remote.py says how several are driven.
+The filter of each batch is queued on the GPU before the previous batch is finished, so the GPU keeps
+filtering while the host merges, aligns and returns results. With several GPUs, each holds a part of a large
+database and every query goes to all of them; a small database is copied to each, and the batches are
+distributed.
 """
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,60 +14,63 @@ from concurrent.futures import Future
 import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.gpu_worker import Member
-from msa.gpu.group import Group, HowToAlign, Request, aligned
-from msa.gpu.limits import Limits
-from msa.gpu.settings import TURN_SECONDS
+from msa.gpu.group import AlignmentOptions, BatchRequest, GpuGroup, align_batch
+from msa.gpu.interface import FilterLimits, GpuWorker
+from msa.gpu.process_state import short_switch_interval
 from msa.search.engine import Candidates, EngineRequest, QueryProfile
 
-_UNDER_WAY, _STREAMED_UNDER_WAY = 6, 3
-"""Batches of a group at a time: one that is aligned, one that the GPU filters, the others wait for it: a
-batch takes the host about as long as it takes each of four GPUs, and the last batches are small."""
+_MAX_PENDING, _MAX_PENDING_STREAMED = 6, 3
+"""Batches in progress per group: one is aligned, one is filtered, the others wait for the GPU. A batch takes
+the host about as long as it takes each of four GPUs, and the last batches are small."""
 
-_BATCH, _BATCH_RESIDUES = 24, 6144
-"""Queries and their residues in a batch when the database stays on the GPU: there is a batch for the host to
-handle soon after the start, and little left to do after the last was filtered."""
+_BATCH_QUERIES, _BATCH_RESIDUES = 24, 6144
+"""Maximum queries and residues of a batch if the database is resident: the host gets the first batch early,
+and little is left to do after the last one is filtered."""
 
-_STREAMED_BATCH, _STREAMED_BATCH_RESIDUES = 512, 8192
-"""The same when it passes through: filtering a residue then takes some four times as long as copying it."""
+_STREAMED_BATCH_QUERIES, _STREAMED_BATCH_RESIDUES = 512, 8192
+"""The same for a streamed database: filtering a residue then takes about four times as long as copying it."""
 
-_FEWEST, _STREAMED_FEWEST = 4, 24
-"""Queries of a batch that is not parted any more at the end; fewer are not worth a copy of the database. When
-it stays, the first batch has so many, each further one twice as many: the GPU begins sooner."""
+_MIN_QUERIES, _STREAMED_MIN_QUERIES = 4, 24
+"""Queries of a batch that is not split any further at the end; fewer do not justify a copy of the database.
+With a resident database, the first batch has this many and each further one twice as many: the GPU starts
+    sooner."""
 
 _ALIGNED_PAIRS = 8192
-"""Pairs of a batch that is aligned without a filter, as far as one query has not more."""
+"""Target pairs of a batch that is aligned without a filter; a single query may have more."""
 
 _REPLICATED_BYTES = 2**30
-"""Residues up to which a database is copied to every GPU. That takes 0.1 s, and no GPU then waits for
-another: of a small part of a database the last targets of each query are a large share."""
+"""Residues up to which a database is copied to every GPU, which takes 0.1 s. No GPU then waits for another:
+in a small part of a database, the last targets of each query take a large share of the time."""
 
 
 class GpuEngine:
-    """Filter and alignment on GPUs; see msa.search.engine.Engine.
+    """Filter and alignment on GPUs; implements msa.search.engine.Engine.
 
     Args:
-        members: the GPUs, one or several; they are the engine's from now on.
-        instead: asked before a database is searched: what is to take the members' place for it and from then
-            on, or None if nothing is.
+        workers: one or several GPUs, owned by the engine from now on.
+        replacement_workers: called before a database is searched; returns the workers that replace the
+            present ones for this database and from then on, or None.
     """
 
     def __init__(
         self,
-        members: Sequence[Member],
-        instead: Callable[[SequenceArrays], Sequence[Member] | None] = lambda targets: None,
+        workers: Sequence[GpuWorker],
+        replacement_workers: Callable[[SequenceArrays], Sequence[GpuWorker] | None] = lambda targets: None,
     ) -> None:
-        self.members, self._instead = members, instead
-        self._groups: list[Group] = []
+        self.workers, self._replacement_workers = workers, replacement_workers
+        self._groups: list[GpuGroup] = []
         self._targets: SequenceArrays | None = None
-        self._choosing = threading.Lock()
+        self._groups_lock = threading.Lock()
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What the stages have taken so far, on all GPUs together: host seconds that the filter's launches
-        took, GPU seconds of the filter, host seconds in alignment, waiting included."""
+        """Seconds per stage so far, summed over all GPUs.
+
+        "queueing": host time of the filter's launches; "filter": GPU time of the filter; "alignment": host
+        time in alignment, including waits.
+        """
         return {
-            stage: sum(member.seconds[stage] for member in self.members)
+            stage: sum(worker.seconds[stage] for worker in self.workers)
             for stage in ("queueing", "filter", "alignment")
         }
 
@@ -76,143 +78,143 @@ class GpuEngine:
         """Yield the candidates of each query, in order; takes queries in batches."""
         targets, settings = request.targets, request.settings
         groups = self._groups_for(targets)
-        limits = Limits(max(1, min(settings.max_seqs, len(targets))), settings.min_ungapped_score)
-        gaps = settings.gap_open, settings.gap_extend
-        stopped = threading.Event()
-        under_way: deque[tuple[int, Future[list[Candidates]]]] = deque()
-        done = 0
+        max_targets = max(1, min(settings.max_seqs, len(targets)))
+        limits = FilterLimits(max_targets, settings.min_ungapped_score)
+        gap_costs = settings.gap_open, settings.gap_extend
+        cancelled = threading.Event()
+        pending: deque[tuple[int, Future[list[Candidates]]]] = deque()
+        filtered_pairs = 0
 
-        def oldest() -> list[Candidates]:
-            nonlocal done
-            count, candidates = under_way.popleft()
-            found = candidates.result()
-            done += count * len(targets)
+        def wait_for_oldest() -> list[Candidates]:
+            nonlocal filtered_pairs
+            count, future = pending.popleft()
+            candidates = future.result()
+            filtered_pairs += count * len(targets)
             if request.progress is not None:
-                request.progress(done)
-            return found
+                request.progress(filtered_pairs)
+            return candidates
 
-        # a thread gives the interpreter away at each launch and has it back at its next turn: with Python's
-        # 5 ms, that is one launch in 5 ms while another thread works
-        turn = sys.getswitchinterval()
-        sys.setswitchinterval(TURN_SECONDS)
-        begun = 0
-        try:
-            for number, (batch, again) in enumerate(_batches(queries, groups)):
-                most = _UNDER_WAY if all(group.stays for group in groups) else _STREAMED_UNDER_WAY
-                if len(under_way) >= most * len(groups):
-                    yield from oldest()
-                how = HowToAlign(begun, gaps, request.selector, settings.comp_bias_corr)
-                part = Request(batch, limits, again, stopped, how)
-                under_way.append((len(batch), groups[number % len(groups)].search(part)))
-                begun += len(batch)
-            while under_way:
-                yield from oldest()
-        finally:
-            if under_way or done < begun * len(targets):
-                # an error, or nobody wants the rest: nothing may be left on the GPUs when this ends
-                stopped.set()
-                drained = [member.drain() for member in self.members]
-                for _, candidates in under_way:
-                    candidates.exception()
-                _wait(drained)
-            _wait([member.rest() for member in self.members])
-            sys.setswitchinterval(turn)
+        started_queries = 0
+        with short_switch_interval():
+            try:
+                for number, (batch, more_follow) in enumerate(_query_batches(queries, groups)):
+                    resident = all(group.resident for group in groups)
+                    max_pending = _MAX_PENDING if resident else _MAX_PENDING_STREAMED
+                    if len(pending) >= max_pending * len(groups):
+                        yield from wait_for_oldest()
+                    options = AlignmentOptions(
+                        started_queries, gap_costs, request.selector, settings.comp_bias_corr
+                    )
+                    batch_request = BatchRequest(batch, limits, more_follow, cancelled, options)
+                    pending.append((len(batch), groups[number % len(groups)].search(batch_request)))
+                    started_queries += len(batch)
+                while pending:
+                    yield from wait_for_oldest()
+            finally:
+                if pending or filtered_pairs < started_queries * len(targets):
+                    # after an error, or if the caller stops early, nothing may be left on the GPUs
+                    cancelled.set()
+                    drained = [worker.drain() for worker in self.workers]
+                    for _, future in pending:
+                        future.exception()
+                    _wait_ignoring_errors(drained)
+                _wait_ignoring_errors([worker.release_unused() for worker in self.workers])
 
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
         """Yield each query's given targets, aligned; takes queries in batches, split over the GPUs."""
-        targets, settings = request.targets, request.settings
-        gaps = settings.gap_open, settings.gap_extend
-        first = 0
+        sequences, settings = request.targets, request.settings
+        gap_costs = settings.gap_open, settings.gap_extend
+        first_query = 0
         for batch in _alignment_batches(pairs):
-            queries, chosen = [query for query, _ in batch], [places for _, places in batch]
-            batches = [member.aligning(queries, targets) for member in self.members]
-            residues = np.repeat([len(query.codes) for query in queries], [len(each) for each in chosen])
-            cells = np.cumsum(residues * targets.lengths[np.concatenate(chosen)])
-            # the same work for each, in one piece
-            holders = len(batches) * cells // (cells[-1:] + 1)
-            how = HowToAlign(first, gaps, request.selector, settings.comp_bias_corr)
-            yield from aligned(batches, chosen, holders, how)
-            first += len(batch)
+            queries, targets = [query for query, _ in batch], [indices for _, indices in batch]
+            batches = [worker.alignment_batch(queries, sequences) for worker in self.workers]
+            residues = np.repeat([len(query.codes) for query in queries], [len(each) for each in targets])
+            cells = np.cumsum(residues * sequences.lengths[np.concatenate(targets)])
+            # consecutive pairs with the same amount of work for each GPU
+            gpus = len(batches) * cells // (cells[-1:] + 1)
+            options = AlignmentOptions(first_query, gap_costs, request.selector, settings.comp_bias_corr)
+            yield from align_batch(batches, targets, gpus, options)
+            first_query += len(batch)
 
     def close(self) -> None:
-        """Give back the GPUs; nothing is under way, and nothing is asked for any more."""
+        """Release the GPUs; nothing may be in progress, and no calls may follow."""
         for group in self._groups:
             group.close()
-        for member in self.members:
-            member.close()
+        for worker in self.workers:
+            worker.close()
 
-    def _groups_for(self, targets: SequenceArrays) -> list[Group]:
-        """The GPUs, with these targets on them or on the way there."""
-        with self._choosing:
-            held = self._targets
-            if held is not None and (
-                held.residues.ctypes.data == targets.residues.ctypes.data and len(held) == len(targets)
+    def _groups_for(self, targets: SequenceArrays) -> list[GpuGroup]:
+        """Return the groups of GPUs, with these targets loaded or being loaded."""
+        with self._groups_lock:
+            loaded = self._targets
+            if loaded is not None and (
+                loaded.residues.ctypes.data == targets.residues.ctypes.data and len(loaded) == len(targets)
             ):
                 return self._groups
             for group in self._groups:
                 group.close()
             self._groups, self._targets = [], None
-            others = self._instead(targets)
-            if others is not None:
-                for member in self.members:
-                    member.close()
-                self.members, self._instead = others, lambda targets: None
-            members, everywhere = self.members, len(targets.residues) <= _replicated_bytes(self.members)
-            if len(members) == 1 or everywhere:
-                self._groups = [Group([member], targets) for member in members]
+            replacements = self._replacement_workers(targets)
+            if replacements is not None:
+                for worker in self.workers:
+                    worker.close()
+                self.workers, self._replacement_workers = replacements, lambda targets: None
+            workers = self.workers
+            if len(workers) == 1 or len(targets.residues) <= _max_replicated_bytes(workers):
+                self._groups = [GpuGroup([worker], targets) for worker in workers]
             else:
-                self._groups = [Group(members, targets)]
+                self._groups = [GpuGroup(workers, targets)]
             self._targets = targets
             return self._groups
 
 
-def _wait(done: Sequence["Future[None]"]) -> None:
-    """Wait for all; one that fails has failed before, which was said, or fails again at the next search."""
-    for each in done:
-        each.exception()
+def _wait_ignoring_errors(futures: Sequence["Future[None]"]) -> None:
+    """Wait for all; an error has been reported before, or will be by the next search."""
+    for future in futures:
+        future.exception()
 
 
-def _replicated_bytes(members: Sequence[Member]) -> int:
-    """Residues of a database that is to be on every GPU: it has to fit, targets' numbers too."""
-    return min(_REPLICATED_BYTES, *(member.budget // 2 for member in members), 2**62)
+def _max_replicated_bytes(workers: Sequence[GpuWorker]) -> int:
+    """Return the residues up to which a database, with its offsets and lengths, is copied to every GPU."""
+    return min(_REPLICATED_BYTES, *(worker.database_budget // 2 for worker in workers), 2**62)
 
 
 def _alignment_batches(
     pairs: Iterable[tuple[QueryProfile, np.ndarray]],
 ) -> Iterator[list[tuple[QueryProfile, np.ndarray]]]:
-    """Queries with their targets in batches of one query or more."""
+    """Group queries and their targets into batches of at least one query."""
     batch: list[tuple[QueryProfile, np.ndarray]] = []
     count = 0
-    for query, places in pairs:
-        batch.append((query, places))
-        count += len(places)
-        if len(batch) >= _BATCH or count >= _ALIGNED_PAIRS:
+    for query, targets in pairs:
+        batch.append((query, targets))
+        count += len(targets)
+        if len(batch) >= _BATCH_QUERIES or count >= _ALIGNED_PAIRS:
             yield batch
             batch, count = [], 0
     if batch:
         yield batch
 
 
-def _batches(
-    queries: Iterable[QueryProfile], groups: Sequence[Group]
+def _query_batches(
+    queries: Iterable[QueryProfile], groups: Sequence[GpuGroup]
 ) -> Iterator[tuple[list[QueryProfile], bool]]:
-    """Queries in batches, each with whether another follows."""
+    """Group queries into batches, each with a flag whether another follows."""
     batch: list[QueryProfile] = []
-    residues, ramp = 0, _FEWEST
+    residues, ramp = 0, _MIN_QUERIES
     for query in queries:
-        stays = all(group.stays for group in groups)
-        most = min(_BATCH, ramp) if stays else _STREAMED_BATCH
-        most_residues = _BATCH_RESIDUES if stays else _STREAMED_BATCH_RESIDUES
-        if batch and (len(batch) >= most or residues + len(query.codes) > most_residues):
+        resident = all(group.resident for group in groups)
+        max_queries = min(_BATCH_QUERIES, ramp) if resident else _STREAMED_BATCH_QUERIES
+        max_residues = _BATCH_RESIDUES if resident else _STREAMED_BATCH_RESIDUES
+        if batch and (len(batch) >= max_queries or residues + len(query.codes) > max_residues):
             yield batch, True
             batch, residues, ramp = [], 0, 2 * ramp
         batch.append(query)
         residues += len(query.codes)
-    # the last in ever smaller ones: what is done after the filter has ended is done for few queries
+    # split the last queries into ever smaller batches, so that little is left to do after the last filter
     while batch:
-        fewest = _FEWEST if all(group.stays for group in groups) else _STREAMED_FEWEST
-        few = len(batch) if len(batch) <= fewest else -(-len(batch) // 2)
-        yield batch[:few], few < len(batch)
-        batch = batch[few:]
+        min_queries = _MIN_QUERIES if all(group.resident for group in groups) else _STREAMED_MIN_QUERIES
+        count = len(batch) if len(batch) <= min_queries else -(-len(batch) // 2)
+        yield batch[:count], count < len(batch)
+        batch = batch[count:]

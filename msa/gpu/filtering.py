@@ -1,4 +1,4 @@
-"""The filter of a batch of queries on one GPU: queued on several streams, never waiting for the host."""
+"""The gapless filter of a batch of queries on one GPU, queued without waiting for the host."""
 
 import threading
 from collections.abc import Sequence
@@ -10,199 +10,196 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.top_k.query import QueryFilter
-from cuda.alignment.top_k.targets import BestTargets, read_row, row_numbers
+from cuda.alignment.kernel_cache import SIMULATED
+from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, row_size
 from msa.gpu.database_stream import Chunk
-from msa.gpu.limits import Limits
-from msa.gpu.memory import SIMULATED, Allocate, is_out_of_memory, new_stream
+from msa.gpu.interface import FilterLimits
+from msa.gpu.memory import Allocate, is_out_of_memory, new_stream
 from msa.search.engine import QueryProfile
 
 LANES = 4
-"""Streams of the filter. After the bounds of a query's scores, which fill the GPU, come small steps that wait
-for each other, in the first chunk a dozen, later four: those of so many queries go side by side."""
+"""Streams of the filter. A query's bounds fill the GPU; small dependent steps follow, twelve in the first
+chunk and four in later ones. Those of different queries run in parallel."""
+
+_MAX_ROW_SETS, _ROW_BYTES = 8, 4 * 2**20
+"""Maximum number of batches whose rows are allocated at once, and of bytes if these are several."""
 
 
-_MOST_ROWS, _ROW_BYTES = 8, 4 * 2**20
-"""Batches' rows for which memory is taken at a time, and its bytes if there are several."""
-
-
-def tables_of(query: QueryProfile, kernels: Path) -> QueryFilter:
-    """A query's tables, on the GPU if there is memory for them; else it is asked for when they are used."""
-    tables = QueryFilter(query.profile, kernels)
+def upload_query(query: QueryProfile, kernels: Path) -> GaplessQuery:
+    """Build a query's tables and upload them; if GPU memory is short, they are uploaded on first use."""
+    gapless_query = GaplessQuery(query.profile, kernels)
     try:
-        tables.prepare()
+        gapless_query.upload()
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    return tables
+    return gapless_query
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Where the targets found for a batch are written, and how they come back.
+    """Memory for the targets selected for each query of a batch.
 
     Args:
-        there: device int32 [queries, row_numbers(most)].
-        each: its rows.
-        here: the same in pinned host memory.
-        begun, done: events before the filter and after the copy.
+        on_device: device int32 [queries, row_size(max_targets)].
+        views: its rows.
+        on_host: pinned host memory of the same shape.
+        started: event recorded before the filter.
+        done: event recorded after the copy to the host.
     """
 
-    there: Any
-    each: list[Any]
-    here: np.ndarray
-    begun: Any
+    on_device: Any
+    views: list[Any]
+    on_host: np.ndarray
+    started: Any
     done: Any
 
 
 @dataclass(frozen=True)
 class _Lane:
-    """A stream of the filter with what it needs; used by one thread."""
+    """One of the filter's streams, with its buffers; used by one thread."""
 
     stream: Any
     event: Any
-    best: BestTargets
+    selector: TopKSelector
 
 
 @dataclass
-class Found:
-    """What a batch's filter has found on one GPU, once that is done.
+class PendingFilter:
+    """The filter of a batch on one GPU, in progress.
 
     Args:
-        rows: what was found in the chunks so far; None before the first.
-        next_rows: what is found in them and in one more is written there. Should there be no memory for all
-            of that chunk's work, `rows` still is what it was.
-        begun: event before the filter.
-        tables: of each query; kept until then, as the GPU reads them.
+        owner: the GPU's filter.
+        queries: uploaded queries; kept until the GPU has read them.
+        rows: the targets selected from all chunks so far; None before the first chunk.
+        next_rows: where those of one more chunk are written. If memory runs out in the middle of that chunk,
+            `rows` is still valid.
+        started: event recorded before the filter.
     """
 
-    filter: "Filter"
-    tables: list[Future[QueryFilter]]
+    owner: "BatchFilter"
+    queries: list[Future[GaplessQuery]]
     rows: _Rows | None = None
     next_rows: _Rows | None = None
-    begun: Any = None
+    started: Any = None
 
     def wait(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-        """Places in the database, int64, and scores, int32, of each query's targets, in one part or none."""
-        queries = len(self.tables)
+        """Wait for the result: for each query a list of at most one pair.
+
+        The pair holds database indices, int64, and scores, int32.
+        """
+        queries = len(self.queries)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(queries)]
         if self.rows is not None:
             self.rows.done.synchronize()
-            found = [[read_row(row)] for row in self.rows.here[:queries]]
-        self.filter.take_back(self)
+            found = [[read_row(row)] for row in self.rows.on_host[:queries]]
+        self.owner.recycle(self)
         return found
 
 
-class Filter:
-    """Queues the filter on one GPU; used by one thread.
+class BatchFilter:
+    """Queues the filter of batches on one GPU; used by one thread.
 
     Args:
-        allocate: how GPU memory is taken.
+        allocate: allocates GPU memory.
     """
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
         self._streams: list[tuple[Any, Any]] = []
-        self._lanes: tuple[Limits, int, list[_Lane]] | None = None
-        self._spare: list[tuple[tuple[int, int], _Rows]] = []
-        self._copying: Any = None
+        self._lanes: tuple[FilterLimits, int, list[_Lane]] | None = None
+        self._spare_rows: list[tuple[tuple[int, int], _Rows]] = []
+        self._copy_stream: Any = None
         self.seconds = 0.0
 
-    def begin(self, tables: "Sequence[Future[QueryFilter]]") -> Found:
-        """What is to be found, by queries' tables from `tables_of`, which may still be being made."""
-        return Found(self, list(tables))
+    def start(self, queries: Sequence[Future[GaplessQuery]]) -> PendingFilter:
+        """Start the filter of a batch, given its queries from `upload_query`, which may not be ready yet."""
+        return PendingFilter(self, list(queries))
 
     def queue(
-        self,
-        chunk: Chunk,
-        limits: Limits,
-        found: Found,
-        stopped: threading.Event,
+        self, chunk: Chunk, limits: FilterLimits, pending: PendingFilter, cancelled: threading.Event
     ) -> None:
-        """Queue the filter of a batch in one more chunk, of which it is the only user.
+        """Queue the filter of a batch in one more chunk.
 
         Args:
-            chunk: see Residency.chunks.
-            limits: what passes.
-            found: from `begin`.
-            stopped: once set, nothing more is queued.
+            chunk: from DatabaseStream.chunks; records its `used`.
+            limits: of the filter.
+            pending: from `start`.
+            cancelled: once set, nothing more is queued.
         """
-        lanes = self._lanes_for(limits, chunk.most)
-        before, rows = found.rows, found.next_rows
+        lanes = self._lanes_for(limits, chunk.max_targets)
+        previous, rows = pending.rows, pending.next_rows
         if rows is None:
-            rows = found.next_rows = self._rows_for(len(found.tables), row_numbers(limits.most))
-        if before is None:
-            found.begun = rows.begun
-            found.begun.record(lanes[0].stream)
+            rows = pending.next_rows = self._take_rows(len(pending.queries), row_size(limits.max_targets))
+        if previous is None:
+            pending.started = rows.started
+            pending.started.record(lanes[0].stream)
         for lane in lanes:
             chunk.ready.wait(lane.stream)
-        targets = chunk.residues, chunk.offsets, chunk.lengths
-        for k, tables in enumerate(found.tables):
-            if stopped.is_set():
+        for k, query in enumerate(pending.queries):
+            if cancelled.is_set():
                 break
-            # a query has the same lane in each chunk: its row is there when the next one is filtered
-            best = lanes[k % LANES].best
-            known = None if before is None else before.each[k]
-            best.find(tables.result(), *targets, rows.each[k], chunk.first, known)
+            # a query uses the same lane in each chunk, so its previous row is complete
+            selector = lanes[k % LANES].selector
+            previous_row = None if previous is None else previous.views[k]
+            selector.select(query.result(), chunk.sequences, rows.views[k], chunk.first, previous_row)
         for lane in lanes:
             lane.event.record(lane.stream)
-            lane.event.wait(self._copying)
-        chunk.used.record(self._copying)
-        # which chunk is the last is not known here; what an earlier one copies is overwritten
-        rows.there.copy_to_host(rows.here, stream=self._copying)
-        rows.done.record(self._copying)
-        found.rows, found.next_rows = rows, before
+            lane.event.wait(self._copy_stream)
+        chunk.used.record(self._copy_stream)
+        # this may not be the last chunk; the copy of a later one overwrites this one
+        rows.on_device.copy_to_host(rows.on_host, stream=self._copy_stream)
+        rows.done.record(self._copy_stream)
+        pending.rows, pending.next_rows = rows, previous
 
-    def _lanes_for(self, limits: Limits, targets: int) -> list[_Lane]:
-        """The lanes, with room for so many targets."""
+    def recycle(self, pending: PendingFilter) -> None:
+        """Make a finished batch's memory available again."""
+        if pending.rows is not None and not SIMULATED:
+            self.seconds += pending.started.elapsed_time(pending.rows.done) / 1000
+        for rows in pending.rows, pending.next_rows:
+            if rows is not None:
+                self._spare_rows.append((rows.on_host.shape, rows))
+        pending.rows = pending.next_rows = None
+        pending.queries.clear()
+
+    def release(self) -> None:
+        """Release all GPU memory."""
+        self._lanes = None
+        self._spare_rows.clear()
+
+    def _lanes_for(self, limits: FilterLimits, targets: int) -> list[_Lane]:
+        """Return the lanes, with capacity for chunks of this many targets."""
         if not self._streams:
             self._streams = [(new_stream(), cuda.event()) for _ in range(LANES)]
-            self._copying = new_stream(urgent=True)
-        held = self._lanes
-        if held is None or held[0] != limits or held[1] < targets:
-            if held is not None:
-                for lane in held[2]:
+            self._copy_stream = new_stream(urgent=True)
+        current = self._lanes
+        if current is None or current[0] != limits or current[1] < targets:
+            if current is not None:
+                for lane in current[2]:
                     lane.stream.synchronize()
             self._lanes = None
+            k, min_score = limits.max_targets, limits.min_score
             lanes = [
-                _Lane(
-                    stream,
-                    event,
-                    BestTargets(limits.most, limits.smallest, targets, stream, self._allocate),
-                )
+                _Lane(stream, event, TopKSelector(k, min_score, targets, stream, self._allocate))
                 for stream, event in self._streams
             ]
-            self._lanes = held = limits, targets, lanes
-        return held[2]
+            self._lanes = current = limits, targets, lanes
+        return current[2]
 
-    def _rows_for(self, queries: int, width: int) -> _Rows:
-        for place, (shape, rows) in enumerate(self._spare):
+    def _take_rows(self, queries: int, width: int) -> _Rows:
+        """Take spare rows of the right width, or allocate new ones."""
+        for index, (shape, rows) in enumerate(self._spare_rows):
             if shape[0] >= queries and shape[1] == width:
-                del self._spare[place]
+                del self._spare_rows[index]
                 return rows
-        # for some batches at once, as the driver may wait for the GPU
+        # for several batches at once, because the driver may wait for the GPU when it allocates
         size = queries * width
-        count = max(1, min(_MOST_ROWS, _ROW_BYTES // (4 * size)))
-        there = self._allocate(count * size, np.dtype(np.int32))[: count * size]
-        here = cuda.pinned_array((count, queries, width), np.int32)
+        count = max(1, min(_MAX_ROW_SETS, _ROW_BYTES // (4 * size)))
+        on_device = self._allocate(count * size, np.dtype(np.int32))[: count * size]
+        on_host = cuda.pinned_array((count, queries, width), np.int32)
         for k in range(count):
-            part = there[k * size : (k + 1) * size].reshape(queries, width)
-            each = [part[q] for q in range(queries)]
-            rows = _Rows(part, each, here[k], cuda.event(), cuda.event())
-            self._spare.append(((queries, width), rows))
-        return self._spare.pop()[1]
-
-    def take_back(self, found: Found) -> None:
-        """Use a batch's memory again."""
-        if found.rows is not None and not SIMULATED:
-            self.seconds += found.begun.elapsed_time(found.rows.done) / 1000
-        for rows in found.rows, found.next_rows:
-            if rows is not None:
-                self._spare.append((rows.here.shape, rows))
-        found.rows = found.next_rows = None
-        found.tables.clear()
-
-    def forget(self) -> None:
-        """Drop all GPU memory."""
-        self._lanes = None
-        self._spare.clear()
+            part = on_device[k * size : (k + 1) * size].reshape(queries, width)
+            views = [part[q] for q in range(queries)]
+            rows = _Rows(part, views, on_host[k], cuda.event(), cuda.event())
+            self._spare_rows.append(((queries, width), rows))
+        return self._spare_rows.pop()[1]

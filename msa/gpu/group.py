@@ -1,4 +1,7 @@
-"""GPUs that together hold a database: all of them filter a batch, and each aligns the targets it has."""
+"""A group of GPUs that together hold a database.
+
+All of them filter each batch of queries, and each aligns the targets that it holds.
+"""
 
 import threading
 from collections.abc import Sequence
@@ -8,9 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from cuda.alignment.arrays import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.gpu_worker import Aligning, Batch, Member, Paths
-from msa.gpu.limits import Limits
+from msa.gpu.interface import AlignmentBatch, FilteredBatch, FilterLimits, GpuWorker
 from msa.search.engine import (
     AlignmentSelector,
     Candidates,
@@ -22,141 +25,156 @@ from msa.search.hits import LocalAlignment
 
 
 @dataclass(frozen=True)
-class HowToAlign:
-    """How the targets of a batch of queries are aligned.
+class AlignmentOptions:
+    """Options for the alignment of a batch.
 
     Args:
-        first: place of the batch's first query among all queries.
-        gaps: costs of a gap's first residue and each further one.
-        selector, reverse: see msa.search.engine.Engine: whether reversed profiles are asked for as well.
+        first_query: index of the batch's first query among all queries.
+        gap_costs: cost of a gap's first residue and of each further one, half-bits.
+        selector: see EngineRequest.
+        reverse: whether the selected candidates are also scored against the reversed profiles.
     """
 
-    first: int
-    gaps: tuple[int, int]
+    first_query: int
+    gap_costs: tuple[int, int]
     selector: AlignmentSelector | None
     reverse: bool
 
 
 @dataclass(frozen=True)
-class Request:
-    """A batch to be searched with.
+class BatchRequest:
+    """A batch of queries to search with.
 
     Args:
         queries: the batch.
         limits: of the filter.
-        again: whether another batch follows.
-        stopped: once set, the result is not wanted.
-        how: see HowToAlign.
+        more_follow: whether another batch follows.
+        cancelled: once set, the result is not needed.
+        options: of the alignment.
     """
 
     queries: Sequence[QueryProfile]
-    limits: Limits
-    again: bool
-    stopped: threading.Event
-    how: HowToAlign
+    limits: FilterLimits
+    more_follow: bool
+    cancelled: threading.Event
+    options: AlignmentOptions
 
 
-class Group:
-    """Some GPUs with a database, of which each has a part with about as many residues as the others.
+class GpuGroup:
+    """Some GPUs with a database, of which each holds a part with about the same number of residues.
 
     Args:
-        members: the GPUs.
-        targets: the database; its copy to the GPUs begins at once.
+        workers: the GPUs.
+        targets: the database; its copy to the GPUs starts at once.
     """
 
-    def __init__(self, members: Sequence[Member], targets: SequenceArrays) -> None:
-        self._members = members
+    def __init__(self, workers: Sequence[GpuWorker], targets: SequenceArrays) -> None:
+        self._workers = workers
         self._thread = ThreadPoolExecutor(1, "candidates")
-        total, count = len(targets.residues), len(members)
-        marks = [total * part // count for part in range(1, count)]
-        cuts = np.searchsorted(targets.offsets, marks).tolist()
+        total, count = len(targets.residues), len(workers)
+        boundaries = [total * part // count for part in range(1, count)]
+        cuts = np.searchsorted(targets.offsets, boundaries).tolist()
         self._parts = list(zip([0, *cuts], [*cuts, len(targets)], strict=True))
-        held = [member.hold(targets, part) for member, part in zip(members, self._parts, strict=True)]
-        for each in held:
-            each.result()
+        loads = [worker.load(targets, part) for worker, part in zip(workers, self._parts, strict=True)]
+        for load in loads:
+            load.result()
 
     @property
-    def stays(self) -> bool:
-        """Whether the database stays on the GPUs, as far as is known."""
-        return all(member.stays for member in self._members)
+    def resident(self) -> bool:
+        """True if the database stays on the GPUs, as far as known."""
+        return all(worker.resident for worker in self._workers)
 
-    def search(self, request: Request) -> "Future[list[Candidates]]":
-        """Candidates of each query of a batch; batches are done in the order of the calls."""
+    def search(self, request: BatchRequest) -> "Future[list[Candidates]]":
+        """Search with a batch; batches are processed in the order of the calls."""
         batches = [
-            member.filter(request.queries, request.limits, request.again, request.stopped)
-            for member in self._members
+            worker.filter(request.queries, request.limits, request.more_follow, request.cancelled)
+            for worker in self._workers
         ]
         return self._thread.submit(self._candidates, request, batches)
 
     def close(self) -> None:
-        """End the thread; the GPUs keep what they have until they are given something else."""
+        """End the thread; the GPUs keep their targets until they load others."""
         self._thread.shutdown()
 
-    def _candidates(self, request: Request, batches: Sequence[Batch]) -> list[Candidates]:
-        found = [batch.best() for batch in batches]
-        parts = [best.result().of_each() for best in found]
-        if request.stopped.is_set():
+    def _candidates(self, request: BatchRequest, batches: Sequence[FilteredBatch]) -> list[Candidates]:
+        best = [batch.best() for batch in batches]
+        per_gpu = [result.result().per_query() for result in best]
+        if request.cancelled.is_set():
             return []
-        chosen = [merge_best_targets(of_query, request.limits.most) for of_query in zip(*parts, strict=True)]
-        holders = np.searchsorted([end for _, end in self._parts], np.concatenate(chosen), side="right")
-        return aligned(batches, chosen, holders, request.how)
+        max_targets = request.limits.max_targets
+        targets = [merge_best_targets(of_query, max_targets) for of_query in zip(*per_gpu, strict=True)]
+        part_ends = [end for _, end in self._parts]
+        gpus = np.searchsorted(part_ends, np.concatenate(targets), side="right")
+        return align_batch(batches, targets, gpus, request.options)
 
 
-def aligned(
-    batches: Sequence[Aligning], chosen: Sequence[np.ndarray], holders: np.ndarray, how: HowToAlign
+def align_batch(
+    batches: Sequence[AlignmentBatch],
+    targets: Sequence[np.ndarray],
+    gpus: np.ndarray,
+    options: AlignmentOptions,
 ) -> list[Candidates]:
-    """The candidates of a batch of queries, aligned by several GPUs.
+    """Align the candidates of a batch of queries on several GPUs.
 
     Args:
         batches: the batch on each GPU.
-        chosen: int64 [n] of each query, places of its targets.
-        holders: int [n of all queries], which GPU is to align each.
-        how: see HowToAlign.
+        targets: int64 [n] for each query, its candidates' database indices.
+        gpus: int [n of all queries], index of the GPU that aligns each candidate.
+        options: of the alignment.
     """
-    places = np.concatenate(chosen)
-    owners = np.repeat(np.arange(len(chosen), dtype=np.int32), [len(of_query) for of_query in chosen])
-    shares = [np.flatnonzero(holders == number) for number in range(len(batches))]
-    asked = [
-        batch.scores(owners[share], places[share], how.gaps)
+    selector, gap_costs = options.selector, options.gap_costs
+    all_targets = np.concatenate(targets)
+    counts = [len(of_query) for of_query in targets]
+    owners = np.repeat(np.arange(len(targets), dtype=np.int32), counts)
+    shares = [np.flatnonzero(gpus == gpu) for gpu in range(len(batches))]
+    requests = [
+        batch.scores(owners[share], all_targets[share], gap_costs)
         for batch, share in zip(batches, shares, strict=True)
     ]
-    scores = np.zeros(len(places), np.int32)
-    for share, scored in zip(shares, asked, strict=True):
-        scores[share] = scored.result()
-    ends = np.cumsum([len(each) for each in chosen]).tolist()
-    spans = [slice(end - len(each), end) for each, end in zip(chosen, ends, strict=True)]
-    wanted = np.zeros(len(places), bool)
+    scores = np.zeros(len(all_targets), np.int32)
+    for share, request in zip(shares, requests, strict=True):
+        scores[share] = request.result()
+    ends = np.cumsum(counts).tolist()
+    spans = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
+    selected = np.zeros(len(all_targets), bool)
     for k, span in enumerate(spans):
-        wanted[span.start + select_alignments(how.selector, how.first + k, chosen[k], scores[span])] = True
-    reversed_scores = np.zeros(len(places), np.int32)
-    if how.selector is not None and how.reverse:
-        near = [(batch, share[wanted[share]]) for batch, share in zip(batches, shares, strict=True)]
-        backwards = [
-            (which, batch.scores(owners[which], places[which], how.gaps, reverse=True))
-            for batch, which in near
-            if len(which)
+        kept = select_alignments(selector, options.first_query + k, targets[k], scores[span])
+        selected[span.start + kept] = True
+    reversed_scores = np.zeros(len(all_targets), np.int32)
+    if selector is not None and options.reverse:
+        selected_shares = [
+            (batch, share[selected[share]]) for batch, share in zip(batches, shares, strict=True)
         ]
-        for which, scored in backwards:
-            reversed_scores[which] = scored.result()
+        reversed_requests = [
+            (share, batch.scores(owners[share], all_targets[share], gap_costs, reverse=True))
+            for batch, share in selected_shares
+            if len(share)
+        ]
+        for share, request in reversed_requests:
+            reversed_scores[share] = request.result()
         for k, span in enumerate(spans):
-            which = span.start + np.flatnonzero(wanted[span])
-            wanted[which] = how.selector(how.first + k, places[which], scores[which], reversed_scores[which])
-    kept = [np.flatnonzero(wanted[share]) for share in shares]
-    paths = [batch.paths(which) for batch, which in zip(batches, kept, strict=True)]
+            of_query = span.start + np.flatnonzero(selected[span])
+            selected[of_query] = selector(
+                options.first_query + k, all_targets[of_query], scores[of_query], reversed_scores[of_query]
+            )
+    selected_in_share = [np.flatnonzero(selected[share]) for share in shares]
+    paths = [batch.paths(indices) for batch, indices in zip(batches, selected_in_share, strict=True)]
     alignments: dict[int, LocalAlignment] = {}
-    for share, which, traced in zip(shares, kept, paths, strict=True):
-        alignments.update(zip(share[which].tolist(), _local(traced.result()), strict=True))
+    for share, indices, traced in zip(shares, selected_in_share, paths, strict=True):
+        alignments.update(zip(share[indices].tolist(), _local_alignments(traced.result()), strict=True))
     result = []
-    for each, span in zip(chosen, spans, strict=True):
-        which = np.flatnonzero(wanted[span])
-        of_query = [alignments[k] for k in (which + span.start).tolist()]
-        result.append(Candidates(each, scores[span], which, reversed_scores[span][which], of_query))
+    for of_query, span in zip(targets, spans, strict=True):
+        aligned = np.flatnonzero(selected[span])
+        own_alignments = [alignments[k] for k in (aligned + span.start).tolist()]
+        result.append(
+            Candidates(of_query, scores[span], aligned, reversed_scores[span][aligned], own_alignments)
+        )
     return result
 
 
-def _local(aligned: Paths) -> list[LocalAlignment]:
-    """What was found on a GPU, its positions from 1."""
-    columns = (aligned.found[:, :7] + np.array([0, 1, 1, 1, 1, 0, 0], np.int32)).T.tolist()
-    starts = aligned.starts.tolist()
-    runs = [aligned.runs[start:end] for start, end in pairwise(starts)]
+def _local_alignments(paths: AlignmentPaths) -> list[LocalAlignment]:
+    """Convert alignments of a GPU, whose positions count from 0."""
+    columns = (paths.records[:, :7] + np.array([0, 1, 1, 1, 1, 0, 0], np.int32)).T.tolist()
+    offsets = paths.run_offsets.tolist()
+    runs = [paths.runs[start:end] for start, end in pairwise(offsets)]
     return [LocalAlignment(*numbers) for numbers in zip(*columns, runs, strict=True)]

@@ -1,9 +1,9 @@
-"""GPU memory that is taken and dropped without making the GPU wait, and streams that wait for no other.
+"""A GPU memory pool whose allocations do not make the GPU wait, and streams that wait for no other stream.
 
-The driver's cuMemFree waits for all that is queued on the GPU. With the filter of the next queries queued
-while the last ones are aligned, each array that alignment drops would hold up everything. So blocks are kept
-for the next who asks: each thread has blocks of its own, which it uses on streams of its own, so a block is
-used anew only after what was queued on it. The filter's thread drops an array only when its work is done.
+The driver's cuMemFree waits for all work queued on the GPU. The filter of the next queries is queued while
+earlier ones are aligned, so each array that the alignment frees would delay everything. Freed blocks are
+therefore kept for reuse. Each thread has its own blocks and uses them on its own streams, so a block is
+reused only after the work queued on it. The filter's thread frees an array only when its work is done.
 """
 
 import threading
@@ -13,69 +13,57 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from cuda.bindings import driver
 from numba import cuda
-from numba.core import config
 
-SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
+from cuda.alignment.kernel_cache import SIMULATED
+from msa.gpu.devices import OutOfGpuMemory
 
-_SMALLEST = 512
-_WHOLE = 256 * 2**20
-"""Blocks from this size on, such as a database, go back to the driver when they are dropped."""
+_MIN_BLOCK = 512
+_NOT_POOLED = 256 * 2**20
+"""Blocks of at least this size, such as a database, are returned to the driver when they are freed."""
 _LARGE = 32 * 2**20
+"""Blocks of at least this size are returned to the driver between searches."""
 _STEPS = 8
-"""Sizes of blocks per power of two."""
-
-
-class OutOfGpuMemory(Exception):
-    """An allocation on the GPU failed.
-
-    Args:
-        asked: bytes asked for.
-    """
-
-    def __init__(self, asked: int) -> None:
-        self.asked = asked
-        super().__init__(f"no {asked} bytes free on the GPU")
+"""Block sizes per power of two."""
 
 
 Allocate = Callable[[int, np.dtype[Any]], Any]
-"""(elements, dtype) → device array of at least that many; raises OutOfGpuMemory."""
+"""(elements, dtype) → device array of at least that many elements; raises OutOfGpuMemory."""
 
 
 def allocate_on_gpu(count: int, dtype: np.dtype[Any]) -> Any:
-    """A device array.
+    """Allocate a device array.
 
     Raises:
-        OutOfGpuMemory: the driver has not that much.
+        OutOfGpuMemory: if the driver cannot provide the memory.
     """
     try:
         return cuda.device_array(max(count, 1), dtype)
-    except Exception as error:  # numba's and cuda-core's errors share no class
+    except Exception as error:  # numba's and cuda-core's errors have no common class
         if is_out_of_memory(error):
             raise OutOfGpuMemory(max(count, 1) * dtype.itemsize) from error
         raise
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, of whatever library, says that the GPU has no memory left."""
+    """Return whether an error of any library reports that GPU memory is exhausted."""
     return isinstance(error, OutOfGpuMemory) or "OUT_OF_MEMORY" in str(error).upper().replace(" ", "_")
 
 
 def free_bytes() -> int:
-    """What the driver says is free on the current GPU."""
+    """Return the free memory of the current GPU, as reported by the driver."""
     return 0 if SIMULATED else int(cuda.current_context().get_memory_info()[0])
 
 
 def new_stream(urgent: bool = False) -> Any:
-    """A stream that waits for no other.
+    """Create a stream that waits for no other stream.
 
     Args:
-        urgent: its work goes before that of other streams.
+        urgent: give its work priority over that of other streams.
     """
     if SIMULATED:
         return cuda.stream()
-    from cuda.bindings import driver
-
     _, least, greatest = driver.cuCtxGetStreamPriorityRange()
     flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
     result, handle = driver.cuStreamCreateWithPriority(flags, greatest if urgent else least)
@@ -85,22 +73,22 @@ def new_stream(urgent: bool = False) -> Any:
 
 
 def release_unused() -> None:
-    """Give large blocks that nobody uses back to the driver; the current GPU must be idle, or waits."""
+    """Return large free blocks to the driver; waits until the current GPU is idle."""
     manager = None if SIMULATED else cuda.current_context().memory_manager
     if isinstance(manager, _Pool):
         manager.trim(_LARGE)
 
 
 def use_pool() -> None:
-    """Let numba take GPU memory from a pool; before the first context is made, or it has no effect."""
+    """Make numba use the pool; must be called before the first context is created."""
     if not SIMULATED:
         cuda.set_memory_manager(_Pool)
 
 
 def _block_size(size: int) -> int:
-    """Bytes of the block for a size, at most an eighth more."""
-    step = max(_SMALLEST, 1 << max(size - 1, 1).bit_length() - 1) // _STEPS
-    step = max(step, _SMALLEST)
+    """Return the size of the block for an allocation, at most an eighth more."""
+    step = max(_MIN_BLOCK, 1 << max(size - 1, 1).bit_length() - 1) // _STEPS
+    step = max(step, _MIN_BLOCK)
     return -(-size // step) * step
 
 
@@ -113,42 +101,42 @@ else:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            # thread → size → blocks
+            # thread → block size → free blocks
             self._free: dict[int, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
 
         interface_version = 1
 
         def initialize(self) -> None:
+            """Prepare the manager; see numba's BaseCUDAMemoryManager."""
             if not self.deallocations.memory_capacity:
                 self.deallocations.memory_capacity = self.get_memory_info().total
 
         def get_memory_info(self) -> Any:
-            from cuda.bindings import driver
-
+            """Return free and total memory; see numba's BaseCUDAMemoryManager."""
             _, free, total = driver.cuMemGetInfo()
             return cuda.MemoryInfo(free=free, total=total)
 
         def memalloc(self, size: int) -> Any:
+            """Allocate memory; see numba's BaseCUDAMemoryManager."""
             block = _block_size(size)
             free = self._free[threading.get_ident()][block]
-            pointer = free.pop() if free else self._take(block)
-            finish = _given_back(pointer) if block >= _WHOLE else _kept(free, pointer)
+            pointer = free.pop() if free else self._allocate(block)
+            finish = _free_block(pointer) if block >= _NOT_POOLED else _keep_block(free, pointer)
             return cuda.MemoryPointer(weakref.proxy(self.context), pointer, size, finalizer=finish)
 
-        def trim(self, smallest: int = 0) -> None:
-            """Give unused blocks of at least a size back to the driver."""
+        def trim(self, min_size: int = 0) -> None:
+            """Return free blocks of at least a size to the driver."""
             for sizes in list(self._free.values()):
                 for size, blocks in list(sizes.items()):
-                    while size >= smallest and blocks:
-                        _given_back(blocks.pop())()
+                    while size >= min_size and blocks:
+                        _free_block(blocks.pop())()
 
         def reset(self) -> None:
+            """Forget all memory; see numba's BaseCUDAMemoryManager."""
             super().reset()
             self._free.clear()
 
-        def _take(self, size: int) -> Any:
-            from cuda.bindings import driver
-
+        def _allocate(self, size: int) -> Any:
             for _ in range(2):
                 result, pointer = driver.cuMemAlloc(size)
                 if result == driver.CUresult.CUDA_SUCCESS:
@@ -159,14 +147,12 @@ else:
             raise OutOfGpuMemory(size)
 
 
-def _kept(free: list[Any], pointer: Any) -> Callable[[], None]:
+def _keep_block(free: list[Any], pointer: Any) -> Callable[[], None]:
     return lambda: free.append(pointer)
 
 
-def _given_back(pointer: Any) -> Callable[[], None]:
-    def give_back() -> None:
-        from cuda.bindings import driver
-
+def _free_block(pointer: Any) -> Callable[[], None]:
+    def free() -> None:
         driver.cuMemFree(pointer)
 
-    return give_back
+    return free

@@ -12,8 +12,7 @@ from msa.search.engine import Engine
 
 if TYPE_CHECKING:
     from msa.database.sequence_arrays import SequenceArrays
-    from msa.gpu.gpu_worker import Member
-    from msa.gpu.settings import GpuSettings
+    from msa.gpu.interface import GpuSettings, GpuWorker
 
 CompileProgress = Callable[[int, int], None]
 
@@ -73,8 +72,8 @@ def _single_gpu_engine(
     compile_progress: CompileProgress,
 ) -> Engine | None:
     """Create the engine for one GPU; return None if the device is "auto" and the GPU cannot be used."""
-    from msa.gpu.devices import GpuUnavailable, has_nvidia_hardware
-    from msa.gpu.opening import open_gpu, without_collection
+    from msa.gpu.devices import GpuUnavailable, has_nvidia_hardware, open_gpu
+    from msa.gpu.process_state import without_collection
 
     with without_collection():
         try:
@@ -85,22 +84,21 @@ def _single_gpu_engine(
             if has_nvidia_hardware():
                 on_fallback(f"searching on the CPU: {error.reason}")
             return None
-        from msa.gpu.compiling import Compiling
         from msa.gpu.engine import GpuEngine
-        from msa.gpu.worker import Worker
+        from msa.gpu.local_worker import LocalWorker
 
     gpu_settings = _gpu_settings(settings)
-    worker = Worker(gpu, gpu_settings, Compiling(gpu_settings.kernels, compile_progress))
+    worker = LocalWorker(gpu, gpu_settings, compile_progress)
 
-    def replacement_workers(targets: "SequenceArrays") -> "Sequence[Member] | None":
+    def replacement_workers(targets: "SequenceArrays") -> "Sequence[GpuWorker] | None":
         # A database that is streamed needs many more kernel launches, and each would wait for the interpreter
         # while other threads merge and write: a process of its own is faster. For a database that fits in GPU
         # memory, that process would take too long to start.
-        if worker.has_room_for(targets):
+        if worker.fits(targets):
             return None
-        from msa.gpu.remote import remote_workers
+        from msa.gpu.remote_worker import start_remote_workers
 
-        return remote_workers([gpu.number], gpu_settings, compile_progress)
+        return start_remote_workers([gpu.number], gpu_settings, compile_progress)
 
     return GpuEngine([worker], replacement_workers)
 
@@ -109,9 +107,9 @@ def _multi_gpu_engine(
     gpus: Sequence[int], settings: EngineSettings, compile_progress: CompileProgress
 ) -> Engine:
     """Create the engine for several GPUs, each in a process of its own."""
-    from msa.gpu.remote import remote_workers
+    from msa.gpu.remote_worker import start_remote_workers
 
-    workers = remote_workers(gpus, _gpu_settings(settings), compile_progress)
+    workers = start_remote_workers(gpus, _gpu_settings(settings), compile_progress)
     # imported while the processes start
     from msa.gpu.devices import GpuUnavailable
     from msa.gpu.engine import GpuEngine
@@ -127,11 +125,11 @@ def _multi_gpu_engine(
 
 
 def _gpu_settings(settings: EngineSettings) -> "GpuSettings":
-    from msa.gpu.settings import GpuSettings
+    from msa.gpu.interface import GpuSettings
 
     gpu_settings = GpuSettings(settings.kernels, settings.memory_fraction)
     if settings.max_database_bytes is not None:
-        gpu_settings = replace(gpu_settings, most_bytes=settings.max_database_bytes)
+        gpu_settings = replace(gpu_settings, max_database_bytes=settings.max_database_bytes)
     return gpu_settings
 
 

@@ -1,13 +1,13 @@
-"""The gapless filter: the best score of an ungapped local alignment, for every target.
+"""The gapless filter: the best score of an ungapped local alignment with the query, for every target.
 
-`GaplessBounds` bounds the scores from above, fast; `GaplessFilter` gives them exactly, for all targets or for
-listed ones. `reference` is the definition, `layout` says where everything lies, `byte_table` what a bound is
-made of, `generator` writes the kernels, `stretches` and `border` cut long targets and long queries, `wide` is
-the kernel without limits, `launch` and `bounds` run them, `launch_table` reads what was measured per GPU
-(tuning/*.json).
+    M[i, j] = max(0, M[i−1, j−1] + Q[i, s_j]); the score is the largest M. Masked residues are scored as X.
+
+`GaplessBounder` computes fast upper bounds of the scores, `GaplessScorer` the exact scores of all targets or
+of listed ones. Launch configurations measured per GPU are in tuning/*.json.
 """
 
-from cuda.alignment.gapless.bounds import UNBOUNDED, GaplessBounds
-from cuda.alignment.gapless.launch import GaplessFilter
+from cuda.alignment.gapless.bounder import GaplessBounder
+from cuda.alignment.gapless.generator import UNBOUNDED
+from cuda.alignment.gapless.scorer import GaplessScorer
 
-__all__ = ["UNBOUNDED", "GaplessBounds", "GaplessFilter"]
+__all__ = ["UNBOUNDED", "GaplessBounder", "GaplessScorer"]

@@ -1,18 +1,18 @@
-"""Source of the gapless kernels: fully unrolled, with a register per pair of columns.
+"""Source of the generated gapless kernels: fully unrolled, with one register per pair of columns.
 
-A lane's cells are a tuple, which the compiler takes apart into registers; a loop over a local array would
-spill. An intrinsic computes a row, from the last pair to the first, so that each takes up its diagonal
-neighbour before that is overwritten and nothing is copied.
+A lane's cells are a tuple, which the compiler splits into registers; a loop over a local array would spill.
+One intrinsic computes a row, from the last pair to the first, so that each pair reads its diagonal neighbour
+before that is overwritten, and nothing is copied.
 
-All kernels walk along targets in the same way (`_walk`); they differ in where a group's work comes from and
-where its score goes:
+All kernels walk along their targets in the same way (`source`). They differ in where a group takes its work
+from and where its score goes:
 
     exact     all targets, longest first; scores that reach the limit are flagged
-    listed    stretches of listed targets (cuda/alignment/gapless/stretches.py), flagged likewise
-    bounds    all targets; a score that reaches the limit is UNBOUNDED. Long ones are shared by the groups of
-              a warp: one would still be at work when all others are done
-    bordered  bounds of one tile of a longer query: the last column of the tile before comes from global
-              memory, and this tile's goes there
+    listed    stretches of listed targets (`list_stretches`), flagged likewise
+    bounds    all targets; a score that reaches the limit becomes UNBOUNDED. The groups of a warp share long
+              targets: a single group would still be busy when all others have finished
+    bordered  bounds of one tile of a longer query: reads the last column of the previous tile from global
+              memory and writes its own there
 """
 
 from dataclasses import dataclass
@@ -23,27 +23,30 @@ from cuda.alignment.gapless.layout import BYTE, RESET, Arithmetic, Layout
 Kind = Literal["exact", "listed", "bounds", "bordered"]
 
 UNBOUNDED = 2**15 - 1
-"""Instead of a bound that the kernel cannot vouch for."""
+"""Replaces a bound that the kernel cannot guarantee."""
 
-_RESET: dict[Kind, str] = {"listed": "\n            stretches[0] = 0"}
+_RESET_STRETCHES: dict[Kind, str] = {"listed": "\n            stretches[0] = 0"}
 _WARP = 32
 _ROWS_PER_WORD = 4
-# chains of running maxima: one would wait for itself
+# independent chains of running maxima, so that consecutive maxima do not wait for each other
 _CHAINS = 4
-# columns of a lane from which the other chains' registers are needed for cells
+# with more columns per lane, the registers of additional chains are needed for cells
 _FEW_REGISTERS = 112
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel to be generated.
+    """A kernel to generate.
 
     Args:
-        kind: what it does.
+        kind: "exact", "listed", "bounds" or "bordered".
         layout: lanes and columns.
-        arithmetic: what is packed; "byte" for bounds and bordered, and for them only.
-        packed_integer_maximum: the GPU has max.s16x2 (sm_90), which takes two numbers per instruction;
-            non-negative halves order as integers do.
+        arithmetic: number format; "byte" for bounds and bordered only.
+        packed_integer_maximum: whether the GPU has max.s16x2 (sm_90), which handles two numbers per
+            instruction. Non-negative halves have the same order as integers.
+
+    Raises:
+        ValueError: if kind, arithmetic and layout do not match.
     """
 
     kind: Kind
@@ -59,26 +62,26 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Of the kernel's function and module."""
+        """Name of the kernel's function and module."""
         maximum = "integer" if self.packed_integer_maximum else "half"
         size = f"{self.layout.lanes}x{self.layout.columns}"
         return f"gapless_{self.kind}_{self.arithmetic.name}_{size}_{maximum}"
 
     @property
     def advance(self) -> str:
-        """The intrinsic that computes a row."""
+        """Name of the intrinsic that computes a row."""
         plural = {"half": "halves", "short": "shorts", "byte": "bytes"}[self.arithmetic.name]
         return f"advance_{plural}" + ("_sm90" if self.packed_integer_maximum else "")
 
     @property
     def better(self) -> str:
-        """The intrinsic that keeps the larger scores of two pairs."""
+        """Name of the intrinsic that keeps the larger scores of two pairs."""
         order = "lesser" if self.arithmetic is BYTE else "greater"
         return f"{order}_shorts" if self.packed_integer_maximum else f"{order}_halves"
 
     @property
     def largest(self) -> str:
-        """The intrinsic that makes a number of a pair."""
+        """Name of the intrinsic that reduces a pair to its larger score."""
         return "largest_bound" if self.arithmetic is BYTE else f"largest_{self.arithmetic.name}"
 
 
@@ -89,9 +92,8 @@ _ARGUMENTS: dict[Kind, str] = {
     "bordered": "bounds, slack, border, first_tile, from_byte, to_byte",
 }
 
-# which targets a warp may take, from the last to the first: longest first, so that none is left with much
-# work at the end
-_RANGE: dict[Kind, str] = {
+# the targets that a warp may take, from last to first: longest first, so that no long one is left at the end
+_WORK_RANGE: dict[Kind, str] = {
     "exact": "begin, end = 0, lengths.size",
     "listed": "count = stretches[0]",
     "bounds": """
@@ -124,7 +126,8 @@ while low < end:
 """,
 }
 
-_TAKE_TARGETS = """
+# `taken` work items were given out before: the next target of each group of the warp
+_TAKE_TARGET = """
 last = end - 1 - taken * {groups}
 if last < begin:
     break
@@ -135,8 +138,8 @@ if valid:
     start = np.uint64(offsets[target] >> 2)
 """
 
-_TAKE: dict[Kind, str] = {
-    "exact": _TAKE_TARGETS,
+_TAKE_WORK: dict[Kind, str] = {
+    "exact": _TAKE_TARGET,
     "bounds": """
 split = taken < end - short_end
 target = np.int32(end - 1 - taken)
@@ -150,13 +153,13 @@ if valid:
     length = lengths[target]
     start = np.uint64(offsets[target] >> 2)
     if split:
-        # each group takes a part, and the rows before in which an alignment that ends in it can start
+        # each group takes a part, and the rows before it in which an alignment that ends in it can start
         part = (length // {groups} + 4) & ~3
         before = max(part * group - overlap, 0)
         length = np.int32(max(min(length, part * (group + 1)) - before, 0))
         start += np.uint64(before >> 2)
 """,
-    "bordered": _TAKE_TARGETS
+    "bordered": _TAKE_TARGET
     + """
 column = np.int32(0)
 fits = True
@@ -175,26 +178,27 @@ if taken * {groups} >= count:
     break
 item = taken * {groups} + group
 valid = item < count
-place = np.int32(0)
+position = np.int32(0)
 if valid:
-    place, row_from = stretches[1 + 2 * item], stretches[2 + 2 * item]
-    target = listed[1 + place]
-    # an alignment that ends in the stretch starts no more than a query before it
+    position, row_from = stretches[1 + 2 * item], stretches[2 + 2 * item]
+    target = listed[1 + position]
+    # an alignment that ends in the stretch starts at most one query length before it
     before = max(row_from - overlap, 0)
     length = np.int32(min(lengths[target], row_from + stretch) - before)
     start = np.uint64((offsets[target] + before) >> 2)
 """,
 }
 
-_GIVE: dict[Kind, str] = {
+# executed by the first lane of each group
+_STORE_SCORE: dict[Kind, str] = {
     "exact": """
 scores[target] = score
 if score >= {limit}:
     flagged[1 + cuda.atomic.add(flagged, 0, 1)] = target
 """,
     "listed": """
-if cuda.atomic.max(scores, place, score) < {limit} and score >= {limit}:
-    flagged[1 + cuda.atomic.add(flagged, 0, 1)] = place
+if cuda.atomic.max(scores, position, score) < {limit} and score >= {limit}:
+    flagged[1 + cuda.atomic.add(flagged, 0, 1)] = position
 """,
     "bounds": """
 score = score + slack
@@ -213,56 +217,58 @@ bounds[target] = score
 
 
 def _chains(variant: Variant) -> int:
-    """Of running maxima, two pairs at a time; of bytes every second pair counts."""
+    """Return the number of chains of running maxima, two pairs each; of bytes every second pair counts."""
     if variant.arithmetic is not BYTE:
         return min(_CHAINS, variant.layout.pairs // 2)
     return 1 if variant.layout.columns > _FEW_REGISTERS else min(_CHAINS, (variant.layout.pairs + 2) // 4)
 
 
 def _row_lines(variant: Variant) -> list[str]:
-    """Four rows of cells, for the four residues of `word`."""
+    """Generate four rows of cells, for the four residues of `word`."""
     layout, last = variant.layout, variant.layout.pairs - 1
-    first = layout.first_pieces[0][0].words
-    places = ["at"] + [f"np.int32(at + reach{piece.words})" for piece, _ in layout.first_pieces[1:]]
-    # the high half of a word is what counts: of the row before, of this word's first, second and third
+    first = layout.first_loads[0][0].words
+    addresses = ["at"] + [f"np.int32(at + reach{load.words})" for load, _ in layout.first_loads[1:]]
+    # only the high half of a word counts: of the previous row, then of this word's first three rows
     lefts = ["earlier", "now_low << 16", "now_low", "now_high << 16"]
     lines = []
-    for which in range(_ROWS_PER_WORD):
+    for index in range(_ROWS_PER_WORD):
         lines.append(f"neighbour = shuffle_up(cells[{last}])")
         if variant.kind == "bordered":
-            lines.append(f"neighbour = np.int32({lefts[which]}) if first_lane else neighbour")
+            lines.append(f"neighbour = np.int32({lefts[index]}) if first_lane else neighbour")
         elif variant.arithmetic.zero:
             lines.append("neighbour = (neighbour & kept) | instead")
         lines.append(f"edge = permute(neighbour, cells[{last}], selector)")
-        lines.append(f"at = row(base, word, {which}, {layout.row_bytes})")
+        lines.append(f"at = row(base, word, {index}, {layout.row_bytes})")
         lines.append(
             f"cells, best = {variant.advance}"
-            f"(shared, ({', '.join(places)},), {layout.piece_bytes(first)}, edge, cells, best)"
+            f"(shared, ({', '.join(addresses)},), {layout.segment_bytes(first)}, edge, cells, best)"
         )
         if variant.kind == "bordered":
-            lines.append(f"own{which} = cells[{last}]")
+            lines.append(f"own{index} = cells[{last}]")
     return lines
 
 
-def _place_lines(layout: Layout) -> list[str]:
-    """Where a lane's pieces of a row lie: `base`, and for narrower ones how much further."""
-    (first, _), *narrower = layout.first_pieces
+def _address_lines(layout: Layout) -> list[str]:
+    """Generate a lane's address in a row: `base`, and the extra distance `reach…` for narrower loads."""
+    (first, _), *narrower = layout.first_loads
     own = f"lane % {layout.slots(first.words)} * {4 * first.words}"
     lines = [f"base = np.int32(shared_address(shared) + {own})"]
-    for piece, byte in narrower:
-        there = f"{byte} + lane % {layout.slots(piece.words)} * {4 * piece.words}"
-        lines.append(f"reach{piece.words} = np.int32({there} - {own})")
+    for load, byte in narrower:
+        address = f"{byte} + lane % {layout.slots(load.words)} * {4 * load.words}"
+        lines.append(f"reach{load.words} = np.int32({address} - {own})")
     return lines
 
 
 def _reduce_lines(variant: Variant) -> list[str]:
-    """The score of a group, from its lanes' running maxima."""
-    lines = ["most = best[0]"]
-    lines += [f"most = {variant.better}(most, best[{k}])" for k in range(1, _chains(variant))]
+    """Generate the reduction of a group's running maxima to its score."""
+    lines = ["highest = best[0]"]
+    lines += [f"highest = {variant.better}(highest, best[{k}])" for k in range(1, _chains(variant))]
     if variant.arithmetic is BYTE:
-        # what the last row left in pairs that did not count
-        lines += [f"most = {variant.better}(most, cells[{k}])" for k in range(0, variant.layout.pairs, 2)]
-    lines.append(f"score = {variant.largest}(most)")
+        # the last row also counts in the skipped pairs
+        lines += [
+            f"highest = {variant.better}(highest, cells[{k}])" for k in range(0, variant.layout.pairs, 2)
+        ]
+    lines.append(f"score = {variant.largest}(highest)")
     distance = 1
     while distance < variant.layout.lanes:
         lines.append(f"score = max(score, shuffle_xor(score, {distance}))")
@@ -276,7 +282,7 @@ def _reduce_lines(variant: Variant) -> list[str]:
 
 
 def _longest_lines(layout: Layout) -> list[str]:
-    """The most residues of a group of the warp."""
+    """Generate the maximum number of residues of any group of the warp."""
     lines, distance = ["longest = length"], layout.lanes
     while distance < _WARP:
         lines.append(f"longest = max(longest, shuffle_xor(longest, {distance}))")
@@ -284,17 +290,18 @@ def _longest_lines(layout: Layout) -> list[str]:
     return lines
 
 
-def _block(depth: int, lines: list[str] | str, **values: int) -> str:
+def _indent(depth: int, lines: list[str] | str, **values: int) -> str:
+    """Indent lines, or a template filled with values, by a number of levels."""
     if isinstance(lines, str):
         lines = lines.format(**values).strip("\n").split("\n")
     return "\n".join(" " * 4 * depth + line if line else "" for line in lines)
 
 
 def source(variant: Variant) -> str:
-    """Python source of a module with one function, `variant.name`, to be compiled with numba.cuda.
+    """Generate the Python source of a module with one kernel, `variant.name`, for numba.cuda.
 
-    Its arguments are those of its kind (cuda/alignment/gapless/signatures.py). It wants table_bytes of
-    dynamic shared memory and blocks of whole warps.
+    Its arguments are described at GENERATED_SIGNATURES in kernels.py. It needs `table_bytes` of dynamic
+    shared memory, and blocks of whole warps.
     """
     layout, arithmetic, kind = variant.layout, variant.arithmetic, variant.kind
     values = {
@@ -305,9 +312,13 @@ def source(variant: Variant) -> str:
         variant.advance, variant.better, variant.largest, "cut", "permute", "repeated", "row",
         "shared_address", "shuffle_first", "shuffle_up", "shuffle_xor", "unmask",
     })  # fmt: skip
-    imports = f"from cuda.alignment.intrinsics import {', '.join(names)}"
-    # the left neighbour's last column beside one's own column in the middle. The group's first lane has no
-    # neighbour: where a score of 0 is a 0, it takes the sign of a number that has none
+    shared = {"permute", "shuffle_first", "shuffle_up", "shuffle_xor"}
+    imports = (
+        f"from cuda.alignment.gapless.intrinsics import {', '.join(n for n in names if n not in shared)}\n"
+        f"from cuda.alignment.intrinsics import {', '.join(n for n in names if n in shared)}"
+    )
+    # combines the left neighbour's last column with this lane's middle column. The group's first lane has no
+    # neighbour: where a zero score is stored as 0, it takes the sign bits of a non-negative number instead
     selector = "0x5432" if arithmetic.zero else "0x54BB if first_lane else 0x5432"
     step_lines = [
         "word = unmask(following)",
@@ -355,8 +366,8 @@ def {variant.name}(table, residues, offsets, lengths, work, {_ARGUMENTS[kind]}):
     selector = np.int32({selector})
     zero_cells = np.int32({arithmetic.zero})
     kept, instead = np.int32(0 if first_lane else -1), np.int32(zero_cells if first_lane else 0)
-{_block(1, _place_lines(layout))}
-{_block(1, _RANGE[kind])}
+{_indent(1, _address_lines(layout))}
+{_indent(1, _WORK_RANGE[kind])}
     while True:
         taken = np.int32(0)
         if lane == 0:
@@ -364,8 +375,8 @@ def {variant.name}(table, residues, offsets, lengths, work, {_ARGUMENTS[kind]}):
         taken = shuffle_first(taken)
         length = np.int32(0)
         start = np.uint64(0)
-{_block(2, _TAKE[kind], **values)}
-{_block(2, _longest_lines(layout))}
+{_indent(2, _TAKE_WORK[kind], **values)}
+{_indent(2, _longest_lines(layout))}
         left = length
         following = np.int32({RESET * 0x01010101})
         if left > 0:
@@ -373,14 +384,14 @@ def {variant.name}(table, residues, offsets, lengths, work, {_ARGUMENTS[kind]}):
         cells = no_cells()
         best = no_best()
         for step in range(np.int32((longest + 3) >> 2)):
-{_block(3, step_lines)}
-{_block(2, _reduce_lines(variant))}
+{_indent(3, step_lines)}
+{_indent(2, _reduce_lines(variant))}
         if valid and first_lane:
-{_block(3, _GIVE[kind], **values)}
-    # the last warp to find nothing leaves the counters as it found them
+{_indent(3, _STORE_SCORE[kind], **values)}
+    # the last warp to find no work resets the counters
     if lane == 0:
         warps = cuda.gridDim.x * cuda.blockDim.x // 32
         if cuda.atomic.add(work, 1, 1) == warps - 1:
             work[0] = 0
-            work[1] = 0{_RESET.get(kind, "")}
+            work[1] = 0{_RESET_STRETCHES.get(kind, "")}
 '''

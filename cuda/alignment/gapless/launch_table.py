@@ -1,4 +1,8 @@
-"""Which launch a query gets: as measured on this machine, else on such a GPU, else what does for any."""
+"""Launch configurations by query length.
+
+They come from this machine's own measurements if there are any, else from the table of this GPU model, else
+from the default table.
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -10,17 +14,17 @@ from typing import Literal
 from cuda.alignment.gapless.layout import Layout
 
 DEFAULT = "default"
-Filter = Literal["exact", "bounds"]
+ScoreKind = Literal["exact", "bounds"]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How a query is computed.
+    """A launch configuration.
 
     Args:
         layout: lanes and columns.
-        threads: of a block.
-        blocks: that a multiprocessor is to hold at once; bounds a thread's registers.
+        threads: threads per block.
+        blocks: blocks that must fit on a multiprocessor at once; limits a thread's registers.
     """
 
     layout: Layout
@@ -28,82 +32,84 @@ class Launch:
     blocks: int
 
 
-def own_table(device: str, kernels: Path) -> Path:
-    """Where this machine's own table for a GPU is looked for.
+def local_table_path(device: str, kernels: Path) -> Path:
+    """Return the path of this machine's own launch table for a GPU.
 
     Args:
-        device: the GPU's name as the driver gives it, such as "NVIDIA H200".
+        device: the GPU's name as reported by the driver, such as "NVIDIA H200".
         kernels: folder of compiled kernels.
     """
-    return kernels / "tuning" / f"{_name(device)}.json"
+    return kernels / "tuning" / _file_name(device)
 
 
-def _name(device: str) -> str:
-    return device.lower().replace(" ", "_")
+def _file_name(device: str) -> str:
+    return f"{device.lower().replace(' ', '_')}.json"
 
 
 @cache
 def launch_table(
-    device: str = DEFAULT, kernel: Filter = "exact", kernels: Path | None = None
+    device: str = DEFAULT, kind: ScoreKind = "exact", kernels: Path | None = None
 ) -> dict[int, Launch]:
-    """Launches by the longest query that each is for, ascending.
+    """Read the launches, keyed by the longest query that each is for, in ascending order.
 
     Args:
-        device: the GPU's name as the driver gives it, such as "NVIDIA H200".
-        kernel: exact scores, from entries of two bytes, or bounds, from entries of one.
-        kernels: folder of compiled kernels, in which there may be a table of this machine's own.
+        device: the GPU's name as reported by the driver, such as "NVIDIA H200".
+        kind: exact scores (two-byte table entries) or bounds (one-byte entries).
+        kernels: folder of compiled kernels, which may contain this machine's own table.
     """
     folder = resources.files("cuda.alignment.gapless") / "tuning"
-    path = own_table(device, kernels) if kernels is not None else None
+    path = local_table_path(device, kernels) if kernels is not None else None
     if path is None or not path.is_file():
-        path = folder / f"{_name(device)}.json"
+        path = folder / _file_name(device)
     if not path.is_file():
-        path = folder / f"{DEFAULT}.json"
-    entry_bytes = 1 if kernel == "bounds" else 2
+        path = folder / _file_name(DEFAULT)
+    entry_bytes = 1 if kind == "bounds" else 2
     return {
         row["longest_query"]: Launch(
             Layout(row["lanes"], row["columns"], entry_bytes), row["threads"], row["blocks"]
         )
-        for row in json.loads(path.read_text())[kernel]
+        for row in json.loads(path.read_text())[kind]
     }
 
 
 @cache
 def choose_launch(
-    query_length: int, device: str, shared_bytes: int, kernel: Filter = "exact", kernels: Path | None = None
+    query_length: int, device: str, shared_bytes: int, kind: ScoreKind = "exact", kernels: Path | None = None
 ) -> Launch | None:
-    """The launch for a query; None if no tile holds it, or none that fits in so much shared memory."""
-    for longest, launch in launch_table(device, kernel, kernels).items():
+    """Return the launch for a query; None if no tile that fits in shared memory holds it."""
+    for longest, launch in launch_table(device, kind, kernels).items():
         if query_length <= longest and launch.layout.table_bytes <= shared_bytes:
             return launch
     return None
 
 
 @cache
-def widest(device: str, shared_bytes: int, kernel: Filter = "exact", kernels: Path | None = None) -> int:
-    """Columns of the longest query that `choose_launch` has a launch for; 0 if there is none at all."""
+def max_query_length(
+    device: str, shared_bytes: int, kind: ScoreKind = "exact", kernels: Path | None = None
+) -> int:
+    """Return the length of the longest query for which `choose_launch` finds a launch; 0 if there is none."""
     fitting = [
         longest
-        for longest, launch in launch_table(device, kernel, kernels).items()
+        for longest, launch in launch_table(device, kind, kernels).items()
         if launch.layout.table_bytes <= shared_bytes
     ]
     return max(fitting, default=0)
 
 
-def bordered(launch: Launch) -> Launch:
-    """The launch of a tile of a longer query, which needs some more registers."""
+def border_launch(launch: Launch) -> Launch:
+    """Return the launch for a tile of a longer query, which needs a few more registers."""
     return replace(launch, threads=192, blocks=2)
 
 
 def list_launch(query_length: int, shared_bytes: int) -> Launch | None:
-    """The launch that scores listed targets exactly: so few that many lanes share each, on every GPU.
+    """Return the launch that scores listed targets: they are few, so many lanes share each one.
 
     Returns:
-        None if the query is too long for shared memory or for a warp with 64 columns a lane.
+        None if the query is too long for shared memory, or for a warp with 64 columns per lane.
     """
-    for lanes, most in ((16, 32), (32, 64)):
+    for lanes, max_columns in ((16, 32), (32, 64)):
         columns = -(-query_length // (16 * lanes)) * 16
-        launch = Launch(Layout(lanes, columns), threads=64, blocks=8) if columns <= most else None
+        launch = Launch(Layout(lanes, columns), threads=64, blocks=8) if columns <= max_columns else None
         if launch is not None and launch.layout.table_bytes <= shared_bytes:
             return launch
     return None

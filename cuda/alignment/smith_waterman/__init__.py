@@ -1,25 +1,13 @@
-"""Smith–Waterman alignment with affine gaps (Gotoh 1982) on a profile, on a GPU: scores, ends and paths.
+"""Smith–Waterman alignment of profiles with affine gaps (Gotoh 1982) on a GPU: scores, ends and paths.
 
-Everything equals msa.cpu.smith_waterman bit for bit. Scores come from 16-bit pairs where the GPU has such
-arithmetic (compute capability 9.0) and again from 32 bits where they could exceed 16; paths from 32 bits.
+All results equal msa.cpu.smith_waterman bit for bit. Scores come from pairs of 16-bit numbers where the GPU
+has such arithmetic (compute capability 9.0), and are recomputed in 32 bits where 16 may overflow. Paths are
+computed in 32 bits.
 """
 
-from cuda.alignment.smith_waterman.launch import end_positions, trace_paths
-from cuda.alignment.smith_waterman.pairs import Alignments, DeviceTargets, Pairs, Query
-from cuda.alignment.smith_waterman.rows import Allocate
-from cuda.alignment.smith_waterman.shapes import HOPPER, PLAIN, Shapes
-from cuda.alignment.smith_waterman.source import Shape
+from cuda.alignment.smith_waterman.align import end_positions, trace_paths
+from cuda.alignment.smith_waterman.generator import Shape
+from cuda.alignment.smith_waterman.plan import HOPPER, PLAIN, Pairs, Shapes
+from cuda.alignment.smith_waterman.row_launcher import Allocate
 
-__all__ = [
-    "HOPPER",
-    "PLAIN",
-    "Alignments",
-    "Allocate",
-    "DeviceTargets",
-    "Pairs",
-    "Query",
-    "Shape",
-    "Shapes",
-    "end_positions",
-    "trace_paths",
-]
+__all__ = ["HOPPER", "PLAIN", "Allocate", "Pairs", "Shape", "Shapes", "end_positions", "trace_paths"]

@@ -1,30 +1,93 @@
-"""Which kernel aligns which pairs: the tables that the kernels read, from a few numbers per query.
+"""The assignment of pairs to row kernels: shapes, and the tables that the kernels read.
 
-The pairs themselves are sorted on the GPU (cuda.alignment.smith_waterman.sorting), by query and then by rows.
-Here it is only known where a query's pairs begin and end, and how many are long.
+The pairs themselves are sorted on the GPU (sorting.py). The host only knows where each query's pairs begin
+and end, and how many of them are long.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import cuda
 
-from cuda.alignment.smith_waterman.kernel import Kind
-from cuda.alignment.smith_waterman.shapes import Shapes, narrowest
-from cuda.alignment.smith_waterman.source import BLOCK, ROWS, Shape
+from cuda.alignment.smith_waterman.generator import BLOCK, ROWS, Shape
+from cuda.alignment.smith_waterman.kernels import Kind
 
-MANY = 20_000
-"""Pairs in a call from which on every multiprocessor is full with few lanes per pair."""
+MANY_PAIRS = 20_000
+"""Number of pairs in a call from which few lanes per pair fill every multiprocessor."""
 
 
 @dataclass(frozen=True)
-class Uses:
-    """Pairs of one query, side by side in the order, that one shape is to align; arrays [m].
+class Pairs:
+    """Query–target pairs to align, in any order.
 
     Args:
-        shapes: to choose from.
+        query: int32 [n], index of the query.
+        target: int64 [n], index of the target.
+        length: int32 [n], residues of the target.
+    """
+
+    query: np.ndarray
+    target: np.ndarray
+    length: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def subset(self, indices: np.ndarray) -> "Pairs":
+        """Return the pairs with these indices."""
+        return Pairs(self.query[indices], self.target[indices], self.length[indices])
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The available kernel shapes, each group sorted by width.
+
+    Args:
+        packed: for 16-bit pairs, with the most cells per second; empty without such arithmetic.
+        swift: for 16-bit pairs of queries up to the same lengths, with the least time per target; may be
+            empty.
+        wide: for 32 bits, with columns a multiple of 8. The last one serves longer queries in tiles.
+    """
+
+    packed: tuple[Shape, ...]
+    swift: tuple[Shape, ...]
+    wide: tuple[Shape, ...]
+
+
+_WIDE = (Shape(32, 8, 128), Shape(32, 16, 128))
+HOPPER = Shapes(
+    tuple(Shape(4, columns, 128) for columns in range(8, 49, 4))
+    + tuple(Shape(8, columns, 128) for columns in range(28, 49, 4))
+    + tuple(Shape(16, columns, 128) for columns in (28, 32, 40, 48))
+    + tuple(Shape(32, columns, 128) for columns in (28, 32)),
+    tuple(Shape(32, columns, 128) for columns in range(4, 33, 4)),
+    _WIDE,
+)
+"""Shapes for GPUs of compute capability 9.0 and later."""
+PLAIN = Shapes((), (), _WIDE)
+"""Shapes for older GPUs."""
+
+
+def available_shapes() -> Shapes:
+    """Return the shapes for the current GPU."""
+    return HOPPER if tuple(cuda.get_current_device().compute_capability) >= (9, 0) else PLAIN
+
+
+def narrowest(shapes: Sequence[Shape], lengths: np.ndarray) -> np.ndarray:
+    """Return the index, int64, of the narrowest shape that holds each query length, else of the last."""
+    indices = np.searchsorted([shape.width for shape in shapes], lengths)
+    return np.minimum(indices, len(shapes) - 1)
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """Ranges of the sorted pairs, each of one query and to be aligned by one shape; arrays [m].
+
+    Args:
+        shapes: the shapes to which `shape` refers.
         query, shape: indices.
-        first, count: places in the order; count may be 0.
+        first, count: position of the first pair in the sorted order, and number of pairs, which may be 0.
     """
 
     shapes: tuple[Shape, ...]
@@ -39,9 +102,9 @@ class RowLaunch:
     """One launch of a row kernel.
 
     Args:
-        kind, shape: of the kernel.
-        first: where its blocks' numbers begin in the table.
-        blocks: how many.
+        kind, shape: the kernel.
+        first: index in the table of its first block's numbers.
+        blocks: number of blocks.
         queries: indices of the queries.
     """
 
@@ -54,16 +117,16 @@ class RowLaunch:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done for pairs that are sorted on the GPU.
+    """The launches for pairs that are sorted on the GPU.
 
     Args:
-        table: int32: first place of each query's pairs in the order; for each profile tile what
-            `arrange_profiles` reads; for each block what the row kernels read, blocks with the longest of a
-            query's pairs first.
-        tasks: where the tiles' numbers begin.
-        tiles: how many there are.
-        words: int32 numbers of all profiles as the kernels read them.
-        launches: those that take longest for a row first.
+        table: int32. First the position of each query's first pair in the sorted order; then TASK numbers for
+            each profile tile, for `arrange_profiles`; then BLOCK numbers for each thread block of the row
+            kernels, blocks with the longest pairs of a query first.
+        tasks: index of the first tile's numbers.
+        tiles: number of tiles.
+        words: int32 numbers of all arranged profiles.
+        launches: those that take longest per row first.
     """
 
     table: np.ndarray
@@ -73,38 +136,38 @@ class Plan:
     launches: list[RowLaunch]
 
 
-def first_places(counts: np.ndarray) -> np.ndarray:
-    """Where runs of so many begin that lie one after the other."""
+def exclusive_sums(counts: np.ndarray) -> np.ndarray:
+    """Return the first index of each of several consecutive ranges with these sizes."""
     return np.cumsum(counts) - counts
 
 
-def _members(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For every member of groups of so many: its group, and its place in that."""
-    owner = np.repeat(np.arange(len(counts)), counts)
-    return owner, np.arange(len(owner)) - first_places(counts)[owner]
+def _enumerate_groups(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return for every member of groups of these sizes its group and its index within the group."""
+    group = np.repeat(np.arange(len(counts)), counts)
+    return group, np.arange(len(group)) - exclusive_sums(counts)[group]
 
 
-def packed_uses(
+def assign_packed(
     lengths: np.ndarray, long: np.ndarray, filled: np.ndarray, fits: np.ndarray, shapes: Shapes, pairs: int
-) -> Uses:
-    """Score pairs in 16 bits where that can be done.
+) -> Assignments:
+    """Assign pairs to 16-bit kernels, as far as these can score them.
 
     Args:
         lengths: int64 [queries].
-        long, filled: int64 [queries], pairs of many rows, which come first in the order, and all that are not
-            empty.
+        long: int64 [queries], number of long pairs, which are sorted first.
+        filled: int64 [queries], number of non-empty pairs.
         fits: bool [queries], whether 16-bit arithmetic can score the query at all.
         shapes: of the GPU.
-        pairs: of the whole call.
+        pairs: number of pairs of the whole call.
     """
-    base = first_places(filled)
+    base = exclusive_sums(filled)
     query = np.flatnonzero(fits & (filled > 0))
     swift = narrowest(shapes.swift, lengths[query])
-    if pairs < MANY:
-        return Uses(shapes.swift, query, swift, base[query], filled[query])
+    if pairs < MANY_PAIRS:
+        return Assignments(shapes.swift, query, swift, base[query], filled[query])
     packed = narrowest(shapes.packed, lengths[query]) + len(shapes.swift)
-    # a group of few lanes takes milliseconds for a long target, which only many others could hide
-    return Uses(
+    # few lanes take milliseconds for a long target, which only many other pairs could hide
+    return Assignments(
         shapes.swift + shapes.packed,
         np.concatenate([query, query]),
         np.concatenate([swift, packed]),
@@ -113,59 +176,61 @@ def packed_uses(
     )
 
 
-def wide_uses(lengths: np.ndarray, counts: np.ndarray, shapes: Sequence[Shape]) -> Uses:
-    """Align pairs in 32 bits: `counts` of each query, none of them empty."""
+def assign_wide(lengths: np.ndarray, counts: np.ndarray, shapes: Sequence[Shape]) -> Assignments:
+    """Assign all pairs, `counts` of each query and none of them empty, to 32-bit kernels."""
     query = np.flatnonzero(counts)
     shape = narrowest(shapes, lengths[query])
-    return Uses(tuple(shapes), query, shape, first_places(counts)[query], counts[query])
+    return Assignments(tuple(shapes), query, shape, exclusive_sums(counts)[query], counts[query])
 
 
-def plan(kind: Kind, lengths: np.ndarray, base: np.ndarray, uses: Uses) -> Plan:
-    """Lay out blocks and profiles.
+def make_plan(kind: Kind, lengths: np.ndarray, base: np.ndarray, assignments: Assignments) -> Plan:
+    """Lay out thread blocks and profiles.
 
     Args:
-        kind: of the kernels.
+        kind: of the row kernels.
         lengths: int64 [queries].
-        base: int64 [queries], first place of each query's pairs in the order.
-        uses: what is aligned how.
+        base: int64 [queries], position of each query's first pair in the sorted order.
+        assignments: the shapes that align the pairs.
     """
-    kept = np.flatnonzero(uses.count)
-    kept = kept[np.argsort(uses.shape[kept], kind="stable")]
-    query, shape, first, count = (part[kept] for part in (uses.query, uses.shape, uses.first, uses.count))
+    kept = np.flatnonzero(assignments.count)
+    kept = kept[np.argsort(assignments.shape[kept], kind="stable")]
+    query, shape, first, count = (
+        array[kept] for array in (assignments.query, assignments.shape, assignments.first, assignments.count)
+    )
     lanes, columns, threads = (
-        np.array([getattr(one, name) for one in uses.shapes])[shape]
+        np.array([getattr(one, name) for one in assignments.shapes])[shape]
         for name in ("lanes", "columns", "threads")
     )
-    size = 1 if kind == "packed" else 2
-    words = ROWS * -(-columns * size // 4) * lanes
+    score_bytes = 1 if kind == "packed" else 2
+    words = ROWS * -(-columns * score_bytes // 4) * lanes
     tiles = -(-lengths[query] // (lanes * columns))
-    profile = first_places(tiles * words)
+    profile = exclusive_sums(tiles * words)
 
-    owner, tile = _members(tiles)
+    owner, tile = _enumerate_groups(tiles)
     row = tile * (lanes * columns)[owner]
     tasks = [
-        profile[owner] + tile * words[owner], first_places(lengths)[query][owner] + row,
+        profile[owner] + tile * words[owner], exclusive_sums(lengths)[query][owner] + row,
         np.minimum(lengths[query][owner] - row, (lanes * columns)[owner]), lanes[owner], columns[owner],
-        np.full(len(owner), size),
+        np.full(len(owner), score_bytes),
     ]  # fmt: skip
 
-    per_block = threads // lanes * (2 if kind == "packed" else 1)
-    blocks = -(-count // per_block)
-    owner, place = _members(blocks)
-    # numpy sorts 16-bit keys by counting, others by comparing; what lies behind 2^16 blocks is short
-    order = np.argsort(np.minimum(place, 65535).astype(np.uint16), kind="stable")
+    pairs_per_block = threads // lanes * (2 if kind == "packed" else 1)
+    blocks = -(-count // pairs_per_block)
+    owner, block = _enumerate_groups(blocks)
+    # numpy sorts 16-bit keys by counting and others by comparison; blocks beyond 2^16 have short pairs
+    order = np.argsort(np.minimum(block, 65535).astype(np.uint16), kind="stable")
     order = order[np.argsort(shape[owner[order]].astype(np.uint16), kind="stable")]
-    owner, place = owner[order], place[order]
-    begin = first[owner] + place * per_block[owner]
+    owner, block = owner[order], block[order]
+    begin = first[owner] + block * pairs_per_block[owner]
     rows = [profile[owner], tiles[owner], begin, (first + count)[owner]]
 
-    parts = [base, *(np.stack(part, axis=1).ravel() for part in (tasks, rows))]
-    per_shape = np.bincount(shape[owner], minlength=len(uses.shapes))
-    before = len(base) + parts[1].size + BLOCK * first_places(per_shape)
+    sections = [base, *(np.stack(section, axis=1).ravel() for section in (tasks, rows))]
+    per_shape = np.bincount(shape[owner], minlength=len(assignments.shapes))
+    before = len(base) + sections[1].size + BLOCK * exclusive_sums(per_shape)
     launches = [
-        RowLaunch(kind, uses.shapes[k], int(before[k]), int(per_shape[k]), query[shape == k])
+        RowLaunch(kind, assignments.shapes[k], int(before[k]), int(per_shape[k]), query[shape == k])
         for k in np.flatnonzero(per_shape).tolist()
     ]
     launches.sort(key=lambda launch: -launch.shape.columns)
-    table = np.concatenate(parts).astype(np.int32)
+    table = np.concatenate(sections).astype(np.int32)
     return Plan(table, len(base), int(tiles.sum()), int((tiles * words).sum()), launches)

@@ -1,33 +1,33 @@
-"""Kernels that prepare the row kernels' work on the GPU: pairs in order, profiles as they are read.
+"""Kernels that prepare the work of the row kernels: they sort the pairs and lay out the profiles.
 
-Pairs are sorted by query, then by rows (residues of the target, or those up to the end of a path), most
-first, with a counting sort: rows fall into buckets of one number up to 127, from there on 64 buckets an
-octave. Which of a bucket's pairs comes first is left to chance; no result depends on it.
+Pairs are sorted by query, then by decreasing number of rows (residues of the target, or up to the end of a
+path) with a counting sort. Up to 127 rows each number has its own bucket; beyond, there are 64 buckets per
+octave. The order within a bucket is arbitrary; no result depends on it.
 """
 
 from typing import Any
 
 import numpy as np
 from numba import cuda, int32, types
-from numba.core import config
 
-from cuda.alignment.compiled import compiled_kernel
-from cuda.alignment.smith_waterman.source import ENTRY, LETTERS, ROWS
+from cuda.alignment.kernel_cache import SIMULATED, compiled_kernel
+from cuda.alignment.smith_waterman.generator import ENTRY, LETTERS, ROWS
 
 BUCKETS = 1024
 LONG = 8192
-"""Rows from which on a pair counts as long."""
+"""Minimum rows of a long pair."""
 LONG_BUCKET = 512
-"""Bucket of LONG."""
+"""Bucket of pairs with LONG rows."""
 QUERY = 4
-"""Numbers per query in `queries`: first row in the profiles, residues, lanes and columns when traced."""
+"""Numbers per query in `queries`: first row in the profiles, residues, lanes and columns of the traced
+kernel."""
 SUMMARY = 3
-"""Numbers per query in `summary`: long pairs, pairs that are not empty, whether a score exceeds ± 127."""
+"""Numbers per query in `summary`: long pairs, non-empty pairs, and whether a profile score exceeds ± 127."""
 TASK = 6
-"""Numbers per profile tile in the table of a plan: where it goes, its first row in the profiles, its rows,
-lanes and columns of the kernel, bytes of a score."""
-# every thread of the simulator is one of the host's
-THREADS = 4 if config.ENABLE_CUDASIM else 128
+"""Numbers per profile tile in a plan's table: output offset, first row in the profiles, number of rows, lanes
+and columns of the kernel, bytes per score."""
+# the simulator runs each thread as a host thread
+THREADS = 4 if SIMULATED else 128
 
 
 def clear(numbers):  # type: ignore[no-untyped-def]
@@ -36,35 +36,35 @@ def clear(numbers):  # type: ignore[no-untyped-def]
         numbers[k] = 0
 
 
-def count_pairs(query, target, lengths, found, traced, counts, buckets):  # type: ignore[no-untyped-def]
-    """Count each query's pairs by their rows, one thread each.
+def count_pairs(query, target, lengths, ends, traced, counts, buckets):  # type: ignore[no-untyped-def]
+    """Count each query's pairs by their number of rows; one thread per pair.
 
     Args:
         query: int32 [n].
         target: int64 [n].
         lengths: int32 [targets].
-        found: int32 [ENTRY · (n + 1)], the ends if traced.
-        traced: whether rows end at the ends.
-        counts: int32 [queries · BUCKETS], added to.
-        buckets: int32 [n], to be filled: where each pair was counted.
+        ends: int32 [ENTRY · (n + 1)], read if traced.
+        traced: whether a pair's rows end where its alignment ends.
+        counts: int32 [queries · BUCKETS], incremented.
+        buckets: int32 [n], written: index in `counts` of each pair.
     """
     p = cuda.grid(1)
     if p < query.shape[0]:
-        rows = found[ENTRY * p + ENTRY + 2] + 1 if traced else lengths[target[p]]
+        rows = ends[ENTRY * p + ENTRY + 2] + 1 if traced else lengths[target[p]]
         shift = max(25 - cuda.clz(np.int32(rows)), 0)
-        place = query[p] * BUCKETS + min(64 * shift + (rows >> shift), BUCKETS - 1)
-        buckets[p] = place
-        cuda.atomic.add(counts, place, 1)
+        bucket = query[p] * BUCKETS + min(64 * shift + (rows >> shift), BUCKETS - 1)
+        buckets[p] = bucket
+        cuda.atomic.add(counts, bucket, 1)
 
 
 def scan_counts(counts, queries, scores, summary):  # type: ignore[no-untyped-def]
-    """Turn the counts of a query into first places, most rows first; a block per query.
+    """Turn the counts of a query into first positions, most rows first; one block per query.
 
     Args:
-        counts: int32 [queries · BUCKETS]; afterwards places from 0 for each query.
+        counts: int32 [queries · BUCKETS]; becomes the first position of each bucket, from 0 for each query.
         queries: int32 [QUERY · queries].
-        scores: int16 [query residues · 32], the profiles one after the other.
-        summary: int32 [SUMMARY · queries], to be filled.
+        scores: int16 [query residues · 32], the concatenated profiles.
+        summary: int32 [SUMMARY · queries], written.
     """
     sums = cuda.shared.array(THREADS, int32)
     thread = cuda.threadIdx.x
@@ -95,17 +95,17 @@ def scan_counts(counts, queries, scores, summary):  # type: ignore[no-untyped-de
         before += count
 
 
-def place_pairs(query, buckets, counts, table, order, found, traced):  # type: ignore[no-untyped-def]
-    """Put the pairs in order, those of a query from its place in the table, one thread each.
+def order_pairs(query, buckets, counts, table, order, ends, traced):  # type: ignore[no-untyped-def]
+    """Write the sorted order of the pairs; one thread per pair.
 
     Args:
         query: int32 [n].
         buckets: from `count_pairs`.
-        counts: from `scan_counts`; used up.
-        table: int32, begins with each query's first place.
-        order: int32 [n], to be filled; empty pairs are left out.
-        found: int32 [ENTRY · (n + 1)]: if not traced, score −1 for not known yet, or all of an empty pair's.
-        traced: whether the ends are known.
+        counts: from `scan_counts`; modified.
+        table: int32, starts with the first position of each query's pairs.
+        order: int32 [n], written; empty pairs are left out.
+        ends: int32 [ENTRY · (n + 1)], initialised if not traced: score −1, or 0 for an empty pair.
+        traced: whether the ends are known already.
     """
     p = cuda.grid(1)
     if p < query.shape[0]:
@@ -113,27 +113,28 @@ def place_pairs(query, buckets, counts, table, order, found, traced):  # type: i
         if filled:
             order[table[query[p]] + cuda.atomic.add(counts, buckets[p], 1)] = p
         if not traced:
-            place = ENTRY * (p + 1)
-            found[place] = -1 if filled else 0
-            found[place + 1] = -1
-            found[place + 2] = -1
+            entry = ENTRY * (p + 1)
+            ends[entry] = -1 if filled else 0
+            ends[entry + 1] = -1
+            ends[entry + 2] = -1
             if p == 0:
-                found[0] = 0
+                ends[0] = 0
 
 
 def arrange_profiles(scores, table, tasks, profiles):  # type: ignore[no-untyped-def]
-    """Lay out profiles as the row kernels read them; a block per tile.
+    """Lay out profiles as the row kernels read them; one block per tile.
 
-    The scores of a lane's columns for a residue lie in words of four int8 or two int16, word k of all lanes
-    side by side, then those of the next letter; letters end with PAD.
+    A lane's scores for a letter are packed into words of four int8 or two int16. For each letter, the words k
+    of all lanes are adjacent; the last letter is PAD.
 
     Args:
-        scores: int16 [query residues · 32], the profiles one after the other.
-        table, tasks: int32, and where the tiles' numbers begin in it.
-        profiles: int32, to be filled.
+        scores: int16 [query residues · 32], the concatenated profiles.
+        table: int32, see `Plan`.
+        tasks: int64, index in `table` of the first tile's numbers.
+        profiles: int32, written.
     """
     task = tasks + TASK * cuda.blockIdx.x
-    to = table[task]
+    output = table[task]
     first = table[task + 1]
     rows = table[task + 2]
     lanes = table[task + 3]
@@ -157,7 +158,7 @@ def arrange_profiles(scores, table, tasks, profiles):  # type: ignore[no-untyped
             value |= (score & mask) << (8 * size * number)
         if value >= 2**31:
             value -= 2**32
-        profiles[to + k] = value
+        profiles[output + k] = value
 
 
 def _array(kind: Any) -> Any:
@@ -169,11 +170,11 @@ SIGNATURES: dict[Any, Any] = {
     clear: types.void(_WORDS),
     count_pairs: types.void(_WORDS, _array(types.int64), _WORDS, _WORDS, types.boolean, _WORDS, _WORDS),
     scan_counts: types.void(_WORDS, _WORDS, _array(types.int16), _WORDS),
-    place_pairs: types.void(*[_WORDS] * 6, types.boolean),
+    order_pairs: types.void(*[_WORDS] * 6, types.boolean),
     arrange_profiles: types.void(_array(types.int16), _WORDS, types.int64, _WORDS),
 }
 
 
 def sorting_kernel(function: Any) -> Any:
-    """One of the kernels here, compiled for the current GPU, for blocks of THREADS."""
+    """Return a kernel of this module, compiled for the current GPU and blocks of THREADS."""
     return compiled_kernel(function, SIGNATURES[function], (THREADS, 1))

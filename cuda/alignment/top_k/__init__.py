@@ -1,9 +1,5 @@
-"""The best targets of a query by exact gapless score, found on a GPU without waiting for the host.
+"""Selection of a query's best targets by exact gapless score, on a GPU and without waiting for the host."""
 
-`kernel` counts, lists and chooses, `targets` queues everything, `query` brings the scores.
-"""
+from cuda.alignment.top_k.selector import GaplessQuery, TopKSelector, read_row, row_size
 
-from cuda.alignment.top_k.query import QueryFilter
-from cuda.alignment.top_k.targets import BestTargets, read_row, row_numbers
-
-__all__ = ["BestTargets", "QueryFilter", "read_row", "row_numbers"]
+__all__ = ["GaplessQuery", "TopKSelector", "read_row", "row_size"]

@@ -1,4 +1,4 @@
-"""Kernels without a GPU: compiled by NVIDIA's own compiler, or run as Python by numba's simulator."""
+"""Compilation of kernels with NVIDIA's compiler, without a GPU."""
 
 import contextlib
 import importlib.metadata
@@ -6,40 +6,27 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-# a machine whose task it is to compile the kernels must not pass because it could not
+# in continuous integration, a missing compiler is a failure
 REQUIRED = os.environ.get("FOLDCLI_REQUIRE_COMPILER") == "1"
 
 Compiles = Callable[..., None]
 
 
-@pytest.fixture
-def run_in_simulator(root: Path) -> Callable[[str], None]:
-    """Runs a file of tests again in a process that has chosen the simulator before it imports numba."""
-
-    def run(file: str) -> None:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
-        environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
-        result = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
-        assert result.returncode == 0 and " passed" in result.stdout, result.stdout + result.stderr
-
-    return run
-
-
-def _not_there(what: str) -> None:
+def _missing(reason: str) -> None:
+    """Skip the test, or fail it where the compiler is required."""
     if REQUIRED:
-        pytest.fail(f"{what}; FOLDCLI_REQUIRE_COMPILER=1 asks for it", pytrace=False)
-    pytest.skip(what)
+        pytest.fail(f"{reason}; FOLDCLI_REQUIRE_COMPILER=1 requires it", pytrace=False)
+    pytest.skip(reason)
 
 
-def _ptxas() -> str | None:
-    """NVIDIA's assembler: of its wheel, which fits the compiler's, else of the machine."""
+def _find_ptxas() -> str | None:
+    """Return the path of NVIDIA's assembler: from its wheel, which matches the compiler's, else from PATH."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         for file in importlib.metadata.files("nvidia-cuda-nvcc") or ():
             if file.name == "ptxas":
@@ -49,31 +36,31 @@ def _ptxas() -> str | None:
 
 @pytest.fixture(scope="session")
 def ptxas() -> str | None:
-    """Path of NVIDIA's assembler, which alone knows registers and spills; None where it is not there."""
-    found = _ptxas()
+    """Return the path of NVIDIA's assembler, which reports registers and spills; None if it is missing."""
+    found = _find_ptxas()
     if found is None and REQUIRED:
-        _not_there("no ptxas")
+        _missing("no ptxas")
     return found
 
 
 @pytest.fixture(scope="session")
 def compiler() -> None:
-    """NVIDIA's compiler libraries; the test is skipped where they are not there."""
+    """Skip the test if NVIDIA's compiler libraries are missing."""
     from numba.cuda.cudadrv import nvrtc, nvvm
 
     try:
         nvvm.NVVM()
         nvrtc.get_supported_ccs()
-    except Exception as error:  # the loader's error differs from release to release
-        _not_there(f"no NVIDIA compiler libraries: {type(error).__name__}")
+    except Exception as error:  # the loader's exceptions differ between releases
+        _missing(f"no NVIDIA compiler libraries: {type(error).__name__}")
 
 
 @pytest.fixture
 def assert_compiles(compiler: None, ptxas: str | None, tmp_path: Path) -> Compiles:
-    """A function that compiles a kernel and fails where it uses local memory or spills registers.
+    """Return a function that compiles a kernel and fails if it uses local memory or spills registers.
 
-    It takes the kernel as a Python function, numba's signature, the compute capability, and the launch bounds
-    (threads of a block, blocks of a multiprocessor) if it has such.
+    Its arguments are the kernel as a Python function, its numba signature, the compute capability, and
+    optionally the launch bounds (threads per block, blocks per multiprocessor).
     """
 
     def check(
@@ -89,7 +76,7 @@ def assert_compiles(compiler: None, ptxas: str | None, tmp_path: Path) -> Compil
         assert ".entry" in ptx and ".local" not in ptx
         if ptxas is None:
             return
-        # the compiler may be newer than ptxas; nothing here needs its version
+        # the compiler may be newer than ptxas; no kernel needs its PTX version
         path = tmp_path / "kernel.ptx"
         path.write_text(re.sub(r"^\.version .*$", ".version 8.0", ptx, flags=re.MULTILINE))
         arch = f"-arch=sm_{capability[0]}{capability[1]}"

@@ -1,60 +1,151 @@
-"""Every kernel that a launch table or a module names compiles for GPUs of two ages without local memory.
+"""Every alignment kernel compiles for two GPU generations, without local memory or register spills.
 
-Needs NVIDIA's compiler libraries, and for registers and spills `ptxas`; neither needs a GPU.
+Needs NVIDIA's compiler libraries and, to check registers and spills, `ptxas`; neither needs a GPU.
 """
 
 import os
 import pkgutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("numba.cuda")
-
 import cuda.alignment
-from cuda.alignment.compiled import generated_function
-from cuda.alignment.gapless.every_kernel import Compilable, every_kernel
 from cuda.alignment.gapless.generator import Kind, Variant, source
-from cuda.alignment.gapless.launch_table import launch_table
-from cuda.alignment.gapless.layout import SHORT, Layout
-from cuda.alignment.gapless.signatures import SIGNATURES
-
-pytestmark = pytest.mark.skipif(
-    os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="the simulator compiles nothing"
+from cuda.alignment.gapless.kernels import GENERATED_SIGNATURES
+from cuda.alignment.gapless.launch_table import DEFAULT, Launch, border_launch, launch_table, list_launch
+from cuda.alignment.gapless.layout import BYTE, HALF, SHORT, Arithmetic, Layout
+from cuda.alignment.kernel_cache import generated_function
+from cuda.alignment.smith_waterman import HOPPER, PLAIN
+from cuda.alignment.smith_waterman.kernels import (
+    PACK_SIGNATURE,
+    ROW_SIGNATURES,
+    WALK_SIGNATURE,
+    WALK_THREADS,
+    pack_runs,
+    row_kernel_function,
+    walk,
 )
+
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.skipif(
+        os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="the simulator compiles nothing"
+    ),
+]
 CAPABILITIES = [(8, 0), (9, 0)]
+# packed integer maxima exist from compute capability 9.0 on
+INTEGER_MAXIMUM_FROM = (9, 0)
+# a query of several tiles has tiles of more than half the widest
+MIN_BORDERED_TILE = 1024
+TUNED_DEVICES = (DEFAULT, "NVIDIA H200")
 # removed when the process ends
 SOURCES = tempfile.TemporaryDirectory()
 
 
-def architecture(capability: tuple[int, int]) -> str:
-    return f"sm_{capability[0]}{capability[1]}"
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel to compile.
+
+    Args:
+        name: of the kernel.
+        make: returns its Python function; not called when tests are collected.
+        signature: its numba signature.
+        launch_bounds: threads per block, and blocks per multiprocessor.
+    """
+
+    name: str
+    make: Callable[[], Callable[..., None]]
+    signature: Any
+    launch_bounds: tuple[int, int]
 
 
-def gapless_kernels() -> Iterator[Any]:
-    for capability in CAPABILITIES:
-        for kernel in every_kernel(capability, Path(SOURCES.name)):
-            label = f"{architecture(capability)}-{kernel.name}-{kernel.bounds[1]}x{kernel.bounds[0]}"
-            yield pytest.param(capability, kernel, id=label)
+def generated_launches() -> Iterator[tuple[Kind, Launch, Arithmetic]]:
+    """Yield all launches of generated gapless kernels in the launch tables."""
+    bounds = {launch for device in TUNED_DEVICES for launch in launch_table(device, "bounds").values()}
+    tiles = {border_launch(launch) for launch in bounds if launch.layout.tile > MIN_BORDERED_TILE}
+    exact = {launch for device in TUNED_DEVICES for launch in launch_table(device, "exact").values()}
+    for launch in bounds:
+        yield "bounds", launch, BYTE
+    for launch in tiles:
+        yield "bordered", launch, BYTE
+    for launch in exact:
+        yield "exact", launch, HALF
+    listed = {list_launch(length, 2**18) for length in range(16, 2049, 16)}
+    for launch in filter(None, listed):
+        yield "listed", launch, HALF
 
 
-def plain_kernels() -> Iterator[Any]:
-    """The kernels that are functions of modules: those with SIGNATURES by function, for blocks of THREADS."""
+def generate(variant: Variant, launch_bounds: tuple[int, int]) -> Callable[..., None]:
+    return generated_function(source(variant), variant.name, Path(SOURCES.name), launch_bounds)
+
+
+def gapless_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
+    for kind, launch, arithmetic in generated_launches():
+        variant = Variant(kind, launch.layout, arithmetic, capability >= INTEGER_MAXIMUM_FROM)
+        bounds = launch.threads, launch.blocks
+        yield Kernel(variant.name, partial(generate, variant, bounds), GENERATED_SIGNATURES[kind], bounds)
+
+
+def row_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
+    shapes = HOPPER if capability >= (9, 0) else PLAIN
+    kinds = (("packed", shapes.packed + shapes.swift), ("wide", shapes.wide), ("traced", shapes.wide))
+    for kind, of_kind in kinds:
+        for shape in sorted(set(of_kind), key=lambda shape: (shape.lanes, shape.columns)):
+            name = f"gotoh_{kind}_{shape.lanes}x{shape.columns}"
+            yield Kernel(
+                name, partial(row_kernel_function, kind, shape), ROW_SIGNATURES[kind], (shape.threads, 1)
+            )
+
+
+def plain_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
+    """Yield all hand-written kernels: those in a module's SIGNATURES by function, for blocks of THREADS."""
     for found in pkgutil.walk_packages(cuda.alignment.__path__, "cuda.alignment."):
         module = import_module(found.name)
         for function, signature in getattr(module, "SIGNATURES", {}).items():
-            if callable(function) and function.__module__ == found.name:
-                label = f"{found.name.removeprefix('cuda.alignment.')}.{function.__name__}"
-                kernel = Compilable(label, function, signature, (module.THREADS, 1))
-                yield from (pytest.param(c, kernel, id=f"{architecture(c)}-{label}") for c in CAPABILITIES)
+            if function.__module__ == found.name:
+                name = f"{found.name.removeprefix('cuda.alignment.')}.{function.__name__}"
+                yield Kernel(name, lambda f=function: f, signature, (module.THREADS, 1))
+    yield Kernel("walk", lambda: walk, WALK_SIGNATURE, (WALK_THREADS, 1))
+    yield Kernel("pack_runs", lambda: pack_runs, PACK_SIGNATURE, (WALK_THREADS, 1))
 
 
-def test_the_launches_of_every_table_are_compiled() -> None:
-    compiled = {(kernel.values[1].name, kernel.values[1].bounds) for kernel in gapless_kernels()}
+def all_kernels() -> Iterator[Any]:
+    for capability in CAPABILITIES:
+        architecture = f"sm_{capability[0]}{capability[1]}"
+        for kernels in (gapless_kernels, row_kernels, plain_kernels):
+            for kernel in kernels(capability):
+                label = f"{architecture}-{kernel.name}-{kernel.launch_bounds[1]}x{kernel.launch_bounds[0]}"
+                yield pytest.param(capability, kernel, id=label)
+
+
+@pytest.mark.parametrize(("capability", "kernel"), list(all_kernels()))
+def test_kernel_compiles(
+    assert_compiles: Callable[..., None], capability: tuple[int, int], kernel: Kernel
+) -> None:
+    assert_compiles(kernel.make(), kernel.signature, capability, kernel.launch_bounds)
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16, 32])
+@pytest.mark.parametrize("kind", ["exact", "listed"])
+def test_kernel_with_short_integers_compiles(
+    assert_compiles: Callable[..., None], kind: Kind, lanes: int
+) -> None:
+    variant = Variant(kind, Layout(lanes, 64), SHORT, True)
+    assert_compiles(generate(variant, (256, 2)), GENERATED_SIGNATURES[kind], (9, 0), (256, 2))
+
+
+def test_all_launches_of_the_tables_are_compiled() -> None:
+    compiled = {
+        (kernel.name, kernel.launch_bounds)
+        for capability in CAPABILITIES
+        for kernel in gapless_kernels(capability)
+    }
     for file in (resources.files("cuda.alignment.gapless") / "tuning").iterdir():
         for kind, arithmetic in (("exact", "half"), ("bounds", "byte")):
             for launch in launch_table(file.name.removesuffix(".json"), kind).values():
@@ -64,16 +155,9 @@ def test_the_launches_of_every_table_are_compiled() -> None:
                     assert (name, (launch.threads, launch.blocks)) in compiled
 
 
-@pytest.mark.parametrize(("capability", "kernel"), [*gapless_kernels(), *plain_kernels()])
-def test_compiles(
-    assert_compiles: Callable[..., None], capability: tuple[int, int], kernel: Compilable
-) -> None:
-    assert_compiles(kernel.function, kernel.signature, capability, kernel.bounds)
-
-
-@pytest.mark.parametrize("lanes", [4, 8, 16, 32])
-@pytest.mark.parametrize("kind", ["exact", "listed"])
-def test_short_integers(assert_compiles: Callable[..., None], tmp_path: Path, kind: Kind, lanes: int) -> None:
-    variant = Variant(kind, Layout(lanes, 64), SHORT, True)
-    function = generated_function(source(variant), variant.name, tmp_path, (256, 2))
-    assert_compiles(function, SIGNATURES[kind], (9, 0), (256, 2))
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_gapless_kernels_have_unique_names(capability: tuple[int, int]) -> None:
+    kernels = [(kernel.name, kernel.launch_bounds) for kernel in gapless_kernels(capability)]
+    assert len(kernels) == len(set(kernels)) > 100
+    kinds = {name.split("_")[1] for name, _ in kernels}
+    assert kinds == {"exact", "listed", "bounds", "bordered"}

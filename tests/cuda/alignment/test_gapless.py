@@ -1,46 +1,51 @@
-"""The gapless filter under numba's simulator, against its definition, cell by cell.
+"""The gapless kernels in numba's simulator, compared with the reference implementation.
 
-The simulator has to be chosen before numba is imported, so the tests run themselves again in a process that
-has chosen it; on a machine with a GPU `benchmarks/gapless_gpu.py` compares the kernels themselves.
+`benchmarks/gapless_gpu.py` compares them on a GPU.
 """
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numba import cuda
 
-SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, bounder, runtime, scorer
+from cuda.alignment.gapless.byte_table import LARGEST, STEEPEST, byte_table, entry_bytes
+from cuda.alignment.gapless.generator import Variant
+from cuda.alignment.gapless.launch_table import (
+    Launch,
+    ScoreKind,
+    choose_launch,
+    launch_table,
+    list_launch,
+    max_query_length,
+)
+from cuda.alignment.gapless.layout import BYTE, HALF, Layout
+from tests.cuda.alignment.reference import gapless_scores
+
 PAD, MASK, X = 52, 32, 20
 
-simulated = pytest.mark.skipif(
-    not SIMULATED, reason="runs in the process that test_under_the_simulator starts"
-)
-
-
-@pytest.mark.skipif(SIMULATED, reason="is in the simulator already")
-def test_under_the_simulator(run_in_simulator: Callable[[str], None]) -> None:
-    run_in_simulator(__file__)
+simulated = pytest.mark.simulator
 
 
 def random_profile(rng: np.random.Generator, length: int) -> np.ndarray:
-    """int16 [length, 32] with scores as a substitution matrix has them, X's now and then above 0."""
+    """Draw scores like those of a substitution matrix, with some of X's above 0; int16 [length, 32]."""
     return rng.integers(-6, 9, (length, 32)).astype(np.int16)
 
 
 def random_target(rng: np.random.Generator, length: int) -> np.ndarray:
-    """uint8 [length] of all 26 letters, some masked."""
+    """Draw residues of all 26 letters, some of them masked; uint8 [length]."""
     return (rng.integers(0, 26, length) | MASK * (rng.random(length) < 0.1)).astype(np.uint8)
 
 
-def packed(targets: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Residues, offsets and lengths as a database has them."""
+def as_arrays(targets: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return residues, offsets and lengths as in a database."""
     lengths = np.array([len(t) for t in targets], np.int32)
-    room = (lengths.astype(np.int64) + 3) // 4 * 4
-    offsets = np.cumsum(room) - room
-    residues = np.full(int(room.sum()), PAD, np.uint8)
+    padded = (lengths.astype(np.int64) + 3) // 4 * 4
+    offsets = np.cumsum(padded) - padded
+    residues = np.full(int(padded.sum()), PAD, np.uint8)
     for target, offset in zip(targets, offsets, strict=True):
         residues[offset : offset + len(target)] = target
     return residues, offsets, lengths
@@ -49,25 +54,21 @@ def packed(targets: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def assert_exact(
     cache: Path, profile: np.ndarray, targets: list[np.ndarray], arithmetic: str = "half", launch: Any = None
 ) -> np.ndarray:
-    from numba import cuda
 
-    from cuda.alignment.gapless.launch import GaplessFilter
-    from cuda.alignment.gapless.reference import gapless_scores
-
-    arrays = packed(targets)
-    # each call also finds the counters as the one before left them
+    arrays = as_arrays(targets)
+    # each call also starts from the counters that the previous one left behind
     scores = cuda.to_device(np.full(len(targets), -7, np.int32))
-    gapless = GaplessFilter(profile, cache, arithmetic, launch)
-    gapless.scores(*[cuda.to_device(array) for array in arrays], scores)
+    GaplessScorer(profile, cache, arithmetic, launch).score_all(on_gpu(arrays), scores)
     found = np.asarray(scores.copy_to_host())
     np.testing.assert_array_equal(found, gapless_scores(profile, *arrays))
     return found
 
 
-def launch_of(lanes: int, columns: int, entry_bytes: int = 2) -> Any:
-    from cuda.alignment.gapless.launch_table import Launch
-    from cuda.alignment.gapless.layout import Layout
+def on_gpu(arrays: tuple[np.ndarray, ...]) -> DeviceSequences:
+    return DeviceSequences(*(cuda.to_device(array) for array in arrays))
 
+
+def launch_of(lanes: int, columns: int, entry_bytes: int = 2) -> Any:
     return Launch(Layout(lanes, columns, entry_bytes), 32, 1)
 
 
@@ -78,16 +79,11 @@ def byte_launch(lanes: int, columns: int) -> Any:
 def bounds_and_scores(
     cache: Path, profile: np.ndarray, targets: list[np.ndarray], launch: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds, after a check that none is too small, and the exact scores."""
-    from numba import cuda
-
-    from cuda.alignment.gapless import UNBOUNDED, GaplessBounds
-    from cuda.alignment.gapless.reference import gapless_scores
-
-    arrays = packed(targets)
+    """Compute bounds, check that none is too small, and return them with the exact scores."""
+    arrays = as_arrays(targets)
     exact = gapless_scores(profile, *arrays)
     bounds = cuda.to_device(np.full(len(targets), -7, np.int16))
-    GaplessBounds(profile, cache, launch).bounds(*[cuda.to_device(array) for array in arrays], bounds)
+    GaplessBounder(profile, cache, launch).bound_all(on_gpu(arrays), bounds)
     found = np.asarray(bounds.copy_to_host())
     assert found.dtype == np.int16 and (found >= np.minimum(exact, UNBOUNDED)).all()
     assert ((found < 1024) | (found == UNBOUNDED)).all() and (found[exact >= 1024] == UNBOUNDED).all()
@@ -95,38 +91,35 @@ def bounds_and_scores(
 
 
 def assert_bounded(cache: Path, profile: np.ndarray, targets: list[np.ndarray], launch: Any = None) -> None:
-    """No bound is too small, and none too large by more than the steepest score."""
+    """Check that no bound is too small, nor too large by more than the most negative score."""
     assert profile.min() >= -4 and profile.max() <= 7
     bounds, exact = bounds_and_scores(cache, profile, targets, launch)
     assert (bounds <= exact - min(profile.min(), 0)).all()
 
 
-def assert_rescored(
+def assert_listed_scores(
     cache: Path, profile: np.ndarray, targets: list[np.ndarray], listed: list[int]
 ) -> np.ndarray:
-    from numba import cuda
 
-    from cuda.alignment.gapless.launch import GaplessFilter
-    from cuda.alignment.gapless.reference import gapless_scores
-
-    arrays = packed(targets)
-    chosen = np.full(len(targets) + 1, -1, np.int32)
-    chosen[: len(listed) + 1] = [len(listed), *listed]
-    on_device = cuda.to_device(chosen)
-    gapless = GaplessFilter(profile, cache)
-    for _ in range(2):  # the second call finds what the first left
+    arrays = as_arrays(targets)
+    list_array = np.full(len(targets) + 1, -1, np.int32)
+    list_array[: len(listed) + 1] = [len(listed), *listed]
+    on_device = cuda.to_device(list_array)
+    own_scorer = GaplessScorer(profile, cache)
+    for _ in range(2):  # the second call starts from the buffers that the first left behind
         scores = cuda.to_device(np.full(len(targets), -7, np.int32))
-        gapless.rescore(*[cuda.to_device(array) for array in arrays], on_device, scores)
+        own_scorer.score_listed(on_gpu(arrays), on_device, scores)
         found = np.asarray(scores.copy_to_host())
         np.testing.assert_array_equal(found[: len(listed)], gapless_scores(profile, *arrays)[listed])
-        np.testing.assert_array_equal(on_device.copy_to_host(), chosen)
+        np.testing.assert_array_equal(on_device.copy_to_host(), list_array)
     return found[: len(listed)]
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize("lanes", [4, 8, 16, 32])
 @pytest.mark.parametrize("arithmetic", ["half", "short"])
-def test_every_group_size(tmp_path: Path, lanes: int, arithmetic: str) -> None:
+def test_scores_of_every_group_size(tmp_path: Path, lanes: int, arithmetic: str) -> None:
     rng = np.random.default_rng(lanes)
     launch = launch_of(lanes, 8)
     targets = [random_target(rng, n) for n in (0, 1, 3, 4, 5, 9)]
@@ -134,48 +127,51 @@ def test_every_group_size(tmp_path: Path, lanes: int, arithmetic: str) -> None:
     assert_exact(tmp_path, random_profile(rng, length), targets, arithmetic, launch)
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize("columns", [16, 24, 64, 128])
-def test_columns_of_a_lane(tmp_path: Path, columns: int) -> None:
+def test_scores_of_several_lane_widths(tmp_path: Path, columns: int) -> None:
     rng = np.random.default_rng(columns)
     targets = [random_target(rng, n) for n in (3, 6, 10)]
     assert_exact(tmp_path, random_profile(rng, 4 * columns - 1), targets, launch=launch_of(4, columns))
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 64, 65])
-def test_query_lengths_around_a_tile(tmp_path: Path, length: int) -> None:
+def test_scores_of_query_lengths_around_a_tile(tmp_path: Path, length: int) -> None:
     rng = np.random.default_rng(length)
     targets = [random_target(rng, n) for n in (1, 2, 5, 14)]
     assert_exact(tmp_path, random_profile(rng, length), targets)
 
 
 @simulated
-def test_targets_in_any_order(tmp_path: Path) -> None:
+def test_scores_of_unsorted_targets(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     targets = [random_target(rng, n) for n in (9, 0, 13, 1, 4, 0, 2)]
     assert_exact(tmp_path, random_profile(rng, 20), targets)
 
 
 @simulated
-def test_what_stands_after_a_target_does_not_count(tmp_path: Path) -> None:
-    """Even where X scores above 0, as the composition correction makes it."""
+def test_padding_after_a_target_does_not_count(tmp_path: Path) -> None:
+    """Even if X scores above 0, which the composition correction may cause."""
     profile = np.full((40, 32), 3, np.int16)
     targets = [np.zeros(n, np.uint8) for n in (1, 2, 3, 5, 6)]
     assert assert_exact(tmp_path, profile, targets).tolist() == [3, 6, 9, 15, 18]
 
 
 @simulated
-def test_a_masked_residue_scores_as_x(tmp_path: Path) -> None:
+def test_masked_residue_scores_as_x(tmp_path: Path) -> None:
     profile = np.full((8, 32), -1, np.int16)
     profile[:, 5], profile[:, X] = 4, 1
     targets = [np.array(codes, np.uint8) for codes in ([5, 5, 5], [5, 5 | MASK, 5], [5 | MASK] * 3)]
     assert assert_exact(tmp_path, profile, targets).tolist() == [12, 9, 3]
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize(("arithmetic", "limit"), [("half", 2048), ("short", 30000)])
-def test_scores_at_the_edge_of_16_bits(tmp_path: Path, arithmetic: str, limit: int) -> None:
+def test_scores_around_the_16_bit_limit(tmp_path: Path, arithmetic: str, limit: int) -> None:
     step = limit // 16
     profile = np.full((24, 32), -1, np.int16)
     profile[:, 0], profile[:, 1], profile[:, 2] = step, 1, -step
@@ -195,8 +191,9 @@ def test_scores_at_the_edge_of_16_bits(tmp_path: Path, arithmetic: str, limit: i
     assert scores.max() > limit and limit in scores.tolist()
 
 
+@pytest.mark.slow
 @simulated
-def test_scores_too_large_for_16_bits_and_queries_too_long_for_a_tile(tmp_path: Path) -> None:
+def test_scores_beyond_16_bits_and_queries_beyond_a_tile(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     targets = [random_target(rng, n) for n in (1, 6, 9)]
     assert_exact(tmp_path, np.full((5, 32), 30000, np.int32), targets)
@@ -205,27 +202,23 @@ def test_scores_too_large_for_16_bits_and_queries_too_long_for_a_tile(tmp_path: 
 
 @simulated
 def test_no_targets(tmp_path: Path) -> None:
-    from numba import cuda
 
-    from cuda.alignment.gapless.launch import GaplessFilter
-
-    empty = [cuda.to_device(np.zeros(0, kind)) for kind in (np.uint8, np.int64, np.int32, np.int32)]
-    GaplessFilter(np.zeros((3, 32), np.int16), tmp_path).scores(*empty)
+    empty = tuple(np.zeros(0, dtype) for dtype in (np.uint8, np.int64, np.int32))
+    scores = cuda.to_device(np.zeros(0, np.int32))
+    GaplessScorer(np.zeros((3, 32), np.int16), tmp_path).score_all(on_gpu(empty), scores)
 
 
 @simulated
-def test_bad_arguments(tmp_path: Path) -> None:
-    from cuda.alignment.gapless.launch import GaplessFilter
-    from cuda.alignment.gapless.layout import Layout
-
+def test_invalid_scorer_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\[3, 31\]"):
-        GaplessFilter(np.zeros((3, 31), np.int16), tmp_path)
+        GaplessScorer(np.zeros((3, 31), np.int16), tmp_path)
     with pytest.raises(ValueError, match="33 query columns do not fit in 32"):
-        GaplessFilter(np.zeros((33, 32), np.int16), tmp_path, launch=launch_of(4, 8))
+        GaplessScorer(np.zeros((33, 32), np.int16), tmp_path, launch=launch_of(4, 8))
     with pytest.raises(ValueError, match="no such layout"):
         Layout(8, 12)
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize("lanes", [4, 8, 16, 32])
 def test_bounds_of_every_group_size(tmp_path: Path, lanes: int) -> None:
@@ -236,6 +229,7 @@ def test_bounds_of_every_group_size(tmp_path: Path, lanes: int) -> None:
         assert_bounded(tmp_path, profile, targets, byte_launch(lanes, columns))
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 64, 65, 197])
 def test_bounds_of_query_lengths_around_a_tile(tmp_path: Path, length: int) -> None:
@@ -244,19 +238,21 @@ def test_bounds_of_query_lengths_around_a_tile(tmp_path: Path, length: int) -> N
     assert_bounded(tmp_path, rng.integers(-4, 8, (length, 32)).astype(np.int16), targets)
 
 
+@pytest.mark.slow
 @simulated
 def test_bounds_of_large_scores(tmp_path: Path) -> None:
-    """Scores that a byte does not hold are rounded up, and the sums stay close."""
+    """Scores that a byte cannot represent are rounded up, and the bounds stay close."""
     rng = np.random.default_rng(5)
     targets = [random_target(rng, n) for n in range(1, 30)]
     profile = rng.integers(-20, 21, (60, 32)).astype(np.int16)
     bounds, exact = bounds_and_scores(tmp_path, profile, targets)
     assert (bounds > exact + 4).any()
-    # what a byte adds too much, and what scores below −4 are raised by
+    # a byte adds up to a quarter too much, and scores below −4 are raised
     raised = bounds_and_scores(tmp_path, np.maximum(profile, -4), targets)[1]
     assert (bounds <= 1.25 * raised + 4).all()
 
 
+@pytest.mark.slow
 @simulated
 def test_bounds_near_1024(tmp_path: Path) -> None:
     profile = np.full((264, 32), -1, np.int16)
@@ -265,14 +261,15 @@ def test_bounds_near_1024(tmp_path: Path) -> None:
     targets = [np.array([0] * 254 + end, np.uint8) for end in ends]
     bounds, exact = bounds_and_scores(tmp_path, profile, targets)
     assert exact.tolist() == [1016, 1018, 1020, 1020, 1021, 1036]
-    # 3 is what a bound may be too high by, and is added to every maximum
+    # a bound may be too high by 3, which is added to every maximum
     assert (bounds < 1024).tolist() == [True, True, True, True, False, False]
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize("ends_at", range(9, 17))
-def test_bounds_of_alignments_that_end_anywhere(tmp_path: Path, ends_at: int) -> None:
-    """At any column, every second of which does not count, and at a target's end or before a steep score."""
+def test_bounds_of_alignments_that_end_in_any_column(tmp_path: Path, ends_at: int) -> None:
+    """Every second column is skipped; alignments end at a target's end or before a very negative score."""
     query = np.arange(20, dtype=np.uint8)[:ends_at]
     profile = np.full((ends_at, 32), -4, np.int16)
     profile[np.arange(ends_at), query] = 5
@@ -281,8 +278,9 @@ def test_bounds_of_alignments_that_end_anywhere(tmp_path: Path, ends_at: int) ->
     assert_bounded(tmp_path, profile, sorted(targets, key=len))
 
 
+@pytest.mark.slow
 @simulated
-def test_profiles_out_of_range_are_not_bounded(tmp_path: Path) -> None:
+def test_profiles_out_of_range_are_unbounded(tmp_path: Path) -> None:
     targets = [random_target(np.random.default_rng(0), n) for n in (1, 6, 9)]
     profile = np.full((5, 32), -2000, np.int16)
     assert bounds_and_scores(tmp_path, profile, targets)[0].tolist() == [4, 4, 4]
@@ -290,40 +288,41 @@ def test_profiles_out_of_range_are_not_bounded(tmp_path: Path) -> None:
     assert bounds_and_scores(tmp_path, profile, targets)[0].tolist() == [2**15 - 1] * 3
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize(("lanes", "length"), [(4, 5), (4, 30), (8, 30), (16, 60), (32, 100)])
-def test_bounds_of_long_targets_shared_by_a_warp(
+def test_bounds_of_targets_shared_by_a_warp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: int, length: int
 ) -> None:
-    from cuda.alignment.gapless import bounds
-
     rng = np.random.default_rng(length)
     targets = [random_target(rng, n) for n in (0, 3, 15, 16, 17, 33, 70)]
     profile = rng.integers(-3, 8, (length, 32)).astype(np.int16)  # long alignments
-    monkeypatch.setattr(bounds, "SHARED_IN_QUERIES", 0)
+    monkeypatch.setattr(bounder, "MIN_SHARED_QUERIES", 0)
     for shared in (1, 17):
-        monkeypatch.setattr(bounds, "SHARED", shared)
+        monkeypatch.setattr(bounder, "MIN_SHARED_RESIDUES", shared)
         assert_bounded(tmp_path, profile, targets, byte_launch(lanes, 8 if lanes < 32 else 4))
 
 
 @simulated
-def test_bounds_ignore_what_stands_after_a_target(tmp_path: Path) -> None:
+def test_bounds_ignore_padding_after_a_target(tmp_path: Path) -> None:
     profile = np.full((40, 32), 3, np.int16)
     targets = [np.zeros(n, np.uint8) for n in (1, 2, 3, 5, 6)]
     assert_bounded(tmp_path, profile, targets)
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize("length", [33, 64, 95])
-def test_bounds_tile_after_tile(tmp_path: Path, length: int) -> None:
+def test_bounds_of_several_tiles(tmp_path: Path, length: int) -> None:
     rng = np.random.default_rng(length)
     targets = [random_target(rng, n) for n in (0, 1, 2, 3, 4, 5, 8, 9, 13, 40)]
     profile = rng.integers(-4, 8, (length, 32)).astype(np.int16)
     assert_bounded(tmp_path, profile, targets, byte_launch(4, 8))
 
 
+@pytest.mark.slow
 @simulated
-def test_an_alignment_through_all_tiles(tmp_path: Path) -> None:
+def test_bounds_of_an_alignment_through_all_tiles(tmp_path: Path) -> None:
     profile = np.full((130, 32), -3, np.int16)
     profile[np.arange(130), np.arange(130) % 20] = 5
     query = (np.arange(130) % 20).astype(np.uint8)
@@ -331,23 +330,23 @@ def test_an_alignment_through_all_tiles(tmp_path: Path) -> None:
     assert exact.tolist() == [635, 650] and (found - exact).tolist() == [3, 3]
 
 
+@pytest.mark.slow
 @simulated
 def test_bounds_of_long_queries_in_several_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuda.alignment.gapless import UNBOUNDED, border, device
-
-    monkeypatch.setattr(border, "SPAN", 24)
-    monkeypatch.setattr(border, "OVERHANG", 16)
-    device.stream_state(device.Device.current(), 0)._arrays.pop("border", None)
+    monkeypatch.setattr(bounder, "BORDER_SPAN", 24)
+    monkeypatch.setattr(bounder, "BORDER_OVERHANG", 16)
+    runtime.stream_buffers(runtime.Device.current(), 0)._arrays.pop("border", None)
     rng = np.random.default_rng(1)
     lengths = (1, 2, 5, 7, 8, 9, 11, 12, 16)
     targets = [random_target(rng, n) for n in lengths]
     profile = rng.integers(-4, 8, (70, 32)).astype(np.int16)
     assert_bounded(tmp_path, profile, targets, byte_launch(4, 8))
-    # where the border does not hold a target, there is no bound; elsewhere there is
+    # only a target that does not fit in the border has no bound
     bounds, _ = bounds_and_scores(tmp_path, profile, [*targets, random_target(rng, 41)], byte_launch(4, 8))
     assert (bounds[:-1] < UNBOUNDED).all() and bounds[-1] == UNBOUNDED
 
 
+@pytest.mark.slow
 @simulated
 def test_bounds_of_a_query_longer_than_the_widest_tile(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
@@ -356,108 +355,86 @@ def test_bounds_of_a_query_longer_than_the_widest_tile(tmp_path: Path) -> None:
 
 
 @simulated
-def test_rescoring_a_list(tmp_path: Path) -> None:
+def test_scores_of_a_list(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     targets = [random_target(rng, n) for n in (0, 1, 2, 3, 4, 5, 8, 9, 13, 40)]
     profile = random_profile(rng, 50)
     for listed in ([], [9], [3, 0, 9, 1], list(range(10))):
-        assert_rescored(tmp_path, profile, targets, listed)
+        assert_listed_scores(tmp_path, profile, targets, listed)
 
 
+@pytest.mark.slow
 @simulated
 @pytest.mark.parametrize("length", [5, 20, 50])
-def test_rescoring_long_targets_in_stretches(
+def test_scores_of_listed_long_targets_in_stretches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    from cuda.alignment.gapless import launch
-
-    monkeypatch.setattr(launch, "LEAST_STRETCH", 16)
+    monkeypatch.setattr(scorer, "MIN_STRETCH", 16)
     rng = np.random.default_rng(length)
     targets = [random_target(rng, n) for n in (15, 16, 17, 32, 33, 70)]
     profile = rng.integers(-3, 9, (length, 32)).astype(np.int16)  # long alignments
-    assert_rescored(tmp_path, profile, targets, [5, 2, 3, 0, 4, 1])
+    assert_listed_scores(tmp_path, profile, targets, [5, 2, 3, 0, 4, 1])
 
 
+@pytest.mark.slow
 @simulated
-def test_rescoring_scores_that_16_bits_do_not_hold(tmp_path: Path) -> None:
+def test_listed_scores_beyond_16_bits(tmp_path: Path) -> None:
     profile = np.full((24, 32), -1, np.int16)
     profile[:, 0], profile[:, 1] = 128, 1
     targets = [np.array(codes, np.uint8) for codes in ([0] * 15, [0] * 16, [0] * 17, [1, 1])]
-    assert assert_rescored(tmp_path, profile, targets, [3, 2, 1, 0]).tolist() == [2, 2176, 2048, 1920]
-    assert_rescored(tmp_path, np.full((5, 32), 30000, np.int32), targets, [2, 0])
+    assert assert_listed_scores(tmp_path, profile, targets, [3, 2, 1, 0]).tolist() == [2, 2176, 2048, 1920]
+    assert_listed_scores(tmp_path, np.full((5, 32), 30000, np.int32), targets, [2, 0])
 
 
+@pytest.mark.slow
 @simulated
-def test_rescoring_with_a_query_too_long_for_a_tile(tmp_path: Path) -> None:
+def test_listed_scores_of_a_query_beyond_a_tile(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     targets = [random_target(rng, n) for n in (1, 6, 9)]
-    assert_rescored(tmp_path, random_profile(rng, 2049), targets, [2, 0])
+    assert_listed_scores(tmp_path, random_profile(rng, 2049), targets, [2, 0])
 
 
 @simulated
-def test_bad_arguments_of_bounds(tmp_path: Path) -> None:
-    from cuda.alignment.gapless import GaplessBounds
-    from cuda.alignment.gapless.generator import Variant
-    from cuda.alignment.gapless.layout import BYTE, HALF, Layout
-
+def test_invalid_bounder_and_variant_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\[0, 32\]"):
-        GaplessBounds(np.zeros((0, 32), np.int16), tmp_path)
+        GaplessBounder(np.zeros((0, 32), np.int16), tmp_path)
     with pytest.raises(ValueError, match="no kernel of exact in byte"):
         Variant("exact", Layout(4, 8, 1), BYTE, True)
     with pytest.raises(ValueError, match="another layout"):
         Variant("exact", Layout(4, 8, 1), HALF, True)
 
 
-@pytest.mark.parametrize("kernel", ["exact", "bounds"])
-def test_launch_tables_hold_every_query(kernel: Any) -> None:
-    from cuda.alignment.gapless.launch_table import choose_launch, launch_table, widest
-
+@pytest.mark.parametrize("kind", ["exact", "bounds"])
+def test_launch_tables_cover_every_query_length(kind: ScoreKind) -> None:
     for device in ("a GPU of tomorrow", "NVIDIA H200"):
-        longest = list(launch_table(device, kernel))
-        assert longest == sorted(longest) and longest[-1] == 2048 == widest(device, 2**18, kernel)
+        longest = list(launch_table(device, kind))
+        assert longest == sorted(longest) and longest[-1] == 2048 == max_query_length(device, 2**18, kind)
         for length in (1, 32, 33, 197, 512, 513, 1024, 2048):
-            launch = choose_launch(length, device, 2**18, kernel)
+            launch = choose_launch(length, device, 2**18, kind)
             assert launch is not None and launch.layout.tile >= length
-        assert choose_launch(2049, device, 2**18, kernel) is None
-        assert choose_launch(2048, device, 2**15, kernel) is None
-        assert 0 < widest(device, 2**15, kernel) < 2048 and widest(device, 0, kernel) == 0
+        assert choose_launch(2049, device, 2**18, kind) is None
+        assert choose_launch(2048, device, 2**15, kind) is None
+        assert 0 < max_query_length(device, 2**15, kind) < 2048
+        assert max_query_length(device, 0, kind) == 0
 
 
-@pytest.mark.parametrize("kernel", ["exact", "bounds"])
-def test_tuning_tries_launches_that_hold_the_query(kernel: Any) -> None:
-    from cuda.alignment.gapless.device import Device
-    from cuda.alignment.gapless.tune import LENGTHS, launches
-
-    device = Device(0, "a GPU", (9, 0), 132, 227 * 2**10)
-    for length in LENGTHS[kernel]:
-        tried = list(launches(length, kernel, device))
-        assert tried and len(tried) == len(set(tried))
-        for launch in tried:
-            assert launch.layout.tile >= length
-            assert launch.blocks * launch.layout.table_bytes <= device.shared_bytes
-
-
-def test_lists_have_a_launch_for_every_query() -> None:
-    from cuda.alignment.gapless.launch_table import list_launch
-
+def test_list_launch_exists_for_every_query_length() -> None:
     for length in (1, 128, 129, 512, 513, 2048):
         launch = list_launch(length, 2**18)
         assert launch is not None and length <= launch.layout.tile <= length + 511
     assert list_launch(2049, 2**18) is None and list_launch(2048, 2**16) is None
 
 
-def test_a_byte_adds_no_less_than_its_score_and_as_little_as_it_can() -> None:
-    """Whatever the low byte, by the arithmetic of halves: every sum from 0 to 1024, rounded once."""
-    from cuda.alignment.gapless.byte_table import LARGEST, STEEPEST, choices
-
-    found = choices()
-    assert found.shape == (STEEPEST + 1 + LARGEST, 256)
-    # only below this byte would a score from 4 to 7 not be exact
-    assert not (found == 128).any()
+def test_byte_entries_add_at_least_their_score_and_little_more() -> None:
+    """For any low byte, in half-precision arithmetic: every sum from 0 to 1024, rounded once."""
+    entries = entry_bytes()
+    assert entries.shape == (STEEPEST + 1 + LARGEST, 256)
+    # a score from 4 to 7 would be inexact only above the byte 128, which never occurs
+    assert not (entries == 128).any()
     start = 1 - np.arange(0, 1024) / 2048
     lows = np.array([low for low in range(256) if low != 128], np.uint16)
     for score in range(-STEEPEST, LARGEST + 1):
-        high = found[score + STEEPEST, lows].astype(np.uint16)
+        high = entries[score + STEEPEST, lows].astype(np.uint16)
         added = (high << 8 | lows).view(np.float16).astype(np.float64)
         sums = np.clip(start + added[:, None], 0, 1).astype(np.float16).astype(np.float64)
         got, exact = 2048 * (1 - sums), np.maximum(np.arange(1024) + score, 0)
@@ -466,11 +443,8 @@ def test_a_byte_adds_no_less_than_its_score_and_as_little_as_it_can() -> None:
         assert (got <= exact + spare)[:, exact + spare < 1024].all(), score
 
 
-def test_a_table_holds_the_profile() -> None:
-    """Read as the kernel reads it: every word twice, as it is and shifted by a byte."""
-    from cuda.alignment.gapless.byte_table import byte_table
-    from cuda.alignment.gapless.layout import Layout
-
+def test_byte_table_contains_the_profile() -> None:
+    """The table is read like in the kernel: every word twice, as it is and shifted by a byte."""
     rng = np.random.default_rng(0)
     for lanes, columns, length in ((4, 28, 100), (16, 8, 128), (8, 40, 1)):
         layout = Layout(lanes, columns, 1)
@@ -491,13 +465,3 @@ def test_a_table_holds_the_profile() -> None:
                 assert (np.abs(added[:, slot, word, pair, half] - expected[:, column]) <= 0.5).all()
             at, first = at + slots * words, first + words
         assert at * 4 == layout.row_bytes
-
-
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
-def test_every_kernel_has_a_name_of_its_own(tmp_path: Path, capability: tuple[int, int]) -> None:
-    from cuda.alignment.gapless.every_kernel import every_kernel
-
-    kernels = [(kernel.name, kernel.bounds) for kernel in every_kernel(capability, tmp_path)]
-    assert len(kernels) == len(set(kernels)) > 100
-    kinds = {name.split("_")[1] for name, _ in kernels if name.startswith("gapless_")}
-    assert kinds == {"exact", "listed", "bounds", "bordered"}

@@ -1,82 +1,88 @@
-"""What the engine takes from cuda.alignment, computed on the CPU: numba's simulator takes minutes for it."""
+"""CPU implementations of the GPU engine's kernels; the simulator takes minutes for the real ones."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cuda.alignment.smith_waterman import Alignments
-from cuda.alignment.top_k import read_row, row_numbers
-from cuda.alignment.top_k.kernel import FOUND, PLACES
+from cuda.alignment.arrays import AlignmentPaths, DeviceSequences
+from cuda.alignment.top_k import read_row, row_size
+from cuda.alignment.top_k.kernels import ROW_COUNT, ROW_TARGETS
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
 from msa.search.engine import best_targets
 
 
-def _host(*arrays: Any) -> SequenceArrays:
+def on_host(sequences: DeviceSequences) -> SequenceArrays:
+    arrays = sequences.residues, sequences.offsets, sequences.lengths
     return SequenceArrays(*(array.copy_to_host() for array in arrays))
 
 
-class QueryFilter:
+class GaplessQuery:
+    """Replaces cuda.alignment.top_k.GaplessQuery."""
+
     def __init__(self, profile: np.ndarray, kernels: Path) -> None:
         self.profile = profile
 
-    def prepare(self) -> None:
+    def upload(self) -> None:
         pass
 
 
-class BestTargets:
+class TopKSelector:
+    """Replaces cuda.alignment.top_k.TopKSelector."""
+
     bytes_per_target = 4
 
-    def __init__(self, most: int, smallest: int, room: int, stream: Any, allocate: Any) -> None:
-        self._most, self._smallest, self._room = most, smallest, room
-        self._scores = allocate(room, np.dtype(np.int32))
+    def __init__(self, k: int, min_score: int, capacity: int, stream: Any, allocate: Any) -> None:
+        self._k, self._min_score, self._capacity = k, min_score, capacity
+        self._scores = allocate(capacity, np.dtype(np.int32))
 
-    def find(
-        self, query: QueryFilter, residues: Any, offsets: Any, lengths: Any, found: Any, first: int,
-        before: Any,
-    ) -> None:  # fmt: skip
-        assert lengths.size <= self._room
-        scores = gapless_scores(query.profile, _host(residues, offsets, lengths), 1)
-        best = best_targets(scores, self._most, self._smallest)
-        places, scores = best + first, scores[best]
-        if before is not None:
-            known, theirs = read_row(before.copy_to_host())
-            assert not len(known) or known.min() >= first + lengths.size  # from the last chunk to the first
-            places, scores = np.append(places, known), np.append(scores, theirs)
-            best = best_targets(scores, self._most, self._smallest)
-            places, scores = places[best], scores[best]
-        row = np.full(row_numbers(self._most), -1, np.int32)
-        row[FOUND] = len(places)
-        row[PLACES:][: len(places)] = places
-        row[PLACES + self._most :][: len(places)] = scores
-        found.copy_to_device(row)
-
-
-def _aligned(queries: Any, targets: Any, pairs: Any, gap_open: int, gap_extend: int) -> list[Any]:
-    there = _host(targets.residues, targets.offsets, targets.lengths)
-    assert pairs.length.tolist() == there.lengths[pairs.target].tolist()
-    found = []
-    for number, target in zip(pairs.query.tolist(), pairs.target.tolist(), strict=True):
-        query = queries[number]
-        found += align(query.profile, query.codes, there, np.array([target]), gap_open, gap_extend)
-    return found
+    def select(
+        self, query: GaplessQuery, targets: DeviceSequences, row: Any, first: int, previous_row: Any
+    ) -> None:
+        sequences = on_host(targets)
+        assert len(sequences) <= self._capacity
+        scores = gapless_scores(query.profile, sequences, 1)
+        best = best_targets(scores, self._k, self._min_score)
+        indices, scores = best + first, scores[best]
+        if previous_row is not None:
+            known, known_scores = read_row(previous_row.copy_to_host())
+            # from the last chunk to the first
+            assert not len(known) or known.min() >= first + len(sequences)
+            indices, scores = np.append(indices, known), np.append(scores, known_scores)
+            best = best_targets(scores, self._k, self._min_score)
+            indices, scores = indices[best], scores[best]
+        content = np.full(row_size(self._k), -1, np.int32)
+        content[ROW_COUNT] = len(indices)
+        content[ROW_TARGETS:][: len(indices)] = indices
+        content[ROW_TARGETS + self._k :][: len(indices)] = scores
+        row.copy_to_device(content)
 
 
 def end_positions(
-    queries: Any, targets: Any, pairs: Any, gap_open: int, gap_extend: int, **how: Any
+    profiles: Any, targets: Any, pairs: Any, gap_open: int, gap_extend: int, **options: Any
 ) -> np.ndarray:
-    found = _aligned(queries, targets, pairs, gap_open, gap_extend)
+    """Replace cuda.alignment.smith_waterman.end_positions."""
+    codes = [np.zeros(len(profile), np.uint8) for profile in profiles]
+    found = _align(profiles, codes, targets, pairs, gap_open, gap_extend)
     return np.array([[a.score, a.query_end - 1, a.target_end - 1] for a in found], np.int32).reshape(-1, 3)
 
 
 def trace_paths(
-    queries: Any, targets: Any, pairs: Any, ends: np.ndarray, gap_open: int, gap_extend: int, **how: Any
-) -> Alignments:
-    found = _aligned(queries, targets, pairs, gap_open, gap_extend)
+    profiles: Any,
+    codes: Any,
+    targets: Any,
+    pairs: Any,
+    ends: np.ndarray,
+    gap_open: int,
+    gap_extend: int,
+    **options: Any,
+) -> AlignmentPaths:
+    """Replace cuda.alignment.smith_waterman.trace_paths."""
+    found = _align(profiles, codes, targets, pairs, gap_open, gap_extend)
     assert [a.score for a in found] == ends[:, 0].tolist()
-    rows = [
+    records = [
         [
             a.score, a.query_start - 1, a.query_end - 1, a.target_start - 1, a.target_end - 1, a.identities,
             a.columns, len(a.runs),
@@ -84,15 +90,27 @@ def trace_paths(
         for a in found
     ]  # fmt: skip
     runs = [a.runs for a in found]
-    starts = np.cumsum([0, *map(len, runs)])
-    return Alignments(
-        np.array(rows, np.int32).reshape(-1, 8), np.concatenate([*runs, np.empty(0, np.int32)]), starts
-    )
+    run_offsets = np.cumsum([0, *map(len, runs)])
+    all_runs = np.concatenate([*runs, np.empty(0, np.int32)])
+    return AlignmentPaths(np.array(records, np.int32).reshape(-1, 8), all_runs, run_offsets)
 
 
-def use() -> None:
-    """Let the engine of this process take these."""
+def _align(profiles: Any, codes: Any, targets: Any, pairs: Any, gap_open: int, gap_extend: int) -> list[Any]:
+    sequences = on_host(targets)
+    assert pairs.length.tolist() == sequences.lengths[pairs.target].tolist()
+    found = []
+    for query, target in zip(pairs.query.tolist(), pairs.target.tolist(), strict=True):
+        found += align(profiles[query], codes[query], sequences, np.array([target]), gap_open, gap_extend)
+    return found
+
+
+def replacements() -> list[tuple[Any, str, Any]]:
+    """Return the module, name and replacement of everything that the GPU engine of this process uses."""
     from msa.gpu import alignment, filtering
 
-    filtering.QueryFilter, filtering.BestTargets = QueryFilter, BestTargets  # type: ignore[misc, assignment]
-    alignment.end_positions, alignment.trace_paths = end_positions, trace_paths  # type: ignore[assignment]
+    return [
+        (filtering, "GaplessQuery", GaplessQuery),
+        (filtering, "TopKSelector", TopKSelector),
+        (alignment, "end_positions", end_positions),
+        (alignment, "trace_paths", trace_paths),
+    ]

@@ -1,4 +1,4 @@
-"""Why a GPU cannot be used: each reason by name, in one line, with the numbers that decide it."""
+"""Reasons why a GPU cannot be used: one line each, with the numbers that decide."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from msa.gpu.devices import (
-    LEAST_FREE_BYTES,
+    MIN_FREE_BYTES,
     Driver,
     Gpu,
     GpuUnavailable,
@@ -27,8 +27,8 @@ GOOD = Gpu(
 )  # fmt: skip
 
 
-def never() -> bool:
-    raise AssertionError("nobody needs to ask")
+def never_called() -> bool:
+    raise AssertionError("called without need")
 
 
 def reason(check: Callable[[], None]) -> str:
@@ -39,43 +39,43 @@ def reason(check: Callable[[], None]) -> str:
     return caught.value.reason
 
 
-def test_a_good_one() -> None:
+def test_usable_gpu_is_accepted() -> None:
     check_driver(WORKING, 1)
-    check_gpu(GOOD, never)
-    check_gpu(replace(GOOD, driver=(13, 2)), never)
-    check_gpu(replace(GOOD, capability=(8, 0), free_bytes=LEAST_FREE_BYTES), never)
+    check_gpu(GOOD, never_called)
+    check_gpu(replace(GOOD, driver=(13, 2)), never_called)
+    check_gpu(replace(GOOD, capability=(8, 0), free_bytes=MIN_FREE_BYTES), never_called)
 
 
-def test_no_such_number() -> None:
-    said = reason(lambda: check_driver(WORKING, 2))
-    assert said == "there is no GPU number 2: the driver shows 2, counted from 0"
+def test_unknown_gpu_number() -> None:
+    message = reason(lambda: check_driver(WORKING, 2))
+    assert message == "there is no GPU number 2: the driver shows 2, counted from 0"
 
 
-def test_the_driver_shows_none() -> None:
+def test_driver_without_visible_gpus() -> None:
     driver = Driver((13, 0), "CUDA_ERROR_NO_DEVICE", 0)
     assert reason(lambda: check_driver(driver, 0)) == "the NVIDIA driver shows this process no GPU"
 
 
 @pytest.mark.parametrize("status", ["CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "CUDA_ERROR_UNKNOWN"])
-def test_the_driver_does_not_start(status: str) -> None:
-    said = reason(lambda: check_driver(Driver((12, 4), status, 0), 0))
-    assert said == f"the NVIDIA driver (CUDA 12.4) does not start: {status}"
+def test_driver_that_does_not_start(status: str) -> None:
+    message = reason(lambda: check_driver(Driver((12, 4), status, 0), 0))
+    assert message == f"the NVIDIA driver (CUDA 12.4) does not start: {status}"
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (7, 0), (6, 1)])
-def test_too_old_a_gpu(capability: tuple[int, int]) -> None:
+def test_gpu_too_old(capability: tuple[int, int]) -> None:
     gpu = replace(GOOD, name="Tesla T4", capability=capability, driver=(12, 0))
-    said = reason(lambda: check_gpu(gpu, never))
-    assert said == "Tesla T4 has compute capability {}.{}; the kernels need 8.0".format(*capability)
+    message = reason(lambda: check_gpu(gpu, never_called))
+    assert message == "Tesla T4 has compute capability {}.{}; the kernels need 8.0".format(*capability)
 
 
-def test_too_little_memory() -> None:
-    said = reason(lambda: check_gpu(replace(GOOD, free_bytes=LEAST_FREE_BYTES - 1), never))
-    assert said == "NVIDIA H200 has too little memory: 512 MiB are asked for, 511 of 144384 MiB are free"
+def test_too_little_free_memory() -> None:
+    message = reason(lambda: check_gpu(replace(GOOD, free_bytes=MIN_FREE_BYTES - 1), never_called))
+    assert message == "NVIDIA H200 has too little memory: 512 MiB are needed, 511 of 144384 MiB are free"
 
 
 @pytest.mark.parametrize(("driver", "toolkit"), [((12, 8), (13, 0)), ((13, 0), (13, 1)), ((9, 2), (13, 0))])
-def test_too_old_a_driver(driver: tuple[int, int], toolkit: tuple[int, int]) -> None:
+def test_driver_too_old(driver: tuple[int, int], toolkit: tuple[int, int]) -> None:
     gpu = replace(GOOD, driver=driver, toolkit=toolkit)
     with pytest.raises(GpuUnavailable) as caught:
         check_gpu(gpu, lambda: False)
@@ -84,11 +84,11 @@ def test_too_old_a_driver(driver: tuple[int, int], toolkit: tuple[int, int]) -> 
         f"the NVIDIA driver is too old for the CUDA toolkit: it runs CUDA {runs}, and the toolkit is {needs}"
     )
     assert f"'cuda-toolkit=={runs}.*'" in caught.value.remedy
-    # one that runs the toolkit's code all the same will do
+    # a driver that runs the toolkit's code nevertheless is accepted
     check_gpu(gpu, lambda: True)
 
 
-def driverless() -> bool:
+def has_no_driver() -> bool:
     try:
         find_gpu()
     except GpuUnavailable as error:
@@ -96,21 +96,21 @@ def driverless() -> bool:
     return False
 
 
-@pytest.mark.skipif(not driverless(), reason="this machine has an NVIDIA driver")
+@pytest.mark.skipif(not has_no_driver(), reason="this machine has an NVIDIA driver")
 def test_no_driver() -> None:
-    assert (
-        reason(lambda: find_gpu(3) and None) == "there is no NVIDIA driver (libcuda.so.1 is not found)"
-    )  # the number of the GPU does not matter then
+    # whatever the number of the GPU
+    found = reason(lambda: find_gpu(3) and None)
+    assert found == "there is no NVIDIA driver (libcuda.so.1 is not found)"
 
 
-def simulated(code: str, root: Path) -> str:
-    """What a Python process under numba's simulator prints."""
+def run_simulated(code: str, root: Path) -> str:
+    """Return the output of a Python process in numba's simulator."""
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(root)}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     return run.stdout + run.stderr
 
 
-def test_the_simulator_is_one_gpu(root: Path) -> None:
-    assert "simulator" in simulated("from msa.gpu.devices import find_gpu; print(find_gpu())", root)
-    said = simulated("from msa.gpu.devices import find_gpu; find_gpu(1)", root)
-    assert re.search("GpuUnavailable: there is no GPU number 1: the simulator has one", said)
+def test_simulator_has_one_gpu(root: Path) -> None:
+    assert "simulator" in run_simulated("from msa.gpu.devices import find_gpu; print(find_gpu())", root)
+    message = run_simulated("from msa.gpu.devices import find_gpu; find_gpu(1)", root)
+    assert re.search("GpuUnavailable: there is no GPU number 1: the simulator has one", message)

@@ -1,48 +1,196 @@
-"""The GPU engine under numba's simulator, in a process of its own: the same hits as the CPU's."""
+"""The GPU engine in numba's simulator finds the same hits as the CPU engine."""
 
-import os
-import subprocess
-import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).with_name("compare_engines.py")
+from msa.gpu import alignment, engine
+from msa.gpu.devices import GpuUnavailable, OutOfGpuMemory, find_gpu
+from msa.gpu.engine import GpuEngine
+from msa.gpu.interface import GpuSettings
+from msa.gpu.local_worker import LocalWorker
+from msa.gpu.memory import Allocate, allocate_on_gpu
+from msa.gpu.remote_worker import RemoteWorker
+from msa.search.engine_selection import EngineSettings, create_engine
+from msa.search.settings import SearchSettings
+from tests.msa.gpu import cpu_kernels
+from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch
 
+pytestmark = pytest.mark.simulator
 
-WAYS = (
-    "kernels", "chosen, passing through", "chosen, resident", "resident", "clusters",
-    "clusters in several chunks", "another matrix, iterated",
-    "several chunks", "streamed", "no memory for scores", "no memory for two paths",
-    "no memory in the middle of chunk 1", "no memory in the middle of chunk 3",
-    *(f"no memory at allocation {at}" for at in range(1, 12, 2)),
+# the simulator's process runs all tests, so these are shared; removed when it ends
+FOLDER = tempfile.TemporaryDirectory()
+ITERATED = SearchSettings(
+    evalue=60.0, max_seqs=2, min_ungapped_score=8, matrix="PAM30", gap_open=9, profile_gap_open=8,
+    num_iterations=2,
 )  # fmt: skip
 
 
-def test_equals_the_cpu(root: Path, tmp_path: Path) -> None:
-    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(root)}
-    result = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path], env=environment, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    equal = dict(line.split(": ") for line in result.stdout.splitlines())
-    assert set(equal) == set(WAYS) and all(int(hits) >= 5 for hits in equal.values()), equal
+@cache
+def tiny_search(clusters: str | None = None, settings: SearchSettings | None = None) -> TinySearch:
+    return TinySearch(Path(tempfile.mkdtemp(dir=FOLDER.name)), clusters, settings)
 
 
-def test_a_gpu_asked_for_and_not_there_is_said(root: Path, tmp_path: Path) -> None:
-    from msa.gpu.devices import GpuUnavailable, find_gpu
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_BATCH_QUERIES", BATCH_QUERIES)
+    monkeypatch.setattr(engine, "_STREAMED_BATCH_QUERIES", BATCH_QUERIES)
 
+
+@pytest.fixture
+def fast_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use CPU kernels, as the simulator takes minutes for the real ones."""
+    for module, name, replacement in cpu_kernels.replacements():
+        monkeypatch.setattr(module, name, replacement)
+
+
+class FailingAllocator:
+    """An allocator whose n-th call fails, once."""
+
+    def __init__(self, failing: int) -> None:
+        self.left = failing
+
+    def __call__(self, count: int, dtype: np.dtype[Any]) -> Any:
+        self.left -= 1
+        if not self.left:
+            raise OutOfGpuMemory(count * dtype.itemsize)
+        return allocate_on_gpu(count, dtype)
+
+
+def check(tiny: TinySearch, allocate: Allocate = allocate_on_gpu, **settings: Any) -> None:
+    """Search with a GPU engine, and compare the hits with those of the CPU."""
+    gpu_settings = GpuSettings(Path(FOLDER.name) / "kernels", **settings)
+    gpu_engine = GpuEngine([LocalWorker(find_gpu(), gpu_settings, allocate=allocate)])
     try:
-        find_gpu()
-    except GpuUnavailable:
-        pass
-    else:
-        pytest.skip("this machine has a GPU")
-    (tmp_path / "a.fasta").write_text(">a\nMKVLAAGIVG\n")
-    result = subprocess.run(
-        [sys.executable, "-m", "foldcli", "search", "a.fasta", "a.fasta", "-o", "-", "--device", "cuda"],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root), "FOLDCLI_CACHE": str(tmp_path / "c")},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert result.returncode == 4
-    assert "foldcli: error: there is no NVIDIA driver" in result.stderr and "Traceback" not in result.stderr
+        tiny.check(gpu_engine)
+    finally:
+        gpu_engine.close()
+    assert sum(map(len, tiny.expected)) >= 5
+
+
+def fail_without_memory(
+    monkeypatch: pytest.MonkeyPatch, name: str, fails: Callable[[int, int], bool]
+) -> list[int]:
+    """Let an alignment function run out of memory.
+
+    Args:
+        monkeypatch: the fixture.
+        name: "end_positions" or "trace_paths".
+        fails: returns whether a call fails, given its number from 1 and its number of pairs.
+
+    Returns:
+        The number of pairs of each call.
+    """
+    original, calls = getattr(alignment, name), []
+
+    def replacement(*arguments: Any, **keywords: Any) -> Any:
+        (count,) = (len(argument) for argument in arguments if isinstance(argument, alignment.Pairs))
+        calls.append(count)
+        if fails(len(calls), count):
+            raise OutOfGpuMemory(12345)
+        return original(*arguments, **keywords)
+
+    monkeypatch.setattr(alignment, name, replacement)
+    return calls
+
+
+@pytest.mark.slow
+def test_hits_with_the_real_kernels() -> None:
+    check(tiny_search())
+
+
+@pytest.mark.slow
+def test_streamed_database_gets_a_process_of_its_own() -> None:
+    settings = EngineSettings("cuda", Path(FOLDER.name) / "kernels", max_database_bytes=150)
+    gpu_engine = create_engine(settings, print)
+    assert isinstance(gpu_engine, GpuEngine)
+    tiny_search().check(gpu_engine)
+    assert [type(worker) for worker in gpu_engine.workers] == [RemoteWorker]
+    gpu_engine.close()
+
+
+@pytest.mark.usefixtures("fast_kernels")
+def test_resident_database_is_searched_in_this_process() -> None:
+    gpu_engine = create_engine(EngineSettings("cuda", Path(FOLDER.name) / "kernels"), print)
+    assert isinstance(gpu_engine, GpuEngine)
+    tiny_search().check(gpu_engine)
+    assert [type(worker) for worker in gpu_engine.workers] == [LocalWorker]
+    gpu_engine.close()
+
+
+@pytest.mark.usefixtures("fast_kernels")
+@pytest.mark.parametrize("settings", [{}, {"max_chunk_bytes": 1}, {"max_database_bytes": 150}], ids=str)
+def test_hits_of_resident_chunked_and_streamed_databases(settings: dict[str, int]) -> None:
+    check(tiny_search(), **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fast_kernels")
+@pytest.mark.parametrize("settings", [{}, {"max_chunk_bytes": 1}], ids=str)
+def test_hits_of_clustered_databases(settings: dict[str, int]) -> None:
+    check(tiny_search(CLUSTERS), **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fast_kernels")
+def test_hits_of_iterated_search_with_another_matrix() -> None:
+    check(tiny_search(settings=ITERATED))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fast_kernels")
+@pytest.mark.parametrize("number", range(1, 12, 2))
+def test_hits_after_a_failed_allocation(number: int) -> None:
+    check(tiny_search(), FailingAllocator(number))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fast_kernels")
+@pytest.mark.parametrize("number", [2, 6])
+def test_hits_after_memory_runs_out_within_a_batch(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first query of the batch has been filtered in the chunk when memory runs out for the second."""
+    original, firsts = cpu_kernels.TopKSelector.select, []
+
+    def replacement(*arguments: Any) -> None:
+        original(*arguments)
+        firsts.append(arguments[-2])  # the chunk's first target
+        if len(firsts) == number:
+            raise OutOfGpuMemory(12345)
+
+    monkeypatch.setattr(cpu_kernels.TopKSelector, "select", replacement)
+    check(tiny_search(), max_database_bytes=150)
+    assert len(firsts) > number and firsts[number - 1] == firsts[number - 2]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fast_kernels")
+def test_hits_after_memory_runs_out_for_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_without_memory(monkeypatch, "end_positions", lambda call, pairs: call == 1)
+    check(tiny_search())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fast_kernels")
+def test_paths_are_traced_one_by_one_if_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = fail_without_memory(monkeypatch, "trace_paths", lambda call, pairs: pairs > 1)
+    check(tiny_search())
+    assert max(calls) > 1
+
+
+@pytest.mark.usefixtures("fast_kernels")
+@pytest.mark.parametrize("name", ["end_positions", "trace_paths"])
+def test_no_memory_for_a_single_alignment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_without_memory(monkeypatch, name, lambda call, pairs: True)
+    with pytest.raises(GpuUnavailable, match="12345 bytes"):
+        check(tiny_search())
+
+
+@pytest.mark.usefixtures("fast_kernels")
+def test_no_memory_for_a_single_target() -> None:
+    with pytest.raises(GpuUnavailable, match=r"no memory left for a single target: .* are free"):
+        check(tiny_search(), lambda count, dtype: FailingAllocator(1)(count, dtype))

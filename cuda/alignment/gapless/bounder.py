@@ -1,0 +1,171 @@
+"""Upper bounds of gapless scores on a GPU, faster to compute than the scores.
+
+A query longer than the widest tile is computed tile by tile. The border, one column of cells with one half
+per target residue, carries the last column of each tile to the next one through GPU memory. A launch covers
+as many targets as the border has room for.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment.gapless.byte_table import LARGEST, byte_table, slack
+from cuda.alignment.gapless.generator import Kind, Variant
+from cuda.alignment.gapless.kernels import SIGNATURES, THREADS, fill_unbounded
+from cuda.alignment.gapless.launch_table import Launch, border_launch, choose_launch, max_query_length
+from cuda.alignment.gapless.layout import BYTE
+from cuda.alignment.gapless.runtime import (
+    Device,
+    PreparedKernel,
+    StreamBuffers,
+    UploadedArray,
+    as_words,
+    prepare_kernel,
+    stream_buffers,
+)
+from cuda.alignment.gapless.scorer import check_profile
+from cuda.alignment.kernel_cache import compiled_kernel
+
+MIN_SHARED_RESIDUES = 1024
+"""Minimum length of a target that the groups of a warp share."""
+MIN_SHARED_QUERIES = 8
+"""Minimum length of such a target in query lengths, as each group starts one query length before its
+share."""
+
+BORDER_SPAN = 2**27
+"""Maximum residues whose targets start in one launch."""
+BORDER_OVERHANG = 2**20
+"""Residues that the last of these targets may extend beyond the span; longer targets get no bound."""
+_MIN_BORDER_SPAN = 2**22
+_NO_END = 2**62
+
+
+class GaplessBounder:
+    """Upper bounds of the gapless scores of one query against targets on the current GPU.
+
+    For a query longer than the widest tile, up to 258 MB of GPU memory per stream are used for the border.
+
+    Args:
+        profile: int [query length ≥ 1, 32], half-bits; column = letter code.
+        cache: folder for generated and compiled kernels.
+        launch: launch configuration of a tile; by default the one in the launch table.
+
+    Raises:
+        ValueError: if the profile has another shape.
+        OSError: from `bound_all`, if the cache folder is not writable.
+    """
+
+    def __init__(self, profile: np.ndarray, cache: Path, launch: Launch | None = None) -> None:
+        check_profile(profile)
+        self._device, self._cache = Device.current(), cache
+        length = len(profile)
+        if launch is None:
+            table = self._device.name, self._device.shared_bytes, "bounds", cache
+            tiles = -(-length // max(max_query_length(*table), 1))
+            launch = choose_launch(-(-length // tiles), *table)
+        if int(profile.max()) > LARGEST:
+            launch = None
+        if launch is not None and launch.layout.tile < length:
+            launch = border_launch(launch)
+        self._launch = launch
+        self._overlap = np.int32((length + 3) // 4 * 4)
+        self._min_shared = max(MIN_SHARED_RESIDUES, MIN_SHARED_QUERIES * length)
+        self._slack = np.int32(slack(profile))
+        self._tables: list[UploadedArray] = []
+        self._kernel: PreparedKernel | None = None
+        if launch is not None:
+            width = launch.layout.tile
+            tiles_of_profile = [profile[first : first + width] for first in range(0, length, width)]
+            self._tables = [UploadedArray(byte_table(launch.layout, tile)) for tile in tiles_of_profile]
+
+    def upload(self) -> None:
+        """Copy the tables to the GPU ahead of time; any thread may call this."""
+        for table in self._tables:
+            table.upload()
+
+    def bound_all(self, targets: DeviceSequences, bounds: Any, stream: Any = 0) -> None:
+        """Queue the computation of all bounds on a stream and return at once.
+
+        Fastest for targets sorted by length. If all profile scores are between −4 and 7, a bound exceeds the
+        score by at most 4; otherwise it is close to it.
+
+        Args:
+            targets: sequences as in a target database: each starts at a multiple of four bytes, in ascending
+                order, and the total number of bytes is a multiple of 4. Lengths may be 0.
+            bounds: device int16 [n], written: no less than the score. UNBOUNDED where the kernel cannot
+                guarantee that: for bounds from 1,024 on, and everywhere if a profile score exceeds 127.
+            stream: numba stream, or 0 for the default stream.
+        """
+        if not targets.lengths.size:
+            return
+        if self._launch is None:
+            fill = compiled_kernel(fill_unbounded, SIGNATURES[fill_unbounded], (THREADS, 1))
+            fill[(*self._device.grid(8, THREADS), stream)](bounds)
+            return
+        buffers = stream_buffers(self._device, stream)
+        kind: Kind = "bounds" if len(self._tables) == 1 else "bordered"
+        if self._kernel is None:
+            variant = Variant(kind, self._launch.layout, BYTE, self._device.integer_maximum)
+            self._kernel = prepare_kernel(variant, self._launch, self._cache, self._device)
+        kernel, size = self._kernel, targets.residues.size
+        launch = kernel.on(stream)
+        common = as_words(targets.residues), targets.offsets, targets.lengths, buffers.work
+        tables = [table.on(stream) for table in self._tables]
+        if kind == "bounds":
+            # the longest come first: one that takes less than half of the total time delays nobody
+            share_from = max(size // kernel.groups // 2, self._min_shared)
+            launch(tables[0], *common, bounds, self._slack, np.int32(share_from), self._overlap)
+            return
+        border = _border(buffers, size)
+        for from_byte, to_byte in launch_ranges(size, border.size):
+            for tile, table in enumerate(tables):
+                launch(
+                    table,
+                    *common,
+                    bounds,
+                    self._slack,
+                    border,
+                    np.int32(tile == 0),
+                    np.int64(from_byte),
+                    np.int64(to_byte),
+                )
+
+
+def launch_ranges(residues: int, border_words: int) -> Iterator[tuple[int, int]]:
+    """Yield the byte range in which the targets of each launch start.
+
+    Args:
+        residues: bytes of all targets.
+        border_words: size of the border, in words of two residues.
+    """
+    span = 2 * border_words - BORDER_OVERHANG
+    if residues <= 2 * border_words:
+        yield 0, _NO_END
+        return
+    for first in range(0, residues, span):
+        yield first, first + span
+
+
+def _border(buffers: StreamBuffers, residues: int) -> Any:
+    """Return the border, device int32 [≥ 2], with one word for two residues.
+
+    It covers all residues, or BORDER_SPAN + BORDER_OVERHANG, or less if memory is short.
+
+    Args:
+        buffers: of the stream that uses it.
+        residues: bytes of all targets.
+
+    Raises:
+        Exception: numba's, if there is no memory even for _MIN_BORDER_SPAN.
+    """
+    span = BORDER_SPAN
+    while True:
+        try:
+            return buffers.counters("border", max(min(residues, span + BORDER_OVERHANG) // 2, 2))
+        except Exception as error:  # numba's and cuda-core's errors have no common class
+            if "OUT_OF_MEMORY" not in str(error).upper().replace(" ", "_") or span <= _MIN_BORDER_SPAN:
+                raise
+            span //= 2

@@ -1,0 +1,210 @@
+"""The current GPU, buffers per stream, uploaded tables, and kernels prepared for launch."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from cuda.alignment.gapless.generator import Variant, source
+from cuda.alignment.gapless.kernels import GENERATED_SIGNATURES
+from cuda.alignment.gapless.launch_table import Launch
+from cuda.alignment.kernel_cache import SIMULATED, compiled_kernel, generated_function, prepare_launch
+
+_INTEGER_MAXIMUM_FROM = (9, 0)
+# blocks of one warp, as the simulator's shuffles are barriers of the block; two blocks, so that they share
+# work
+_SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 32
+_AS_WORDS = "_foldcli_as_words"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU and the properties that launches depend on.
+
+    Args:
+        number: index among the GPUs visible to this process.
+        name: as reported by the driver.
+        capability: compute capability.
+        multiprocessors: number of multiprocessors.
+        shared_bytes: maximum shared memory per block.
+    """
+
+    number: int
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_bytes: int
+
+    @classmethod
+    def current(cls) -> "Device":
+        """Return the GPU that this thread uses."""
+        if SIMULATED:
+            return cls(0, "simulator", (9, 0), 1, 2**18)
+        device = cuda.get_current_device()
+        name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
+        shared = device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        return cls(device.id, name, tuple(device.compute_capability), device.MULTIPROCESSOR_COUNT, shared)
+
+    @property
+    def integer_maximum(self) -> bool:
+        """True if the GPU has maxima of packed 16-bit integers."""
+        return self.capability >= _INTEGER_MAXIMUM_FROM
+
+    def grid(self, blocks_per_multiprocessor: int, threads: int) -> tuple[int, int]:
+        """Return the blocks and threads of a launch that fills all multiprocessors."""
+        if SIMULATED:
+            return _SIMULATED_BLOCKS, _SIMULATED_THREADS
+        return blocks_per_multiprocessor * self.multiprocessors, threads
+
+
+@dataclass
+class StreamBuffers:
+    """Counters shared by all launches on one stream.
+
+    Launches on a stream run one after the other, and each leaves the counters at zero.
+
+    Args:
+        stream: numba stream, or 0.
+    """
+
+    stream: Any
+    _arrays: dict[str, Any] = field(default_factory=dict)
+
+    def counters(self, name: str, count: int) -> Any:
+        """Return a device int32 [≥ count] array whose first two numbers start at zero.
+
+        The content is lost when the array has to grow.
+        """
+        array = self._arrays.get(name)
+        if array is None or array.size < count:
+            array = cuda.device_array(count, np.int32)
+            array[:2].copy_to_device(np.zeros(min(2, count), np.int32), stream=self.stream)
+            self._arrays[name] = array
+        return array
+
+    @property
+    def work(self) -> Any:
+        """Device int32 [2]: work items taken, and warps or blocks that have finished."""
+        return self.counters("work", 2)
+
+
+_buffers: dict[tuple[int, int], StreamBuffers] = {}
+
+
+def stream_handle(stream: Any) -> int:
+    """Return the driver's handle of a numba stream; 0 for the default stream."""
+    return 0 if SIMULATED else int(getattr(stream, "handle", stream) or 0)
+
+
+def stream_buffers(device: Device, stream: Any) -> StreamBuffers:
+    """Return the buffers of a numba stream, or of the default stream 0."""
+    buffers = _buffers.setdefault((device.number, stream_handle(stream)), StreamBuffers(stream))
+    buffers.stream = stream  # the driver may reuse the handle for a later stream
+    return buffers
+
+
+def as_words(residues: Any) -> Any:
+    """Return device uint8 [bytes] as int32 [bytes / 4], cached: making a view takes longer than a launch."""
+    words = getattr(residues, _AS_WORDS, None)
+    if words is None:
+        words = residues.view(np.int32)
+        with contextlib.suppress(AttributeError):
+            setattr(residues, _AS_WORDS, words)
+    return words
+
+
+class UploadedArray:
+    """A host array, copied to the GPU on first use.
+
+    The copy uses a stream of its own: a copy without a stream would wait for the work on all streams.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self._copies: dict[int, Any] = {}
+        self._shared_copy: Any = None
+
+    def upload(self) -> None:
+        """Copy the array now, for use on every stream, and wait for the copy only."""
+        stream, _ = _upload_stream(Device.current().number)
+        copy = cuda.to_device(self._array, stream=stream)
+        stream.synchronize()
+        self._shared_copy = copy
+
+    def on(self, stream: Any) -> Any:
+        """Return a device copy that work queued on this stream may read."""
+        if self._shared_copy is not None:
+            return self._shared_copy
+        key = stream_handle(stream)
+        copy = self._copies.get(key)
+        if copy is None:
+            # before copying pageable memory the driver waits for the stream; the upload stream is idle
+            upload, uploaded = _upload_stream(Device.current().number)
+            copy = self._copies[key] = cuda.to_device(self._array, stream=upload)
+            uploaded.record(upload)
+            uploaded.wait(stream)
+        return copy
+
+
+@cache
+def _upload_stream(device: int) -> tuple[Any, Any]:
+    """Return the stream for uploads to a GPU, and an event."""
+    return cuda.stream(), cuda.event()
+
+
+@dataclass(frozen=True)
+class PreparedKernel:
+    """A compiled kernel with its launch configuration.
+
+    Args:
+        device: the GPU.
+        launch: the configuration.
+        kernel: from `compiled_kernel`.
+        blocks: blocks that fit on a multiprocessor at once.
+    """
+
+    device: Device
+    launch: Launch
+    kernel: Any
+    blocks: int
+
+    @property
+    def groups(self) -> int:
+        """Number of targets that the GPU works on at once."""
+        blocks, threads = self.device.grid(self.blocks, self.launch.threads)
+        return blocks * threads // self.launch.layout.lanes
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Local memory per thread: registers that had to be spilled."""
+        return 0 if SIMULATED else int(self.kernel.local_bytes)
+
+    def on(self, stream: Any, small_grid: bool = False) -> Callable[..., None]:
+        """Return a function that queues the kernel on a stream, given its arguments.
+
+        Args:
+            stream: numba stream, or 0.
+            small_grid: launch one block per multiprocessor instead of as many as fit.
+        """
+        grid, threads = self.device.grid(1 if small_grid else self.blocks, self.launch.threads)
+        return self.kernel[grid, threads, stream, self.launch.layout.table_bytes]
+
+
+@cache
+def prepare_kernel(variant: Variant, launch: Launch, folder: Path, device: Device) -> PreparedKernel:
+    """Compile a kernel, or load it from the cache.
+
+    Raises:
+        OSError: if the folder is not writable.
+        RuntimeError: if the GPU does not have enough shared memory.
+    """
+    bounds = (launch.threads, launch.blocks)
+    function = generated_function(source(variant), variant.name, folder, bounds)
+    kernel = compiled_kernel(function, GENERATED_SIGNATURES[variant.kind], bounds)
+    blocks = prepare_launch(kernel, launch.threads, launch.layout.table_bytes)
+    return PreparedKernel(device, launch, kernel, blocks)

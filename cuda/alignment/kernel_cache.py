@@ -1,0 +1,230 @@
+"""A disk cache of compiled kernels, for generated and hand-written kernels alike.
+
+numba reads tracebacks and its own cache from a function's source file, so generated source is written to a
+module whose file name contains a digest of the source. Machine code is stored in the folder passed to
+`set_cache_folder`, or, without one, by numba in `__pycache__` next to the source.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from cuda.bindings import driver
+from numba import cuda
+from numba.core import config
+
+from cuda.alignment.binary_kernel import BinaryKernel
+
+SIMULATED = bool(config.ENABLE_CUDASIM)
+"""True if kernels run as Python functions in numba's simulator (NUMBA_ENABLE_CUDASIM=1)."""
+
+_SUFFIX = ".cubin"
+_lock = threading.Lock()
+_folder: Path | None = None
+_thread_mode = threading.local()
+
+
+class NotCached(Exception):
+    """Raised under `cached_only` when a kernel would have to be compiled."""
+
+
+def set_cache_folder(folder: Path) -> None:
+    """Store the machine code of all kernels in this folder, which is created when first needed."""
+    global _folder
+    _folder = folder
+
+
+@contextlib.contextmanager
+def cached_only() -> Iterator[None]:
+    """Make `compiled_kernel` raise NotCached in this thread instead of compiling."""
+    _thread_mode.cached_only = True
+    try:
+        yield
+    finally:
+        _thread_mode.cached_only = False
+
+
+def generated_function(
+    source: str, name: str, folder: Path, launch_bounds: tuple[int, int]
+) -> Callable[..., Any]:
+    """Write a generated module to disk, import it and return one of its functions.
+
+    Args:
+        source: Python source of the module.
+        name: the function to return.
+        folder: where the module is written; created if it does not exist.
+        launch_bounds: the bounds it will be compiled with. They are part of the file name because numba's
+            cache does not distinguish them.
+
+    Raises:
+        OSError: if the folder is not writable.
+    """
+    digest = hashlib.sha256(f"{source}{launch_bounds}{sources_digest()}".encode()).hexdigest()[:16]
+    path = folder / f"{name}_{digest}.py"
+    module_name = f"foldcli_kernel_{name}_{digest}"
+    with _lock:
+        if module_name in sys.modules:
+            return getattr(sys.modules[module_name], name)
+        if not path.exists():
+            _write_atomically(path, source.encode())
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+
+
+def compiled_kernel(function: Callable[..., Any], signature: Any, launch_bounds: tuple[int, int]) -> Any:
+    """Load a kernel for the current GPU from the cache, or compile it.
+
+    Args:
+        function: a kernel of this package, or one from `generated_function`.
+        signature: numba signature of arrays and integers.
+        launch_bounds: threads per block, and blocks that a multiprocessor must be able to hold.
+
+    Raises:
+        NotCached: under `cached_only`, if the kernel is not in the cache.
+    """
+    return _compiled_for(_current_capability(), function, signature, launch_bounds)
+
+
+def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
+    """Allow a kernel to use more dynamic shared memory than the default 48 KiB.
+
+    Args:
+        kernel: from `compiled_kernel`.
+        threads: threads per block.
+        shared_bytes: dynamic shared memory per block.
+
+    Returns:
+        Blocks that fit on a multiprocessor of the current GPU at once.
+
+    Raises:
+        RuntimeError: if the GPU does not have that much shared memory.
+    """
+    if SIMULATED:
+        return 1
+    blocks: int = kernel.blocks_per_multiprocessor(threads, shared_bytes)
+    if not blocks:
+        raise RuntimeError(f"no block of {threads} threads and {shared_bytes} bytes fits a multiprocessor")
+    return blocks
+
+
+def kernels_identity() -> str:
+    """Return a string that changes with the GPU generation, our kernel sources and the compiler versions."""
+    capability = _current_capability()
+    return f"sm{capability[0]}{capability[1]}_{sources_digest()}"
+
+
+@cache
+def sources_digest() -> str:
+    """Return a digest of the kernel sources of this package and the compiler versions."""
+    digest = hashlib.sha256(_compiler_versions().encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def binary_path(
+    folder: Path,
+    function: Callable[..., Any],
+    signature: Any,
+    launch_bounds: tuple[int, int],
+    capability: tuple[int, int],
+) -> Path:
+    """Return the cache file of a kernel's machine code for GPUs of a compute capability."""
+    key = f"{function.__module__} {function.__qualname__} {signature} {launch_bounds} {sources_digest()}"
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return folder / f"{function.__name__}_sm{capability[0]}{capability[1]}_{digest}{_SUFFIX}"
+
+
+def load_binary(path: Path, signature: Any) -> BinaryKernel | None:
+    """Load a kernel from a cache file; return None if it is missing or the driver rejects it."""
+    try:
+        name, _, code = path.read_bytes().partition(b"\n")
+        return BinaryKernel(code, name.decode(), signature)
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def _compiled_for(
+    capability: tuple[int, int],
+    function: Callable[..., Any],
+    signature: Any,
+    launch_bounds: tuple[int, int],
+) -> Any:
+    with _lock:
+        if SIMULATED:
+            return cuda.jit(function)
+        path = None
+        if _folder is not None:
+            path = binary_path(_folder, function, signature, launch_bounds, capability)
+            kernel = load_binary(path, signature)
+            if kernel is not None:
+                return kernel
+        if getattr(_thread_mode, "cached_only", False):
+            raise NotCached(function.__name__)
+        try:
+            # numba's own cache is needed only where ours is not used
+            dispatcher = cuda.jit(signature, cache=path is None, launch_bounds=launch_bounds)(function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            dispatcher = cuda.jit(signature, launch_bounds=launch_bounds)(function)
+        (compiled,) = dispatcher.overloads.values()
+        kernel = BinaryKernel(compiled.library.get_cubin().code, compiled.entry_name, signature)
+        if path is not None:
+            # in a read-only folder, the kernel is compiled again by the next run
+            with contextlib.suppress(OSError):
+                _write_atomically(path, kernel.name.encode() + b"\n" + kernel.code)
+        return kernel
+
+
+def _current_capability() -> tuple[int, int]:
+    """Return the compute capability of the current GPU, (0, 0) in the simulator."""
+    if SIMULATED:
+        return 0, 0
+    result, device = driver.cuCtxGetDevice()
+    # a thread that has not used numba yet has no context
+    return _capability_of(int(device) if result == driver.CUresult.CUDA_SUCCESS else -1)
+
+
+@cache
+def _capability_of(device: int) -> tuple[int, int]:
+    selected = cuda.get_current_device() if device < 0 else cuda.gpus[device]
+    return tuple(selected.compute_capability)
+
+
+@cache
+def _compiler_versions() -> str:
+    def version(package: str) -> str:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return ""
+
+    return " ".join(map(version, ("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvrtc", "numba")))
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that other processes see complete or not at all; create its folder if needed.
+
+    Raises:
+        OSError: if the folder is not writable.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+    Path(temporary).replace(path)

@@ -1,0 +1,231 @@
+"""Selection of the k best targets of each query, on one stream and without waiting for the host."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numba import cuda
+
+from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment.gapless import GaplessBounder, GaplessScorer
+from cuda.alignment.kernel_cache import SIMULATED, compiled_kernel
+from cuda.alignment.top_k.kernels import (
+    BINS,
+    FIRST,
+    FIRST_SCORES,
+    LIST_ROWS,
+    ROW_COUNT,
+    ROW_TARGETS,
+    SECOND,
+    SECOND_SCORES,
+    SIGNATURES,
+    STATE_SIZE,
+    THREADS,
+    choose,
+    count_bounds,
+    list_bounds,
+    narrow,
+)
+
+_EXTRA = 4
+"""The first list has at least k + k / _EXTRA targets. Then the second list is rarely needed, and contains few
+long targets that it would have to wait for."""
+
+_SMALL_THREADS = 64
+"""Threads per block of the steps for later chunks, which have little to do. With one such block per
+multiprocessor they fit next to the bounds of another query instead of waiting for them to finish."""
+
+_SMALL_TARGET_BITS, _LARGE_TARGET_BITS = 22, 31
+"""Bits of a database index in a key."""
+
+# the simulator runs each thread as a host thread; two blocks, so that they share work
+_SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 4
+
+
+class BoundAndScore(Protocol):
+    """Upper bounds and exact scores of one query; implementations queue all work on the stream."""
+
+    def bound_all(self, targets: DeviceSequences, bounds: Any, stream: Any) -> None:
+        """Bound the scores of all targets, device int16 [n]: no less than the score, or 2¹⁵ − 1."""
+
+    def score_listed(
+        self, targets: DeviceSequences, listed: Any, scores: Any, stream: Any, small_grid: bool = False
+    ) -> None:
+        """Compute the exact scores, device int32, of listed targets: device int32, count, then indices."""
+
+
+class GaplessQuery:
+    """Gapless bounds and exact scores of one query.
+
+    Args:
+        profile: int [query length ≥ 1, 32], half-bits; column = letter code.
+        kernels: folder for generated and compiled kernels.
+
+    Raises:
+        ValueError: if the profile has another shape.
+        OSError: if the folder is not writable.
+    """
+
+    def __init__(self, profile: np.ndarray, kernels: Path) -> None:
+        self._bounder = GaplessBounder(profile, kernels)
+        self._scorer = GaplessScorer(profile, kernels)
+        self.bound_all = self._bounder.bound_all
+        self.score_listed = self._scorer.score_listed
+
+    def upload(self) -> None:
+        """Copy the query's tables to the GPU ahead of time; any thread may call this."""
+        self._bounder.upload()
+        self._scorer.upload()
+
+
+def row_size(k: int) -> int:
+    """Return the int32 numbers in a row of up to k targets."""
+    return ROW_TARGETS + 2 * k
+
+
+def read_row(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return copies of a row's database indices, int64, and scores, int32, in no particular order."""
+    count, k = int(row[ROW_COUNT]), (len(row) - ROW_TARGETS) // 2
+    targets, scores = row[ROW_TARGETS:][:count], row[ROW_TARGETS + k :][:count]
+    return targets.astype(np.int64), scores.copy()
+
+
+@dataclass(frozen=True)
+class _Views:
+    """Views of the buffers with the size of one chunk."""
+
+    count: int
+    bounds: Any
+    first: Any
+    first_scores: Any
+    second: Any
+    second_scores: Any
+
+
+class TopKSelector:
+    """Selects the k best targets of queries in chunks of a database, on the current GPU.
+
+    In the first chunk, all targets are bounded and those with the highest bounds are scored exactly. The k-th
+    best of these scores decides which other targets may still be among the best; they are scored, too, which
+    makes the result exact. In later chunks the k-th best score so far decides this at once.
+
+    Args:
+        k: maximum number of selected targets, ≥ 1.
+        min_score: minimum score of a selected target, half-bits.
+        capacity: maximum number of targets per chunk.
+        stream: numba stream to launch on, or 0; the buffers belong to it.
+        allocate: (count, dtype) → device array of at least `count` elements; may raise.
+    """
+
+    bytes_per_target = 18
+    """Device memory for each target of `capacity`."""
+
+    def __init__(
+        self,
+        k: int,
+        min_score: int,
+        capacity: int,
+        stream: Any = 0,
+        allocate: Callable[[int, np.dtype[Any]], Any] = cuda.device_array,
+    ) -> None:
+        self._k, self._min_score = k, min(max(min_score, 0), 2**31)
+        self._capacity, self._stream = capacity, stream
+
+        def buffer(count: int, dtype: type) -> Any:
+            return allocate(count, np.dtype(dtype))[:count]
+
+        def zeros(count: int, dtype: type) -> Any:
+            array = buffer(count, dtype)
+            array.copy_to_device(np.zeros(count, dtype), stream=stream)
+            return array
+
+        self._bound_words = buffer(capacity // 4 + 1, np.int64)
+        self._lists = buffer(LIST_ROWS * (capacity + 1), np.int32).reshape(LIST_ROWS, capacity + 1)
+        self._histogram, self._state = zeros(BINS, np.int32), zeros(STATE_SIZE, np.int32)
+        self._empty_row = zeros(row_size(0), np.int32)
+        blocks, threads = _SIMULATED_BLOCKS, _SIMULATED_THREADS
+        if not SIMULATED:
+            blocks, threads = cuda.get_current_device().MULTIPROCESSOR_COUNT, THREADS
+
+        def launcher(kernel: Any, blocks: int, threads: int = threads) -> Any:
+            return compiled_kernel(kernel, SIGNATURES[kernel], (THREADS, 1))[blocks, threads, stream]
+
+        self._count_bounds, self._list_bounds = launcher(count_bounds, blocks), launcher(list_bounds, blocks)
+        self._narrow, self._choose = launcher(narrow, 1), launcher(choose, 1)
+        small = min(threads, _SMALL_THREADS)
+        self._list_small, self._choose_small = (
+            launcher(list_bounds, blocks, small),
+            launcher(choose, 1, small),
+        )
+        self._views = self._make_views(capacity)
+        for empty in self._views.first, self._views.second:
+            empty[:1].copy_to_device(np.zeros(1, np.int32), stream=stream)
+
+    def _make_views(self, count: int) -> _Views:
+        return _Views(
+            count,
+            self._bound_words.view(np.int16)[:count],
+            self._lists[FIRST, : count + 1],
+            self._lists[FIRST_SCORES, : count + 1],
+            self._lists[SECOND, : count + 1],
+            self._lists[SECOND_SCORES, : count + 1],
+        )
+
+    def select(
+        self,
+        query: BoundAndScore,
+        targets: DeviceSequences,
+        row: Any,
+        first: int = 0,
+        previous_row: Any = None,
+    ) -> None:
+        """Queue the selection in one chunk on the stream and return at once.
+
+        Args:
+            query: a GaplessQuery.
+            targets: the chunk, at most `capacity` targets; see GaplessScorer.score_all.
+            row: device int32 [row_size(k)], written; see `read_row`. Among equal scores at the limit, the
+                targets that come first in the database are selected.
+            first: database index of the chunk's first target; indices are below 2³¹.
+            previous_row: the row of other chunks; the result is the best of those and this chunk. Fastest if
+                chunks are passed in descending order of their scores.
+
+        Raises:
+            ValueError: if there are more targets than `capacity`, or a row has another size.
+        """
+        count = targets.lengths.size
+        if count > self._capacity:
+            raise ValueError(f"capacity for {self._capacity} targets, not for {count}")
+        for given in (row,) if previous_row is None else (row, previous_row):
+            if given.size != row_size(self._k):
+                raise ValueError(
+                    f"a row of {self._k} targets has {row_size(self._k)} numbers, not {given.size}"
+                )
+        if count != self._views.count:
+            # most chunks have the same size, and making views takes longer than a launch
+            self._views = self._make_views(count)
+        views, stream = self._views, self._stream
+        if count:
+            query.bound_all(targets, views.bounds, stream)
+        if previous_row is not None:
+            if count:
+                self._list_small(self._bound_words, count, previous_row, views.first)
+                query.score_listed(targets, views.first, views.first_scores, stream, small_grid=True)
+            limits = self._min_score, self._k, _LARGE_TARGET_BITS
+            self._choose_small(self._lists, first, previous_row, *limits, row)
+            return
+        bits = _SMALL_TARGET_BITS if first + count <= 2**_SMALL_TARGET_BITS else _LARGE_TARGET_BITS
+        entries = self._lists, first, self._empty_row, self._min_score, self._k, bits
+        if count:
+            self._count_bounds(
+                self._bound_words, count, min(self._min_score, BINS - 1), self._k + self._k // _EXTRA,
+                self._histogram, self._state,
+            )  # fmt: skip
+            self._list_bounds(self._bound_words, count, self._state, views.first)
+            query.score_listed(targets, views.first, views.first_scores, stream)
+            self._narrow(*entries, self._state)
+            self._list_bounds(self._bound_words, count, self._state, views.second)
+            query.score_listed(targets, views.second, views.second_scores, stream)
+        self._choose(*entries, row)

@@ -1,0 +1,262 @@
+"""Timing and tuning of the gapless filter on the current GPU, for `foldcli bench gapless`."""
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment.gapless import GaplessBounder, GaplessScorer
+from cuda.alignment.gapless.generator import Variant
+from cuda.alignment.gapless.launch_table import Launch, ScoreKind, launch_table, local_table_path
+from cuda.alignment.gapless.layout import BYTE, HALF, Layout
+from cuda.alignment.gapless.runtime import Device, PreparedKernel, prepare_kernel
+from msa.gpu.devices import Gpu
+
+QUERY_LENGTHS: dict[ScoreKind, tuple[int, ...]] = {
+    "exact": (*range(32, 513, 32), *range(576, 1025, 64), *range(1152, 2049, 128)),
+    "bounds": (*range(16, 513, 16), *range(544, 1025, 32), *range(1088, 2049, 64)),
+}
+"""Query lengths of the rows of a launch table: multiples of what 4, 8 and 16 lanes can hold."""
+
+TARGET_RESIDUES = 2**28
+"""Residues of all targets: enough for overheads not to matter, and few enough for any GPU."""
+
+LaunchRows = dict[str, list[dict[str, float]]]
+"""Rows of a launch table by kind of score, as in cuda/alignment/gapless/tuning/*.json."""
+
+_KINDS: tuple[ScoreKind, ...] = ("bounds", "exact")
+_CELLS_PER_CLOCK = 64
+"""Cells per clock and multiprocessor if shared memory delivers two bytes per cell without a pause."""
+_BLOCK_SHAPES = ((128, 4), (192, 2), (192, 3), (256, 2), (256, 3), (256, 4), (384, 2))
+"""(threads per block, blocks per multiprocessor) to try."""
+_REGISTERS = 2**16
+# minimum registers of a thread in addition to its cells
+_OVERHEAD_REGISTERS = 34
+# columns per lane from which twice the lanes with half the columns may be faster
+_MANY_COLUMNS = 96
+
+
+@dataclass(frozen=True)
+class GaplessSpeed:
+    """10¹² cells (query residues × target residues) per second, measured by events around the kernels.
+
+    Args:
+        length: residues of the query and of each target.
+        bounds: speed of the upper bounds.
+        exact: speed of the exact scores.
+    """
+
+    length: int
+    bounds: float
+    exact: float
+
+
+class GaplessBenchmark:
+    """Speed of the gapless filter on one GPU.
+
+    Args:
+        gpu: from `find_gpu`.
+        kernels: folder that keeps compiled kernels between runs.
+    """
+
+    def __init__(self, gpu: Gpu, kernels: Path) -> None:
+        self._kernels = kernels
+        cuda.select_device(gpu.number)
+        self.table_path = local_table_path(gpu.name, kernels)
+        """First path at which a search on this GPU looks for a launch table."""
+
+    def speed(self, length: int, residues: int = TARGET_RESIDUES) -> GaplessSpeed:
+        """Time the filter on random targets of the query's length, with the launches that a search uses.
+
+        Args:
+            length: of the query.
+            residues: approximate residues of all targets.
+        """
+        count = max(1, residues // length)
+        stride = (length + 3) // 4 * 4
+        rng = np.random.default_rng(length)
+        profile = rng.integers(-5, 4, (length, 32)).astype(np.int16)
+        codes = rng.integers(0, 20, count * stride, dtype=np.uint8)
+        targets = _equal_targets(cuda.to_device(codes), count, length)
+        bounds, scores = cuda.device_array(count, np.int16), cuda.device_array(count, np.int32)
+        bounder, scorer = GaplessBounder(profile, self._kernels), GaplessScorer(profile, self._kernels)
+        cells = length * length * count / 1e12
+        return GaplessSpeed(
+            length,
+            cells / min_seconds(lambda: bounder.bound_all(targets, bounds), 5),
+            cells / min_seconds(lambda: scorer.score_all(targets, scores), 5),
+        )
+
+    def tune(
+        self, lengths: Sequence[int], report: Callable[[str], None], max_targets: int = TARGET_RESIDUES
+    ) -> LaunchRows:
+        """Find the fastest launches for some query lengths.
+
+        Args:
+            lengths: query lengths; if empty, those of the present launch table. Rows of the present table for
+                other lengths are kept.
+            report: called with one line for every launch tried.
+            max_targets: maximum number of targets; there are never more than TARGET_RESIDUES residues.
+        """
+        device = Device.current()
+        table: LaunchRows = {}
+        for kind in _KINDS:
+            rows: dict[float, dict[str, float]] = {
+                longest: _table_row(longest, launch)
+                for longest, launch in launch_table(device.name, kind, self._kernels).items()
+            }
+            report(f"{kind}:")
+            tuned = tune_launches(lengths or list(map(int, rows)), max_targets, self._kernels, report, kind)
+            rows |= {row["longest_query"]: row for row in tuned}
+            table[kind] = [rows[longest] for longest in sorted(rows)]
+        return table
+
+
+def shared_memory_limit() -> float:
+    """Return the 10¹² cells per second that shared memory could serve at two bytes per cell."""
+    device: Any = cuda.get_current_device()
+    return float(device.MULTIPROCESSOR_COUNT * device.CLOCK_RATE * 1e3 * _CELLS_PER_CLOCK / 1e12)
+
+
+def table_json(table: LaunchRows) -> str:
+    """Format a launch table as JSON with one row per line."""
+    kinds = [
+        f'  "{kind}": [\n' + ",\n".join(f"    {json.dumps(row)}" for row in rows) + "\n  ]"
+        for kind, rows in table.items()
+    ]
+    return "{\n" + ",\n".join(kinds) + "\n}\n"
+
+
+def min_seconds(queue: Callable[[], None], repeats: int) -> float:
+    """Return the shortest GPU time of several calls that queue work on the default stream."""
+    best = float("inf")
+    for _ in range(repeats):
+        start, end = cuda.event(), cuda.event()
+        start.record()
+        queue()
+        end.record()
+        end.synchronize()
+        best = min(best, start.elapsed_time(end) / 1e3)
+    return best
+
+
+def candidate_launches(length: int, kind: ScoreKind, device: Device) -> Iterator[Launch]:
+    """Yield the launches to try for a query of this length."""
+    tried_more_lanes = False
+    for lanes in (4, 8, 16, 32):
+        entry_bytes = 1 if kind == "bounds" else 2
+        step = 4 * entry_bytes
+        columns = -(-length // (step * lanes)) * step
+        if columns > 128:
+            continue
+        layout = Layout(lanes, columns, entry_bytes)
+        for threads, blocks in _BLOCK_SHAPES:
+            registers = layout.pairs + _OVERHEAD_REGISTERS
+            shared = blocks * (layout.table_bytes + 1024)
+            if threads * blocks * registers <= _REGISTERS and shared <= device.shared_bytes + 1024:
+                yield Launch(layout, threads, blocks)
+        if tried_more_lanes or columns < _MANY_COLUMNS:
+            return
+        tried_more_lanes = True
+
+
+def tune_launches(
+    lengths: Iterable[int],
+    max_targets: int,
+    cache: Path,
+    report: Callable[[str], None],
+    kind: ScoreKind = "bounds",
+) -> list[dict[str, float]]:
+    """Time all candidate launches on random targets of the query's length.
+
+    Args:
+        lengths: query lengths, for example QUERY_LENGTHS[kind].
+        max_targets: maximum number of targets; there are never more than TARGET_RESIDUES residues.
+        cache: folder for generated and compiled kernels.
+        report: called with one line for every launch tried.
+        kind: of the scores.
+
+    Returns:
+        Rows of a launch table: longest_query, lanes, columns, threads, blocks, tcups (10¹² cells per second).
+    """
+    device = Device.current()
+    candidates = {length: list(candidate_launches(length, kind, device)) for length in lengths}
+    jobs = [(launch, kind, cache) for launches in candidates.values() for launch in launches]
+    # in processes, because compilers hold a lock
+    with multiprocessing.get_context("spawn").Pool(min(len(jobs), os.cpu_count() or 1)) as pool:
+        pool.map(_compile, jobs, chunksize=1)
+    rng = np.random.default_rng(0)
+    residues = cuda.to_device(rng.integers(0, 20, TARGET_RESIDUES, dtype=np.uint8))
+    rows = []
+    for length, launches in candidates.items():
+        count = max(1, min(max_targets, TARGET_RESIDUES // ((length + 3) // 4 * 4)))
+        targets = _equal_targets(residues, count, length)
+        best: tuple[float, Launch] | None = None
+        for launch in launches:
+            layout = launch.layout
+            shape = f"{layout.lanes} × {layout.columns}, {launch.threads} × {launch.blocks}"
+            if spilled := _prepare(launch, kind, cache).spilled_bytes:
+                report(f"{length} {shape}: {spilled} bytes spilled")
+                continue
+            seconds = min_seconds(_queue_filter(launch, kind, cache, targets, length), 3)
+            speed = length * length * count / seconds / 1e12
+            report(f"{length} {shape}: {speed:.2f} TCUPS")
+            if best is None or speed > best[0]:
+                best = speed, launch
+        if best is not None:
+            speed, launch = best
+            rows.append({**_table_row(length, launch), "tcups": round(speed, 2)})
+    return rows
+
+
+def _equal_targets(residues: Any, count: int, length: int) -> DeviceSequences:
+    """Divide device residues into targets of one length."""
+    offsets = np.arange(count, dtype=np.int64) * ((length + 3) // 4 * 4)
+    return DeviceSequences(
+        residues, cuda.to_device(offsets), cuda.to_device(np.full(count, length, np.int32))
+    )
+
+
+def _table_row(length: float, launch: Launch) -> dict[str, float]:
+    layout = launch.layout
+    return {
+        "longest_query": length, "lanes": layout.lanes, "columns": layout.columns,
+        "threads": launch.threads, "blocks": launch.blocks,
+    }  # fmt: skip
+
+
+def _random_profile(length: int) -> np.ndarray:
+    """Draw scores distributed like those of a substitution matrix, mostly below 0."""
+    return np.random.default_rng(length).integers(-5, 4, (length, 32)).astype(np.int16)
+
+
+def _prepare(launch: Launch, kind: ScoreKind, cache: Path) -> PreparedKernel:
+    """Compile or load the kernel of a launch."""
+    device = Device.current()
+    variant = Variant(kind, launch.layout, BYTE if kind == "bounds" else HALF, device.integer_maximum)
+    return prepare_kernel(variant, launch, cache, device)
+
+
+def _compile(job: tuple[Launch, ScoreKind, Path]) -> None:
+    """Compile a kernel into the cache."""
+    _prepare(*job)
+
+
+def _queue_filter(
+    launch: Launch, kind: ScoreKind, cache: Path, targets: DeviceSequences, length: int
+) -> Callable[[], None]:
+    """Return a function that queues the filter on the default stream."""
+    count = targets.lengths.size
+    if kind == "bounds":
+        bounder = GaplessBounder(_random_profile(length), cache, launch)
+        return partial(bounder.bound_all, targets, cuda.device_array(count, np.int16))
+    scorer = GaplessScorer(_random_profile(length), cache, launch=launch)
+    return partial(scorer.score_all, targets, cuda.device_array(count, np.int32))

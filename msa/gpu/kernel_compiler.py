@@ -1,0 +1,173 @@
+"""Compilation of the kernels that a batch of queries needs, before they are launched, with progress."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from cuda.alignment.gapless.generator import Kind, Variant
+from cuda.alignment.gapless.launch_table import choose_launch, list_launch, max_query_length
+from cuda.alignment.gapless.layout import BYTE, HALF
+from cuda.alignment.gapless.runtime import Device, prepare_kernel
+from cuda.alignment.kernel_cache import (
+    NotCached,
+    cached_only,
+    compiled_kernel,
+    kernels_identity,
+    set_cache_folder,
+)
+from cuda.alignment.smith_waterman.kernels import pack_runs_kernel, row_kernel, walk_kernel
+from cuda.alignment.smith_waterman.plan import available_shapes, narrowest
+from cuda.alignment.smith_waterman.sorting import SIGNATURES as SORTING_SIGNATURES
+from cuda.alignment.smith_waterman.sorting import sorting_kernel
+from cuda.alignment.top_k.kernels import SIGNATURES as TOP_K_SIGNATURES
+from cuda.alignment.top_k.kernels import THREADS as TOP_K_THREADS
+from msa.gpu.interface import CompileProgress
+from msa.io.atomic import atomic_write
+
+LoadKernel = Callable[[], object]
+"""Loads a kernel from the cache, or compiles it."""
+
+_FILTER, _ALIGNMENT, _MANY_ALIGNMENTS = "filter", "alignment", "many alignments"
+
+
+class KernelCompiler:
+    """Compiles kernels before they are used, and reports progress.
+
+    A file next to the kernels lists the query lengths whose kernels have all been compiled, because looking
+    for every kernel takes longer than loading the few that the first query needs.
+
+    Args:
+        folder: of compiled kernels.
+        progress: called when there are kernels to compile, and after each one.
+        share: index and number of the processes that need the same kernels at the same time. Each compiles
+            its share first, and then finds most others in the cache. If two processes compile the same
+            kernel, both write it, atomically.
+    """
+
+    def __init__(self, folder: Path, progress: CompileProgress, share: tuple[int, int] = (0, 1)) -> None:
+        self._folder, self._progress, self._share = folder, progress, share
+        self._lock = threading.Lock()
+        self._compiled = self._needed = 0
+        self._complete_lengths: dict[str, set[int]] | None = None
+
+    def compile_filter(self, lengths: Iterable[int]) -> None:
+        """Compile the filter's kernels for queries of these lengths."""
+        new = self._incomplete_lengths(_FILTER, lengths)
+        if new:
+            self._compile_stage(_FILTER, new, filter_kernels(new, self._folder))
+
+    def compile_alignment(self, lengths: Iterable[int], many: bool) -> None:
+        """Compile the alignment kernels for these query lengths, with `many` also those for many pairs."""
+        stage = _MANY_ALIGNMENTS if many else _ALIGNMENT
+        new = self._incomplete_lengths(stage, lengths)
+        if new:
+            self._compile_stage(stage, new, alignment_kernels(new, self._folder, many))
+
+    def _incomplete_lengths(self, stage: str, lengths: Iterable[int]) -> list[int]:
+        """Return the lengths for which kernels may be missing."""
+        set_cache_folder(self._folder)
+        with self._lock:
+            if self._complete_lengths is None:
+                self._complete_lengths = {_FILTER: set(), _ALIGNMENT: set(), _MANY_ALIGNMENTS: set()}
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    content = json.loads(self._list_path().read_text())
+                    self._complete_lengths = {
+                        name: set(map(int, content[name])) for name in self._complete_lengths
+                    }
+            return sorted(set(lengths) - self._complete_lengths[stage])
+
+    def _list_path(self) -> Path:
+        return self._folder / f"made_{kernels_identity()}.json"
+
+    def _compile_stage(self, stage: str, lengths: Sequence[int], kernels: Sequence[LoadKernel]) -> None:
+        self._compile_missing(kernels)
+        with self._lock, contextlib.suppress(OSError):
+            assert self._complete_lengths is not None
+            self._complete_lengths[stage].update(lengths)
+            content = {name: sorted(complete) for name, complete in self._complete_lengths.items()}
+            with atomic_write(self._list_path()) as stream:
+                json.dump(content, stream)
+
+    def _compile_missing(self, kernels: Sequence[LoadKernel]) -> None:
+        """Compile the kernels that are not in the cache: first this process's share, then what is left."""
+        missing = [load for load in kernels if not _load_cached(load)]
+        first, step = self._share
+        own = missing[first::step]
+        if own:
+            self._report(needed=len(own))
+        for load in own:
+            load()
+            self._report(compiled=1)
+        for load in missing:
+            if not _load_cached(load):
+                self._report(needed=1)
+                load()
+                self._report(compiled=1)
+
+    def _report(self, compiled: int = 0, needed: int = 0) -> None:
+        with self._lock:
+            self._compiled += compiled
+            self._needed += needed
+            self._progress(self._compiled, self._needed)
+
+
+def filter_kernels(lengths: Sequence[int], folder: Path) -> list[LoadKernel]:
+    """Return the kernels that the filter needs on the current GPU for queries of these lengths."""
+    top_k: dict[Any, Any] = TOP_K_SIGNATURES
+    kernels: list[LoadKernel] = [
+        partial(compiled_kernel, kernel, signature, (TOP_K_THREADS, 1)) for kernel, signature in top_k.items()
+    ]
+    for length in lengths:
+        kernels += _gapless_kernels(length, folder)
+    return kernels
+
+
+def alignment_kernels(lengths: Sequence[int], folder: Path, many: bool) -> list[LoadKernel]:
+    """Return the kernels that align queries of these lengths on the current GPU.
+
+    Args:
+        lengths: residues of the queries.
+        folder: of compiled kernels.
+        many: also return the kernels that are used for many pairs in one call.
+    """
+    shapes = available_shapes()
+    kernels: list[LoadKernel] = [walk_kernel, pack_runs_kernel]
+    kernels += [partial(sorting_kernel, kernel) for kernel in SORTING_SIGNATURES]
+    kinds: list[tuple[Any, Any]] = [("packed", shapes.swift), ("traced", shapes.wide)]
+    if many:
+        kinds.append(("packed", shapes.packed))
+    for kind, candidates in kinds:
+        used = np.unique(narrowest(candidates, np.array(lengths))).tolist() if candidates else []
+        kernels += [partial(row_kernel, kind, candidates[index], folder) for index in used]
+    return kernels
+
+
+def _gapless_kernels(length: int, folder: Path) -> Iterator[LoadKernel]:
+    """Yield the kernels that bound and score a query of this length."""
+    device = Device.current()
+    max_tile = max_query_length(device.name, device.shared_bytes, "bounds", folder)
+    tiles = -(-length // max(max_tile, 1))
+    bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, "bounds", folder)
+    for kind, arithmetic, launch in (
+        ("bounds" if tiles == 1 else "bordered", BYTE, bounds),
+        ("listed", HALF, list_launch(length, device.shared_bytes)),
+    ):
+        if launch is not None:
+            variant = Variant(cast(Kind, kind), launch.layout, arithmetic, device.integer_maximum)
+            yield partial(prepare_kernel, variant, launch, folder, device)
+
+
+def _load_cached(load: LoadKernel) -> bool:
+    """Load a kernel if it is in the cache; return whether it is."""
+    with cached_only():
+        try:
+            load()
+        except NotCached:
+            return False
+    return True

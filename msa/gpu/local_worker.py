@@ -1,0 +1,301 @@
+"""One GPU driven by threads of this process.
+
+The filter and the alignment each have a thread and streams of their own; a third thread waits for the results
+of the filter. So the filter of the next queries is queued, and runs, while the host and the GPU align the
+candidates of earlier ones.
+
+Modules that only these threads need are imported there, while the database is being copied to the GPU; this
+saves 0.1 s at the start of a search.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numba import cuda
+
+from cuda.alignment.arrays import AlignmentPaths
+from cuda.alignment.kernel_cache import SIMULATED
+from msa.database.sequence_arrays import SequenceArrays
+from msa.gpu.database_stream import DEFAULT_CHUNK_BYTES, DatabaseStream, resident_bytes
+from msa.gpu.devices import Gpu
+from msa.gpu.interface import BestTargets, CompileProgress, FilterLimits, GpuSettings
+from msa.gpu.memory import Allocate, allocate_on_gpu, is_out_of_memory, new_stream, release_unused
+from msa.search.engine import QueryProfile
+
+if TYPE_CHECKING:
+    from cuda.alignment.top_k import GaplessQuery
+    from msa.gpu.alignment import AlignmentContext, BatchAligner
+    from msa.gpu.filtering import BatchFilter, PendingFilter
+    from msa.gpu.kernel_compiler import KernelCompiler
+
+FILTER_BYTES_PER_TARGET = 72
+"""GPU memory that the filter needs for each target of a chunk, on all its streams together."""
+
+Result = TypeVar("Result")
+
+# numba's simulator runs one kernel at a time
+_simulator_lock: Any = threading.RLock() if SIMULATED else contextlib.nullcontext()
+
+
+class LocalWorker:
+    """A GPU of this process; implements msa.gpu.interface.GpuWorker.
+
+    Args:
+        gpu: from `find_gpu` or `open_gpu`.
+        settings: see GpuSettings.
+        compile_progress: called while kernels are compiled.
+        share: see KernelCompiler.
+        allocate: allocates GPU memory.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        settings: GpuSettings,
+        compile_progress: CompileProgress = lambda compiled, needed: None,
+        share: tuple[int, int] = (0, 1),
+        allocate: Allocate = allocate_on_gpu,
+    ) -> None:
+        self.gpu, self.settings, self.allocate = gpu, settings, allocate
+        self._compile_progress, self._share = compile_progress, share
+        self._table_thread, self._filter_thread, self._result_thread, self._alignment_thread = (
+            ThreadPoolExecutor(1, f"{name} on GPU {gpu.number}", cuda.select_device, (gpu.number,))
+            for name in ("tables", "filter", "candidates", "alignment")
+        )
+        self._database: DatabaseStream | None = None
+        self._targets: SequenceArrays | None = None
+        self._part = 0, 0
+        self._filter: BatchFilter | None = None
+        self._compiler: KernelCompiler | None = None
+        self._compiler_lock = threading.Lock()
+        self._alignment_stream: Any = None
+        self._seconds = {"queueing": 0.0, "alignment": 0.0}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Host seconds of the filter's launches and of alignment, GPU seconds of the filter."""
+        return {**self._seconds, "filter": 0.0 if self._filter is None else self._filter.seconds}
+
+    @property
+    def database_budget(self) -> int:
+        """Bytes of GPU memory that targets may use."""
+        return self.settings.database_budget(self.gpu.free_bytes)
+
+    @property
+    def resident(self) -> bool:
+        """True if the targets stay on the GPU, as far as known."""
+        return self._database is not None and self._database.resident
+
+    def fits(self, targets: SequenceArrays) -> bool:
+        """Return whether a whole database can stay on the GPU."""
+        size = resident_bytes(targets, (0, len(targets)), FILTER_BYTES_PER_TARGET)
+        return size <= self.database_budget
+
+    def load(self, targets: SequenceArrays, part: tuple[int, int]) -> "Future[None]":
+        """Use these targets from now on."""
+        return self._filter_thread.submit(self._load, targets, part)
+
+    def filter(
+        self,
+        queries: Sequence[QueryProfile],
+        limits: FilterLimits,
+        more_follow: bool,
+        cancelled: threading.Event,
+    ) -> "LocalFilteredBatch":
+        """Queue the filter of a batch."""
+        # while the previous batch is filtered: a query's tables take longer than its filter in one chunk
+        compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
+        uploads = [self._table_thread.submit(self._upload_query, query, compiled) for query in queries]
+        pending = self._filter_thread.submit(self._queue_filter, uploads, limits, more_follow, cancelled)
+        return LocalFilteredBatch(self, queries, self._result_thread.submit(_wait_for_filter, pending))
+
+    def alignment_batch(
+        self, queries: Sequence[QueryProfile], targets: SequenceArrays
+    ) -> "LocalAlignmentBatch":
+        """Return a batch to align to any targets."""
+        return LocalAlignmentBatch(self, queries, targets)
+
+    def drain(self) -> "Future[None]":
+        """Wait for all work queued on the GPU."""
+        return self._filter_thread.submit(cuda.synchronize)
+
+    def release_unused(self) -> "Future[None]":
+        """Release GPU memory that is not needed between searches."""
+        return self._alignment_thread.submit(release_unused)
+
+    def close(self) -> None:
+        """Release the targets' GPU memory and end the threads."""
+        for thread in (self._table_thread, self._result_thread, self._alignment_thread):
+            thread.shutdown()
+        if self._database is not None:
+            self._filter_thread.submit(self._database.close).result()
+        self._filter_thread.shutdown()
+
+    def submit_alignment(self, work: Callable[[], Result]) -> "Future[Result]":
+        """Run a function in the alignment thread."""
+
+        def timed() -> Result:
+            started = time.perf_counter()
+            with _simulator_lock:
+                result = work()
+            self._seconds["alignment"] += time.perf_counter() - started
+            return result
+
+        return self._alignment_thread.submit(timed)
+
+    def alignment_context(self, targets: SequenceArrays | None) -> "AlignmentContext":
+        """Return the context for alignment to some targets, or to the loaded ones.
+
+        For use in the alignment thread.
+        """
+        from msa.gpu.alignment import AlignmentContext
+
+        if self._alignment_stream is None:
+            # alignment has priority over the filter, as there is little of it
+            self._alignment_stream = new_stream(urgent=True)
+        sequences = self._targets if targets is None else targets
+        assert sequences is not None
+        return AlignmentContext(
+            self.gpu.name, self.settings.kernels, self._kernel_compiler(), self.allocate,
+            self._alignment_stream, sequences, self._single_chunk if targets is None else lambda: None,
+        )  # fmt: skip
+
+    def _single_chunk(self) -> Any:
+        return None if self._database is None else self._database.single_chunk
+
+    def _kernel_compiler(self) -> "KernelCompiler":
+        with self._compiler_lock:
+            if self._compiler is None:
+                from msa.gpu.kernel_compiler import KernelCompiler
+
+                self._compiler = KernelCompiler(self.settings.kernels, self._compile_progress, self._share)
+            return self._compiler
+
+    def _load(self, targets: SequenceArrays, part: tuple[int, int]) -> None:
+        if self._database is not None:
+            self._database.close()
+        self._targets, self._part = targets, part
+        self._database = DatabaseStream(
+            targets, part, self.gpu.number, self.database_budget, FILTER_BYTES_PER_TARGET,
+            self.allocate, self.settings.max_chunk_bytes or DEFAULT_CHUNK_BYTES,
+        )  # fmt: skip
+        self._database.start()
+
+    def _compile_filter(self, lengths: Sequence[int]) -> None:
+        self._kernel_compiler().compile_filter(lengths)
+
+    def _upload_query(self, query: QueryProfile, compiled: "Future[None]") -> "GaplessQuery":
+        from msa.gpu.filtering import upload_query
+
+        compiled.result()
+        return upload_query(query, self.settings.kernels)
+
+    def _queue_filter(
+        self,
+        uploads: "Sequence[Future[GaplessQuery]]",
+        limits: FilterLimits,
+        more_follow: bool,
+        cancelled: threading.Event,
+    ) -> "PendingFilter":
+        from msa.gpu.filtering import BatchFilter
+
+        started = time.perf_counter()
+        database = self._database
+        assert database is not None
+        database.start()
+        if self._filter is None:
+            self._filter = BatchFilter(self.allocate)
+        pending = self._filter.start(uploads)
+        first, end = self._part
+        while first < end and not cancelled.is_set():
+            try:
+                for chunk in database.chunks(end, more_follow):
+                    with _simulator_lock:
+                        self._filter.queue(chunk, limits, pending, cancelled)
+                    end = chunk.first
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._filter.release()
+                database.shrink(getattr(error, "requested_bytes", 0))
+        self._seconds["queueing"] += time.perf_counter() - started
+        return pending
+
+
+class LocalAlignmentBatch:
+    """A batch on a GPU of this process; implements msa.gpu.interface.AlignmentBatch.
+
+    Args:
+        worker: the GPU.
+        queries: the batch.
+        targets: the sequences to align to; None for those that the worker has loaded.
+    """
+
+    def __init__(
+        self, worker: LocalWorker, queries: Sequence[QueryProfile], targets: SequenceArrays | None
+    ) -> None:
+        self._worker, self._queries, self._targets = worker, queries, targets
+        self._aligner: BatchAligner | None = None
+
+    def scores(
+        self, owners: np.ndarray, targets: np.ndarray, gap_costs: tuple[int, int], reverse: bool = False
+    ) -> "Future[np.ndarray]":
+        """Compute alignment scores, int32 [n]."""
+
+        def score() -> np.ndarray:
+            from msa.gpu.alignment import BatchAligner
+
+            context = self._worker.alignment_context(self._targets)
+            queries = _reversed_queries(self._queries) if reverse else self._queries
+            aligner = BatchAligner(context, queries, owners, targets, gap_costs)
+            if not reverse:
+                self._aligner = aligner
+            return aligner.scores()
+
+        return self._worker.submit_alignment(score)
+
+    def paths(self, selected: np.ndarray) -> "Future[AlignmentPaths]":
+        """Compute the alignments of some of the scored pairs."""
+
+        def trace() -> AlignmentPaths:
+            assert self._aligner is not None
+            return self._aligner.paths(selected)
+
+        return self._worker.submit_alignment(trace)
+
+
+class LocalFilteredBatch(LocalAlignmentBatch):
+    """A batch that is filtered first; implements msa.gpu.interface.FilteredBatch."""
+
+    def __init__(
+        self, worker: LocalWorker, queries: Sequence[QueryProfile], best: "Future[BestTargets]"
+    ) -> None:
+        super().__init__(worker, queries, None)
+        self._best = best
+
+    def best(self) -> "Future[BestTargets]":
+        """Return the result of the filter."""
+        return self._best
+
+
+def _reversed_queries(queries: Sequence[QueryProfile]) -> list[QueryProfile]:
+    """Return the queries with residues and profile rows in reverse order."""
+    return [
+        QueryProfile(*map(np.ascontiguousarray, (query.codes[::-1], query.profile[::-1])))
+        for query in queries
+    ]
+
+
+def _wait_for_filter(queued: "Future[PendingFilter]") -> BestTargets:
+    """Wait until the filter of a batch is finished, and return its result."""
+    per_query = queued.result().wait()
+    counts = np.array([sum(len(targets) for targets, _ in parts) for parts in per_query], np.int64)
+    parts = [part for of_query in per_query for part in of_query]
+    targets = np.concatenate([np.empty(0, np.int64), *(targets for targets, _ in parts)])
+    scores = np.concatenate([np.empty(0, np.int32), *(scores for _, scores in parts)])
+    return BestTargets(counts, targets, scores)

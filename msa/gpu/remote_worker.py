@@ -1,0 +1,327 @@
+"""GPUs that are driven by one process each, seen from the process of the search.
+
+The host needs one or two milliseconds of Python per query and GPU. In a single process, the threads of all
+GPUs would share one interpreter, and four GPUs would be no faster than two.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import count
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from cuda.alignment.arrays import AlignmentPaths
+from msa.database.sequence_arrays import SequenceArrays
+from msa.gpu.devices import Gpu, GpuUnavailable
+from msa.gpu.interface import BestTargets, CompileProgress, FilterLimits, GpuSettings
+from msa.gpu.messages import WorkerFailure, WorkerStatus, share_sequences
+from msa.search.engine import QueryProfile
+
+_COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[:] = sys.argv[2:]; from msa.gpu.worker_process import main; main()",
+)
+_EXIT_SECONDS = 10.0
+"""Time for a process to end by itself; the driver takes a fraction of a second to free a GPU's memory."""
+
+
+def start_remote_workers(
+    gpus: Sequence[int],
+    settings: GpuSettings,
+    compile_progress: CompileProgress = lambda compiled, needed: None,
+    command: Sequence[str] = _COMMAND,
+) -> list["RemoteWorker"]:
+    """Start a process for each GPU; they end with this process, or when no worker is referenced any more.
+
+    Args:
+        gpus: their numbers.
+        settings: of each GPU.
+        compile_progress: called with the kernels compiled and to compile, summed over all processes.
+        command: starts a process that calls msa.gpu.worker_process.main.
+    """
+    progress = _SummedProgress(len(gpus), compile_progress)
+    processes = [GpuProcess(gpu, command, partial(progress, index)) for index, gpu in enumerate(gpus)]
+    lifetime = _SharedLifetime()
+    weakref.finalize(lifetime, _end_processes, processes)
+    return [
+        RemoteWorker(process, settings, (index, len(gpus)), lifetime)
+        for index, process in enumerate(processes)
+    ]
+
+
+class RemoteWorker:
+    """A GPU with a process of its own; implements msa.gpu.interface.GpuWorker.
+
+    Args:
+        process: the process, just started.
+        settings: see GpuSettings.
+        share: see KernelCompiler.
+        lifetime: referenced as long as the process is needed.
+    """
+
+    def __init__(
+        self,
+        process: "GpuProcess",
+        settings: GpuSettings,
+        share: tuple[int, int],
+        lifetime: "_SharedLifetime",
+    ) -> None:
+        self._process, self._settings, self._lifetime = process, settings, lifetime
+        self._opened = process.request("open", process.gpu, settings, share)
+        self._batch_numbers = count()
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU; waits until it has been opened.
+
+        Raises:
+            GpuUnavailable: if it cannot be used.
+        """
+        gpu: Gpu = self._opened.result()
+        return gpu
+
+    @property
+    def database_budget(self) -> int:
+        """Bytes of GPU memory that targets may use."""
+        return self._settings.database_budget(self.gpu.free_bytes)
+
+    @property
+    def resident(self) -> bool:
+        """True if the targets stay on the GPU, as far as known."""
+        return self._process.status.resident
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds per stage so far."""
+        return self._process.status.seconds
+
+    def load(self, targets: SequenceArrays, part: tuple[int, int]) -> "Future[None]":
+        """Use these targets from now on."""
+        return self._process.request("load", share_sequences(targets), part)
+
+    def filter(
+        self,
+        queries: Sequence[QueryProfile],
+        limits: FilterLimits,
+        more_follow: bool,
+        cancelled: threading.Event,
+    ) -> "RemoteFilteredBatch":
+        """Queue the filter of a batch; `drain` notifies the process of a cancellation."""
+        number = next(self._batch_numbers)
+        best = self._process.request("filter", number, list(queries), limits, more_follow)
+        return RemoteFilteredBatch(self._process, number, best)
+
+    def alignment_batch(
+        self, queries: Sequence[QueryProfile], targets: SequenceArrays
+    ) -> "RemoteAlignmentBatch":
+        """Return a batch to align to any targets."""
+        number = next(self._batch_numbers)
+        started = self._process.request("alignment_batch", number, list(queries), share_sequences(targets))
+        return RemoteAlignmentBatch(self._process, number, started)
+
+    def drain(self) -> "Future[None]":
+        """Abandon the current search."""
+        return self._process.request("drain")
+
+    def release_unused(self) -> "Future[None]":
+        """Release GPU memory that is not needed between searches."""
+        return self._process.request("release_unused")
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.hang_up()
+        self._process.wait()
+
+
+class RemoteAlignmentBatch:
+    """A batch on a GPU of another process; implements msa.gpu.interface.AlignmentBatch.
+
+    Args:
+        process: the process.
+        number: identifies the batch in that process.
+        started: answer to the request that created it.
+    """
+
+    def __init__(self, process: "GpuProcess", number: int, started: "Future[Any]") -> None:
+        self._process, self._number, self._started = process, number, started
+
+    def scores(
+        self, owners: np.ndarray, targets: np.ndarray, gap_costs: tuple[int, int], reverse: bool = False
+    ) -> "Future[np.ndarray]":
+        """Compute alignment scores, int32 [n]."""
+        return self._process.request("scores", self._number, owners, targets, gap_costs, reverse)
+
+    def paths(self, selected: np.ndarray) -> "Future[AlignmentPaths]":
+        """Compute the alignments of some of the scored pairs."""
+        return self._process.request("paths", self._number, selected)
+
+
+class RemoteFilteredBatch(RemoteAlignmentBatch):
+    """A batch that is filtered first; implements msa.gpu.interface.FilteredBatch."""
+
+    def best(self) -> "Future[BestTargets]":
+        """Return the result of the filter."""
+        return self._started
+
+
+class GpuProcess:
+    """A process that runs msa.gpu.worker_process, and the pending requests to it.
+
+    Args:
+        gpu: number of its GPU.
+        command: starts it; the socket's file descriptor and the module search path are appended.
+        compile_progress: called with kernels compiled and to compile.
+    """
+
+    def __init__(self, gpu: int, command: Sequence[str], compile_progress: CompileProgress) -> None:
+        self.gpu, self._compile_progress = gpu, compile_progress
+        self.status = WorkerStatus(False, {})
+        # separate locks for sending and for pending requests: answers arrive while a request is being sent
+        self._send_lock, self._pending_lock = threading.Lock(), threading.Lock()
+        self._numbers = count()
+        self._pending: dict[int, Future[Any]] = {}
+        self._ended: Exception | None = None
+        self._socket, other = socket.socketpair()
+        with other:
+            self.process = subprocess.Popen(
+                [*command, str(other.fileno()), *sys.path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[other.fileno()],
+                # interrupts from the terminal are handled by this process alone
+                start_new_session=True,
+            )
+        self._connection = Connection(os.dup(self._socket.fileno()))
+        threading.Thread(target=self._receive, name=f"answers of GPU {gpu}", daemon=True).start()
+
+    def request(self, name: str, *arguments: object) -> "Future[Any]":
+        """Send a request and return its future answer.
+
+        The answer raises GpuUnavailable, naming the GPU, if the process has ended.
+        """
+        answer: Future[Any] = Future()
+        with self._send_lock:
+            with self._pending_lock:
+                if self._ended is not None:
+                    answer.set_exception(self._ended)
+                    return answer
+                number = next(self._numbers)
+                self._pending[number] = answer
+            try:
+                self._connection.send((number, name, arguments))
+            except ConnectionError:
+                # the receiving thread notices the end, too, and fails all pending requests
+                pass
+            except BaseException:
+                # interrupted: the process would wait for the rest of a partially sent message
+                self.hang_up()
+                raise
+        return answer
+
+    def hang_up(self) -> None:
+        """Close the connection, which ends the process."""
+        # the process may have ended already
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def wait(self) -> None:
+        """Wait until the process has ended; kill it after a timeout."""
+        try:
+            self.process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._socket.close()
+
+    def _receive(self) -> None:
+        """Handle messages until the connection is closed; runs in its own thread."""
+        try:
+            while True:
+                self._handle(self._connection.recv())
+        except (EOFError, OSError):
+            pass
+        finally:
+            self._fail_pending()
+
+    def _fail_pending(self) -> None:
+        """Fail all pending requests when the process has ended."""
+        self.wait()
+        error = GpuUnavailable(
+            f"the process of GPU {self.gpu} has ended: {_exit_reason(self.process.returncode)}",
+            "Its own messages are above; the system log (dmesg) may report memory or driver errors.",
+        )
+        with self._pending_lock:
+            self._ended = error
+            pending = list(self._pending.values())
+            self._pending.clear()
+        for answer in pending:
+            answer.set_exception(error)
+        with self._send_lock:
+            self._connection.close()
+
+    def _handle(self, message: tuple[Any, ...]) -> None:
+        """Handle an answer or a progress report."""
+        if message[0] is None:
+            self._compile_progress(*message[1:])
+            return
+        number, failed, value, self.status = message
+        with self._pending_lock:
+            answer = self._pending.pop(number)
+        if failed:
+            failure: WorkerFailure = value
+            answer.set_exception(failure.exception(self.gpu))
+        else:
+            answer.set_result(value)
+
+
+class _SharedLifetime:
+    """An object that all workers started together reference; when it is collected, their processes end."""
+
+
+class _SummedProgress:
+    """Compilation progress, summed over all processes.
+
+    Args:
+        processes: number of processes.
+        progress: called with the sums.
+    """
+
+    def __init__(self, processes: int, progress: CompileProgress) -> None:
+        self._progress, self._lock = progress, threading.Lock()
+        self._per_process = [(0, 0)] * processes
+
+    def __call__(self, index: int, compiled: int, needed: int) -> None:
+        """Update the progress of one process."""
+        with self._lock:
+            self._per_process[index] = compiled, needed
+            self._progress(*map(sum, zip(*self._per_process, strict=True)))
+
+
+def _end_processes(processes: Sequence[GpuProcess]) -> None:
+    """End all processes in parallel."""
+    for process in processes:
+        process.hang_up()
+    for process in processes:
+        process.wait()
+
+
+def _exit_reason(code: int) -> str:
+    """Describe the exit code of a process: "signal SIGKILL" or "exit status 1"."""
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,19 @@
+"""A search on two GPUs that never ends: endless_search.py FOLDER prints the process ids of the GPUs."""
+
+import sys
+from pathlib import Path
+
+from msa.gpu import engine
+from msa.gpu.interface import GpuSettings
+from msa.gpu.remote_worker import start_remote_workers
+from msa.search.search import search_many
+from tests.msa.gpu.tiny_search import BATCH_QUERIES, TinySearch
+
+tiny = TinySearch(Path(sys.argv[1]))
+engine._BATCH_QUERIES, engine._REPLICATED_BYTES = BATCH_QUERIES, 0
+command = [sys.executable, str(Path(__file__).with_name("worker_with_faults.py")), "stuck"]
+workers = start_remote_workers([0, 0], GpuSettings(Path(sys.argv[1]) / "kernels"), command=command)
+results = search_many(tiny.queries, tiny.database, tiny.settings, engine.GpuEngine(workers))
+next(results)
+print(*(worker._process.process.pid for worker in workers), flush=True)
+list(results)

@@ -1,0 +1,90 @@
+"""Parts of the GPU engine that need no GPU: query batches, gathered sequences, shared compilation."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cuda.alignment.kernel_cache import NotCached, _thread_mode
+from msa.database.sequence_arrays import SequenceArrays
+from msa.gpu.alignment import gather_sequences
+from msa.gpu.engine import _query_batches
+from msa.gpu.kernel_compiler import KernelCompiler
+from msa.search.engine import QueryProfile
+
+
+class FakeGroup:
+    def __init__(self, resident: bool) -> None:
+        self.resident = resident
+
+
+def queries(lengths: list[int]) -> list[QueryProfile]:
+    return [QueryProfile(np.zeros(n, np.uint8), np.zeros((n, 32), np.int16)) for n in lengths]
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 24, 25, 100])
+@pytest.mark.parametrize("resident", [True, False])
+def test_batches_contain_all_queries_in_order(count: int, resident: bool) -> None:
+    given = queries([2 + k for k in range(count)])
+    found = list(_query_batches(iter(given), [FakeGroup(resident)]))  # type: ignore[list-item]
+    assert [id(query) for batch, _ in found for query in batch] == [id(query) for query in given]
+    # each says whether another follows
+    assert [more_follow for _, more_follow in found] == [True] * (len(found) - 1) + [False] * bool(found)
+
+
+def test_first_and_last_batches_are_small_for_a_resident_database() -> None:
+    sizes = [len(batch) for batch, _ in _query_batches(queries([10] * 100), [FakeGroup(True)])]  # type: ignore[list-item]
+    assert sizes == [4, 8, 16, 24, 24, 12, 6, 3, 3]
+
+
+def test_long_queries_make_smaller_query_batches() -> None:
+    for resident, residues in ((True, 6144), (False, 8192)):
+        found = _query_batches(queries([1000] * 64 + [40000]), [FakeGroup(resident)])  # type: ignore[list-item]
+        totals = [sum(len(query.codes) for query in batch) for batch, _ in found]
+        assert max(totals[:-1]) == residues // 1000 * 1000 and totals[-1] == 40000
+
+
+def test_gathered_sequences_are_aligned_copies() -> None:
+    rng = np.random.default_rng(2)
+    lengths = np.array([1, 3, 4, 5, 9, 16, 0, 2], np.int32)
+    padded = -(-lengths.astype(np.int64) // 4) * 4
+    targets = SequenceArrays(
+        rng.integers(0, 21, padded.sum()).astype(np.uint8), np.cumsum(padded) - padded, lengths
+    )
+    for indices in ([], [4], [0, 1, 2, 3, 4, 5, 6, 7], [7, 6, 2, 2]):
+        gathered = gather_sequences(targets, np.array(indices, np.int64))
+        assert len(gathered.residues) % 4 == 0
+        assert gathered.lengths.tolist() == lengths[indices].tolist()
+        assert not (gathered.offsets % 4).any()
+        for k, index in enumerate(indices):
+            assert gathered.codes(k).tolist() == targets.codes(index).tolist()
+
+
+def test_processes_divide_the_compilation(tmp_path: Path) -> None:
+    cached, compiled = {3}, list[int]()
+
+    def load(kernel: int) -> None:
+        if kernel not in cached:
+            if getattr(_thread_mode, "cached_only", False):
+                raise NotCached(str(kernel))
+            compiled.append(kernel)
+            cached.add(kernel)
+            # the other process compiles another kernel meanwhile, except at the end
+            if kernel < 4:
+                cached.add(kernel + 1)
+
+    progress: list[tuple[int, int]] = []
+    one, other = (
+        KernelCompiler(tmp_path, lambda done, needed: progress.append((done, needed)), share=(index, 2))
+        for index in range(2)
+    )
+    loads = [partial(load, kernel) for kernel in range(7)]
+    one._compile_missing(loads)
+    # 0 1 2 4 5 6 are missing, and 0 2 5 are its share; then 1 is cached, 4 and 6 are not
+    assert compiled == [0, 2, 5, 4, 6]
+    assert progress[0] == (0, 3) and progress[-1] == (5, 5)
+    # the other process finds all of them cached, and reports nothing
+    progress.clear()
+    other._compile_missing(loads)
+    assert len(compiled) == 5 and not progress

@@ -1,0 +1,261 @@
+"""GPUs with processes of their own, in numba's simulator: equal hits, and the end of processes."""
+
+import gc
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
+from msa.gpu import engine
+from msa.gpu.devices import GpuUnavailable, OutOfGpuMemory
+from msa.gpu.engine import GpuEngine
+from msa.gpu.interface import GpuSettings
+from msa.gpu.messages import MappedArray, WorkerFailure
+from msa.gpu.remote_worker import RemoteWorker, start_remote_workers
+from msa.io.fasta import FastaRecord
+from msa.search.search import SearchSettings, search_many
+from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
+
+HERE = Path(__file__).parent
+COMMAND = [sys.executable, str(HERE / "worker_with_faults.py")]
+
+Start = Callable[..., list[RemoteWorker]]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinySearch:
+    return TinySearch(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def start(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Return a function that starts GPU processes, two without faults by default."""
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    monkeypatch.setattr(engine, "_BATCH_QUERIES", BATCH_QUERIES)
+    monkeypatch.setattr(engine, "_STREAMED_BATCH_QUERIES", BATCH_QUERIES)
+    monkeypatch.setattr(engine, "_REPLICATED_BYTES", 0)
+    started: list[RemoteWorker] = []
+
+    def start_workers(*faults: str, gpu: int = 0, **options: Any) -> list[RemoteWorker]:
+        settings = GpuSettings(tmp_path / "kernels", **options)
+        faults = faults or ("none", "none")
+        for fault in faults:
+            started.extend(start_remote_workers([gpu], settings, command=[*COMMAND, fault]))
+        return started[-len(faults) :]
+
+    yield start_workers
+    for worker in started:
+        worker.close()
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process, of any parent, ends within a minute."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    with os.fdopen(descriptor):
+        return bool(select.select([descriptor], [], [], 60)[0])
+
+
+@pytest.mark.slow
+def test_cluster_members_are_divided_among_gpus(tmp_path: Path, start: Start) -> None:
+    clustered = TinySearch(tmp_path, CLUSTERS)
+    # cluster members come after all representatives
+    assert any(hit[0] >= clustered.database.representatives for hits in clustered.expected for hit in hits)
+    gpu_engine = GpuEngine(start("none", "none"))
+    clustered.check(gpu_engine)
+    gpu_engine.close()
+
+
+def test_targets_or_queries_are_divided_among_gpus(
+    tiny: TinySearch, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu_engine = GpuEngine(start("none", "none", "none"))
+    tiny.check(gpu_engine)
+    assert len(gpu_engine._groups) == 1
+    assert all(gpu_engine.seconds[stage] > 0 for stage in ("queueing", "alignment"))
+    # arrays that are not mapped from a file
+    arrays = tiny.database.arrays
+    copies = SequenceArrays(*map(np.array, (arrays.residues, arrays.offsets, arrays.lengths)))
+    in_memory = replace(tiny.database, arrays=copies)
+    monkeypatch.setattr(engine, "_REPLICATED_BYTES", 2**30)
+    tiny.check(gpu_engine, in_memory)
+    assert len(gpu_engine._groups) == 3
+    gpu_engine.close()
+
+
+@pytest.mark.slow
+def test_more_gpus_than_targets(tmp_path: Path, start: Start) -> None:
+    words = "MKVLAAGWHTRE", "GWHTREMKVLAAGW"
+    (tmp_path / "t.fasta").write_text("".join(f">t{k}\n{word}\n" for k, word in enumerate(words)))
+    build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(mask=False, threads=1))
+    database = TargetDatabase.open(tmp_path / "db")
+    queries, settings = [FastaRecord("q", words[0])], SearchSettings(evalue=60.0)
+    expected = as_table(search_many(queries, database, settings))
+    assert expected[0]
+    gpu_engine = GpuEngine(start("none", "none", "none"))
+    assert as_table(search_many(queries, database, settings, gpu_engine)) == expected
+    gpu_engine.close()
+
+
+@pytest.mark.slow
+def test_streamed_database(tiny: TinySearch, start: Start) -> None:
+    gpu_engine = GpuEngine(start(max_database_bytes=150))
+    tiny.check(gpu_engine)
+    assert not gpu_engine._groups[0].resident
+
+
+@pytest.mark.slow
+def test_cancelled_search_is_not_finished(tiny: TinySearch, start: Start) -> None:
+    gpu_engine = GpuEngine(start("waiting", "none"))
+    results: Any = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    assert as_table([next(results)]) == tiny.expected[:1]
+    closing = threading.Thread(target=results.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
+    tiny.check(gpu_engine)
+
+
+@pytest.mark.slow
+def test_signals_do_not_end_gpu_processes(tiny: TinySearch, start: Start) -> None:
+    workers = start()
+    gpu_engine = GpuEngine(workers)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    first = next(results)
+    for worker in workers:
+        for number in signal.SIGINT, signal.SIGTERM:
+            worker._process.process.send_signal(number)
+    assert as_table([first, *results]) == tiny.expected
+
+
+def test_killed_process_is_reported(tiny: TinySearch, start: Start) -> None:
+    workers = start("none", "stuck")
+    gpu_engine = GpuEngine(workers)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    assert as_table([next(results)]) == tiny.expected[:1]
+    workers[1]._process.process.kill()
+    with pytest.raises(GpuUnavailable, match="the process of GPU 0 has ended: signal SIGKILL"):
+        list(results)
+    # later searches fail likewise, and the process of the other GPU is still usable
+    with pytest.raises(GpuUnavailable, match="signal SIGKILL"):
+        list(search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine))
+    assert workers[0].drain().result(60) is None
+
+
+@pytest.mark.slow
+def test_errors_are_raised_in_the_searching_process(tiny: TinySearch, start: Start) -> None:
+    working, failing, full = start("none", "error", "no memory")
+    with pytest.raises(RuntimeError, match="GPU 0: ValueError: simulated fault") as caught:
+        list(search_many(tiny.queries, tiny.database, tiny.settings, GpuEngine([working, failing])))
+    assert "worker_with_faults.py" in caught.value.__notes__[0]
+    with pytest.raises(GpuUnavailable, match="12345 bytes") as unavailable:
+        list(search_many(tiny.queries, tiny.database, tiny.settings, GpuEngine([full, working])))
+    assert "--device cpu" in unavailable.value.remedy
+    # nothing of either search is left on the GPU without fault
+    tiny.check(GpuEngine([working]))
+
+
+@pytest.mark.slow
+def test_interrupted_request_ends_the_process(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = start()[0]
+    connection = worker._process._connection
+
+    def send(message: object) -> None:
+        # the first four bytes announce the length
+        os.write(connection.fileno(), (1000).to_bytes(4) + b"some")
+        raise KeyboardInterrupt
+
+    assert worker.gpu.number == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "send", send)
+        with pytest.raises(KeyboardInterrupt):
+            worker.drain()
+    with pytest.raises(GpuUnavailable, match="has ended"):
+        worker.release_unused().result(60)
+
+
+def test_missing_gpu_is_reported(start: Start) -> None:
+    worker = start("none", gpu=7)[-1]
+    with pytest.raises(GpuUnavailable, match="there is no GPU number 7") as caught:
+        _ = worker.gpu
+    assert "In the process of GPU 7" in caught.value.__notes__[0]
+
+
+def test_process_that_exits_is_reported(tmp_path: Path) -> None:
+    (worker,) = start_remote_workers(
+        [3], GpuSettings(tmp_path), command=[sys.executable, "-c", "raise SystemExit(9)"]
+    )
+    with pytest.raises(GpuUnavailable, match="the process of GPU 3 has ended: exit status 9"):
+        _ = worker.gpu
+
+
+@pytest.mark.slow
+def test_processes_end_with_their_last_reference(tiny: TinySearch, start: Start, tmp_path: Path) -> None:
+    gpu_engine = GpuEngine(start_remote_workers([0, 0], GpuSettings(tmp_path), command=[*COMMAND, "none"]))
+    tiny.check(gpu_engine)
+    processes = [worker._process.process for worker in gpu_engine.workers]
+    del gpu_engine
+    gc.collect()
+    assert [process.returncode for process in processes] == [0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_end_with_the_search(root: Path, tmp_path: Path, number: signal.Signals) -> None:
+    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(root)}
+    command = [sys.executable, HERE / "endless_search.py", tmp_path]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as search:
+        assert search.stdout is not None
+        pids = list(map(int, search.stdout.readline().split()))
+        alive = [Path(f"/proc/{pid}").exists() for pid in pids]
+        search.send_signal(number)
+        assert search.wait() == -number
+    assert alive == [True, True]
+    assert all(map(has_ended, pids))
+
+
+def test_search_on_several_gpus_does_not_import_numba(root: Path) -> None:
+    code = (
+        "import sys, msa.gpu.remote_worker, msa.gpu.engine, msa.search.search, msa.database.database, "
+        "msa.database.sequence_arrays; "
+        "print('numba' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout == "False\n", run.stderr
+
+
+def test_mapped_arrays_are_located_in_their_file(tiny: TinySearch) -> None:
+    arrays = tiny.database.arrays
+    for array in arrays.offsets, arrays.lengths[3:7], arrays.residues[5:]:
+        mapped = MappedArray.of(array)
+        assert mapped is not None
+        again = mapped.open()
+        assert again.dtype == array.dtype and again.tolist() == array.tolist()
+    assert MappedArray.of(np.zeros(3)) is None
+    private = np.memmap(tiny.database.path / "residues.u8", np.uint8, "c")
+    assert MappedArray.of(private) is None
+
+
+def test_memory_errors_keep_their_type() -> None:
+    error = WorkerFailure.of(OutOfGpuMemory(99)).exception(1)
+    assert isinstance(error, OutOfGpuMemory) and error.requested_bytes == 99

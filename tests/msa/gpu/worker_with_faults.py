@@ -1,0 +1,63 @@
+"""A GPU's process in the simulator, with CPU kernels and an optional fault.
+
+    worker_with_faults.py FAULT SOCKET [module search path …]
+
+FAULT is "none"; "error" or "no memory" when scores are computed; "stuck" at the second batch of queries; or
+"waiting" there until the search is cancelled.
+"""
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from msa.gpu import alignment, local_worker
+from msa.gpu.database_stream import DatabaseStream
+from msa.gpu.devices import OutOfGpuMemory
+from msa.gpu.local_worker import LocalWorker
+from msa.gpu.worker_process import main
+from tests.msa.gpu import cpu_kernels
+
+
+def failing(*arguments: Any, **keywords: Any) -> np.ndarray:
+    raise ValueError("simulated fault")
+
+
+def without_memory(*arguments: Any, **keywords: Any) -> np.ndarray:
+    raise OutOfGpuMemory(12345)
+
+
+class StuckStream(DatabaseStream):
+    starts = 0
+
+    def start(self) -> None:
+        StuckStream.starts += 1
+        # the first start loads the targets, further ones each filter a batch
+        if StuckStream.starts == 3:
+            threading.Event().wait()
+        super().start()
+
+
+class WaitingWorker(LocalWorker):
+    batches = 0
+
+    def _queue_filter(self, uploads: Any, limits: Any, more_follow: bool, cancelled: threading.Event) -> Any:
+        WaitingWorker.batches += 1
+        if WaitingWorker.batches == 2:
+            cancelled.wait()
+        return super()._queue_filter(uploads, limits, more_follow, cancelled)
+
+
+fault = sys.argv.pop(1)
+for module, name, replacement in cpu_kernels.replacements():
+    setattr(module, name, replacement)
+if fault == "error":
+    alignment.end_positions = failing
+elif fault == "no memory":
+    alignment.end_positions = without_memory
+elif fault == "waiting":
+    local_worker.LocalWorker = WaitingWorker  # type: ignore[misc]
+elif fault == "stuck":
+    local_worker.DatabaseStream = StuckStream  # type: ignore[misc]
+main()
