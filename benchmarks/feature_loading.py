@@ -64,35 +64,35 @@ class TimedPredictor(Predictor):
         """Return the network, or None if a stand-in replaces it."""
         return None if self.stand_in is not None else super().network(source)
 
-    def infer(self, name: str, network: Any, drawn: dict[str, np.ndarray], progress: Any) -> Prediction:
+    def infer(self, name: str, network: Any, features: dict[str, np.ndarray], progress: Any) -> Prediction:
         """Run the network or its stand-in and add up the seconds."""
         start = time.perf_counter()
         if self.stand_in is None:
-            prediction = super().infer(name, network, drawn, progress)
+            prediction = super().infer(name, network, features, progress)
         else:
-            prediction = stand_in(drawn, self.stand_in)
+            prediction = stand_in(features, self.stand_in)
         self.busy += time.perf_counter() - start
         return prediction
 
 
-def stand_in(drawn: dict[str, np.ndarray], seconds: float) -> Prediction:
+def stand_in(features: dict[str, np.ndarray], seconds: float) -> Prediction:
     """Compute matrix products for some seconds per pass, and return a random structure."""
     matrix = torch.rand(384, 384)
-    end = time.perf_counter() + seconds * len(drawn["aatype"])
+    end = time.perf_counter() + seconds * len(features["aatype"])
     while time.perf_counter() < end:
         torch.mm(matrix, matrix)
-    residues = drawn["aatype"].shape[1]
+    residues = features["aatype"].shape[1]
     positions = np.random.default_rng(0).normal(size=(residues, 37, 3)).astype(np.float32)
     return Prediction(
-        drawn["aatype"][0].astype(np.int64),
-        drawn["residue_index"][0].astype(np.int64),
+        features["aatype"][0].astype(np.int64),
+        features["residue_index"][0].astype(np.int64),
         positions,
-        drawn["atom37_atom_exists"][0],
+        features["atom37_atom_exists"][0],
         np.full(residues, 50.0),
         0.5,
         np.ones((residues, residues), np.float32),
         31.75,
-        len(drawn["aatype"]) - 1,
+        len(features["aatype"]) - 1,
         (),
     )
 
@@ -129,7 +129,7 @@ def measure(
     return Seconds(time.perf_counter() - start, predictor.busy, waited)
 
 
-def scheduled() -> float:
+def scheduled_seconds() -> float:
     """Return the seconds that this thread has run or waited for a core."""
     path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
     ran, waited = Path(path).read_text().split()[:2]
@@ -150,11 +150,11 @@ def print_delay(what: str, work: Callable[[], Any]) -> None:
         done.set()
 
     thread = threading.Thread(target=other)
-    begin, before = time.perf_counter(), scheduled()
+    begin, before = time.perf_counter(), scheduled_seconds()
     thread.start()
     while not done.is_set():
         x.add_(1.0)
-    wall, here = time.perf_counter() - begin, scheduled() - before
+    wall, here = time.perf_counter() - begin, scheduled_seconds() - before
     thread.join()
     delayed = max(0.0, wall - here)
     print(
@@ -172,14 +172,14 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=256)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--models", default="3")
-    parser.add_argument("--num-recycle", type=int, default=3)
+    parser.add_argument("--num-recycle", dest="num_recycles", type=int, default=3)
     parser.add_argument("--network-seconds", type=float, default=0.1, help="per pass, on a CPU")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     device = choose_device(options.device)
     settings = PredictSettings(
-        num_recycles=options.num_recycle,
+        num_recycles=options.num_recycles,
         precision=choose_precision(None, device),
         kernels=choose_kernels("auto", device),
     )
@@ -187,7 +187,7 @@ def main() -> None:
     what = f"{torch.cuda.get_device_name()}, network" if device != "cpu" else "CPU, stand-in"
     print(
         f"{options.targets} targets of {options.rows:,} rows × {options.columns}, models {options.models}, "
-        f"{options.num_recycle} recycles, {what}\n"
+        f"{options.num_recycles} recycles, {what}\n"
     )
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -223,7 +223,7 @@ def main() -> None:
                         flush=True,
                     )
         features = cache.load(keys[targets[0]])
-        passes = options.num_recycle + 1
+        passes = options.num_recycles + 1
         print("\ndelay of small operations of the main thread:")
         print_delay("alignment", lambda: loaders["alignment"](targets[0]))
         print_delay("cache", lambda: loaders["cache"](targets[0]))
