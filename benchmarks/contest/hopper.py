@@ -196,10 +196,9 @@ def launch(
     Args:
         kernel: takes the arguments, then the constants.
         count: number of programs.
-        key: what else decides how the kernel is compiled, if it differs between launches: the device, and of
-        an
-            argument its type, whether it is None, and whether it is 1 or a multiple of 16, unless the kernel
-            is not specialised in that. Later launches with the same key run what the first one compiled.
+        key: what determines the compiled kernel apart from the constants, and differs between launches: the
+            device, and of an argument its type, whether it is None, and, if the kernel is specialised in
+            that, whether it is 1 or a multiple of 16. Launches with the same key share a compiled kernel.
         arguments: tensors begin at multiples of 16 bytes, unless the key says otherwise.
         constants: `constexpr` parameters.
     """

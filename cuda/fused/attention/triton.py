@@ -63,9 +63,8 @@ def attention(
     """Compute gated self-attention along axis 1; see `cuda.fused.attention.attention`.
 
     Args:
-        x: [B, L, C]. If axes 0 and 1 are swapped in memory (MSA columns, ending node), those of the result
-        are
-            too, and neither tensor is copied.
+        x: [B, L, C]. If axes 0 and 1 are swapped in memory (MSA columns, ending node), so are those of the
+            result, and neither tensor is copied.
         weights: the layer's parameters, of x's dtype; heads have 8, 16, 32 or 64 channels.
         mask: [B, L], 1 for keys that may be attended to, or None for all.
         pair_bias: [H, L, L], or [H, L, K] as the kernels of `cuda.fused.pair_bias` return it, or None.
@@ -119,14 +118,14 @@ def run(
 
     Args:
         result: may be x.
-        x: as in `attention`, like the weights, the mask, the pair bias and the budget.
+        x: input.
         weights: the layer's parameters.
-        mask: or None.
-        pair_bias: or None.
-        budget: or None.
+        mask: mask of the keys, or None.
+        pair_bias: bias of the logits, or None.
+        budget: maximum number of elements held in memory at once, or None.
         add: whether to add to the result.
-        project: computes the projections, as `project` does.
-        attend: computes what is between the projections, as `attend` does.
+        project: function that computes the projections, like this module's `project`.
+        attend: function that computes what is between the projections, like this module's `attend`.
     """
     check_tensors("attention", x, *weights)
     inner = weights.query[0].numel()
@@ -219,14 +218,14 @@ def prepare_core(
     gated: torch.Tensor,
     **tile: int,
 ) -> CoreLaunch:
-    """Return the launch of the core kernel; arguments and errors as in `attend`.
+    """Return the launch of the core kernel; same errors as `attend`.
 
     Args:
-        projected: as in `attend`, like the next four.
+        projected: [B, L, 4*H*D].
         gating_bias: [H, D].
-        mask: or None.
-        pair_bias: or None.
-        gated: written by the kernel.
+        mask: [B, L] or None.
+        pair_bias: [H, L, K] or None.
+        gated: [B, L, H*D], written by the kernel.
         tile: ROWS and QUERIES of a block, if not those of the launch table.
     """
     check_tensors("attention", projected, gating_bias, gated)

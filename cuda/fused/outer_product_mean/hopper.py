@@ -40,23 +40,23 @@ SEQUENCES = 512
 # residues per row of the left factor are rounded up to a multiple of this, so that copies start at 16 bytes
 ALIGNMENT = 16
 # SLICE: sequences of a loaded tile. STAGES, OUTPUTS: tiles of the left factor and of the output weights in
-# shared memory. GROUP: blocks of i that consecutive tiles alternate between, to stay in the L2 cache.
-LAUNCH = {"SLICE": 128, "STAGES": 5, "OUTPUTS": 1, "GROUP": 8}
+# shared memory. GROUP_SIZE: blocks of i that consecutive tiles alternate between, to stay in the L2 cache.
+LAUNCH = {"SLICE": 128, "STAGES": 5, "OUTPUTS": 1, "GROUP_SIZE": 8}
 
 
 @gluon.jit
-def _tile_start(tile, length, GROUP: gl.constexpr):
+def _tile_start(tile, length, GROUP_SIZE: gl.constexpr):
     """Return the first i and the first j of a tile."""
     blocks = gl.cdiv(length, BLOCK_I)
-    tiles = GROUP * gl.cdiv(length, BLOCK_J)
-    first = tile // tiles * GROUP
+    tiles = GROUP_SIZE * gl.cdiv(length, BLOCK_J)
+    first = tile // tiles * GROUP_SIZE
     within = tile % tiles
-    size = gl.minimum(blocks - first, GROUP)
+    size = gl.minimum(blocks - first, GROUP_SIZE)
     return (first + within % size) * BLOCK_I, within // size * BLOCK_J
 
 
 @gluon.jit
-def _load_tiles(left, right, output, buffers, full, empty, sizes, padded_length, GROUP: gl.constexpr):
+def _load_tiles(left, right, output, buffers, full, empty, sizes, padded_length, GROUP_SIZE: gl.constexpr):
     """Load factors and output weights in the order in which the warpgroups use them."""
     lefts, rights, outputs = buffers
     left_full, right_full, output_full = full
@@ -69,7 +69,7 @@ def _load_tiles(left, right, output, buffers, full, empty, sizes, padded_length,
     slot_phase = 1
     right_phase = 1
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        i, j = _tile_start(tile, length, GROUP)
+        i, j = _tile_start(tile, length, GROUP_SIZE)
         for c in range(INNER):
             for k in range(slices):
                 row = k * lefts.shape[1]
@@ -117,9 +117,9 @@ def _store(update, bias, counts, reciprocal, result, i, j, length, ADD: gl.const
 
 @gluon.jit
 def _compute_group(
-    WHICH: gl.constexpr, buffers, full, empty, sizes, target, GROUP: gl.constexpr, ADD: gl.constexpr
+    WARPGROUP: gl.constexpr, buffers, full, empty, sizes, target, GROUP_SIZE: gl.constexpr, ADD: gl.constexpr
 ):
-    """Compute the updates of two j of each tile in warpgroup WHICH."""
+    """Compute the updates of two j of each tile in warpgroup WARPGROUP."""
     lefts, rights, outputs = buffers
     left_full, right_full, output_full = full
     left_empty, right_empty, output_empty = empty
@@ -136,8 +136,8 @@ def _compute_group(
     slot_phase = 0
     right_phase = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        first = gl.zeros([BLOCK_I, PAIR], gl.float32, UPDATE)
-        second = gl.zeros([BLOCK_I, PAIR], gl.float32, UPDATE)
+        update_0 = gl.zeros([BLOCK_I, PAIR], gl.float32, UPDATE)
+        update_1 = gl.zeros([BLOCK_I, PAIR], gl.float32, UPDATE)
         # not cleared for each c: the first product of each c overwrites it
         outer = gl.zeros([BLOCK_I, COLUMNS], gl.float32, OUTER)
         for c in range(INNER):
@@ -145,7 +145,7 @@ def _compute_group(
                 mbarrier.wait(right_full.index(k), right_phase, pred=c == 0)
                 mbarrier.wait(left_full.index(stage), stage_phase)
                 a = lefts.index(stage).permute((1, 0))
-                b = rights.index(2 * k + WHICH)
+                b = rights.index(2 * k + WARPGROUP)
                 outer = warpgroup_mma(a, b, outer, use_acc=k > 0, is_async=True)
                 # this product is in flight while the buffer of the previous one is released
                 outer = warpgroup_mma_wait(1, deps=[outer])
@@ -158,20 +158,22 @@ def _compute_group(
             mbarrier.arrive(left_empty.index(previous_stage(stage, STAGES)))
             if c == INNER - 1:
                 mbarrier.arrive(right_empty.index(slices - 1))
-            one, two = outer.to(lefts.dtype).reshape([BLOCK_I, 2, INNER]).permute((0, 2, 1)).split()
-            one = gl.convert_layout(one, OPERAND)
-            two = gl.convert_layout(two, OPERAND)
+            outer_0, outer_1 = outer.to(lefts.dtype).reshape([BLOCK_I, 2, INNER]).permute((0, 2, 1)).split()
+            outer_0 = gl.convert_layout(outer_0, OPERAND)
+            outer_1 = gl.convert_layout(outer_1, OPERAND)
             mbarrier.wait(output_full.index(slot), slot_phase)
-            first = warpgroup_mma(one, outputs.index(slot), first, is_async=True)
-            second = warpgroup_mma(two, outputs.index(slot), second, is_async=True)
-            first, second, one, two = warpgroup_mma_wait(0, deps=[first, second, one, two])
+            update_0 = warpgroup_mma(outer_0, outputs.index(slot), update_0, is_async=True)
+            update_1 = warpgroup_mma(outer_1, outputs.index(slot), update_1, is_async=True)
+            update_0, update_1, outer_0, outer_1 = warpgroup_mma_wait(
+                0, deps=[update_0, update_1, outer_0, outer_1]
+            )
             mbarrier.arrive(output_empty.index(slot))
             slot, slot_phase = next_stage(slot, slot_phase, outputs.shape[0])
         right_phase ^= 1
-        i, j = _tile_start(tile, length, GROUP)
-        j += 2 * WHICH
-        _store(first, bias, counts, reciprocal, result, i, j, length, ADD)
-        _store(second, bias, counts, reciprocal, result, i, j + 1, length, ADD)
+        i, j = _tile_start(tile, length, GROUP_SIZE)
+        j += 2 * WARPGROUP
+        _store(update_0, bias, counts, reciprocal, result, i, j, length, ADD)
+        _store(update_1, bias, counts, reciprocal, result, i, j + 1, length, ADD)
 
 
 @gluon.jit(do_not_specialize=["sequences", "length", "padded_length", "tiles"])
@@ -191,7 +193,7 @@ def outer_product_kernel(
     SLICES: gl.constexpr,
     STAGES: gl.constexpr,
     OUTPUTS: gl.constexpr,
-    GROUP: gl.constexpr,
+    GROUP_SIZE: gl.constexpr,
 ):
     """Write the update [N, N, PAIR] to the result, or add it if ADD, tile by tile.
 
@@ -213,9 +215,9 @@ def outer_product_kernel(
     target = (bias, counts, reciprocal, result)
     gl.warp_specialize(
         [
-            (_compute_group, (0, buffers, full, empty, sizes, target, GROUP, ADD)),
-            (_compute_group, (1, buffers, full, empty, sizes, target, GROUP, ADD)),
-            (_load_tiles, (left, right, output, buffers, full, empty, sizes, padded_length, GROUP)),
+            (_compute_group, (0, buffers, full, empty, sizes, target, GROUP_SIZE, ADD)),
+            (_compute_group, (1, buffers, full, empty, sizes, target, GROUP_SIZE, ADD)),
+            (_load_tiles, (left, right, output, buffers, full, empty, sizes, padded_length, GROUP_SIZE)),
         ],
         [4, 1],
         [240, 24],

@@ -28,10 +28,14 @@ def functions() -> list[str]:
     return found
 
 
-@pytest.mark.slow
+def marks(function: str) -> list[pytest.MarkDecorator]:
+    """Mark all functions slow but one or two fast ones of each operation."""
+    return [] if "strided" in function or "fully_masked" in function else [pytest.mark.slow]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel tests run on the GPU")
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-@pytest.mark.parametrize("function", functions())
+@pytest.mark.parametrize("function", [pytest.param(name, marks=marks(name)) for name in functions()])
 def test_kernel_under_the_interpreter(function: str, root: Path) -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / function)]
