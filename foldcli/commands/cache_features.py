@@ -71,8 +71,9 @@ def command(
     kept in CACHE/alignments.
     """
     from features.temporaries import remove_abandoned
+    from foldcli.inputs.targets import find_feature_targets
     from foldcli.paths import make_writable_folder
-    from foldcli.pipeline.cache_run import CacheRun, read_inputs
+    from foldcli.pipeline.cache_run import CacheRun
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings
 
@@ -86,9 +87,9 @@ def command(
     run = CacheRun(FeatureSettings(cache, overwrite, verify), alignment, database, workers)
     failures = Failures(cache, shard)
     if dry_run:
-        run.print_plan(read_inputs(inputs, failures, db is not None), shard, failures)
+        run.print_plan(find_feature_targets(inputs, db is not None, failures), shard, failures)
         return
     make_writable_folder(cache)
     remove_abandoned(cache)
-    run.run(shard.select(read_inputs(inputs, failures, db is not None)), failures)
+    run.run(shard.select(find_feature_targets(inputs, db is not None, failures)), failures)
     failures.finish()

@@ -67,15 +67,12 @@ def command(
     Finished targets are skipped, and an interrupted run continues where it stopped. One target's failure does
     not stop the others: the exit code is 5, and OUT/failures.jsonl lists the failures.
     """
-    from foldcli.inputs.cached_targets import CachedTarget, split_cached_names
-    from foldcli.inputs.names import check_unique_names
-    from foldcli.inputs.queries import QuerySources, read_query_targets
+    from foldcli.inputs.targets import find_fold_targets
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, NetworkOptions, OutputSettings
     from foldcli.pipeline.startup import start
     from foldcli.report import ReportSettings
-    from msa.io.fasta import FastaRecord
 
     alignment = AlignmentSettings.from_options(option_values, threads)
     network = NetworkOptions.from_options(option_values)
@@ -85,12 +82,10 @@ def command(
     if not dry_run:
         make_writable_folder(out)
     failures = Failures(out, shard)
-    files, cached = split_cached_names(queries, features.cache, failures)
-    sources = QuerySources(files, alignment.search.comp_bias_corr, alignment.search.matrix)
-    targets: list[tuple[str, FastaRecord | CachedTarget]] = [*read_query_targets(sources, failures)]
-    queried = [(name, "the queries") for name, _ in targets]
-    check_unique_names(queried + [(target.name, str(target.path)) for target in cached])
-    targets += [(target.name, target) for target in cached]
+    search_settings = alignment.search
+    targets = find_fold_targets(
+        queries, search_settings.comp_bias_corr, search_settings.matrix, features.cache, failures
+    )
     selected = shard.select(targets)
     if not selected and not dry_run:
         failures.finish()

@@ -52,7 +52,7 @@ def command(
     While the network works on one target, the features of the next target are loaded and its random features
     sampled, and the results of the previous target are written.
     """
-    from foldcli.inputs.cached_targets import find_predict_targets
+    from foldcli.inputs.targets import find_predict_targets
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings

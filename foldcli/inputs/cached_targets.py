@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from features.entry import CorruptEntryError, entry_keys, entry_metadata, entry_path
-from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name, find_alignment_targets
-from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES, check_unique_names
+from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name
+from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES
 from foldcli.logs import logger
 from msa.errors import InputError
 
@@ -170,31 +170,6 @@ def find_all_cached_targets(cache: Path, failures: "Failures") -> list[CachedTar
         except InputError as error:
             failures.add(name, error)
     return targets
-
-
-def find_predict_targets(
-    inputs: Sequence[str], all_cached: bool, cache: Path, failures: "Failures"
-) -> list[tuple[str, AlignmentTarget | CachedTarget]]:
-    """Return the (name, target) pairs of `foldcli predict`.
-
-    Args:
-        inputs: files, folders, `-`, names of cached targets.
-        all_cached: use all targets of the cache instead of the inputs.
-        cache: folder of the feature cache.
-        failures: failures of the run; see `split_cached_names`.
-
-    Raises:
-        InputError: two targets have the same name, or a folder or the cache is empty.
-    """
-    if all_cached:
-        return [(target.name, target) for target in find_all_cached_targets(cache, failures)]
-    files, cached = split_cached_names(inputs, cache, failures)
-    aligned = find_alignment_targets(files, _FILE_SUFFIXES)
-    check_unique_names(
-        [(target.name, target.files[0]) for target in aligned]
-        + [(target.name, str(target.path)) for target in cached]
-    )
-    return [*((target.name, target) for target in aligned), *((target.name, target) for target in cached)]
 
 
 def _looks_like_name(text: str) -> bool:

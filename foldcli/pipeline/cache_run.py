@@ -1,18 +1,14 @@
-"""A run of `foldcli cache-features`: read the inputs, search the sequences, compute and cache features."""
+"""A run of `foldcli cache-features`: search the sequences, compute and cache features."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
-
-import click
+from typing import TYPE_CHECKING
 
 from features.cache import FeatureCache, cache_key
-from foldcli.inputs.alignment_targets import AlignmentTarget, find_alignment_targets
-from foldcli.inputs.names import ALIGNMENT_SUFFIXES, check_unique_names, file_endings, file_safe_name
-from foldcli.inputs.queries import is_unaligned_fasta
+from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
+from foldcli.inputs.targets import FeatureInput
 from foldcli.logs import logger
 from foldcli.pipeline.dry_run import DONE, TO_DO, Inspection, database_line, plan_targets, print_plan
 from foldcli.pipeline.failures import Failures
@@ -23,65 +19,12 @@ from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings
 from foldcli.pipeline.worker_pool import WorkResult, map_in_processes
 from foldcli.progress import progress_bar
 from msa.errors import InputError
-from msa.io.compression import read_bytes
-from msa.io.fasta import FastaRecord, read_records
+from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
 if TYPE_CHECKING:
     from foldcli.pipeline.searcher import DatabaseSource
     from msa.database.database import TargetDatabase
-
-_ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
-# a target's alignments, or the sequence to search with
-CacheInput: TypeAlias = AlignmentTarget | FastaRecord
-
-
-def read_inputs(
-    inputs: Sequence[str], failures: Failures, has_database: bool
-) -> list[tuple[str, CacheInput]]:
-    """Return the name of each target with its alignments or its sequence.
-
-    A file that cannot be read goes to `failures`.
-
-    Args:
-        inputs: see `find_alignment_targets`.
-        failures: failures of the run.
-        has_database: whether sequences can be searched.
-
-    Raises:
-        InputError: an empty folder, or two targets of one name.
-        click.UsageError: a file of sequences, and no database.
-    """
-    found: list[tuple[str, CacheInput]] = []
-    sources: list[tuple[str, str]] = []
-    for target in find_alignment_targets(inputs):
-        try:
-            own = _read(target)
-        except (InputError, OSError) as error:
-            failures.add(target.name, error)
-            continue
-        if not has_database and not isinstance(own[0][1], AlignmentTarget):
-            source = "standard input" if target.files[0] == "-" else target.files[0]
-            raise click.UsageError(
-                f"{source} holds unaligned sequences, to be searched first: give a database with --db "
-                f"(an alignment of one sequence is a file ending in .a3m)"
-            )
-        found += own
-        sources += [(name, target.files[0]) for name, _ in own]
-    check_unique_names(sources)
-    return found
-
-
-def _read(target: AlignmentTarget) -> list[tuple[str, CacheInput]]:
-    """Return the target itself if its files are alignments, else the sequences in its file."""
-    path = target.files[0]
-    if len(target.files) > 1 or path.lower().endswith(_ALIGNMENT_ENDINGS):
-        return [(target.name, target)]
-    content = read_bytes(path)
-    if is_unaligned_fasta(content):
-        return [(file_safe_name(record.id), record) for record in read_records(BytesIO(content), path)]
-    # standard input cannot be read again; other files are read by the worker that computes the features
-    return [(target.name, AlignmentTarget(target.name, target.files, content if path == "-" else None))]
 
 
 @dataclass(frozen=True)
@@ -100,7 +43,7 @@ class CacheRun:
     database: "DatabaseSource | None"
     workers: int
 
-    def run(self, targets: Sequence[tuple[str, CacheInput]], failures: Failures) -> None:
+    def run(self, targets: Sequence[tuple[str, FeatureInput]], failures: Failures) -> None:
         """Add the features of all targets to the cache, and log how many there are.
 
         Args:
@@ -169,7 +112,7 @@ class CacheRun:
                 valid.append((name, query))
         if not queries:
             return
-        assert self.database is not None  # read_inputs refuses sequences without a database
+        assert self.database is not None  # find_feature_targets refuses sequences without a database
         database = self.database.open()
         store = self._store(database)
         missing = []
@@ -190,7 +133,9 @@ class CacheRun:
         request = AlignmentRequest.to_database(database, self.alignment)
         return CacheStore(self.settings.cache, request, self.settings.overwrite)
 
-    def print_plan(self, targets: Sequence[tuple[str, CacheInput]], shard: Shard, failures: Failures) -> None:
+    def print_plan(
+        self, targets: Sequence[tuple[str, FeatureInput]], shard: Shard, failures: Failures
+    ) -> None:
         """Print what the run would do; reads alignments, and searches nothing.
 
         Args:
@@ -205,7 +150,7 @@ class CacheRun:
         store = None if database is None else self._store(database)
         entries = FeatureCache(self.settings.cache)
 
-        def inspect(name: str, item: CacheInput) -> Inspection:
+        def inspect(name: str, item: FeatureInput) -> Inspection:
             if isinstance(item, FastaRecord):
                 check_query(item)
                 if store is None or not store.is_finished(name, item):

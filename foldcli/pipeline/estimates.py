@@ -13,9 +13,10 @@ import torch
 from features.cache import read_entry
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.names import ENTRY_SUFFIX
+from foldcli.inputs.targets import TargetInput
 from foldcli.pipeline.dry_run import Estimate, Inspection, plan_targets, print_plan, target_state
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import TargetIdentities, TargetInput, fingerprint, is_read_once
+from foldcli.pipeline.identity import TargetIdentities, fingerprint, is_read_once
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import OutputSettings, PredictSettings
 from model.config import ModelConfig, model_config

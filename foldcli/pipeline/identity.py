@@ -9,13 +9,11 @@ from typing import Any
 
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.inputs.targets import TargetInput
 from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-
-# the input of a target: a query to search with, or an input that needs no search
-TargetInput = FastaRecord | AlignmentTarget | CachedTarget
 
 
 def fingerprint(value: Any) -> str:

@@ -24,6 +24,7 @@ from features.cache import read_entry
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.names import ENTRY_SUFFIX
+from foldcli.inputs.targets import TargetInput
 from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout, done
 from foldcli.outputs.model_files import ModelResult, publish_models, rank_models
@@ -32,7 +33,7 @@ from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.background import Prefetcher
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import features_of_alignments, features_of_entry
-from foldcli.pipeline.identity import TargetIdentities, TargetInput, fingerprint, is_read_once
+from foldcli.pipeline.identity import TargetIdentities, fingerprint, is_read_once
 from foldcli.pipeline.predictor import FeatureSampler, Predictor
 from foldcli.pipeline.search_stage import SearchStage, search_target
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings

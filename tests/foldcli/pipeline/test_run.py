@@ -8,10 +8,11 @@ import pytest
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CacheIndex
 from foldcli.inputs.shard import Shard
+from foldcli.inputs.targets import TargetInput
 from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.estimates import inspect_target
-from foldcli.pipeline.identity import TargetIdentities, TargetInput
+from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.run import LoadedTarget, TargetLoader
 from foldcli.pipeline.search_stage import SearchStage

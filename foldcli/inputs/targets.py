@@ -1,0 +1,129 @@
+"""The targets of a run, found in the inputs that a user names: one function per command."""
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import click
+
+from foldcli.inputs.alignment_targets import AlignmentTarget, find_alignment_targets
+from foldcli.inputs.cached_targets import CachedTarget, find_all_cached_targets, split_cached_names
+from foldcli.inputs.names import (
+    ALIGNMENT_SUFFIXES,
+    ENTRY_SUFFIX,
+    FASTA_SUFFIXES,
+    check_unique_names,
+    file_endings,
+    file_safe_name,
+)
+from foldcli.inputs.queries import QuerySources, is_unaligned_fasta, read_query_targets
+from msa.errors import InputError
+from msa.io.compression import read_bytes
+from msa.io.fasta import FastaRecord, read_records
+
+if TYPE_CHECKING:
+    from foldcli.pipeline.failures import Failures
+
+_ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
+
+# a query to search with, or a target that needs no search
+TargetInput: TypeAlias = FastaRecord | AlignmentTarget | CachedTarget
+FoldInput: TypeAlias = FastaRecord | CachedTarget
+PredictInput: TypeAlias = AlignmentTarget | CachedTarget
+FeatureInput: TypeAlias = FastaRecord | AlignmentTarget
+
+
+def find_fold_targets(
+    inputs: Sequence[str], comp_bias_corr: bool, matrix: str, cache: Path, failures: "Failures"
+) -> list[tuple[str, FoldInput]]:
+    """Return the (name, target) pairs of `foldcli fold`.
+
+    Args:
+        inputs: query files, folders of them, `-`, names of cached targets.
+        comp_bias_corr: see `read_queries`.
+        matrix: see `read_queries`.
+        cache: folder of the feature cache.
+        failures: gets files that cannot be read and names that the cache lacks.
+
+    Raises:
+        InputError: two targets have the same name, or a folder is empty.
+    """
+    files, cached = split_cached_names(inputs, cache, failures)
+    queries = read_query_targets(QuerySources(files, comp_bias_corr, matrix), failures)
+    check_unique_names(
+        [(name, "the queries") for name, _ in queries]
+        + [(target.name, str(target.path)) for target in cached]
+    )
+    return [*queries, *((target.name, target) for target in cached)]
+
+
+def find_predict_targets(
+    inputs: Sequence[str], all_cached: bool, cache: Path, failures: "Failures"
+) -> list[tuple[str, PredictInput]]:
+    """Return the (name, target) pairs of `foldcli predict`.
+
+    Args:
+        inputs: alignment files, cache entries, folders of them, `-`, names of cached targets.
+        all_cached: use all targets of the cache instead of the inputs.
+        cache: folder of the feature cache.
+        failures: gets names that the cache lacks and unreadable entries.
+
+    Raises:
+        InputError: two targets have the same name, or a folder or the cache is empty.
+    """
+    if all_cached:
+        return [(target.name, target) for target in find_all_cached_targets(cache, failures)]
+    files, cached = split_cached_names(inputs, cache, failures)
+    aligned = find_alignment_targets(files, (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX))
+    check_unique_names(
+        [(target.name, target.files[0]) for target in aligned]
+        + [(target.name, str(target.path)) for target in cached]
+    )
+    return [*((target.name, target) for target in aligned), *((target.name, target) for target in cached)]
+
+
+def find_feature_targets(
+    inputs: Sequence[str], has_database: bool, failures: "Failures"
+) -> list[tuple[str, FeatureInput]]:
+    """Return the (name, target) pairs of `foldcli cache-features`.
+
+    Args:
+        inputs: files of alignments or sequences, folders of them, `-`.
+        has_database: whether sequences can be searched.
+        failures: gets files that cannot be read.
+
+    Raises:
+        InputError: two targets have the same name, or a folder is empty.
+        click.UsageError: a file of sequences, and no database.
+    """
+    targets: list[tuple[str, FeatureInput]] = []
+    sources: list[tuple[str, str]] = []
+    for target in find_alignment_targets(inputs):
+        try:
+            found = _sequences_or_alignment(target)
+        except (InputError, OSError) as error:
+            failures.add(target.name, error)
+            continue
+        if not has_database and not isinstance(found[0][1], AlignmentTarget):
+            source = "standard input" if target.files[0] == "-" else target.files[0]
+            raise click.UsageError(
+                f"{source} holds unaligned sequences, to be searched first: give a database with --db "
+                f"(an alignment of one sequence is a file ending in .a3m)"
+            )
+        targets += found
+        sources += [(name, target.files[0]) for name, _ in found]
+    check_unique_names(sources)
+    return targets
+
+
+def _sequences_or_alignment(target: AlignmentTarget) -> list[tuple[str, FeatureInput]]:
+    """Return the sequences in a target's file if it is unaligned FASTA, else the target itself."""
+    path = target.files[0]
+    if len(target.files) > 1 or path.lower().endswith(_ALIGNMENT_ENDINGS):
+        return [(target.name, target)]
+    content = read_bytes(path)
+    if is_unaligned_fasta(content):
+        return [(file_safe_name(record.id), record) for record in read_records(BytesIO(content), path)]
+    # standard input cannot be read again; other files are read by the worker that computes the features
+    return [(target.name, AlignmentTarget(target.name, target.files, content if path == "-" else None))]
