@@ -17,7 +17,7 @@ import numpy as np
 
 from msa.database.build_files import publish, temporary_folder
 from msa.database.clusters import ClusterBuilder
-from msa.database.database import TargetDatabase
+from msa.database.database import Progress, TargetDatabase
 from msa.database.length_sort import LengthSorter
 from msa.database.manifest import (
     CLUSTER_PARTS,
@@ -34,8 +34,6 @@ from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, 
 from msa.io.mmseqs_database import open_mmseqs
 from msa.io.mmseqs_files import is_mmseqs, list_files
 from msa.io.mmseqs_records import MmseqsSource
-
-Progress = Callable[[int, int | None], None]
 
 _QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 

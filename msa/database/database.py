@@ -38,6 +38,9 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 _HASH_CHUNK_BYTES = 1 << 22
 
+Progress = Callable[[int, int | None], None]
+"""A callback (done, total); the total is None if unknown."""
+
 
 @dataclass(frozen=True, eq=False)
 class TargetDatabase:
@@ -135,7 +138,7 @@ class TargetDatabase:
         """Return the first word of a sequence's header."""
         return first_word(self.header(index))
 
-    def verify(self, progress: Callable[[int, int | None], None] | None = None) -> None:
+    def verify(self, progress: Progress | None = None) -> None:
         """Read every byte and compare checksums.
 
         Args:

@@ -97,7 +97,7 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_counted(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
-    """Like `open_input`, and also yield a function that returns how many bytes of the file have been read."""
+    """Open a file as `open_input` does; also yield a function that returns the bytes read from the file."""
     name = os.fspath(path)
     with contextlib.ExitStack() as stack:
         raw = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))

@@ -71,20 +71,20 @@ class ProfileWriter:
             self._write_array("about", np.frombuffer(json.dumps(about).encode(), np.uint8))
         self._archive.close()
 
-    def add(self, query: FastaRecord, used: QueryProfile, of_family: bool = True) -> None:
-        """Write the profile that a query was searched with.
+    def add(self, query: FastaRecord, profile: QueryProfile, of_family: bool = True) -> None:
+        """Write the profile of a query.
 
         Args:
             query: the query.
-            used: its codes and profile.
+            profile: codes and scores that the query was searched with.
             of_family: whether the profile was made from a family of sequences.
         """
         number = len(self._entries)
-        entry = {"header": query.header, "length": len(used.codes), "of_family": of_family}
-        profile = used.profile.astype("<i2")
-        self._write_array(f"residues_{number}", used.codes)
-        self._write_array(f"profile_{number}", profile)
-        self._entries.append(entry | {"sha256": _checksum(entry, used.codes, profile)})
+        entry = {"header": query.header, "length": len(profile.codes), "of_family": of_family}
+        scores = profile.profile.astype("<i2")
+        self._write_array(f"residues_{number}", profile.codes)
+        self._write_array(f"profile_{number}", scores)
+        self._entries.append(entry | {"sha256": _checksum(entry, profile.codes, scores)})
 
     def _write_array(self, name: str, array: np.ndarray) -> None:
         content = io.BytesIO()
