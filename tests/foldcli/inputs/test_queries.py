@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldcli.inputs.queries import read_queries
@@ -123,6 +123,7 @@ def test_invalid_input_is_reported_with_its_location(
     assert str(raised.value).startswith(f"{prefix} {reason}" if reason[0].isalpha() else prefix + reason)
 
 
+@settings(deadline=None)
 @given(
     content=st.lists(st.sampled_from([b">", b"\n", b"-", b"MK", b"mk", b"#", b".", b"*", b">a\nMKV\n", b"1"]))
 )

@@ -1,7 +1,7 @@
 """`--shard I/N` partitions the targets, independently of their order."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldcli.inputs.shard import Shard
@@ -9,6 +9,7 @@ from foldcli.inputs.shard import Shard
 names = st.lists(st.text(max_size=5), unique=True)
 
 
+@settings(deadline=None)
 @given(names=names, count=st.integers(1, 7), data=st.data())
 def test_shards_partition_the_targets(names: list[str], count: int, data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(names))

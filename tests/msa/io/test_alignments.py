@@ -36,6 +36,7 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(text[k : k + width] for k in range(0, len(text), width)) + "\n"
 
 
+@settings(deadline=None)
 @given(families(), st.integers(1, 30), st.booleans())
 def test_a3m_round_trip(rows, width: int, crlf: bool) -> None:
     text = ""
@@ -51,6 +52,7 @@ def test_a3m_round_trip(rows, width: int, crlf: bool) -> None:
     assert parsed.letters.dtype == np.uint8
 
 
+@settings(deadline=None)
 @given(families(), st.integers(1, 30), st.sampled_from("-."))
 def test_stockholm_and_aligned_fasta_round_trip(rows, width: int, gap: str) -> None:
     widths = [max(map(len, column)) for column in zip(*(row[2] for row in rows), strict=True)]
@@ -73,7 +75,7 @@ def test_stockholm_and_aligned_fasta_round_trip(rows, width: int, gap: str) -> N
 
 
 @given(families(), st.integers(1, 200))
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 def test_result_does_not_depend_on_block_size(rows, block: int) -> None:
     text = "".join(
         f">{name}\n{''.join(map(''.join, zip(inserts, [*cells, ''], strict=True)))}\n"
@@ -176,6 +178,7 @@ def test_invalid_input_is_reported_with_its_location(content: bytes, location: s
     assert reason in caught.value.reason
 
 
+@settings(deadline=None)
 @given(
     st.binary(max_size=200), st.sampled_from([b"", b">q\n", b"# STOCKHOLM 1.0\n", b"#3\t1\n>q\nMKV\n>a\n"])
 )

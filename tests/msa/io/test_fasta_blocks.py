@@ -73,6 +73,7 @@ def test_equals_simple_parser_for_all_block_boundaries(content: bytes, size: int
     assert counts(blocks) == count
 
 
+@settings(deadline=None)
 @given(CONTENTS, st.integers(1, 60))
 def test_blocks_cover_the_content(content: bytes, size: int) -> None:
     blocks = list(read_blocks(io.BytesIO(content), "in", size))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.database.build import BuildSettings, build_database, build_from_mmseqs, open_or_build_database
@@ -191,6 +191,7 @@ def test_fasta_file_with_an_index_is_not_an_mmseqs_database(tmp_path: Path) -> N
     assert len(open_or_build_database(tmp_path / "a.fasta", tmp_path / "cache")) == 1
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_changed_bytes_give_a_database_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

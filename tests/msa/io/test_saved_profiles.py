@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import encode
@@ -94,6 +94,7 @@ def test_every_truncation_is_an_error() -> None:
             list(parse_profiles(whole[:end], "p.npz"))
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_changed_byte_is_an_error_or_has_no_effect(data: st.DataObject) -> None:
     whole = bytearray(saved(2))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.io.a3m import a3m_row, write_a3m
@@ -99,6 +99,7 @@ def test_stockholm_text() -> None:
 operations = st.lists(st.tuples(st.integers(1, 4), st.sampled_from("MID")), max_size=6)
 
 
+@settings(deadline=None)
 @given(operations, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
 def test_a3m_rows_keep_every_aligned_residue(
     middle: list[tuple[int, str]], before: int, after: int, skipped: int
