@@ -135,11 +135,11 @@ class _Pool:
 
     def _start(self) -> "_Worker":
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(theirs, logger.level), daemon=True)
+        # pickled, because its module may import numpy, which reads settings that `_serve` makes first
+        function = pickle.dumps(self._function)
+        process = self._context.Process(target=_serve, args=(theirs, function, logger.level), daemon=True)
         process.start()
         theirs.close()
-        # through the pipe: its module may import numpy, which reads settings that `_serve` makes first
-        ours.send(self._function)
         return _Worker(process, ours)
 
 
@@ -157,13 +157,13 @@ def _exit_reason(code: int | None) -> str:
     return f"its process ended with exit code {code}"
 
 
-def _serve(pipe: Connection, level: int) -> None:
-    """Run one worker: receive the function and items, and send results until the pipe is closed."""
+def _serve(pipe: Connection, pickled_function: bytes, level: int) -> None:
+    """Run one worker: receive items and send results until the pipe is closed."""
     set_up_worker_process(on_terminate=_exit_on_signal)
-    function = pipe.recv()
     recorder = _LogRecorder()
     logger.handlers, logger.propagate = [recorder], False
     logger.setLevel(level)
+    function = pickle.loads(pickled_function)
     while True:
         try:
             item = pipe.recv()
