@@ -1,0 +1,1 @@
+"""Training of a network on experimental chains: data, differentiable form, losses, trainer."""

@@ -1,0 +1,177 @@
+"""States of a training run on disk.
+
+A full checkpoint continues bit for bit on the same kind of device: parameters, their average and both moments
+of Adam in float32, 16 bytes per parameter. The carried form is for moving a run between machines, 3.03 bytes
+per parameter in files under 16 MiB: the average in bfloat16 (what is shipped in the end), and the difference
+of the parameters from it in 8 bits per element with one scale for 64 elements. Adam's moments are not carried:
+after it the learning rate rises again over some steps, in which they form anew.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from model.config import ModelConfig
+from model.training.errors import DataError
+from model.training.parameters import FlatParameters
+from model.training.settings import from_mapping
+
+FULL_NAME = "checkpoint.safetensors"
+CARRIED_FOLDER = "carried"
+MANIFEST = "manifest.json"
+MAX_PART_BYTES = 15 * 2**20
+SCALE_BLOCK = 64
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is.
+
+    Args:
+        step: optimiser steps done.
+        samples: training samples used.
+        seconds: spent in training, over all sessions.
+        moments_from: step since which Adam's moments are continuous.
+    """
+
+    step: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    moments_from: int = 0
+
+
+def save_full(
+    run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: ModelConfig, progress: Progress
+) -> None:
+    """Write a full checkpoint to the run's folder, replacing the one before at once."""
+    tensors = {"values": flat.values, "average": flat.average, **{name: moments[name] for name in MOMENTS}}
+    packed = {name: flat.packed(tensor).cpu() for name, tensor in tensors.items()}
+    metadata = {"config": json.dumps(asdict(config)), "progress": json.dumps(asdict(progress))}
+    _replace(run / FULL_NAME, packed, metadata)
+
+
+def load_full(
+    run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: ModelConfig
+) -> Progress:
+    """Read a full checkpoint into the buffers.
+
+    Raises:
+        DataError: it is of another network.
+    """
+    path = run / FULL_NAME
+    with safe_open(path, "pt") as stream:
+        metadata = stream.metadata()
+        _check_config(path, metadata["config"], config)
+        flat.unpack(stream.get_tensor("values"), flat.values)
+        flat.unpack(stream.get_tensor("average"), flat.average)
+        for name in MOMENTS:
+            flat.unpack(stream.get_tensor(name), moments[name])
+    return from_mapping(Progress, json.loads(metadata["progress"]))
+
+
+def save_carried(folder: Path, flat: FlatParameters, config: ModelConfig, progress: Progress) -> None:
+    """Write the carried form: a manifest and parts `average-I.safetensors` and `offset-I.safetensors`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.safetensors"):
+        old.unlink()
+    average = flat.packed(flat.average).to(torch.bfloat16).cpu()
+    offset = flat.packed(flat.values).cpu() - average.float()
+    codes, scales = _quantize(offset)
+    count = _save_parts(folder, "average", average)
+    parts = {"average": count, "offset": _save_parts(folder, "offset", codes, scales)}
+    manifest = {"config": asdict(config), "progress": asdict(progress), "parts": parts}
+    temporary = folder / f".{MANIFEST}"
+    temporary.write_text(json.dumps(manifest, indent=1))
+    temporary.replace(folder / MANIFEST)
+
+
+def load_carried(folder: Path, flat: FlatParameters, config: ModelConfig) -> Progress:
+    """Read the carried form into the buffers; without the parts `offset-*` training goes on from the average.
+
+    Raises:
+        DataError: a part is missing, or it is of another network.
+    """
+    manifest = json.loads((folder / MANIFEST).read_text())
+    _check_config(folder, json.dumps(manifest["config"]), config)
+    average = _load_parts(folder, "average", manifest["parts"]["average"])["values"].float()
+    flat.unpack(average, flat.average)
+    values = average
+    if (folder / "offset-0.safetensors").exists():
+        parts = _load_parts(folder, "offset", manifest["parts"]["offset"])
+        values = average + _restore(parts["values"], parts["scales"])
+    flat.unpack(values, flat.values)
+    progress = from_mapping(Progress, manifest["progress"])
+    return Progress(progress.step, progress.samples, progress.seconds, moments_from=progress.step)
+
+
+def stored_progress(run: Path) -> Progress:
+    """Return where the state in a run's folder is: the full checkpoint, else the carried form, else the start."""
+    if (run / FULL_NAME).exists():
+        with safe_open(run / FULL_NAME, "pt") as stream:
+            return from_mapping(Progress, json.loads(stream.metadata()["progress"]))
+    manifest = run / CARRIED_FOLDER / MANIFEST
+    if manifest.exists():
+        return from_mapping(Progress, json.loads(manifest.read_text())["progress"])
+    return Progress()
+
+
+def load_average(folder: Path) -> tuple[ModelConfig, torch.Tensor]:
+    """Return the network's shape and its averaged parameters, packed, of a carried form."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    config = from_mapping(ModelConfig, manifest["config"])
+    return config, _load_parts(folder, "average", manifest["parts"]["average"])["values"].float()
+
+
+def _check_config(path: Path, stored: str, config: ModelConfig) -> None:
+    if from_mapping(ModelConfig, json.loads(stored)) != config:
+        raise DataError(f"{path}: holds a network of another shape than the configuration")
+
+
+def _replace(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
+    temporary = path.with_name(f".{path.name}")
+    save_file(tensors, temporary, metadata)
+    with temporary.open("rb") as stream:
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+
+
+def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return codes [n] int8 and scales [n / 64] float16 of x [n]."""
+    blocks = torch.nn.functional.pad(x, (0, -len(x) % SCALE_BLOCK)).view(-1, SCALE_BLOCK)
+    # rounded up by half a unit of float16 at most, so that no code exceeds 127
+    scales = (blocks.abs().amax(dim=1) / 127.0 * 1.001).clip(min=1e-7).half()
+    codes = (blocks / scales.float()[:, None]).round().clip(-127, 127).to(torch.int8)
+    return codes.flatten()[: len(x)], scales
+
+
+def _restore(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    return codes.float() * scales.float().repeat_interleave(SCALE_BLOCK)[: len(codes)]
+
+
+def _save_parts(folder: Path, name: str, values: torch.Tensor, scales: torch.Tensor | None = None) -> int:
+    """Write a vector in files of bounded size; each part's scales go with it. Return the number of parts."""
+    per_part = MAX_PART_BYTES // values.element_size() // SCALE_BLOCK * SCALE_BLOCK
+    starts = range(0, len(values), per_part)
+    for index, start in enumerate(starts):
+        tensors: dict[str, Any] = {"values": values[start : start + per_part].clone()}
+        if scales is not None:
+            tensors["scales"] = scales[start // SCALE_BLOCK : -(-(start + per_part) // SCALE_BLOCK)].clone()
+        _replace(folder / f"{name}-{index}.safetensors", tensors)
+    return len(starts)
+
+
+def _load_parts(folder: Path, name: str, count: int) -> dict[str, torch.Tensor]:
+    paths = [folder / f"{name}-{index}.safetensors" for index in range(count)]
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path}: missing part of a carried training state")
+    parts = [load_file(path) for path in paths]
+    return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}

@@ -1,0 +1,348 @@
+"""The losses of supplement section 1.9 (Jumper et al., Nature 596, 583, 2021), with a batch axis.
+
+Each function returns one value per sample, [B] float32, so that samples can be weighted. Formulas and
+constants are those of DeepMind's published code. All inputs are float32; lengths are in Å.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from model import residue_constants
+from model.heads import PAE_BINS, PLDDT_BINS, aligned_error_edges, distogram_edges
+from model.rigid import Rigid
+from model.sidechains import atom37_positions
+from model.tables import by_residue
+from model.training.features import Targets
+from model.training.network import Execution, NetworkOutput
+from model.training.structure import FoldedStructure
+from model.training.violations import between_residue_clashes, structural_violations
+
+CLAMP_DISTANCE = 10.0
+LENGTH_SCALE = 10.0
+CHI_WEIGHT, ANGLE_NORM_WEIGHT = 0.5, 0.01
+LDDT_RADIUS = 15.0
+
+
+@dataclass(frozen=True)
+class LossWeights:
+    """Weights of the losses; 0 leaves a loss out and saves its time.
+
+    Args:
+        backbone: FAPE of the backbone frames, mean over all iterations of the structure module.
+        side_chain: FAPE of all rigid groups and atoms of the last iteration.
+        torsion: chi angles and the norm of all angles.
+        distogram, masked_msa, predicted_lddt, predicted_aligned_error, experimentally_resolved: of the heads.
+        violation: bonds, angles and clashes of the predicted structure.
+    """
+
+    backbone: float = 0.5
+    side_chain: float = 0.5
+    torsion: float = 1.0
+    distogram: float = 0.3
+    masked_msa: float = 2.0
+    predicted_lddt: float = 0.01
+    predicted_aligned_error: float = 0.0
+    experimentally_resolved: float = 0.0
+    violation: float = 0.0
+
+
+def total_loss(
+    output: NetworkOutput, targets: Targets, weights: LossWeights, execution: Execution
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the weighted sum of all losses and the terms.
+
+    Args:
+        output: of the network.
+        targets: the experimental structure.
+        weights: of the terms.
+        execution: how to run the terms that take most of the time.
+
+    Returns:
+        [B], and the terms [B] by name, not weighted. As in DeepMind's code, the sum of a sample is multiplied
+        by the square root of its residues, so that longer crops count more.
+    """
+    terms = loss_terms(output, targets, weights, execution)
+    total = sum(getattr(weights, name) * value for name, value in terms.items())
+    assert isinstance(total, torch.Tensor)
+    return total * targets.seq_mask.sum(dim=1).sqrt(), terms
+
+
+def loss_terms(
+    output: NetworkOutput, targets: Targets, weights: LossWeights, execution: Execution
+) -> dict[str, torch.Tensor]:
+    """Return the terms with a weight, [B] each, by name."""
+    structure, logits = output.structure, output.logits
+    terms = {
+        "backbone": backbone_fape(structure.backbone, targets),
+        "torsion": torsion_loss(structure, targets),
+        "distogram": distogram_loss(logits["distogram"], targets.beta, targets.beta_mask),
+        "masked_msa": masked_msa_loss(logits["masked_msa"], targets.true_msa, targets.bert_mask),
+        "predicted_lddt": predicted_lddt_loss(logits["predicted_lddt"], structure.atom14, targets),
+    }
+    if weights.side_chain:
+        terms["side_chain"] = side_chain_fape(structure, targets, execution)
+    if weights.predicted_aligned_error:
+        terms["predicted_aligned_error"] = aligned_error_loss(
+            logits["predicted_aligned_error"], structure.backbone[-1], targets
+        )
+    if weights.experimentally_resolved:
+        terms["experimentally_resolved"] = experimentally_resolved_loss(
+            logits["experimentally_resolved"], targets
+        )
+    if weights.violation:
+        terms["violation"] = structural_violations(
+            structure.atom14,
+            targets.aatype,
+            targets.seq_mask,
+            targets.bonded,
+            execution.function(between_residue_clashes),
+        ).loss
+    return {name: value for name, value in terms.items() if getattr(weights, name)}
+
+
+def frame_aligned_point_error(
+    frames: Rigid,
+    true_frames: Rigid,
+    frames_mask: torch.Tensor,
+    points: torch.Tensor,
+    true_points: torch.Tensor,
+    points_mask: torch.Tensor,
+    clamp: float | None = None,
+) -> torch.Tensor:
+    """Return the frame aligned point error (Algorithm 28) in units of LENGTH_SCALE.
+
+    Args:
+        frames, true_frames: of shape [..., F].
+        frames_mask: [..., F].
+        points, true_points: [..., P, 3].
+        points_mask: [..., P].
+        clamp: largest error, or None for no limit.
+
+    Returns:
+        [...].
+    """
+    local = _local_points(frames, points)  # [..., F, P, 3]
+    true_local = _local_points(true_frames, true_points)
+    error = torch.sqrt((local - true_local).square().sum(dim=-1) + 1e-4)  # [..., F, P]
+    if clamp is not None:
+        error = error.clip(max=clamp)
+    both = frames_mask[..., :, None] * points_mask[..., None, :]
+    total = (error * both).sum(dim=(-1, -2)) / LENGTH_SCALE
+    return total / (1e-4 + frames_mask.sum(dim=-1) * points_mask.sum(dim=-1))
+
+
+def _local_points(frames: Rigid, points: torch.Tensor) -> torch.Tensor:
+    """Return R⁻¹ (x - t) of all frames [..., F] and points [..., P, 3], [..., F, P, 3]."""
+    apart = points[..., None, :, :] - frames.translation[..., :, None, :]
+    x, y, z = apart.unbind(dim=-1)  # each [..., F, P]
+    r = frames.rotation[..., None, :, :]  # [..., F, 1, 3, 3]
+    # products by hand: no [F, P, 3, 3] in memory, and no reduced precision as in a matrix product
+    local = [r[..., 0, k] * x + r[..., 1, k] * y + r[..., 2, k] * z for k in range(3)]
+    return torch.stack(local, dim=-1)
+
+
+def backbone_fape(backbone: Rigid, targets: Targets) -> torch.Tensor:
+    """Return the FAPE of CA atoms in backbone frames, the mean over iterations, [B].
+
+    Args:
+        backbone: of shape [I, B, N].
+        targets: whose `clamped` says in which samples errors are at most 10 Å.
+    """
+    true, mask = targets.backbone, targets.backbone_mask
+    arguments = (backbone, true.unsqueeze(0), mask[None], backbone.translation, true.translation[None], mask[None])
+    clamped = frame_aligned_point_error(*arguments, clamp=CLAMP_DISTANCE).mean(dim=0)
+    unclamped = frame_aligned_point_error(*arguments).mean(dim=0)
+    return clamped * targets.clamped + unclamped * (1.0 - targets.clamped)
+
+
+def use_alternative_names(
+    predicted: torch.Tensor,
+    true: torch.Tensor,
+    alternative: torch.Tensor,
+    mask: torch.Tensor,
+    ambiguous: torch.Tensor,
+) -> torch.Tensor:
+    """Return for each residue whether the exchange of symmetric atoms' names fits better (Algorithm 26).
+
+    Args:
+        predicted, true, alternative: [B, N, 14, 3]; the last with exchanged names.
+        mask: [B, N, 14], 1 for atoms with known positions.
+        ambiguous: [B, N, 14], 1 for atoms that have a symmetric partner.
+
+    Returns:
+        [B, N] float32, 1 where it does.
+    """
+    distances = _atom_distances(predicted)
+    errors = [torch.sqrt(1e-10 + (distances - _atom_distances(x)).square()) for x in (true, alternative)]
+    # of ambiguous atoms to all atoms that have one name only
+    rows, columns = (mask * ambiguous).flatten(1), (mask * (1.0 - ambiguous)).flatten(1)
+    pairs = rows[:, :, None] * columns[:, None]
+    named, exchanged = ((error * pairs).sum(dim=-1).unflatten(1, (-1, 14)).sum(dim=-1) for error in errors)
+    return (exchanged < named).float()
+
+
+def _atom_distances(atom14: torch.Tensor) -> torch.Tensor:
+    """Return distances [B, N*14, N*14] of all atoms."""
+    flat = atom14.flatten(1, 2)
+    return torch.sqrt(1e-10 + (flat[:, :, None] - flat[:, None]).square().sum(dim=-1))
+
+
+def side_chain_fape(structure: FoldedStructure, targets: Targets, execution: Execution) -> torch.Tensor:
+    """Return the FAPE of all atoms in all rigid groups' frames of the last iteration, [B]."""
+    with torch.no_grad():
+        exchanged = execution.function(use_alternative_names)(
+            structure.atom14,
+            targets.atom14,
+            targets.alternative_atom14,
+            targets.atom14_mask,
+            targets.ambiguous,
+        )
+    atoms = _choose(exchanged, targets.alternative_atom14, targets.atom14)
+    atoms_mask = _choose(exchanged, targets.alternative_mask, targets.atom14_mask)
+    true = Rigid(
+        _choose(exchanged, targets.alternative_frames.rotation, targets.frames.rotation),
+        _choose(exchanged, targets.alternative_frames.translation, targets.frames.translation),
+    )
+    frames = structure.frames
+    return execution.function(frame_aligned_point_error)(
+        Rigid(frames.rotation.flatten(1, 2), frames.translation.flatten(1, 2)),
+        Rigid(true.rotation.flatten(1, 2), true.translation.flatten(1, 2)),
+        targets.frames_mask.flatten(1),
+        structure.atom14.flatten(1, 2),
+        atoms.flatten(1, 2),
+        atoms_mask.flatten(1),
+        clamp=CLAMP_DISTANCE,
+    )
+
+
+def _choose(condition: torch.Tensor, yes: torch.Tensor, no: torch.Tensor) -> torch.Tensor:
+    weight = condition.view(*condition.shape, *[1] * (yes.dim() - 2))
+    return yes * weight + no * (1.0 - weight)
+
+
+def torsion_loss(structure: FoldedStructure, targets: Targets) -> torch.Tensor:
+    """Return the loss of chi angles and of all angles' norms (Algorithm 27), [B].
+
+    Angles of symmetric side chains count with the better of their two names.
+    """
+    predicted = structure.sin_cos[..., 3:, :]  # [I, B, N, 4, 2]
+    true, shifted = targets.chi_sin_cos, targets.alternative_chi_sin_cos
+    error = torch.minimum(
+        (true - predicted).square().sum(dim=-1), (shifted - predicted).square().sum(dim=-1)
+    )  # [I, B, N, 4]
+    chi = _masked_mean(error, targets.chi_mask.expand_as(error), (0, 2, 3))
+    norm = torch.sqrt(structure.unnormalised_sin_cos.square().sum(dim=-1) + 1e-6)  # [I, B, N, 7]
+    off = (norm - 1.0).abs()
+    length = _masked_mean(off, targets.seq_mask[None, :, :, None].expand_as(off), (0, 2, 3))
+    return CHI_WEIGHT * chi + ANGLE_NORM_WEIGHT * length
+
+
+def _masked_mean(x: torch.Tensor, mask: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    return (x * mask).sum(dim=axes) / (mask.sum(dim=axes) + 1e-10)
+
+
+def distogram_loss(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the cross-entropy of CB distances in 64 bins (section 1.9.8), [B].
+
+    Args:
+        logits: [B, N, N, 64].
+        beta: [B, N, 3].
+        mask: [B, N].
+    """
+    squared = (beta[:, :, None] - beta[:, None]).square().sum(dim=-1, keepdim=True)  # [B, N, N, 1]
+    bins = (squared > distogram_edges(beta.device).square()).sum(dim=-1)  # [B, N, N]
+    errors = _cross_entropy(logits, bins)
+    both = mask[:, :, None] * mask[:, None]
+    return (errors * both).sum(dim=(1, 2)) / (1e-6 + both.sum(dim=(1, 2)))
+
+
+def _cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    """Return -log p of the classes, in the shape of `classes`."""
+    return -torch.gather(torch.log_softmax(logits, dim=-1), -1, classes[..., None]).squeeze(-1)
+
+
+def masked_msa_loss(logits: torch.Tensor, true_msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the cross-entropy of masked alignment positions (section 1.9.9), [B].
+
+    Args:
+        logits: [B, S, N, 23].
+        true_msa: [B, S, N] int64.
+        mask: [B, S, N], 1 for the masked positions.
+    """
+    errors = _cross_entropy(logits, true_msa) * mask
+    return errors.sum(dim=(1, 2)) / (1e-8 + mask.sum(dim=(1, 2)))
+
+
+def lddt_ca(alpha: torch.Tensor, true_alpha: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the lDDT of each residue's CA (Mariani et al., Bioinformatics 29, 2722, 2013), 0 to 1.
+
+    Args:
+        alpha, true_alpha: [B, N, 3].
+        mask: [B, N].
+
+    Returns:
+        [B, N].
+    """
+    distances, true = (
+        torch.sqrt(1e-10 + (x[:, :, None] - x[:, None]).square().sum(dim=-1)) for x in (alpha, true_alpha)
+    )
+    scored = (true < LDDT_RADIUS).float() * mask[:, :, None] * mask[:, None]
+    scored = scored * (1.0 - torch.eye(alpha.shape[1], device=alpha.device))
+    off = (distances - true).abs()
+    score = sum(((off < limit).float() for limit in (0.5, 1.0, 2.0, 4.0)), torch.zeros_like(off)) / 4.0
+    return (1e-10 + (scored * score).sum(dim=-1)) / (1e-10 + scored.sum(dim=-1))
+
+
+def predicted_lddt_loss(logits: torch.Tensor, atom14: torch.Tensor, targets: Targets) -> torch.Tensor:
+    """Return the cross-entropy of the confidence head with the lDDT of the prediction (section 1.9.6), [B].
+
+    Args:
+        logits: [B, N, 50].
+        atom14: [B, N, 14, 3], predicted; no gradient passes to it.
+        targets: the experimental structure.
+    """
+    mask = targets.atom14_mask[:, :, 1]
+    score = lddt_ca(atom14[:, :, 1].detach(), targets.atom14[:, :, 1], mask)
+    bins = (score * PLDDT_BINS).floor().long().clip(max=PLDDT_BINS - 1)
+    return (_cross_entropy(logits, bins) * mask).sum(dim=1) / (mask.sum(dim=1) + 1e-8)
+
+
+def aligned_error_loss(logits: torch.Tensor, backbone: Rigid, targets: Targets) -> torch.Tensor:
+    """Return the cross-entropy of the predicted aligned error (section 1.9.7), [B].
+
+    Args:
+        logits: [B, N, N, 64].
+        backbone: the last iteration's, of shape [B, N]; no gradient passes to it.
+        targets: the experimental structure.
+    """
+    true, mask = targets.backbone, targets.backbone_mask
+    predicted = Rigid(backbone.rotation.detach(), backbone.translation.detach())
+    local = _local_points(predicted, predicted.translation)  # [B, N, N, 3]
+    squared = (local - _local_points(true, true.translation)).square().sum(dim=-1, keepdim=True)
+    bins = (squared > aligned_error_edges(logits.device).square()).sum(dim=-1).clip(max=PAE_BINS - 1)
+    both = mask[:, :, None] * mask[:, None]
+    return (_cross_entropy(logits, bins) * both).sum(dim=(1, 2)) / (1e-8 + both.sum(dim=(1, 2)))
+
+
+def experimentally_resolved_loss(logits: torch.Tensor, targets: Targets) -> torch.Tensor:
+    """Return the binary cross-entropy of which atoms are resolved (section 1.9.10), [B].
+
+    Args:
+        logits: [B, N, 37].
+        targets: samples without side chains count with 0.
+    """
+    flat = targets.aatype.flatten()
+    _, exists = atom37_positions(flat, targets.atom14.flatten(0, 1))
+    slots = by_residue(residue_constants.atom37_to_atom14, flat)
+    resolved = torch.gather(targets.atom14_mask.flatten(0, 1), 1, slots) * exists
+    resolved, exists = resolved.view_as(logits), exists.view_as(logits) * targets.seq_mask[..., None]
+    errors = F.binary_cross_entropy_with_logits(logits, resolved, reduction="none") * exists
+    return targets.full_atom * errors.sum(dim=(1, 2)) / (1e-8 + exists.sum(dim=(1, 2)))
+
+
+def mean_terms(terms: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the mean of each term over the batch, detached."""
+    return {name: value.detach().mean() for name, value in terms.items()}

@@ -1,0 +1,463 @@
+"""The differentiable form of the network: a batch axis, nothing in place, dropout.
+
+These functions run the modules of `model.alphafold` on their own parameters, so that a trained network is read
+by the inference code as it is. Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583
+(2021). B is the batch, S the MSA rows, N the residues. Activations have the dtype that the caller chooses;
+parameters are converted to it, and LayerNorm, softmax and the structure module compute in float32.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+from cuda.fused.attention.reference import MASKED
+from cuda.fused.layer_norm.reference import EPSILON as NORM_EPSILON
+from cuda.fused.outer_product_mean.reference import EPSILON as COUNT_EPSILON
+from model.alphafold import AlphaFold, Trunk
+from model.embedders import MAX_RELATIVE_POSITION, RECYCLED_BINS
+from model.evoformer import (
+    EvoformerBlock,
+    MsaColumnAttention,
+    MsaRowAttention,
+    OuterProductMean,
+    TriangleAttention,
+    TriangleMultiplication,
+)
+from model.layers import Attention, LayerNorm, Linear, Transition
+from model.templates import TemplateEmbedding, TemplatePairBlock
+from model.training.structure import FoldedStructure, fold, fold_iteration
+
+MSA_DROPOUT = 0.15
+PAIR_DROPOUT = 0.25
+# axis along which a dropout mask is shared: rows of [B, rows, columns, C], or its columns
+ROWS, COLUMNS = 1, 2
+
+Features = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Recycled:
+    """What one pass hands to the next, detached.
+
+    Args:
+        msa_first_row: [B, N, C].
+        pair: [B, N, N, Z].
+        beta: [B, N, 3] float32, Å, predicted CB (CA for glycine).
+    """
+
+    msa_first_row: torch.Tensor
+    pair: torch.Tensor
+    beta: torch.Tensor
+
+
+@dataclass(frozen=True)
+class NetworkOutput:
+    """What the losses read, float32.
+
+    Args:
+        structure: all iterations of the structure module.
+        logits: of the heads, by the head's name.
+        recycled: input of the next pass.
+    """
+
+    structure: FoldedStructure
+    logits: Mapping[str, torch.Tensor]
+    recycled: Recycled
+
+
+class Execution:
+    """How the network is run.
+
+    Args:
+        dtype: of the trunk's activations.
+        checkpoint_blocks: recompute each Evoformer block in the backward pass instead of storing its
+            intermediates.
+        compile: compile the functions that take most of the time. Each is compiled once for all blocks that
+            have the same shapes.
+    """
+
+    def __init__(
+        self, dtype: torch.dtype = torch.float32, checkpoint_blocks: bool = False, compile: bool = False
+    ) -> None:
+        self.dtype, self.checkpoint_blocks, self.compile = dtype, checkpoint_blocks, compile
+        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function, or its compiled form."""
+        if not self.compile:
+            return function
+        if function not in self._compiled:
+            # static shapes: a size that changes is compiled anew instead of becoming a variable
+            self._compiled[function] = torch.compile(function, dynamic=False)
+        return self._compiled[function]
+
+    def block(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a block of a stack on its module and tensors."""
+        runner = self.function(function)
+        if self.checkpoint_blocks and torch.is_grad_enabled():
+            return checkpoint(runner, *arguments, use_reentrant=False)
+        return runner(*arguments)
+
+
+def run_network(
+    network: AlphaFold, features: Features, previous: Recycled, dropout: torch.Tensor, execution: Execution
+) -> NetworkOutput:
+    """Run one pass with all heads.
+
+    Args:
+        network: the modules, whose parameters are read.
+        features: as `model.training.features.network_features` returns them.
+        previous: the pass before, or `first_recycled`.
+        dropout: scalar float32, 1 to apply dropout and 0 for none; a tensor, so that training and validation
+            share one compiled function.
+        execution: how to run it.
+    """
+    msa, pair, single = _trunk(network.evoformer, features, previous, dropout, execution)
+    structure = fold(
+        network.structure_module,
+        single.float(),
+        pair,
+        features["aatype"],
+        features["seq_mask"],
+        dropout,
+        execution.function(fold_iteration),
+    )
+    heads: Any = network.heads
+    pair_32, single_32 = pair.float(), single.float()
+    half = linear(pair_32, heads["distogram_head"].half_logits)
+    logits = {
+        "distogram": half + half.transpose(1, 2),
+        "masked_msa": linear(msa.float(), heads["masked_msa_head"].logits),
+        "experimentally_resolved": linear(single_32, heads["experimentally_resolved_head"].logits),
+        "predicted_lddt": _predicted_lddt(heads["predicted_lddt_head"], structure.single),
+    }
+    if "predicted_aligned_error_head" in heads:
+        logits["predicted_aligned_error"] = linear(pair_32, heads["predicted_aligned_error_head"].logits)
+    beta = _beta(features["aatype"], structure.atom14).detach()
+    return NetworkOutput(structure, logits, Recycled(msa[:, 0].detach(), pair.detach(), beta))
+
+
+def first_recycled(network: AlphaFold, features: Features, dtype: torch.dtype) -> Recycled:
+    """Return the zeros that the first pass starts from."""
+    batch, length = features["aatype"].shape
+    stack, device = network.config.evoformer, features["aatype"].device
+    return Recycled(
+        torch.zeros(batch, length, stack.msa.channels, dtype=dtype, device=device),
+        torch.zeros(batch, length, length, stack.pair.channels, dtype=dtype, device=device),
+        torch.zeros(batch, length, 3, device=device),
+    )
+
+
+def _trunk(
+    trunk: Trunk, features: Features, previous: Recycled, dropout: torch.Tensor, execution: Execution
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return msa [B, S, N, C] without template rows, pair [B, N, N, Z] and single [B, N, C']."""
+    dtype = execution.dtype
+    seq_mask, msa_mask = features["seq_mask"], features["msa_mask"]
+    msa, pair = _embed(trunk, features, previous, dtype)
+    rows = msa.shape[1]
+    if trunk.template_embedding is not None and trunk.template_rows is not None:
+        pair = pair + _embed_templates(trunk.template_embedding, pair, features, dropout, execution)
+        extra_rows = torch.relu(
+            linear(features["template_torsions"].to(dtype), trunk.template_rows.template_single_embedding)
+        )
+        extra_rows = linear(extra_rows, trunk.template_rows.template_projection)  # [B, T, N, C]
+        msa = torch.cat([msa, extra_rows], dim=1)
+        msa_mask = torch.cat([msa_mask, features["template_torsion_mask"]], dim=1)
+    extra = linear(features["extra_msa_feat"].to(dtype), trunk.extra_msa_embedding.extra_msa_activations)
+    extra_mask = features["extra_msa_mask"]
+    for block in trunk.extra_msa_stack:
+        extra, pair = execution.block(evoformer_block, block, extra, pair, extra_mask, seq_mask, dropout)
+    for block in trunk.evoformer_iteration:
+        msa, pair = execution.block(evoformer_block, block, msa, pair, msa_mask, seq_mask, dropout)
+    return msa[:, :rows], pair, linear(msa[:, 0], trunk.single_activations)
+
+
+def linear(x: torch.Tensor, layer: Linear) -> torch.Tensor:
+    """Apply a linear layer to [..., in] in x's dtype."""
+    return F.linear(x, layer.weights.to(x.dtype).T, layer.bias.to(x.dtype))
+
+
+def layer_norm(x: torch.Tensor, norm: LayerNorm) -> torch.Tensor:
+    """Normalise [..., C] in float32; return x's dtype."""
+    return F.layer_norm(x.float(), (x.shape[-1],), norm.scale, norm.offset, NORM_EPSILON).to(x.dtype)
+
+
+def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
+    """Drop entries of x [B, rows, columns, C] with one mask for the whole shared axis.
+
+    Args:
+        x: the update of a residual.
+        rate: probability of an entry to become 0; the others are divided by 1 − rate.
+        shared_axis: ROWS or COLUMNS.
+        dropout: scalar that multiplies the rate.
+    """
+    shape = [1 if axis == shared_axis else size for axis, size in enumerate(x.shape)]
+    kept = 1.0 - rate * dropout
+    return x * ((torch.rand(shape, device=x.device) < kept) / kept).to(x.dtype)
+
+
+def gated_attention(
+    x: torch.Tensor, layer: Attention, bias: torch.Tensor | None, mask: torch.Tensor
+) -> torch.Tensor:
+    """Return gated self-attention along axis 2 of normalised x, independently for each entry of axis 1.
+
+    Args:
+        x: [B, R, L, C].
+        layer: the projections.
+        bias: [B, H, L, L] float32, the same for all R, or None.
+        mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to.
+    """
+    heads, width = layer.query_w.shape[1:]
+    inner = heads * width
+    weights = (layer.query_w, layer.key_w, layer.value_w, layer.gating_w)
+    projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
+    query, key, value, gate = (x @ projection).split(inner, dim=-1)  # each [B, R, L, H*D]
+    query, key, value = (y.unflatten(-1, (heads, width)).transpose(2, 3) for y in (query, key, value))
+    logits = ((query * width**-0.5) @ key.transpose(-1, -2)).float()  # [B, R, H, L, L]
+    logits = logits + MASKED * (mask[:, :, None, None] - 1.0)
+    if bias is not None:
+        logits = logits + bias[:, None]
+    attended = torch.softmax(logits, dim=-1).to(x.dtype) @ value  # [B, R, H, L, D]
+    gate = torch.sigmoid(gate + layer.gating_b.flatten().to(x.dtype))
+    gated = attended.transpose(2, 3).flatten(3) * gate  # [B, R, L, H*D]
+    return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
+
+
+def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> torch.Tensor:
+    """Return attention along axis 2 of normalised x with one averaged query and one key head (Algorithm 19).
+
+    Args:
+        x: [B, R, L, C].
+        layer: the projections; key and value are [C, D].
+        mask: [B, R, L] float32.
+    """
+    heads, width = layer.query_w.shape[1:]
+    present = mask.to(x.dtype)
+    mean = (present[:, :, None] @ x).squeeze(2) / (mask.sum(dim=2, keepdim=True) + 1e-10).to(x.dtype)
+    query = (mean @ layer.query_w.flatten(1).to(x.dtype)).unflatten(-1, (heads, width)) * width**-0.5
+    key, value = x @ layer.key_w.to(x.dtype), x @ layer.value_w.to(x.dtype)  # [B, R, L, D]
+    logits = (query @ key.transpose(-1, -2)).float() + MASKED * (mask[:, :, None] - 1.0)  # [B, R, H, L]
+    attended = (torch.softmax(logits, dim=-1).to(x.dtype) @ value).flatten(2)  # [B, R, H*D]
+    gate = x @ layer.gating_w.flatten(1).to(x.dtype) + layer.gating_b.flatten().to(x.dtype)
+    gated = torch.sigmoid(gate) * attended[:, :, None]
+    return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
+
+
+def pair_bias(pair: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> torch.Tensor:
+    """Return LN(pair) W with heads first, [B, H, N, N] float32."""
+    return (layer_norm(pair, norm) @ weights.to(pair.dtype)).permute(0, 3, 1, 2).float()
+
+
+def msa_row_update(
+    layer: MsaRowAttention, msa: torch.Tensor, pair: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Return the update of Algorithm 7; msa [B, S, N, C], pair [B, N, N, Z], mask [B, S, N]."""
+    bias = pair_bias(pair, layer.feat_2d_norm, layer.feat_2d_weights)
+    return gated_attention(layer_norm(msa, layer.query_norm), layer.attention, bias, mask)
+
+
+def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the update of Algorithm 8 or 19; msa [B, S, N, C], mask [B, S, N]."""
+    columns = layer_norm(msa, layer.query_norm).transpose(1, 2)  # [B, N, S, C]
+    by_column = mask.transpose(1, 2)
+    if layer.is_global:
+        update = global_attention(columns, layer.attention, by_column)
+    else:
+        update = gated_attention(columns, layer.attention, None, by_column)
+    return update.transpose(1, 2)
+
+
+def transition_update(layer: Transition, x: torch.Tensor) -> torch.Tensor:
+    """Return the update of Algorithms 9 and 15; x [..., C]."""
+    normed = layer_norm(x, layer.input_layer_norm)
+    return linear(torch.relu(linear(normed, layer.transition1)), layer.transition2)
+
+
+def outer_product_mean_update(
+    layer: OuterProductMean, msa: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Return the update [B, N, N, Z] of Algorithm 10; msa [B, S, N, C], mask [B, S, N]."""
+    batch, rows, length, _ = msa.shape
+    normed = layer_norm(msa, layer.layer_norm_input)
+    present = mask[..., None].to(msa.dtype)
+    left = (linear(normed, layer.left_projection) * present).flatten(2)  # [B, S, N*E]
+    right = (linear(normed, layer.right_projection) * present).flatten(2)
+    inner = layer.output_w.shape[0]
+    outer = (left.transpose(1, 2) @ right).view(batch, length, inner, length, inner)
+    outer = outer.transpose(2, 3).flatten(3)  # [B, N, N, E*E]
+    update = outer @ layer.output_w.flatten(0, 1).to(msa.dtype) + layer.output_b.to(msa.dtype)
+    count = mask.transpose(1, 2) @ mask + COUNT_EPSILON  # [B, N, N]
+    return (update.float() / count[..., None]).to(msa.dtype)
+
+
+def triangle_multiplication_update(
+    layer: TriangleMultiplication, pair: torch.Tensor, pair_mask: torch.Tensor
+) -> torch.Tensor:
+    """Return the update of Algorithm 11 or 12; pair [B, N, N, Z], pair_mask [B, N, N]."""
+    normed = layer_norm(pair, layer.layer_norm_input)
+    present = pair_mask[..., None].to(pair.dtype)
+    left = linear(normed, layer.left_projection) * torch.sigmoid(linear(normed, layer.left_gate)) * present
+    right = linear(normed, layer.right_projection) * torch.sigmoid(linear(normed, layer.right_gate)) * present
+    left, right = left.permute(0, 3, 1, 2), right.permute(0, 3, 1, 2)  # [B, M, N, N]
+    # DeepMind's incoming edges take the left factor from column j and the right one from column i
+    product = left @ right.transpose(-1, -2) if layer.outgoing else right.transpose(-1, -2) @ left
+    centered = layer_norm(product.permute(0, 2, 3, 1), layer.center_layer_norm)
+    return linear(centered, layer.output_projection) * torch.sigmoid(linear(normed, layer.gating_linear))
+
+
+def triangle_attention_update(
+    layer: TriangleAttention, pair: torch.Tensor, seq_mask: torch.Tensor
+) -> torch.Tensor:
+    """Return the update of Algorithm 13 or 14; pair [B, N, N, Z], seq_mask [B, N].
+
+    Keys are masked by residue alone: rows of padding hold other values than with a mask of pairs, and no
+    residue reads them.
+    """
+    rows = pair if layer.starting else pair.transpose(1, 2)
+    normed = layer_norm(rows, layer.query_norm)
+    bias = (normed @ layer.feat_2d_weights.to(pair.dtype)).permute(0, 3, 1, 2).float()  # [B, H, N, N]
+    update = gated_attention(normed, layer.attention, bias, seq_mask[:, None])
+    return update if layer.starting else update.transpose(1, 2)
+
+
+def evoformer_block(
+    block: EvoformerBlock,
+    msa: torch.Tensor,
+    pair: torch.Tensor,
+    msa_mask: torch.Tensor,
+    seq_mask: torch.Tensor,
+    dropout: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run Algorithm 6, or one block of Algorithm 18.
+
+    Args:
+        block: the parameters.
+        msa: [B, S, N, C].
+        pair: [B, N, N, Z].
+        msa_mask: [B, S, N].
+        seq_mask: [B, N].
+        dropout: scalar, see `run_network`.
+
+    Returns:
+        The new msa and pair.
+    """
+    update = msa_row_update(block.msa_row_attention_with_pair_bias, msa, pair, msa_mask)
+    msa = msa + drop(update, MSA_DROPOUT, ROWS, dropout)
+    column: Any = block.get_submodule(block.column_attention_name)
+    msa = msa + msa_column_update(column, msa, msa_mask)
+    msa = msa + transition_update(block.msa_transition, msa)
+    pair = pair + outer_product_mean_update(block.outer_product_mean, msa, msa_mask)
+    pair_mask = seq_mask[:, :, None] * seq_mask[:, None]
+    for layer in (block.triangle_multiplication_outgoing, block.triangle_multiplication_incoming):
+        pair = pair + drop(
+            triangle_multiplication_update(layer, pair, pair_mask), PAIR_DROPOUT, ROWS, dropout
+        )
+    pair = _attend_triangles(block, pair, seq_mask, dropout)
+    return msa, pair + transition_update(block.pair_transition, pair)
+
+
+def template_block(
+    block: TemplatePairBlock, pair: torch.Tensor, seq_mask: torch.Tensor, dropout: torch.Tensor
+) -> torch.Tensor:
+    """Run one block of Algorithm 16 on pair [B, N, N, C] with seq_mask [B, N]; return the new pair."""
+    pair_mask = seq_mask[:, :, None] * seq_mask[:, None]
+    pair = _attend_triangles(block, pair, seq_mask, dropout)
+    for layer in (block.triangle_multiplication_outgoing, block.triangle_multiplication_incoming):
+        pair = pair + drop(
+            triangle_multiplication_update(layer, pair, pair_mask), PAIR_DROPOUT, ROWS, dropout
+        )
+    return pair + transition_update(block.pair_transition, pair)
+
+
+def _attend_triangles(
+    block: EvoformerBlock | TemplatePairBlock,
+    pair: torch.Tensor,
+    seq_mask: torch.Tensor,
+    dropout: torch.Tensor,
+) -> torch.Tensor:
+    starting = triangle_attention_update(block.triangle_attention_starting_node, pair, seq_mask)
+    pair = pair + drop(starting, PAIR_DROPOUT, ROWS, dropout)
+    ending = triangle_attention_update(block.triangle_attention_ending_node, pair, seq_mask)
+    return pair + drop(ending, PAIR_DROPOUT, COLUMNS, dropout)
+
+
+def _embed(
+    trunk: Trunk, features: Features, previous: Recycled, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return msa [B, S, N, C] and pair [B, N, N, Z] of Algorithms 3 to 5 and 32."""
+    inputs, recycling = trunk.input_embedding, trunk.recycling_embedding
+    target = features["target_feat"].to(dtype)  # [B, N, 22]
+    msa = linear(features["msa_feat"].to(dtype), inputs.preprocess_msa)
+    msa = msa + linear(target, inputs.preprocess_1d)[:, None]
+    first_row = msa[:, :1] + layer_norm(previous.msa_first_row, recycling.prev_msa_first_row_norm)[:, None]
+    msa = torch.cat([first_row, msa[:, 1:]], dim=1)
+
+    index = features["residue_index"]
+    offset = (index[:, :, None] - index[:, None]).clip(-MAX_RELATIVE_POSITION, MAX_RELATIVE_POSITION)
+    # a product with one-hot rows: the backward pass of a lookup would add 65 rows from all pairs
+    positions = F.one_hot(offset.long() + MAX_RELATIVE_POSITION, 2 * MAX_RELATIVE_POSITION + 1).to(dtype)
+    pair = linear(positions, inputs.pair_activiations)
+    pair = pair + linear(target, inputs.left_single)[:, :, None] + linear(target, inputs.right_single)[:, None]
+    bins = distance_bins(previous.beta, *RECYCLED_BINS).to(dtype)  # [B, N, N, 15]
+    pair = pair + linear(bins, recycling.prev_pos_linear) + layer_norm(previous.pair, recycling.prev_pair_norm)
+    return msa, pair
+
+
+def _embed_templates(
+    embedding: TemplateEmbedding,
+    pair: torch.Tensor,
+    features: Features,
+    dropout: torch.Tensor,
+    execution: Execution,
+) -> torch.Tensor:
+    """Return the update of pair [B, N, N, Z] by Algorithm 2, lines 9 to 13; zero without templates."""
+    single: Any = embedding.single_template_embedding
+    present = features["template_mask"]  # [B, T]
+    batch, templates = present.shape
+    inputs = features["template_pair_feat"].to(pair.dtype).flatten(0, 1)  # [B*T, N, N, 88]
+    seq_mask = features["seq_mask"].repeat_interleave(templates, dim=0)  # [B*T, N]
+    one = linear(inputs, single.embedding2d)
+    for block in single.template_pair_stack:
+        one = execution.block(template_block, block, one, seq_mask, dropout)
+    embedded = layer_norm(one, single.output_layer_norm).unflatten(0, (batch, templates))
+
+    layer = embedding.attention
+    heads, width = layer.query_w.shape[1:]
+    query = (pair @ layer.query_w.flatten(1).to(pair.dtype)).unflatten(-1, (heads, width)) * width**-0.5
+    key, value = (
+        (embedded @ w.flatten(1).to(pair.dtype)).unflatten(-1, (heads, width)).permute(0, 2, 3, 4, 1, 5)
+        for w in (layer.key_w, layer.value_w)
+    )  # [B, N, N, H, T, D]
+    logits = (query[..., None, :] * key).float().sum(dim=-1)  # [B, N, N, H, T]
+    weights = torch.softmax(logits + MASKED * (present[:, None, None, None] - 1.0), dim=-1)
+    attended = (weights.to(pair.dtype)[..., None] * value).sum(dim=-2).flatten(3)  # [B, N, N, H*D]
+    update = attended @ layer.output_w.flatten(0, 1).to(pair.dtype) + layer.output_b.to(pair.dtype)
+    return update * present.amax(dim=1).to(pair.dtype)[:, None, None, None]
+
+
+def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) -> torch.Tensor:
+    """Return one-hot distances [..., N, N, bins] float32 of points [..., N, 3]; see `model.embedders`."""
+    lower = torch.linspace(first, last, bins, device=points.device).square()
+    upper = torch.cat([lower[1:], lower.new_full((1,), 1e8)])
+    squared = (points[..., :, None, :] - points[..., None, :, :]).square().sum(dim=-1, keepdim=True)
+    return ((squared > lower) & (squared < upper)).to(points.dtype)
+
+
+def _beta(aatype: torch.Tensor, atom14: torch.Tensor) -> torch.Tensor:
+    """Return CB, or CA for glycine (which has no fifth atom), [B, N, 3]; zero for unknown residues."""
+    from_alpha = (aatype == GLYCINE)[..., None]
+    return torch.where(from_alpha, atom14[..., 1, :], atom14[..., 4, :])
+
+
+GLYCINE = 7
+
+
+def _predicted_lddt(head: Any, single: torch.Tensor) -> torch.Tensor:
+    """Return logits [B, N, 50] of Algorithm 29."""
+    act = torch.relu(linear(layer_norm(single, head.input_layer_norm), head.act_0))
+    return linear(torch.relu(linear(act, head.act_1)), head.logits)

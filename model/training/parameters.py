@@ -1,0 +1,79 @@
+"""All parameters, gradients and averages of a network in contiguous buffers."""
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from model.alphafold import AlphaFold
+from model.naming import key_of
+
+# elements; every parameter starts at a multiple, so that kernels may read whole vectors
+ALIGNMENT = 64
+
+
+class FlatParameters:
+    """A network's parameters as views of one float32 buffer, so that a step is a few operations.
+
+    Args:
+        network: its parameters are replaced by views of the buffer; gradients are accumulated in views of
+            `gradients`.
+        device: of the buffers.
+
+    Attributes:
+        values: [size] float32, requires no gradient itself.
+        gradients: [size] float32.
+        average: [size] float32, the moving average of the values.
+    """
+
+    def __init__(self, network: AlphaFold, device: torch.device) -> None:
+        self.slices: dict[str, tuple[slice, torch.Size]] = {}
+        end = 0
+        for name, parameter in network.named_parameters():
+            self.slices[name] = slice(end, end + parameter.numel()), parameter.shape
+            end += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
+        self.values = torch.zeros(end, device=device)
+        self.gradients = torch.zeros_like(self.values)
+        for name, (where, shape) in self.slices.items():
+            self.values[where] = network.get_parameter(name).detach().flatten().to(device)
+            module_name, _, own = name.rpartition(".")
+            view = nn.Parameter(self.values[where].view(shape))
+            view.grad = self.gradients[where].view(shape)
+            setattr(network.get_submodule(module_name), own, view)
+        self.average = self.values.clone()
+        self.count = sum(shape.numel() for _, shape in self.slices.values())
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Give the network the averaged parameters for a while."""
+        kept = self.values.clone()
+        self.values.copy_(self.average)
+        try:
+            yield
+        finally:
+            self.values.copy_(kept)
+
+    def packed(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Return a buffer's elements without the gaps between parameters, [count]."""
+        return torch.cat([buffer[where] for where, _ in self.slices.values()])
+
+    def unpack(self, packed: torch.Tensor, buffer: torch.Tensor) -> None:
+        """Write packed elements [count] into a buffer."""
+        start = 0
+        for where, shape in self.slices.values():
+            buffer[where] = packed[start : start + shape.numel()].to(buffer.device, buffer.dtype)
+            start += shape.numel()
+
+
+def parameter_arrays(network: AlphaFold) -> dict[str, np.ndarray]:
+    """Return the parameters by DeepMind's names, as `AlphaFold.from_parameters` reads them, float32."""
+    blocks: dict[str, list[np.ndarray]] = {}
+    stacked = set()
+    for name, parameter in network.named_parameters():
+        key, block = key_of(name)
+        blocks.setdefault(key, []).append(parameter.detach().float().cpu().numpy())
+        if block is not None:
+            stacked.add(key)
+    return {key: np.stack(arrays) if key in stacked else arrays[0] for key, arrays in blocks.items()}

@@ -1,0 +1,198 @@
+"""The settings of a training run, read from YAML with every key checked."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from model.config import ModelConfig
+from model.training.errors import ConfigError
+from model.training.losses import LossWeights
+from model.training.sampling import SamplingSettings
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """Adam with warm-up and cosine decay.
+
+    Args:
+        learning_rate: at its highest.
+        final_learning_rate: at the last step.
+        warmup_steps: over which the rate rises from 0.
+        beta1, beta2, epsilon: of Adam.
+        clip_norm: largest norm of the gradient of a step.
+        ema_decay: of the moving average of the parameters, per step.
+        spike_factor: a step whose gradient norm is so many times the recent median is skipped.
+        max_skipped: consecutive skipped steps after which training stops.
+    """
+
+    learning_rate: float = 1e-3
+    final_learning_rate: float = 1e-5
+    warmup_steps: int = 500
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    clip_norm: float = 0.1
+    ema_decay: float = 0.999
+    spike_factor: float = 20.0
+    max_skipped: int = 20
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of the training with one crop size and one set of loss weights.
+
+    Args:
+        steps: optimiser steps.
+        crop: residues of a sample.
+        micro_batch: samples that one GPU computes at once.
+        learning_rate_factor: multiplies the rate.
+        losses: weights.
+    """
+
+    steps: int = 12000
+    crop: int = 128
+    micro_batch: int = 16
+    learning_rate_factor: float = 1.0
+    losses: LossWeights = field(default_factory=LossWeights)
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """One training run.
+
+    Args:
+        network: the shape of the network.
+        seed: of parameters, samples and dropout.
+        batch: samples per step, over all GPUs.
+        max_recycles: passes before the one that is trained are uniform in 0 to this number.
+        phases: one after the other.
+        sampling: of the training samples.
+        optimizer: of the parameters.
+        validate_every: steps between validations, 0 for none.
+        validation_chains: chains of each held-out set that are scored, the first ones.
+        checkpoint_every: steps between checkpoints.
+        checkpoint_blocks: recompute each block in the backward pass to save memory.
+        memory_budget: share of the intermediates that compiled blocks keep for the backward pass; less is
+            recomputed from the rest. 1 keeps all that saves time.
+        compile: compile the network's blocks.
+        workers: processes that make samples, for each GPU.
+    """
+
+    network: ModelConfig = ModelConfig("compact")
+    seed: int = 0
+    batch: int = 64
+    max_recycles: int = 2
+    phases: tuple[Phase, ...] = (Phase(),)
+    sampling: SamplingSettings = SamplingSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    validate_every: int = 500
+    validation_chains: int = 150
+    checkpoint_every: int = 1000
+    checkpoint_blocks: bool = False
+    memory_budget: float = 1.0
+    compile: bool = True
+    workers: int = 6
+
+    def __post_init__(self) -> None:
+        if not self.phases:
+            raise ConfigError("phases: at least one is needed")
+        for number, phase in enumerate(self.phases):
+            if phase.micro_batch < 1 or self.batch % phase.micro_batch:
+                raise ConfigError(f"phases[{number}].micro_batch: must divide the batch of {self.batch}")
+        if self.sampling.clusters < 1:
+            raise ConfigError("sampling.msa_rows: must exceed the template slots")
+        if (self.network.template is None) != (self.sampling.templates == 0):
+            raise ConfigError("sampling.templates: must be 0 for a network without templates, and only there")
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+    def phase_at(self, step: int) -> Phase:
+        """Return the phase of a step, counted from 0; the last one from its end on."""
+        for phase in self.phases:
+            if step < phase.steps:
+                return phase
+            step -= phase.steps
+        return self.phases[-1]
+
+
+def read_settings(path: Path) -> TrainingSettings:
+    """Read a YAML file.
+
+    Raises:
+        ConfigError: it is not YAML, or has an unknown key or a value of the wrong type.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
+    try:
+        return from_mapping(TrainingSettings, content or {})
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def from_mapping(kind: type[Settings], content: Any, path: str = "") -> Settings:
+    """Build a dataclass from nested mappings, as YAML and JSON give them.
+
+    Args:
+        kind: the dataclass.
+        content: its fields by name; those left out keep their defaults.
+        path: where the mapping is in the file, for errors.
+
+    Raises:
+        ConfigError: an unknown key, a missing one, or a value of the wrong type.
+    """
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{path or 'top level'}: expected keys and values, got {content!r}")
+    hints = typing.get_type_hints(kind)
+    fields = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values = {}
+    for key, value in content.items():
+        name = f"{path}.{key}" if path else str(key)
+        if key not in fields:
+            raise ConfigError(f"{name}: unknown key; expected one of {', '.join(fields)}")
+        values[key] = _convert(hints[key], value, name)
+    required = [
+        name
+        for name, item in fields.items()
+        if item.default is dataclasses.MISSING
+        and item.default_factory is dataclasses.MISSING
+        and name not in values
+    ]
+    if required:
+        raise ConfigError(f"{path or 'top level'}: missing {', '.join(required)}")
+    return kind(**values)
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        options = [option for option in typing.get_args(hint) if option is not type(None)]
+        return None if value is None else _convert(options[0], value, name)
+    if dataclasses.is_dataclass(hint):
+        return from_mapping(typing.cast(type, hint), value, name)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{name}: expected a list, got {value!r}")
+        item = typing.get_args(hint)[0]
+        return tuple(_convert(item, entry, f"{name}[{index}]") for index, entry in enumerate(value))
+    if hint is float and isinstance(value, str):
+        try:
+            return float(value)  # YAML reads 1e-3 as text
+        except ValueError:
+            pass
+    accepted = (int, float) if hint is float else hint
+    if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
+        raise ConfigError(f"{name}: expected {hint.__name__}, got {value!r}")
+    return hint(value)

@@ -1,0 +1,419 @@
+"""The training loop: steps over micro-batches on one or several GPUs, checkpoints, validation."""
+
+import json
+import math
+import os
+import signal
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import torch
+import torch.distributed as distributed
+
+from model.alphafold import AlphaFold
+from model.training.checkpoint import (
+    CARRIED_FOLDER,
+    FULL_NAME,
+    MANIFEST,
+    MOMENTS,
+    Progress,
+    load_carried,
+    load_full,
+    save_carried,
+    save_full,
+    stored_progress,
+)
+from model.training.data import ChainSet, Split
+from model.training.errors import TrainingDiverged
+from model.training.features import make_targets, network_features, warm_tables
+from model.training.initialization import initialize
+from model.training.losses import mean_terms, total_loss
+from model.training.network import Execution, first_recycled, run_network
+from model.training.parameters import FlatParameters
+from model.training.sampling import MicroBatch, Sampler, load_batches
+from model.training.settings import Phase, TrainingSettings
+from model.training.validation import SCORES, HeldOutSet, validate
+
+METRICS = "metrics.jsonl"
+# steps over which the learning rate rises again where Adam's moments start anew
+RESTART_WARMUP = 100
+# gradient norms whose median a spike is compared with
+RECENT_NORMS = 200
+MIN_NORMS = 50
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes of a run, one for each GPU.
+
+    Args:
+        rank: of this process.
+        count: of all.
+        device: of this process.
+    """
+
+    rank: int
+    count: int
+    device: torch.device
+
+    @classmethod
+    def from_environment(cls, device: str) -> "Workers":
+        """Join the processes that torchrun has started, if there are any.
+
+        Args:
+            device: "cuda" or "cpu".
+        """
+        count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+        local = torch.device("cpu")
+        if device == "cuda":
+            local = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if count > 1:
+            distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+        return cls(rank, count, local)
+
+    def add(self, buffer: torch.Tensor) -> None:
+        """Add up a buffer over all processes, in place."""
+        if self.count > 1:
+            distributed.all_reduce(buffer)
+
+    def close(self) -> None:
+        """Leave the other processes."""
+        if self.count > 1:
+            distributed.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One optimiser step.
+
+    Args:
+        step: steps done after it.
+        total_steps: of the run.
+        terms: mean of each loss term over this process's samples, and their weighted sum as `loss`.
+        gradient_norm: before clipping.
+        skipped: the step changed nothing, because its gradient was not finite or a spike.
+        learning_rate: of the step.
+        seconds: of the step.
+        waited: of them waiting for samples.
+        samples_per_second: over all processes.
+        recycles: passes before the one that was trained.
+    """
+
+    step: int
+    total_steps: int
+    terms: dict[str, float]
+    gradient_norm: float
+    skipped: bool
+    learning_rate: float
+    seconds: float
+    waited: float
+    samples_per_second: float
+    recycles: int
+
+
+Report = Callable[[StepReport], None]
+
+
+class Trainer:
+    """A training run.
+
+    Worker processes that make samples are started first, before anything uses a GPU.
+
+    Args:
+        settings: of the run.
+        chains: the training data.
+        split: which of them are held out.
+        run: folder of checkpoints and metrics, or None to write nothing.
+        workers: the processes of the run.
+        resume: continue from the state in the run's folder; without one, start anew.
+    """
+
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        chains: ChainSet,
+        split: Split,
+        run: Path | None,
+        workers: Workers,
+        resume: bool = False,
+    ) -> None:
+        self.settings, self.run, self.workers = settings, run, workers
+        self.sampler = Sampler(chains, split, settings.sampling, settings.seed)
+        limit = settings.validation_chains
+        self.held_out = (
+            HeldOutSet("without_relative", split.without_relative[:limit]),
+            HeldOutSet("distant_template", split.distant_template[:limit]),
+        )
+        for number, phase in enumerate(settings.phases):
+            if settings.batch % (phase.micro_batch * workers.count):
+                raise ValueError(
+                    f"phases[{number}].micro_batch: {workers.count} × {phase.micro_batch} samples do not "
+                    f"divide the batch of {settings.batch}"
+                )
+        start = stored_progress(run).step if resume and run is not None else 0
+        self._batches = load_batches(
+            self.sampler, self._plan(start), settings.workers, pin_memory=workers.device.type == "cuda"
+        )
+        self._next_batch = next(self._batches)
+        device = workers.device
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            # matrix products of the structure module; its geometry is elementwise and stays in float32
+            torch.set_float32_matmul_precision("high")
+        self.execution = make_execution(settings, device)
+        warm_tables(device)
+        self.network = AlphaFold(settings.network)
+        initialize(self.network, settings.seed)
+        self.flat = FlatParameters(self.network, device)
+        self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
+        self.progress = Progress()
+        if resume and run is not None:
+            self.progress = self._load(run)
+        self._norms: deque[float] = deque(maxlen=RECENT_NORMS)
+        self._skipped = 0
+        self._stop = False
+        # one more element than the gradients, by which the processes agree to stop
+        self._exchange = torch.zeros(len(self.flat.gradients) + 1, device=device)
+
+    def train(self, report: Report | None = None, max_seconds: float | None = None, max_steps: int | None = None) -> None:
+        """Train until the last step, a time limit or SIGTERM; then write the state.
+
+        Args:
+            report: called after each step on every process.
+            max_seconds: stop after the first step that ends later than this.
+            max_steps: stop after so many steps of this call.
+
+        Raises:
+            TrainingDiverged: too many consecutive steps were skipped.
+        """
+        begin = last = time.monotonic()
+        before = self.progress.seconds
+        first = self.progress.step
+        previous_handler = signal.signal(signal.SIGTERM, self._on_terminate)
+        try:
+            while self.progress.step < self.settings.total_steps:
+                step = self._step()
+                now = time.monotonic()
+                self.progress = replace(self.progress, seconds=before + now - begin)
+                step = replace(step, seconds=now - last, samples_per_second=self.settings.batch / (now - last))
+                last = now
+                self._write_metrics({"kind": "step", **asdict(step)})
+                if report is not None:
+                    report(step)
+                self._stop |= max_seconds is not None and now - begin > max_seconds
+                self._stop |= max_steps is not None and self.progress.step - first >= max_steps
+                if self._stopping:
+                    break
+                if self._due(self.settings.validate_every):
+                    self.validate()
+                    last = time.monotonic()
+                if self._due(self.settings.checkpoint_every):
+                    self.save()
+                    last = time.monotonic()
+        finally:
+            signal.signal(signal.SIGTERM, previous_handler)
+        self.save()
+
+    def validate(self) -> dict[str, dict[str, float]]:
+        """Score the averaged parameters on the held-out chains; return and write the scores by set."""
+        phase = self.settings.phase_at(max(0, self.progress.step - 1))
+        begin = time.monotonic()
+        results = {}
+        with self.flat.averaged():
+            for held_out in self.held_out:
+                sums = validate(
+                    self.network,
+                    self.sampler,
+                    held_out,
+                    phase.crop,
+                    phase.micro_batch,
+                    self.execution,
+                    self.workers.device,
+                    self.workers.rank,
+                    self.workers.count,
+                )
+                self.workers.add(sums)
+                *totals, count = sums.tolist()
+                results[held_out.name] = {
+                    name: total / max(count, 1.0) for name, total in zip(SCORES, totals, strict=True)
+                }
+        seconds = time.monotonic() - begin
+        self._write_metrics({"kind": "validation", "step": self.progress.step, "seconds": seconds, **results})
+        return results
+
+    def save(self) -> None:
+        """Write both forms of the state and the averaged network, on the first process alone."""
+        if self.run is None or self.workers.rank:
+            return
+        config = self.settings.network
+        save_full(self.run, self.flat, self.moments, config, self.progress)
+        save_carried(self.run / CARRIED_FOLDER, self.flat, config, self.progress)
+
+    def _load(self, run: Path) -> Progress:
+        config = self.settings.network
+        if (run / FULL_NAME).exists():
+            return load_full(run, self.flat, self.moments, config)
+        if (run / CARRIED_FOLDER / MANIFEST).exists():
+            return load_carried(run / CARRIED_FOLDER, self.flat, config)
+        return Progress()
+
+    def _plan(self, step: int) -> Iterator[MicroBatch]:
+        """Yield this process's micro-batches from a step on."""
+        count, rank, batch = self.workers.count, self.workers.rank, self.settings.batch
+        while True:
+            phase = self.settings.phase_at(step)
+            for start in range(rank * phase.micro_batch, batch, count * phase.micro_batch):
+                yield MicroBatch(step * batch + start, phase.micro_batch, phase.crop)
+            step += 1
+
+    def _step(self) -> StepReport:
+        settings, step = self.settings, self.progress.step
+        phase = settings.phase_at(step)
+        # dropout depends on seed, step and process alone, so that no generator's state is kept
+        torch.manual_seed((settings.seed * 1_000_003 + step) * 1_009 + self.workers.rank)
+        recycles = int(np.random.default_rng([settings.seed, step]).integers(settings.max_recycles + 1))
+        self.flat.gradients.zero_()
+        waited, sums = 0.0, {}
+        accumulated = settings.batch // (phase.micro_batch * self.workers.count)
+        for _ in range(accumulated):
+            batch = self._next_batch
+            for name, value in self._backward(batch, phase, recycles).items():
+                sums[name] = sums.get(name, 0.0) + value / accumulated
+            # while the GPU works
+            begin = time.monotonic()
+            self._next_batch = next(self._batches)
+            waited += time.monotonic() - begin
+        self._exchange[:-1] = self.flat.gradients
+        self._exchange[-1] = float(self._stop)
+        # 4 bytes per parameter once in a step take about a millisecond: nothing to be overlapped
+        self.workers.add(self._exchange)
+        self.flat.gradients.copy_(self._exchange[:-1])
+        self._stop_votes = self._exchange[-1]
+        norm = float(torch.linalg.vector_norm(self.flat.gradients))
+        rate = learning_rate(settings, step, self.progress.moments_from)
+        skipped = self._is_spike(norm)
+        if skipped:
+            self._skipped += 1
+            if self._skipped > settings.optimizer.max_skipped:
+                raise TrainingDiverged(
+                    f"{self._skipped} steps in a row had a gradient that was not finite or a spike "
+                    f"(norm {norm:.3g} at step {step})"
+                )
+        else:
+            self._skipped = 0
+            self._norms.append(norm)
+            self._update(norm, rate, step + 1 - self.progress.moments_from)
+        self.progress = replace(
+            self.progress, step=step + 1, samples=self.progress.samples + settings.batch
+        )
+        return StepReport(
+            step=step + 1,
+            total_steps=settings.total_steps,
+            terms={name: float(value) for name, value in sums.items()},
+            gradient_norm=norm,
+            skipped=skipped,
+            learning_rate=rate,
+            seconds=0.0,
+            waited=waited,
+            samples_per_second=0.0,
+            recycles=recycles,
+        )
+
+    def _backward(self, batch: dict[str, torch.Tensor], phase: Phase, recycles: int) -> dict[str, torch.Tensor]:
+        """Add the gradients of a micro-batch; return its mean loss terms."""
+        device = self.workers.device
+        tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        execution = self.execution
+        dropout = torch.ones((), device=device)
+        with torch.no_grad():
+            features, targets = network_features(tensors, execution.dtype), make_targets(tensors)
+            recycled = first_recycled(self.network, features, execution.dtype)
+            for _ in range(recycles):
+                recycled = run_network(self.network, features, recycled, dropout, execution).recycled
+        output = run_network(self.network, features, recycled, dropout, execution)
+        losses, terms = total_loss(output, targets, phase.losses, execution)
+        # The gradient is clipped by the norm of the whole batch: clipping each sample would need one backward
+        # pass per sample, and Adam's step does not depend on the gradient's scale.
+        (losses.sum() / self.settings.batch).backward()
+        return mean_terms({"loss": losses, **terms})
+
+    def _is_spike(self, norm: float) -> bool:
+        if not math.isfinite(norm):
+            return True
+        if len(self._norms) < MIN_NORMS:
+            return False
+        return norm > self.settings.optimizer.spike_factor * statistics.median(self._norms)
+
+    @torch.no_grad()
+    def _update(self, norm: float, rate: float, count: int) -> None:
+        """Clip, make one step of Adam, and update the average.
+
+        Args:
+            norm: of the gradient.
+            rate: learning rate.
+            count: steps since the moments were zero, this one included.
+        """
+        options, flat = self.settings.optimizer, self.flat
+        gradient = flat.gradients
+        gradient.mul_(min(1.0, options.clip_norm / (norm + 1e-12)))
+        first, second = (self.moments[name] for name in MOMENTS)
+        first.lerp_(gradient, 1.0 - options.beta1)
+        second.mul_(options.beta2).addcmul_(gradient, gradient, value=1.0 - options.beta2)
+        denominator = (second / (1.0 - options.beta2**count)).sqrt_().add_(options.epsilon)
+        flat.values.addcdiv_(first, denominator, value=-rate / (1.0 - options.beta1**count))
+        # a young average forgets its start faster
+        done = self.progress.step + 1
+        decay = min(options.ema_decay, (1.0 + done) / (10.0 + done))
+        flat.average.lerp_(flat.values, 1.0 - decay)
+
+    @property
+    def _stopping(self) -> bool:
+        """Whether any process asked to stop before the last exchange, or this one alone does."""
+        if self.workers.count == 1:
+            return self._stop
+        return bool(self._stop_votes > 0)
+
+    def _due(self, every: int) -> bool:
+        return bool(every) and self.progress.step % every == 0
+
+    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
+        self._stop = True
+
+    def _write_metrics(self, entry: dict[str, object]) -> None:
+        if self.run is not None and self.workers.rank == 0:
+            with (self.run / METRICS).open("a") as stream:
+                stream.write(json.dumps(entry) + "\n")
+
+
+def make_execution(settings: TrainingSettings, device: torch.device) -> Execution:
+    """Return how the network runs on a device: bfloat16 activations on a GPU, float32 on the CPU."""
+    if settings.compile:
+        torch._dynamo.config.recompile_limit = 64
+        if settings.memory_budget < 1.0:
+            torch._functorch.config.activation_memory_budget = settings.memory_budget
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    return Execution(dtype, settings.checkpoint_blocks, settings.compile)
+
+
+def learning_rate(settings: TrainingSettings, step: int, moments_from: int = 0) -> float:
+    """Return the learning rate of a step, counted from 0: linear warm-up, then a cosine.
+
+    Args:
+        settings: of the run.
+        step: 0-based.
+        moments_from: step at which Adam's moments started from zero; the rate rises again from there.
+    """
+    options = settings.optimizer
+    warm = min(1.0, (step + 1) / max(1, options.warmup_steps))
+    if moments_from:
+        warm *= min(1.0, (step - moments_from + 1) / RESTART_WARMUP)
+    share = min(1.0, step / max(1, settings.total_steps))
+    span = options.learning_rate - options.final_learning_rate
+    rate = options.final_learning_rate + span * 0.5 * (1.0 + math.cos(math.pi * share))
+    return rate * warm * settings.phase_at(step).learning_rate_factor

@@ -1,0 +1,129 @@
+"""Scores of a network on held-out chains."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from model.alphafold import AlphaFold
+from model.heads import distogram_edges
+from model.training.features import Targets, make_targets, network_features
+from model.training.losses import distogram_loss, lddt_ca
+from model.training.network import Execution, NetworkOutput, first_recycled, run_network
+from model.training.sampling import Sampler
+
+CONTACT_DISTANCE = 8.0  # Å
+LONG_RANGE = 24  # residues
+PASSES = 3
+
+
+@dataclass(frozen=True)
+class HeldOutSet:
+    """Chains to score under one name.
+
+    Args:
+        name: in the metrics.
+        chains: indices.
+    """
+
+    name: str
+    chains: np.ndarray
+
+
+@torch.no_grad()
+def validate(
+    network: AlphaFold,
+    sampler: Sampler,
+    held_out: HeldOutSet,
+    crop: int,
+    batch: int,
+    execution: Execution,
+    device: torch.device,
+    rank: int = 0,
+    world: int = 1,
+) -> torch.Tensor:
+    """Score the centres of chains, without dropout.
+
+    Shapes are those of training, so that compiled functions are used again.
+
+    Args:
+        network: with the parameters to score.
+        sampler: makes the inputs.
+        held_out: the chains.
+        crop, batch: as in training.
+        execution: how to run the network.
+        device: of the network.
+        rank, world: this process takes every `world`-th batch.
+
+    Returns:
+        [scores + 1] float64: the sums over this process's chains of the scores in SCORES' order, and the
+        number of chains.
+    """
+    sums = torch.zeros(len(SCORES) + 1, dtype=torch.float64, device=device)
+    dropout = torch.zeros((), device=device)
+    starts = range(0, len(held_out.chains), batch)
+    for start in list(starts)[rank::world]:
+        chains = held_out.chains[start : start + batch]
+        padded = np.full(batch, -1)
+        padded[: len(chains)] = chains
+        arrays = sampler.held_out_batch(padded, crop)
+        tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+        features, targets = network_features(tensors, execution.dtype), make_targets(tensors)
+        recycled = first_recycled(network, features, execution.dtype)
+        for _ in range(PASSES):
+            output = run_network(network, features, recycled, dropout, execution)
+            recycled = output.recycled
+        scores = chain_scores(output, targets)[: len(chains)].double()
+        sums += torch.cat([scores.sum(dim=0), scores.new_full((1,), len(chains))])
+    return sums
+
+
+# columns of `chain_scores`
+SCORES = ("distogram", "contact_precision", "lddt_ca", "plddt", "plddt_error")
+
+
+def chain_scores(output: NetworkOutput, targets: Targets) -> torch.Tensor:
+    """Return the scores of each sample, [B, 5].
+
+    They are the distogram's cross-entropy; the precision of the L/5 most probable long-range contacts; the mean
+    lDDT of CA; the mean pLDDT, 0 to 1; and the mean absolute difference of the two by residue.
+    """
+    alpha_mask = targets.atom14_mask[:, :, 1]
+    lddt = lddt_ca(output.structure.atom14[:, :, 1], targets.atom14[:, :, 1], alpha_mask)
+    logits = output.logits["predicted_lddt"]
+    bins = logits.shape[-1]
+    centers = (torch.arange(bins, device=logits.device) + 0.5) / bins
+    plddt = torch.softmax(logits, dim=-1) @ centers
+    count = alpha_mask.sum(dim=1) + 1e-8
+    return torch.stack(
+        [
+            distogram_loss(output.logits["distogram"], targets.beta, targets.beta_mask),
+            contact_precision(output.logits["distogram"], targets.beta, targets.beta_mask),
+            (lddt * alpha_mask).sum(dim=1) / count,
+            (plddt * alpha_mask).sum(dim=1) / count,
+            ((plddt - lddt).abs() * alpha_mask).sum(dim=1) / count,
+        ],
+        dim=1,
+    )
+
+
+def contact_precision(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the share of true contacts among the L/5 most probable ones at least 24 residues apart, [B].
+
+    Args:
+        logits: [B, N, N, 64], of the distogram.
+        beta: [B, N, 3], Å.
+        mask: [B, N]; its sum is L.
+    """
+    length = mask.shape[1]
+    below = (distogram_edges(logits.device) <= CONTACT_DISTANCE).sum()
+    probability = torch.softmax(logits, dim=-1)[..., : int(below) + 1].sum(dim=-1)  # [B, N, N]
+    index = torch.arange(length, device=mask.device)
+    apart = (index[None] - index[:, None] >= LONG_RANGE).float()
+    pairs = mask[:, :, None] * mask[:, None] * apart
+    chosen = torch.where(pairs > 0, probability, -1.0).flatten(1).topk(max(1, length // 5), dim=1).indices
+    true = (beta[:, :, None] - beta[:, None]).square().sum(dim=-1) < CONTACT_DISTANCE**2
+    hits = torch.gather((true * pairs).flatten(1), 1, chosen)
+    count = (mask.sum(dim=1) / 5).floor().clip(min=1.0)
+    within = torch.arange(chosen.shape[1], device=mask.device) < count[:, None]
+    return (hits * within).sum(dim=1) / count

@@ -1,0 +1,208 @@
+"""Bonds, angles and clashes of predicted structures (supplement section 1.9.11).
+
+Formulas and constants are those of DeepMind's published code, except for the bounds on distances within a
+residue: bond lengths and angles inside a residue are fixed by the idealised geometry that the structure
+module uses, so only overlaps of atoms that are not bonded, and the ring of proline, are bounded.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+
+from model import residue_constants
+from model.tables import by_residue
+
+TOLERANCE_FACTOR = 12.0  # standard deviations
+OVERLAP_TOLERANCE = 1.5  # Å
+# C-N length and its standard deviation before another residue and before proline, Å
+BOND_LENGTH, BOND_DEVIATION = (1.329, 1.341), (0.014, 0.016)
+# cosines of the angles CA-C-N and C-N-CA between residues
+CA_C_N, C_N_CA = -0.4473, -0.5203
+# in the published code a standard deviation of the bond length serves for the angles
+ANGLE_DEVIATION = 0.014
+VDW_RADIUS = {"C": 1.7, "N": 1.55, "O": 1.52, "S": 1.8}  # Å
+PROLINE, CYSTEINE = (residue_constants.RESTYPES.index(letter) for letter in "PC")
+N_SLOT, CA_SLOT, C_SLOT, SULPHUR_SLOT = 0, 1, 2, 5
+BONDED = 1.95  # Å, longer than any bond between heavy atoms of a residue
+NO_BOUND = 1e10
+
+
+@dataclass(frozen=True)
+class Violations:
+    """Violations of a batch of structures.
+
+    Args:
+        loss: [B], the sum of all terms.
+        bond: [B, N-1], 1 for peptide bonds over 12 standard deviations off, in length or angles.
+        peptide: [B, N-1], 1 for pairs of neighbours that are bonded.
+        clashes: [B], pairs of atoms of different residues that overlap by more than 1.5 Å.
+    """
+
+    loss: torch.Tensor
+    bond: torch.Tensor
+    peptide: torch.Tensor
+    clashes: torch.Tensor
+
+
+def structural_violations(
+    atom14: torch.Tensor,
+    aatype: torch.Tensor,
+    seq_mask: torch.Tensor,
+    bonded: torch.Tensor,
+    clash_function: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = None,
+) -> Violations:
+    """Find the violations of predicted structures.
+
+    Args:
+        atom14: [B, N, 14, 3], Å.
+        aatype: [B, N] int64.
+        seq_mask: [B, N].
+        bonded: [B, N], 1 where a residue is bonded to the one before.
+        clash_function: a compiled form of `between_residue_clashes`.
+    """
+    exists = by_residue(residue_constants.atom14_mask, aatype) * seq_mask[..., None]  # [B, N, 14]
+    bond_loss, bond = _peptide_bonds(atom14, aatype, exists, bonded)
+    clash_loss, clashes = (clash_function or between_residue_clashes)(
+        atom14, exists, by_residue(vdw_radii, aatype), (aatype == CYSTEINE).float(), bonded
+    )
+    lower, upper = by_residue(within_residue_bounds, aatype).unbind(dim=2)  # each [B, N, 14, 14]
+    within_loss = within_residue_loss(atom14, exists, lower, upper)
+    loss = bond_loss + (clash_loss + within_loss) / (1e-6 + exists.sum(dim=(1, 2)))
+    peptide = bonded[:, 1:] * exists[:, :-1, C_SLOT] * exists[:, 1:, N_SLOT]
+    return Violations(loss, bond, peptide, clashes)
+
+
+def _peptide_bonds(
+    atom14: torch.Tensor, aatype: torch.Tensor, exists: torch.Tensor, bonded: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the loss [B] and violations [B, N-1] of bonds and angles between neighbours."""
+    this, following = atom14[:, :-1], atom14[:, 1:]
+    to_ca = this[:, :, CA_SLOT] - this[:, :, C_SLOT]
+    to_n = following[:, :, N_SLOT] - this[:, :, C_SLOT]
+    n_to_ca = following[:, :, CA_SLOT] - following[:, :, N_SLOT]
+    lengths = [torch.sqrt(1e-6 + x.square().sum(dim=-1)) for x in (to_ca, to_n, n_to_ca)]  # each [B, N-1]
+    proline = (aatype[:, 1:] == PROLINE).float()
+    ideal = (1.0 - proline) * BOND_LENGTH[0] + proline * BOND_LENGTH[1]
+    deviation = (1.0 - proline) * BOND_DEVIATION[0] + proline * BOND_DEVIATION[1]
+    ca_c_n = (to_ca * to_n).sum(dim=-1) / (lengths[0] * lengths[1])
+    c_n_ca = -(to_n * n_to_ca).sum(dim=-1) / (lengths[1] * lengths[2])
+    c_n = exists[:, :-1, C_SLOT] * exists[:, 1:, N_SLOT] * bonded[:, 1:]
+    checks = (
+        (lengths[1], ideal, deviation, c_n),
+        (ca_c_n, torch.full_like(ideal, CA_C_N), torch.full_like(ideal, ANGLE_DEVIATION), c_n * exists[:, :-1, 1]),
+        (c_n_ca, torch.full_like(ideal, C_N_CA), torch.full_like(ideal, ANGLE_DEVIATION), c_n * exists[:, 1:, 1]),
+    )
+    loss, violated = torch.zeros_like(ideal[:, 0]), torch.zeros_like(ideal)
+    for value, expected, sigma, mask in checks:
+        error = torch.sqrt(1e-6 + (value - expected).square())
+        excess = torch.relu(error - TOLERANCE_FACTOR * sigma)
+        loss = loss + (mask * excess).sum(dim=1) / (mask.sum(dim=1) + 1e-6)
+        violated = torch.maximum(violated, mask * (error > TOLERANCE_FACTOR * sigma).float())
+    return loss, violated
+
+
+def between_residue_clashes(
+    atom14: torch.Tensor,
+    exists: torch.Tensor,
+    radii: torch.Tensor,
+    cysteine: torch.Tensor,
+    bonded: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the overlap of atoms of different residues, counted for both atoms, and the number of clashes.
+
+    Args:
+        atom14: [B, N, 14, 3].
+        exists, radii: [B, N, 14].
+        cysteine: [B, N], 1 for cysteines, whose sulphurs may be bonded.
+        bonded: [B, N], 1 where a residue is bonded to the one before.
+
+    Returns:
+        Two tensors [B].
+    """
+    length = atom14.shape[1]
+    distance = torch.sqrt(1e-10 + (atom14[:, :, None, :, None] - atom14[:, None, :, None]).square().sum(dim=-1))
+    index = torch.arange(length, device=atom14.device)
+    later = (index[:, None] < index[None]).float()[None, :, :, None, None]
+    mask = exists[:, :, None, :, None] * exists[:, None, :, None] * later  # [B, N, N, 14, 14]
+    atom = torch.arange(14, device=atom14.device)
+    next_residue = (index[:, None] + 1 == index[None]).float() * bonded[:, None]  # [B, N, N]
+    peptide = ((atom[:, None] == C_SLOT) & (atom[None] == N_SLOT)).float()
+    sulphurs = ((atom[:, None] == SULPHUR_SLOT) & (atom[None] == SULPHUR_SLOT)).float()
+    disulphide = cysteine[:, :, None] * cysteine[:, None]
+    mask = mask * (1.0 - next_residue[..., None, None] * peptide) * (1.0 - disulphide[..., None, None] * sulphurs)
+    lower = radii[:, :, None, :, None] + radii[:, None, :, None] - OVERLAP_TOLERANCE
+    overlap = mask * torch.relu(lower - distance)
+    clashes = mask * (distance < lower).float()
+    return 2.0 * overlap.sum(dim=(1, 2, 3, 4)), clashes.sum(dim=(1, 2, 3, 4))
+
+
+def within_residue_loss(
+    atom14: torch.Tensor, exists: torch.Tensor, lower: torch.Tensor, upper: torch.Tensor
+) -> torch.Tensor:
+    """Return how far distances within residues are out of bounds, counted for both atoms, [B].
+
+    Args:
+        atom14: [B, N, 14, 3].
+        exists: [B, N, 14].
+        lower, upper: [B, N, 14, 14].
+    """
+    distance = torch.sqrt(1e-10 + (atom14[..., :, None, :] - atom14[..., None, :, :]).square().sum(dim=-1))
+    mask = exists[..., :, None] * exists[..., None, :] * (1.0 - torch.eye(14, device=atom14.device))
+    out = torch.relu(lower - distance) + torch.relu(distance - upper)
+    return 2.0 * (mask * out).sum(dim=(1, 2, 3))
+
+
+@cache
+def vdw_radii() -> np.ndarray:
+    """[21, 14] float32: van der Waals radius of each atom, Å; 0 in empty slots."""
+    table = np.zeros((21, 14), np.float32)
+    for code, name in enumerate(residue_constants.RESTYPE_NAMES):
+        for slot, atom in enumerate(residue_constants.ATOM14_NAMES[name]):
+            table[code, slot] = VDW_RADIUS[atom[0]]
+    return table
+
+
+@cache
+def within_residue_bounds() -> np.ndarray:
+    """[21, 2, 14, 14] float32: lower and upper bounds of distances within a residue, Å.
+
+    Atoms up to two bonds apart have no bounds, except for the bond that closes the ring of proline.
+    """
+    radii = vdw_radii()
+    bounds = np.zeros((21, 2, 14, 14), np.float32)
+    bounds[:, 1] = NO_BOUND
+    for code, name in enumerate(residue_constants.RESTYPE_NAMES[: residue_constants.UNKNOWN]):
+        count = len(residue_constants.ATOM14_NAMES[name])
+        bonds = _bonds(code)[:count, :count]
+        near = (bonds | np.eye(count, dtype=bool)).astype(int)
+        far = near @ near == 0
+        lower = radii[code, :count, None] + radii[code, None, :count] - OVERLAP_TOLERANCE
+        bounds[code, 0, :count, :count] = np.where(far, lower, 0.0)
+        if code == PROLINE:
+            delta = residue_constants.ATOM14_NAMES[name].index("CD")
+            for first, second in ((N_SLOT, delta), (delta, N_SLOT)):
+                bounds[code, :, first, second] = 1.474 - 15 * 0.014, 1.474 + 15 * 0.014
+    return bounds
+
+
+def _bonds(code: int) -> np.ndarray:
+    """[14, 14] bool: atoms of a residue type that are bonded, from its ideal geometry with all torsions at 0."""
+    frames = residue_constants.default_frames()[code].astype(np.float64)  # [8, 3, 4]
+    placed = [frames[group] for group in range(8)]
+    for chi in (5, 6, 7):
+        parent = placed[chi - 1]
+        rotation = parent[:, :3] @ frames[chi][:, :3]
+        placed[chi] = np.column_stack([rotation, parent[:, :3] @ frames[chi][:, 3] + parent[:, 3]])
+    groups = residue_constants.atom14_rigid_group()[code]
+    local = residue_constants.atom14_positions()[code]
+    points = np.stack([placed[g][:, :3] @ p + placed[g][:, 3] for g, p in zip(groups, local, strict=True)])
+    exists = residue_constants.atom14_mask()[code] > 0
+    distance = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    bonds = (distance < BONDED) & exists[:, None] & exists[None] & ~np.eye(14, dtype=bool)
+    if code == PROLINE:
+        delta = residue_constants.ATOM14_NAMES["PRO"].index("CD")
+        bonds[N_SLOT, delta] = bonds[delta, N_SLOT] = True
+    return bonds

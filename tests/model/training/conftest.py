@@ -1,0 +1,1 @@
+"""A small set of chains and networks for the tests of training."""
