@@ -85,7 +85,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.USAGE
     if _is_named(error, "msa.errors.MissingError", "model.errors.ParametersMissing"):
         return ExitCode.MISSING
-    if _is_named(error, "msa.errors.InputError", "model.errors.ParametersError"):
+    bad_input = "msa.errors.InputError", "model.errors.ParametersError", "model.training.errors.DataError"
+    if _is_named(error, *bad_input):
         return ExitCode.BAD_INPUT
     if isinstance(error, _PATH_ERRORS):
         return ExitCode.BAD_INPUT

@@ -1,10 +1,12 @@
 """States of a training run on disk.
 
-A full checkpoint continues bit for bit on the same kind of device: parameters, their average and both moments
-of Adam in float32, 16 bytes per parameter. The carried form is for moving a run between machines, 3.03 bytes
-per parameter in files under 16 MiB: the average in bfloat16 (what is shipped in the end), and the difference
-of the parameters from it in 8 bits per element with one scale for 64 elements. Adam's moments are not carried:
-after it the learning rate rises again over some steps, in which they form anew.
+A full checkpoint continues bit for bit on the same kind of device: parameters, their average and both
+moments of Adam in float32, 16 bytes per parameter.
+
+The carried form moves a run between machines, in files under 16 MiB with 3.03 bytes per parameter: the
+average in bfloat16 (what is shipped in the end), and the difference of the parameters from it in 8 bits per
+element with one scale for 64 elements. Adam's moments are not carried: after a restart the learning rate
+rises again over some steps, in which they form anew.
 """
 
 import json
@@ -14,13 +16,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.training.errors import DataError
-from model.training.parameters import FlatParameters
+from model.training.parameters import FlatParameters, parameter_arrays
 from model.training.settings import from_mapping
 
 FULL_NAME = "checkpoint.safetensors"
@@ -49,7 +53,11 @@ class Progress:
 
 
 def save_full(
-    run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: ModelConfig, progress: Progress
+    run: Path,
+    flat: FlatParameters,
+    moments: Mapping[str, torch.Tensor],
+    config: ModelConfig,
+    progress: Progress,
 ) -> None:
     """Write a full checkpoint to the run's folder, replacing the one before at once."""
     tensors = {"values": flat.values, "average": flat.average, **{name: moments[name] for name in MOMENTS}}
@@ -113,7 +121,7 @@ def load_carried(folder: Path, flat: FlatParameters, config: ModelConfig) -> Pro
 
 
 def stored_progress(run: Path) -> Progress:
-    """Return where the state in a run's folder is: the full checkpoint, else the carried form, else the start."""
+    """Return the progress of a full checkpoint, else that of a carried form, else the start of a run."""
     if (run / FULL_NAME).exists():
         with safe_open(run / FULL_NAME, "pt") as stream:
             return from_mapping(Progress, json.loads(stream.metadata()["progress"]))
@@ -123,11 +131,13 @@ def stored_progress(run: Path) -> Progress:
     return Progress()
 
 
-def load_average(folder: Path) -> tuple[ModelConfig, torch.Tensor]:
-    """Return the network's shape and its averaged parameters, packed, of a carried form."""
+def averaged_arrays(folder: Path) -> dict[str, np.ndarray]:
+    """Return the averaged parameters of a carried form by DeepMind's names, float32."""
     manifest = json.loads((folder / MANIFEST).read_text())
-    config = from_mapping(ModelConfig, manifest["config"])
-    return config, _load_parts(folder, "average", manifest["parts"]["average"])["values"].float()
+    network = AlphaFold(from_mapping(ModelConfig, manifest["config"]))
+    flat = FlatParameters(network, torch.device("cpu"))
+    flat.unpack(_load_parts(folder, "average", manifest["parts"]["average"])["values"], flat.values)
+    return parameter_arrays(network)
 
 
 def _check_config(path: Path, stored: str, config: ModelConfig) -> None:

@@ -8,7 +8,6 @@ all processes share one copy.
 import io
 import json
 import lzma
-import os
 import re
 import shutil
 import tempfile
@@ -79,7 +78,7 @@ class ChainSet:
         hit_offset: [chains + 1] int64, first hit of each chain in the next arrays.
         hit_target, hit_identity, hit_evalue: of each hit, int32, float32, float32.
         column_offset: [hits + 1] int64, first aligned column of each hit in `columns`.
-        columns: [aligned columns, 2] int16, aligned residues of query and target, counted from 0 in each chain.
+        columns: [aligned columns, 2] int16, aligned residues of query and target, counted from 0.
     """
 
     ids: tuple[str, ...]
@@ -160,7 +159,7 @@ def prepare(source: Path, folder: Path) -> ChainSet:
         try:
             _decode(source, temporary)
             try:
-                os.rename(temporary, folder)
+                temporary.rename(folder)
             except OSError:
                 # another process was faster
                 if not (folder / "manifest.json").exists():
@@ -340,7 +339,15 @@ def _hit_lines(path: Path) -> Iterator[tuple[str, str, float, int, int, float, s
             fields = line.rstrip("\n").split("\t")
             try:
                 query, target, identity, query_start, _, target_start, _, evalue, _, cigar = fields
-                yield query, target, float(identity), int(query_start), int(target_start), float(evalue), cigar
+                yield (
+                    query,
+                    target,
+                    float(identity),
+                    int(query_start),
+                    int(target_start),
+                    float(evalue),
+                    cigar,
+                )
             except ValueError as error:
                 raise DataError(f"{path}, line {number}: expected ten fields ({error})") from error
 

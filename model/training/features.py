@@ -13,9 +13,9 @@ import torch.nn.functional as F
 
 from model import residue_constants
 from model.embedders import pseudo_beta
-from model.rigid import Rigid, frame_from_points
-from model.sidechains import atom37_positions
-from model.tables import by_residue, on_device
+from model.residue_constants import residue_rows
+from model.rigid import Rigid, frame_from_points, rotation_from_quaternion, update_quaternion
+from model.sidechains import atom14_to_atom37_positions
 from model.templates import PSI, RESIDUE_TYPES, TEMPLATE_BINS, torsion_angles
 from model.training.data import CENTI
 from model.training.network import distance_bins
@@ -94,14 +94,14 @@ def _template_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tens
     shape = aatype.shape
     known = aatype.clip(max=residue_constants.UNKNOWN).flatten(0, 1)  # [B*T, N]
     flat = known.flatten()
-    atoms, _ = atom37_positions(flat, atom14.flatten(0, 2))  # [B*T*N, 37, 3]
-    slots = by_residue(residue_constants.atom37_to_atom14, flat)
-    mask = torch.gather(present.flatten(0, 2), 1, slots) * by_residue(residue_constants.atom37_mask, flat)
+    atoms, _ = atom14_to_atom37_positions(flat, atom14.flatten(0, 2))  # [B*T*N, 37, 3]
+    slots = residue_rows(residue_constants.atom37_to_atom14, flat)
+    mask = torch.gather(present.flatten(0, 2), 1, slots) * residue_rows(residue_constants.atom37_mask, flat)
     atoms = atoms * mask[..., None]
     torsions = torsion_angles(known, atoms.view(*known.shape, 37, 3), mask.view(*known.shape, 37))
     types = F.one_hot(aatype, RESIDUE_TYPES).float()  # [B, T, N, 22]
-    angles = (torsions[name].flatten(-2) for name in ("sin_cos", "alternative_sin_cos"))
-    torsion_mask = torsions["mask"].unflatten(0, shape[:2])  # [B, T, N, 7]
+    angles = (x.flatten(-2) for x in (torsions.sin_cos, torsions.alternative_sin_cos))
+    torsion_mask = torsions.mask.unflatten(0, shape[:2])  # [B, T, N, 7]
     rows = [types, *(x.unflatten(0, shape[:2]) for x in angles), torsion_mask]
     atoms, mask = atoms.view(*shape, 37, 3), mask.view(*shape, 37)
     beta, beta_mask = pseudo_beta(aatype, atoms), pseudo_beta(aatype, mask[..., None])[..., 0]
@@ -196,13 +196,13 @@ def make_targets(batch: Batch) -> Targets:
     aatype, seq_mask = batch["aatype"].long(), batch["seq_mask"].float()
     atom14 = batch["atom14"].float() * CENTI
     mask = unpack_atoms(batch["atom_bits"]) * seq_mask[..., None]
-    exchange = by_residue(symmetric_partners, aatype)  # [B, N, 14]
+    exchange = residue_rows(symmetric_partners, aatype)  # [B, N, 14]
     alternative = torch.gather(atom14, 2, exchange[..., None].expand(-1, -1, -1, 3))
     frames, frames_mask = rigid_groups(aatype, atom14, mask)
-    turn = by_residue(symmetry_turns, aatype)  # [B, N, 8, 3]
+    turn = residue_rows(symmetry_turns, aatype)  # [B, N, 8, 3]
     alternative_frames = Rigid(frames.rotation * turn[..., None, :], frames.translation)
     chi_sin_cos, chi_mask = _chi_angles(aatype, atom14, mask)
-    periodic = by_residue(residue_constants.chi_pi_periodic, aatype)[..., None]
+    periodic = residue_rows(residue_constants.chi_pi_periodic, aatype)[..., None]
     is_glycine = aatype == residue_constants.RESTYPES.index("G")
     slot = torch.where(is_glycine, 1, 4)[..., None]  # CA or CB
     return Targets(
@@ -239,7 +239,7 @@ def rigid_groups(
         atom14: [B, N, 14, 3], Å.
         mask: [B, N, 14].
     """
-    atoms = by_residue(group_atoms, aatype)  # [B, N, 8, 3]
+    atoms = residue_rows(group_atoms, aatype)  # [B, N, 8, 3]
     points = torch.gather(atom14, 2, atoms.flatten(2)[..., None].expand(-1, -1, -1, 3))
     first, origin, second = points.unflatten(2, (8, 3)).unbind(dim=-2)  # each [B, N, 8, 3]
     frames = frame_from_points(first, origin, second)
@@ -247,7 +247,7 @@ def rigid_groups(
     # a backbone's x axis points to C, those of the other groups away from the atom before
     turn = frames.rotation.new_ones(8, 3)
     turn[0, 0] = turn[0, 2] = -1.0
-    return Rigid(frames.rotation * turn[:, None], origin), known * by_residue(group_exists, aatype)
+    return Rigid(frames.rotation * turn[:, None], origin), known * residue_rows(group_exists, aatype)
 
 
 def _chi_angles(
@@ -255,12 +255,12 @@ def _chi_angles(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return sine and cosine [B, N, 4, 2] and mask [B, N, 4] of the chi angles."""
     flat = aatype.flatten()
-    atoms, _ = atom37_positions(flat, atom14.flatten(0, 1))
-    slots = by_residue(residue_constants.atom37_to_atom14, flat)
-    known = torch.gather(mask.flatten(0, 1), 1, slots) * by_residue(residue_constants.atom37_mask, flat)
+    atoms, _ = atom14_to_atom37_positions(flat, atom14.flatten(0, 1))
+    slots = residue_rows(residue_constants.atom37_to_atom14, flat)
+    known = torch.gather(mask.flatten(0, 1), 1, slots) * residue_rows(residue_constants.atom37_mask, flat)
     shape = aatype.shape
     torsions = torsion_angles(aatype, atoms.view(*shape, 37, 3), known.view(*shape, 37))
-    return torsions["sin_cos"][..., 3:, :], torsions["mask"][..., 3:]
+    return torsions.sin_cos[..., 3:, :], torsions.mask[..., 3:]
 
 
 @cache
@@ -287,7 +287,7 @@ def symmetry_turns() -> np.ndarray:
 
 @cache
 def group_atoms() -> np.ndarray:
-    """[21, 8, 3] int64: atom14 slots that define each group: on the negative x axis, origin, in the xy plane."""
+    """[21, 8, 3] int64: slots of the atoms that define each group, as `frame_from_points` takes them."""
     table = np.zeros((21, 8, 3), np.int64)
     for code, name in enumerate(residue_constants.RESTYPE_NAMES[: residue_constants.UNKNOWN]):
         atoms = residue_constants.ATOM14_NAMES[name]
@@ -325,5 +325,10 @@ def warm_tables(device: torch.device) -> None:
         group_atoms,
         group_exists,
     )
+    residue = torch.zeros(1, 1, dtype=torch.int64, device=device)
     for table in tables:
-        on_device(table, device)
+        residue_rows(table, residue)
+    torsion_angles(residue, torch.zeros(1, 1, 37, 3, device=device), torch.zeros(1, 1, 37, device=device))
+    quaternion = torch.zeros(1, 4, device=device)
+    rotation_from_quaternion(quaternion)
+    update_quaternion(quaternion, quaternion[:, 1:])

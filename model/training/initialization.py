@@ -1,6 +1,6 @@
 """Initial parameters of a network to be trained, as DeepMind's code draws them (supplement section 1.11.4).
 
-Layers whose output is added to a representation start at zero, so that a deep network starts as a shallow one.
+Layers whose output is added to a representation start at zero: a deep network starts as a shallow one.
 """
 
 import math
@@ -44,8 +44,8 @@ _RELU = frozenset(
 )
 _GATES = frozenset({"gating_linear", "left_gate", "right_gate"})
 _GLOROT = frozenset({"query_w", "key_w", "value_w"})
-# Inputs that no training sample has: deletion counts are not part of the training data. Their weights stay zero,
-# so that alignments with deletions do not meet weights that were never trained.
+# Inputs that no training sample has, because the training data have no deletion counts. Their weights start
+# at zero and stay there, so that alignments with deletions do not meet weights that were never trained.
 _UNSEEN_INPUTS = {"preprocess_msa": (23, 24, 48), "extra_msa_activations": (23, 24)}
 
 

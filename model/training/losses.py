@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from model import residue_constants
 from model.heads import PAE_BINS, PLDDT_BINS, aligned_error_edges, distogram_edges
+from model.residue_constants import residue_rows
 from model.rigid import Rigid
-from model.sidechains import atom37_positions
-from model.tables import by_residue
+from model.sidechains import atom14_to_atom37_positions
 from model.training.features import Targets
 from model.training.network import Execution, NetworkOutput
 from model.training.structure import FoldedStructure
@@ -115,9 +115,11 @@ def frame_aligned_point_error(
     """Return the frame aligned point error (Algorithm 28) in units of LENGTH_SCALE.
 
     Args:
-        frames, true_frames: of shape [..., F].
+        frames: predicted, of shape [..., F].
+        true_frames: of shape [..., F].
         frames_mask: [..., F].
-        points, true_points: [..., P, 3].
+        points: predicted, [..., P, 3].
+        true_points: [..., P, 3].
         points_mask: [..., P].
         clamp: largest error, or None for no limit.
 
@@ -152,7 +154,14 @@ def backbone_fape(backbone: Rigid, targets: Targets) -> torch.Tensor:
         targets: whose `clamped` says in which samples errors are at most 10 Å.
     """
     true, mask = targets.backbone, targets.backbone_mask
-    arguments = (backbone, true.unsqueeze(0), mask[None], backbone.translation, true.translation[None], mask[None])
+    arguments = (
+        backbone,
+        true.unsqueeze(0),
+        mask[None],
+        backbone.translation,
+        true.translation[None],
+        mask[None],
+    )
     clamped = frame_aligned_point_error(*arguments, clamp=CLAMP_DISTANCE).mean(dim=0)
     unclamped = frame_aligned_point_error(*arguments).mean(dim=0)
     return clamped * targets.clamped + unclamped * (1.0 - targets.clamped)
@@ -168,7 +177,9 @@ def use_alternative_names(
     """Return for each residue whether the exchange of symmetric atoms' names fits better (Algorithm 26).
 
     Args:
-        predicted, true, alternative: [B, N, 14, 3]; the last with exchanged names.
+        predicted: [B, N, 14, 3].
+        true: [B, N, 14, 3].
+        alternative: [B, N, 14, 3], the true positions with exchanged names.
         mask: [B, N, 14], 1 for atoms with known positions.
         ambiguous: [B, N, 14], 1 for atoms that have a symmetric partner.
 
@@ -280,7 +291,8 @@ def lddt_ca(alpha: torch.Tensor, true_alpha: torch.Tensor, mask: torch.Tensor) -
     """Return the lDDT of each residue's CA (Mariani et al., Bioinformatics 29, 2722, 2013), 0 to 1.
 
     Args:
-        alpha, true_alpha: [B, N, 3].
+        alpha: predicted, [B, N, 3].
+        true_alpha: [B, N, 3].
         mask: [B, N].
 
     Returns:
@@ -335,8 +347,8 @@ def experimentally_resolved_loss(logits: torch.Tensor, targets: Targets) -> torc
         targets: samples without side chains count with 0.
     """
     flat = targets.aatype.flatten()
-    _, exists = atom37_positions(flat, targets.atom14.flatten(0, 1))
-    slots = by_residue(residue_constants.atom37_to_atom14, flat)
+    _, exists = atom14_to_atom37_positions(flat, targets.atom14.flatten(0, 1))
+    slots = residue_rows(residue_constants.atom37_to_atom14, flat)
     resolved = torch.gather(targets.atom14_mask.flatten(0, 1), 1, slots) * exists
     resolved, exists = resolved.view_as(logits), exists.view_as(logits) * targets.seq_mask[..., None]
     errors = F.binary_cross_entropy_with_logits(logits, resolved, reduction="none") * exists

@@ -1,7 +1,7 @@
 """The differentiable form of the network: a batch axis, nothing in place, dropout.
 
-These functions run the modules of `model.alphafold` on their own parameters, so that a trained network is read
-by the inference code as it is. Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583
+These functions run the modules of `model.alphafold` on their own parameters, so that the inference code reads
+a trained network as it is. Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583
 (2021). B is the batch, S the MSA rows, N the residues. Activations have the dtype that the caller chooses;
 parameters are converted to it, and LayerNorm, softmax and the structure module compute in float32.
 """
@@ -160,12 +160,15 @@ def _trunk(
     seq_mask, msa_mask = features["seq_mask"], features["msa_mask"]
     msa, pair = _embed(trunk, features, previous, dtype)
     rows = msa.shape[1]
-    if trunk.template_embedding is not None and trunk.template_rows is not None:
+    if trunk.template_embedding is not None and trunk.template_torsion_embedding is not None:
         pair = pair + _embed_templates(trunk.template_embedding, pair, features, dropout, execution)
         extra_rows = torch.relu(
-            linear(features["template_torsions"].to(dtype), trunk.template_rows.template_single_embedding)
+            linear(
+                features["template_torsions"].to(dtype),
+                trunk.template_torsion_embedding.template_single_embedding,
+            )
         )
-        extra_rows = linear(extra_rows, trunk.template_rows.template_projection)  # [B, T, N, C]
+        extra_rows = linear(extra_rows, trunk.template_torsion_embedding.template_projection)  # [B, T, N, C]
         msa = torch.cat([msa, extra_rows], dim=1)
         msa_mask = torch.cat([msa_mask, features["template_torsion_mask"]], dim=1)
     extra = linear(features["extra_msa_feat"].to(dtype), trunk.extra_msa_embedding.extra_msa_activations)
@@ -278,11 +281,9 @@ def transition_update(layer: Transition, x: torch.Tensor) -> torch.Tensor:
     return linear(torch.relu(linear(normed, layer.transition1)), layer.transition2)
 
 
-def outer_product_mean_update(
-    layer: OuterProductMean, msa: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
+def outer_product_mean_update(layer: OuterProductMean, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the update [B, N, N, Z] of Algorithm 10; msa [B, S, N, C], mask [B, S, N]."""
-    batch, rows, length, _ = msa.shape
+    batch, _, length, _ = msa.shape
     normed = layer_norm(msa, layer.layer_norm_input)
     present = mask[..., None].to(msa.dtype)
     left = (linear(normed, layer.left_projection) * present).flatten(2)  # [B, S, N*E]
@@ -402,9 +403,13 @@ def _embed(
     # a product with one-hot rows: the backward pass of a lookup would add 65 rows from all pairs
     positions = F.one_hot(offset.long() + MAX_RELATIVE_POSITION, 2 * MAX_RELATIVE_POSITION + 1).to(dtype)
     pair = linear(positions, inputs.pair_activiations)
-    pair = pair + linear(target, inputs.left_single)[:, :, None] + linear(target, inputs.right_single)[:, None]
+    pair = (
+        pair + linear(target, inputs.left_single)[:, :, None] + linear(target, inputs.right_single)[:, None]
+    )
     bins = distance_bins(previous.beta, *RECYCLED_BINS).to(dtype)  # [B, N, N, 15]
-    pair = pair + linear(bins, recycling.prev_pos_linear) + layer_norm(previous.pair, recycling.prev_pair_norm)
+    pair = (
+        pair + linear(bins, recycling.prev_pos_linear) + layer_norm(previous.pair, recycling.prev_pair_norm)
+    )
     return msa, pair
 
 

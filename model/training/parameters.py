@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from model.alphafold import AlphaFold
-from model.naming import key_of
+from model.parameter_files import parameter_key
 
 # elements; every parameter starts at a multiple, so that kernels may read whole vectors
 ALIGNMENT = 64
@@ -72,7 +72,7 @@ def parameter_arrays(network: AlphaFold) -> dict[str, np.ndarray]:
     blocks: dict[str, list[np.ndarray]] = {}
     stacked = set()
     for name, parameter in network.named_parameters():
-        key, block = key_of(name)
+        key, block = parameter_key(name)
         blocks.setdefault(key, []).append(parameter.detach().float().cpu().numpy())
         if block is not None:
             stacked.add(key)

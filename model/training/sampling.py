@@ -126,7 +126,9 @@ class Sampler:
         for row, chain in enumerate(chains):
             arrays["chain"][row] = chain
             if chain >= 0:
-                self._fill(_row(arrays, row), int(chain), crop, _generator(self.seed, int(chain)), held_out=True)
+                self._fill(
+                    _row(arrays, row), int(chain), crop, _generator(self.seed, int(chain)), held_out=True
+                )
         return arrays
 
     def _draw_chain(self, random: np.random.Generator) -> int:
@@ -297,7 +299,7 @@ def load_batches(
     loader = DataLoader(
         _Batches(sampler),
         batch_size=None,
-        sampler=batches,  # type: ignore[arg-type]
+        sampler=batches,
         num_workers=workers,
         prefetch_factor=4 if workers else None,
         pin_memory=pin_memory,

@@ -29,7 +29,7 @@ class OptimizerSettings:
         beta1, beta2, epsilon: of Adam.
         clip_norm: largest norm of the gradient of a step.
         ema_decay: of the moving average of the parameters, per step.
-        spike_factor: a step whose gradient norm is so many times the recent median is skipped.
+        spike_factor: a step whose gradient norm exceeds the recent median by this factor is skipped.
         max_skipped: consecutive skipped steps after which training stops.
     """
 
@@ -70,6 +70,7 @@ class TrainingSettings:
 
     Args:
         network: the shape of the network.
+        data: folder of the packed training data, or empty.
         seed: of parameters, samples and dropout.
         batch: samples per step, over all GPUs.
         max_recycles: passes before the one that is trained are uniform in 0 to this number.
@@ -86,13 +87,14 @@ class TrainingSettings:
         workers: processes that make samples, for each GPU.
     """
 
-    network: ModelConfig = ModelConfig("compact")
+    network: ModelConfig = field(default_factory=lambda: ModelConfig("compact"))
+    data: str = ""
     seed: int = 0
     batch: int = 64
     max_recycles: int = 2
     phases: tuple[Phase, ...] = (Phase(),)
-    sampling: SamplingSettings = SamplingSettings()
-    optimizer: OptimizerSettings = OptimizerSettings()
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     validate_every: int = 500
     validation_chains: int = 150
     checkpoint_every: int = 1000

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from model.layers import LayerNorm, Linear
 from model.rigid import Rigid, rotation_from_quaternion, update_quaternion
-from model.sidechains import atom14_positions, group_frames
+from model.sidechains import frames_to_atom14_positions, torsion_angles_to_frames
 from model.structure_module import FoldIteration, InvariantPointAttention, StructureModule
 
 DROPOUT = 0.1
@@ -85,8 +85,8 @@ def fold(
     # residue by residue, so the batch joins the residues
     flat = aatype.flatten()
     last = Rigid(backbones[-1].rotation.flatten(0, 1), backbones[-1].translation.flatten(0, 1))
-    frames = group_frames(flat, last, angles[-1].flatten(0, 1))  # [B*N, 8]
-    atom14 = atom14_positions(flat, frames)
+    frames = torsion_angles_to_frames(flat, last, angles[-1].flatten(0, 1))  # [B*N, 8]
+    atom14 = frames_to_atom14_positions(flat, frames)
     return FoldedStructure(
         single=single,
         backbone=Rigid(
@@ -118,7 +118,8 @@ def fold_iteration(
         single: [B, N, C].
         pair: [B, N, N, Z], normalised.
         pair_logits: [B, H, N, N].
-        rotation, translation: [B, N, 3, 3] and [B, N, 3], the frames, not scaled.
+        rotation: [B, N, 3, 3], of the frames.
+        translation: [B, N, 3], of the frames, not scaled.
         seq_mask: [B, N].
         dropout: scalar.
 
@@ -150,7 +151,9 @@ def _point_attention(
     query = _linear(single, layer.q_scalar).unflatten(-1, (heads, width))  # [B, N, H, D]
     key, value = _linear(single, layer.kv_scalar).unflatten(-1, (heads, 2 * width)).split(width, dim=-1)
     query_points = _global(_linear(single, layer.q_point_local), frames, heads)  # [B, N, H, P, 3]
-    key_points, value_points = _global(_linear(single, layer.kv_point_local), frames, heads).split(points, dim=3)
+    key_points, value_points = _global(_linear(single, layer.kv_point_local), frames, heads).split(
+        points, dim=3
+    )
     scalar_weight = (3.0 * width) ** -0.5
     # 9/2 is the variance of a squared distance at initialisation
     point_weight = (3.0 * config.query_points * 4.5) ** -0.5 * F.softplus(layer.trainable_point_weights)

@@ -3,14 +3,12 @@
 import json
 import math
 import os
-import signal
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import torch
@@ -30,7 +28,7 @@ from model.training.checkpoint import (
     stored_progress,
 )
 from model.training.data import ChainSet, Split
-from model.training.errors import TrainingDiverged
+from model.training.errors import ConfigError, TrainingDiverged
 from model.training.features import make_targets, network_features, warm_tables
 from model.training.initialization import initialize
 from model.training.losses import mean_terms, total_loss
@@ -103,6 +101,7 @@ class StepReport:
         waited: of them waiting for samples.
         samples_per_second: over all processes.
         recycles: passes before the one that was trained.
+        validation: scores on the held-out chains by set, where the step was followed by a validation.
     """
 
     step: int
@@ -115,9 +114,7 @@ class StepReport:
     waited: float
     samples_per_second: float
     recycles: int
-
-
-Report = Callable[[StepReport], None]
+    validation: dict[str, dict[str, float]] | None = None
 
 
 class Trainer:
@@ -152,7 +149,7 @@ class Trainer:
         )
         for number, phase in enumerate(settings.phases):
             if settings.batch % (phase.micro_batch * workers.count):
-                raise ValueError(
+                raise ConfigError(
                     f"phases[{number}].micro_batch: {workers.count} × {phase.micro_batch} samples do not "
                     f"divide the batch of {settings.batch}"
                 )
@@ -176,48 +173,50 @@ class Trainer:
         if resume and run is not None:
             self.progress = self._load(run)
         self._norms: deque[float] = deque(maxlen=RECENT_NORMS)
+        self._last_phase: Phase | None = None
         self._skipped = 0
         self._stop = False
+        self._stop_votes = torch.zeros(())
         # one more element than the gradients, by which the processes agree to stop
         self._exchange = torch.zeros(len(self.flat.gradients) + 1, device=device)
 
-    def train(self, report: Report | None = None, max_seconds: float | None = None, max_steps: int | None = None) -> None:
-        """Train until the last step, a time limit or SIGTERM; then write the state.
+    def request_stop(self) -> None:
+        """Stop after the current step; signal handlers may call it."""
+        self._stop = True
+
+    def train(self, max_seconds: float | None = None, max_steps: int | None = None) -> Iterator[StepReport]:
+        """Train until the last step, a limit or a request to stop; write the state in the end.
 
         Args:
-            report: called after each step on every process.
             max_seconds: stop after the first step that ends later than this.
-            max_steps: stop after so many steps of this call.
+            max_steps: stop after this many steps of this call.
+
+        Yields:
+            A report after each step, on every process.
 
         Raises:
             TrainingDiverged: too many consecutive steps were skipped.
         """
+        self._stop = False
         begin = last = time.monotonic()
-        before = self.progress.seconds
-        first = self.progress.step
-        previous_handler = signal.signal(signal.SIGTERM, self._on_terminate)
-        try:
-            while self.progress.step < self.settings.total_steps:
-                step = self._step()
-                now = time.monotonic()
-                self.progress = replace(self.progress, seconds=before + now - begin)
-                step = replace(step, seconds=now - last, samples_per_second=self.settings.batch / (now - last))
-                last = now
-                self._write_metrics({"kind": "step", **asdict(step)})
-                if report is not None:
-                    report(step)
-                self._stop |= max_seconds is not None and now - begin > max_seconds
-                self._stop |= max_steps is not None and self.progress.step - first >= max_steps
-                if self._stopping:
-                    break
-                if self._due(self.settings.validate_every):
-                    self.validate()
-                    last = time.monotonic()
-                if self._due(self.settings.checkpoint_every):
-                    self.save()
-                    last = time.monotonic()
-        finally:
-            signal.signal(signal.SIGTERM, previous_handler)
+        before, first = self.progress.seconds, self.progress.step
+        while self.progress.step < self.settings.total_steps and not self._stopping:
+            report = self._step()
+            now = time.monotonic()
+            self.progress = replace(self.progress, seconds=before + now - begin)
+            rate = self.settings.batch / (now - last)
+            report = replace(report, seconds=now - last, samples_per_second=rate)
+            last = now
+            self._write_metrics({"kind": "step", **asdict(report)})
+            self._stop |= max_seconds is not None and now - begin > max_seconds
+            self._stop |= max_steps is not None and self.progress.step - first >= max_steps
+            if self._due(self.settings.validate_every):
+                report = replace(report, validation=self.validate())
+            yield report
+            if self._due(self.settings.checkpoint_every) and not self._stopping:
+                self.save()
+            if report.validation or self._due(self.settings.checkpoint_every):
+                last = time.monotonic()
         self.save()
 
     def validate(self) -> dict[str, dict[str, float]]:
@@ -275,16 +274,22 @@ class Trainer:
     def _step(self) -> StepReport:
         settings, step = self.settings, self.progress.step
         phase = settings.phase_at(step)
+        if phase is not self._last_phase:
+            # other losses have other gradients
+            self._norms.clear()
+            self._last_phase = phase
         # dropout depends on seed, step and process alone, so that no generator's state is kept
         torch.manual_seed((settings.seed * 1_000_003 + step) * 1_009 + self.workers.rank)
         recycles = int(np.random.default_rng([settings.seed, step]).integers(settings.max_recycles + 1))
         self.flat.gradients.zero_()
-        waited, sums = 0.0, {}
+        waited = 0.0
+        sums: dict[str, torch.Tensor] = {}
         accumulated = settings.batch // (phase.micro_batch * self.workers.count)
         for _ in range(accumulated):
             batch = self._next_batch
             for name, value in self._backward(batch, phase, recycles).items():
-                sums[name] = sums.get(name, 0.0) + value / accumulated
+                value = value / accumulated
+                sums[name] = sums[name] + value if name in sums else value
             # while the GPU works
             begin = time.monotonic()
             self._next_batch = next(self._batches)
@@ -294,7 +299,7 @@ class Trainer:
         # 4 bytes per parameter once in a step take about a millisecond: nothing to be overlapped
         self.workers.add(self._exchange)
         self.flat.gradients.copy_(self._exchange[:-1])
-        self._stop_votes = self._exchange[-1]
+        self._stop_votes = self._exchange[-1].clone()
         norm = float(torch.linalg.vector_norm(self.flat.gradients))
         rate = learning_rate(settings, step, self.progress.moments_from)
         skipped = self._is_spike(norm)
@@ -309,9 +314,7 @@ class Trainer:
             self._skipped = 0
             self._norms.append(norm)
             self._update(norm, rate, step + 1 - self.progress.moments_from)
-        self.progress = replace(
-            self.progress, step=step + 1, samples=self.progress.samples + settings.batch
-        )
+        self.progress = replace(self.progress, step=step + 1, samples=self.progress.samples + settings.batch)
         return StepReport(
             step=step + 1,
             total_steps=settings.total_steps,
@@ -325,7 +328,9 @@ class Trainer:
             recycles=recycles,
         )
 
-    def _backward(self, batch: dict[str, torch.Tensor], phase: Phase, recycles: int) -> dict[str, torch.Tensor]:
+    def _backward(
+        self, batch: dict[str, torch.Tensor], phase: Phase, recycles: int
+    ) -> dict[str, torch.Tensor]:
         """Add the gradients of a micro-batch; return its mean loss terms."""
         device = self.workers.device
         tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
@@ -381,9 +386,6 @@ class Trainer:
 
     def _due(self, every: int) -> bool:
         return bool(every) and self.progress.step % every == 0
-
-    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
-        self._stop = True
 
     def _write_metrics(self, entry: dict[str, object]) -> None:
         if self.run is not None and self.workers.rank == 0:

@@ -50,10 +50,12 @@ def validate(
         network: with the parameters to score.
         sampler: makes the inputs.
         held_out: the chains.
-        crop, batch: as in training.
+        crop: residues of a sample, as in training.
+        batch: samples at once, as in training.
         execution: how to run the network.
         device: of the network.
-        rank, world: this process takes every `world`-th batch.
+        rank: this process takes the batches `rank`, `rank + world`, ...
+        world: number of processes.
 
     Returns:
         [scores + 1] float64: the sums over this process's chains of the scores in SCORES' order, and the
@@ -85,8 +87,8 @@ SCORES = ("distogram", "contact_precision", "lddt_ca", "plddt", "plddt_error")
 def chain_scores(output: NetworkOutput, targets: Targets) -> torch.Tensor:
     """Return the scores of each sample, [B, 5].
 
-    They are the distogram's cross-entropy; the precision of the L/5 most probable long-range contacts; the mean
-    lDDT of CA; the mean pLDDT, 0 to 1; and the mean absolute difference of the two by residue.
+    They are the distogram's cross-entropy; the precision of the L/5 most probable long-range contacts; the
+    mean lDDT of CA; the mean pLDDT, 0 to 1; and the mean absolute difference of the two by residue.
     """
     alpha_mask = targets.atom14_mask[:, :, 1]
     lddt = lddt_ca(output.structure.atom14[:, :, 1], targets.atom14[:, :, 1], alpha_mask)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from model import residue_constants
-from model.tables import by_residue
+from model.residue_constants import residue_rows
 
 TOLERANCE_FACTOR = 12.0  # standard deviations
 OVERLAP_TOLERANCE = 1.5  # Å
@@ -63,12 +63,12 @@ def structural_violations(
         bonded: [B, N], 1 where a residue is bonded to the one before.
         clash_function: a compiled form of `between_residue_clashes`.
     """
-    exists = by_residue(residue_constants.atom14_mask, aatype) * seq_mask[..., None]  # [B, N, 14]
+    exists = residue_rows(residue_constants.atom14_mask, aatype) * seq_mask[..., None]  # [B, N, 14]
     bond_loss, bond = _peptide_bonds(atom14, aatype, exists, bonded)
     clash_loss, clashes = (clash_function or between_residue_clashes)(
-        atom14, exists, by_residue(vdw_radii, aatype), (aatype == CYSTEINE).float(), bonded
+        atom14, exists, residue_rows(vdw_radii, aatype), (aatype == CYSTEINE).float(), bonded
     )
-    lower, upper = by_residue(within_residue_bounds, aatype).unbind(dim=2)  # each [B, N, 14, 14]
+    lower, upper = residue_rows(within_residue_bounds, aatype).unbind(dim=2)  # each [B, N, 14, 14]
     within_loss = within_residue_loss(atom14, exists, lower, upper)
     loss = bond_loss + (clash_loss + within_loss) / (1e-6 + exists.sum(dim=(1, 2)))
     peptide = bonded[:, 1:] * exists[:, :-1, C_SLOT] * exists[:, 1:, N_SLOT]
@@ -92,8 +92,18 @@ def _peptide_bonds(
     c_n = exists[:, :-1, C_SLOT] * exists[:, 1:, N_SLOT] * bonded[:, 1:]
     checks = (
         (lengths[1], ideal, deviation, c_n),
-        (ca_c_n, torch.full_like(ideal, CA_C_N), torch.full_like(ideal, ANGLE_DEVIATION), c_n * exists[:, :-1, 1]),
-        (c_n_ca, torch.full_like(ideal, C_N_CA), torch.full_like(ideal, ANGLE_DEVIATION), c_n * exists[:, 1:, 1]),
+        (
+            ca_c_n,
+            torch.full_like(ideal, CA_C_N),
+            torch.full_like(ideal, ANGLE_DEVIATION),
+            c_n * exists[:, :-1, 1],
+        ),
+        (
+            c_n_ca,
+            torch.full_like(ideal, C_N_CA),
+            torch.full_like(ideal, ANGLE_DEVIATION),
+            c_n * exists[:, 1:, 1],
+        ),
     )
     loss, violated = torch.zeros_like(ideal[:, 0]), torch.zeros_like(ideal)
     for value, expected, sigma, mask in checks:
@@ -115,7 +125,8 @@ def between_residue_clashes(
 
     Args:
         atom14: [B, N, 14, 3].
-        exists, radii: [B, N, 14].
+        exists: [B, N, 14].
+        radii: [B, N, 14], Å.
         cysteine: [B, N], 1 for cysteines, whose sulphurs may be bonded.
         bonded: [B, N], 1 where a residue is bonded to the one before.
 
@@ -123,7 +134,9 @@ def between_residue_clashes(
         Two tensors [B].
     """
     length = atom14.shape[1]
-    distance = torch.sqrt(1e-10 + (atom14[:, :, None, :, None] - atom14[:, None, :, None]).square().sum(dim=-1))
+    distance = torch.sqrt(
+        1e-10 + (atom14[:, :, None, :, None] - atom14[:, None, :, None]).square().sum(dim=-1)
+    )
     index = torch.arange(length, device=atom14.device)
     later = (index[:, None] < index[None]).float()[None, :, :, None, None]
     mask = exists[:, :, None, :, None] * exists[:, None, :, None] * later  # [B, N, N, 14, 14]
@@ -132,7 +145,11 @@ def between_residue_clashes(
     peptide = ((atom[:, None] == C_SLOT) & (atom[None] == N_SLOT)).float()
     sulphurs = ((atom[:, None] == SULPHUR_SLOT) & (atom[None] == SULPHUR_SLOT)).float()
     disulphide = cysteine[:, :, None] * cysteine[:, None]
-    mask = mask * (1.0 - next_residue[..., None, None] * peptide) * (1.0 - disulphide[..., None, None] * sulphurs)
+    mask = (
+        mask
+        * (1.0 - next_residue[..., None, None] * peptide)
+        * (1.0 - disulphide[..., None, None] * sulphurs)
+    )
     lower = radii[:, :, None, :, None] + radii[:, None, :, None] - OVERLAP_TOLERANCE
     overlap = mask * torch.relu(lower - distance)
     clashes = mask * (distance < lower).float()
@@ -147,7 +164,8 @@ def within_residue_loss(
     Args:
         atom14: [B, N, 14, 3].
         exists: [B, N, 14].
-        lower, upper: [B, N, 14, 14].
+        lower: [B, N, 14, 14], Å.
+        upper: [B, N, 14, 14], Å.
     """
     distance = torch.sqrt(1e-10 + (atom14[..., :, None, :] - atom14[..., None, :, :]).square().sum(dim=-1))
     mask = exists[..., :, None] * exists[..., None, :] * (1.0 - torch.eye(14, device=atom14.device))
@@ -189,7 +207,7 @@ def within_residue_bounds() -> np.ndarray:
 
 
 def _bonds(code: int) -> np.ndarray:
-    """[14, 14] bool: atoms of a residue type that are bonded, from its ideal geometry with all torsions at 0."""
+    """[14, 14] bool: bonded atoms of a residue type, from its ideal geometry with all torsions at 0."""
     frames = residue_constants.default_frames()[code].astype(np.float64)  # [8, 3, 4]
     placed = [frames[group] for group in range(8)]
     for chi in (5, 6, 7):

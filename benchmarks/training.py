@@ -1,0 +1,127 @@
+"""Measure the samples per second of training, the peak memory, and the share of time waiting for samples.
+
+    python benchmarks/training.py --data FOLDER --batch 16,32 --crop 128 --seconds 40
+    torchrun --nproc-per-node 2 benchmarks/training.py --data FOLDER --batch 16 --crop 128 --seconds 40
+
+One line for each batch size, counted on one GPU; with torchrun samples per second are those of all GPUs.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from model.training.data import ChainSet, prepare, read_split
+from model.training.settings import Phase, TrainingSettings, read_settings
+from model.training.trainer import Trainer, Workers
+
+ROOT = Path(__file__).parents[1]
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", type=Path, default=ROOT / "examples/train/compact.yaml")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the packed training data")
+    parser.add_argument("--prepared", type=Path, default=Path("/tmp/foldcli-training"))
+    parser.add_argument("--batch", type=numbers, default=[16], help="samples on one GPU at once")
+    parser.add_argument("--crop", type=int, default=128)
+    parser.add_argument("--phase", type=int, default=0, help="whose loss weights are used, from 0")
+    parser.add_argument(
+        "--seconds", type=float, default=40.0, help="measured after compilation, for each size"
+    )
+    parser.add_argument("--memory-budget", type=float, help="see the setting of this name")
+    parser.add_argument("--checkpoint-blocks", action="store_true")
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--profile", type=Path, help="write a table of the slowest kernels of one step")
+    return parser.parse_args()
+
+
+def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> TrainingSettings:
+    settings = read_settings(arguments.config)
+    losses = settings.phases[arguments.phase].losses
+    settings = replace(
+        settings,
+        batch=size * processes,
+        phases=(Phase(steps=10**6, crop=arguments.crop, micro_batch=size, losses=losses),),
+        checkpoint_blocks=arguments.checkpoint_blocks,
+        compile=not arguments.no_compile,
+        validate_every=0,
+        checkpoint_every=0,
+    )
+    if arguments.memory_budget is not None:
+        settings = replace(settings, memory_budget=arguments.memory_budget)
+    return settings if arguments.workers is None else replace(settings, workers=arguments.workers)
+
+
+def measure(arguments: argparse.Namespace, size: int, chains: ChainSet, workers: Workers) -> str:
+    """Train for a while and return one line of results."""
+    settings = settings_of(arguments, size, workers.count)
+    trainer = Trainer(settings, chains, read_split(chains), None, workers)
+    on_gpu = workers.device.type == "cuda"
+    begin = time.monotonic()
+    steps = trainer.train()
+    warm: set[bool] = set()
+    for report in steps:
+        # passes with and without gradients are compiled apart
+        warm.add(report.recycles > 0)
+        if len(warm) == 2:
+            break
+    compiled = time.monotonic() - begin
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    slowest = torch.tensor(max(next(steps).seconds for _ in range(2)), device=workers.device)
+    # the sum over all processes, so that all measure the same number of steps
+    workers.add(slowest)
+    count = max(3, int(arguments.seconds * workers.count / float(slowest)))
+    measured = [next(steps) for _ in range(count)]
+    seconds = sum(report.seconds for report in measured)
+    waited = sum(report.waited for report in measured) / seconds
+    by_recycles = []
+    for recycles in range(settings.max_recycles + 1):
+        own = [report.seconds for report in measured if report.recycles == recycles]
+        by_recycles.append(f"{settings.batch * len(own) / sum(own):.1f}" if own else "-")
+    memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else float("nan")
+    if arguments.profile is not None:
+        _profile(trainer, arguments.profile)
+    return (
+        f"{workers.count} x {size:3d} samples of {arguments.crop}: "
+        f"{settings.batch * count / seconds:7.1f} samples/s (0, 1, 2 recycles: {', '.join(by_recycles)}), "
+        f"{memory:.1f} GiB, waiting {100 * waited:.2f} %, {compiled:.0f} s until compiled"
+    )
+
+
+def _profile(trainer: Trainer, path: Path) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        next(trainer.train(max_steps=1))
+    path.write_text(profiler.key_averages().table(sort_by="cuda_time_total", row_limit=60))
+
+
+def main() -> None:
+    arguments = parse()
+    chains = prepare(arguments.data, arguments.prepared)
+    workers = Workers.from_environment("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        for size in arguments.batch:
+            try:
+                line = measure(arguments, size, chains, workers)
+            except torch.OutOfMemoryError:
+                line = f"{workers.count} x {size:3d} samples of {arguments.crop}: out of memory"
+            if workers.rank == 0:
+                print(line, flush=True)
+            if workers.device.type == "cuda":
+                torch.cuda.empty_cache()
+    finally:
+        workers.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""`foldcli train`: train a network on experimental chains."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from foldcli.options import common as options
+
+if TYPE_CHECKING:
+    from model.training.data import ChainSet
+    from model.training.trainer import StepReport
+
+_LOG_EVERY = 10  # steps
+
+
+@click.command("train")
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--out",
+    "run",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="RUN",
+    help="Folder of the run: checkpoints and metrics.jsonl.",
+)
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of the packed training data; overrides the configuration's `data`.",
+)
+@click.option(
+    "--prepared",
+    type=click.Path(file_okay=False, path_type=Path),
+    show_default="under $FOLDCLI_CACHE/training",
+    help="Folder for the unpacked training data, about 140 MB.",
+)
+@click.option("--prepare", is_flag=True, help="Unpack the training data, print where it is, and stop.")
+@click.option("--max-seconds", type=click.FloatRange(0), help="Write a checkpoint and stop after this time.")
+@click.option(
+    "--max-steps", type=click.IntRange(1), help="Write a checkpoint and stop after this many steps."
+)
+@click.option("--resume", is_flag=True, help="Continue the run in RUN.")
+@click.option(
+    "--export",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="NPZ",
+    help=("Write the averaged network of RUN as a parameter file for inference, and stop."),
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help=("Where to train; with torchrun each process takes one GPU."),
+)
+@click.option("--workers", type=click.IntRange(0), help="Processes that make samples, for each GPU.")
+@options.logging_options
+def command(
+    config: Path,
+    run: Path | None,
+    data: Path | None,
+    prepared: Path | None,
+    prepare: bool,
+    max_seconds: float | None,
+    max_steps: int | None,
+    resume: bool,
+    export: Path | None,
+    device: str,
+    workers: int | None,
+) -> None:
+    """Train a network on experimental chains.
+
+    CONFIG is a YAML file; examples/train/compact.yaml explains its keys. The state of the run is written to
+    RUN regularly, at the end, and on SIGTERM or Ctrl-C; --resume continues from it.
+
+    For several GPUs: torchrun --nproc-per-node 2 -m foldcli train CONFIG -o RUN
+    """
+    from dataclasses import replace
+
+    from model.training.errors import ConfigError
+    from model.training.settings import read_settings
+
+    if run is None and not prepare:
+        raise click.UsageError("Missing option '-o' / '--out'.")
+    try:
+        settings = read_settings(config)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    if workers is not None:
+        settings = replace(settings, workers=workers)
+    if export is not None and run is not None:
+        _export(run, export)
+        return
+    folder = data or (Path(settings.data) if settings.data else None)
+    if folder is None:
+        raise click.UsageError("Missing training data: give --data, or `data` in the configuration.")
+    chains = _prepare(folder, prepared)
+    if prepare or run is None:
+        return
+    import torch
+
+    from foldcli.logs import logger
+    from foldcli.paths import make_writable_folder
+    from foldcli.process_state import on_stop_signals
+    from model.training.checkpoint import stored_progress
+    from model.training.data import read_split
+    from model.training.trainer import Trainer, Workers
+
+    make_writable_folder(run)
+    if not resume and stored_progress(run).step:
+        raise click.UsageError(
+            f"{run} holds a training run: continue it with --resume, or name another folder."
+        )
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    processes = Workers.from_environment(device)
+    try:
+        try:
+            trainer = Trainer(settings, chains, read_split(chains), run, processes, resume)
+        except ConfigError as error:
+            raise click.UsageError(f"{config}: {error}") from error
+        signals: list[int] = []
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            signals.append(number)
+            trainer.request_stop()
+
+        on_stop_signals(stop)
+        if processes.rank == 0:
+            logger.info(
+                "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
+                settings.network.name,
+                trainer.flat.count / 1e6,
+                processes.count,
+                device,
+                trainer.progress.step,
+                settings.total_steps,
+            )
+        reports = trainer.train(max_seconds=max_seconds, max_steps=max_steps)
+        _log(reports, quiet=processes.rank > 0)
+    finally:
+        processes.close()
+    if signals:
+        logger.info("stopped by a signal; continue with --resume")
+        raise click.exceptions.Exit(128 + signals[0])
+
+
+def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
+    """Unpack the training data into a folder named by what it is made from, unless it is there."""
+    from foldcli.logs import logger
+    from foldcli.paths import cache_dir
+    from model.training.data import FORMAT_VERSION, SOURCES, prepare
+
+    if prepared is None:
+        sizes = [(folder / name).stat().st_size for name in SOURCES if (folder / name).exists()]
+        name = hashlib.sha256(repr((FORMAT_VERSION, sizes)).encode()).hexdigest()[:16]
+        prepared = cache_dir() / "training" / name
+    chains = prepare(folder, prepared)
+    logger.debug("%d chains in %s", len(chains.ids), prepared)
+    return chains
+
+
+def _log(reports: Iterator["StepReport"], quiet: bool) -> None:
+    """Follow the steps of a run, and log some of them."""
+    from foldcli.logs import logger
+
+    for report in reports:
+        if quiet:
+            continue
+        if report.validation:
+            for name, scores in report.validation.items():
+                text = "  ".join(f"{key} {value:.3f}" for key, value in scores.items())
+                logger.info("step %d  %s: %s", report.step, name, text)
+        if report.skipped:
+            logger.warning("step %d skipped: gradient norm %.3g", report.step, report.gradient_norm)
+        if report.step % _LOG_EVERY == 0 or report.step == report.total_steps:
+            terms = "  ".join(f"{name} {value:.3f}" for name, value in report.terms.items())
+            logger.info(
+                "step %d/%d  %s  gradient %.2g  %.1f samples/s  waiting %.1f %%",
+                report.step,
+                report.total_steps,
+                terms,
+                report.gradient_norm,
+                report.samples_per_second,
+                100 * report.waited / report.seconds,
+            )
+
+
+def _export(run: Path, path: Path) -> None:
+    """Write the averaged network of a run as a parameter file."""
+    import io
+
+    import numpy as np
+
+    from model.training.checkpoint import CARRIED_FOLDER, averaged_arrays
+    from msa.io.atomic import atomic_write
+
+    arrays = averaged_arrays(run / CARRIED_FOLDER)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    with atomic_write(path, "wb") as stream:
+        stream.write(buffer.getvalue())

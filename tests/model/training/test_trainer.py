@@ -1,0 +1,174 @@
+"""Training runs: steps, resuming, several processes, checkpoints."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.alphafold import AlphaFold
+from model.config import ModelConfig
+from model.training.checkpoint import CARRIED_FOLDER, FULL_NAME, averaged_arrays
+from model.training.data import ChainSet, Split
+from model.training.errors import DataError, TrainingDiverged
+from model.training.sampling import SamplingSettings
+from model.training.settings import Phase, TrainingSettings
+from model.training.trainer import METRICS, RESTART_WARMUP, Trainer, Workers, learning_rate
+
+CPU = Workers(0, 1, torch.device("cpu"))
+
+
+def test_interrupted_run_continues_bit_for_bit(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+) -> None:
+    whole = Trainer(settings, chains, split, None, CPU)
+    reports = list(whole.train())
+    assert [report.step for report in reports] == [1, 2, 3, 4, 5, 6]
+    first = Trainer(settings, chains, split, tmp_path, CPU)
+    assert len(list(first.train(max_steps=3))) == 3
+    second = Trainer(settings, chains, split, tmp_path, CPU, resume=True)
+    rest = list(second.train())
+    assert [report.step for report in rest] == [4, 5, 6]
+    assert [r.terms for r in rest] == [r.terms for r in reports[3:]]
+    assert torch.equal(second.flat.values, whole.flat.values)
+    assert torch.equal(second.flat.average, whole.flat.average)
+    assert rest[0].validation is not None and set(rest[0].validation) == {
+        "without_relative",
+        "distant_template",
+    }
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / METRICS).read_text().splitlines()]
+    assert kinds == ["step"] * 4 + ["validation"] + ["step"] * 2
+
+
+def test_run_continues_from_the_carried_form(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+) -> None:
+    first = Trainer(settings, chains, split, tmp_path, CPU)
+    list(first.train(max_steps=3))
+    (tmp_path / FULL_NAME).unlink()
+    second = Trainer(settings, chains, split, tmp_path, CPU, resume=True)
+    assert (second.progress.step, second.progress.moments_from) == (3, 3)
+    assert torch.allclose(second.flat.average, first.flat.average, rtol=2**-8, atol=1e-12)
+    scale = (first.flat.values - first.flat.average).abs().max() + first.flat.values.abs().max() / 256
+    assert float((second.flat.values - first.flat.values).abs().max()) <= float(scale) / 64
+    for path in (tmp_path / CARRIED_FOLDER).glob("offset-*"):
+        path.unlink()
+    third = Trainer(settings, chains, split, tmp_path, CPU, resume=True)
+    assert torch.equal(third.flat.values, third.flat.average)
+    assert [report.step for report in third.train()] == [4, 5, 6]
+
+
+def test_carried_network_runs_in_the_inference_code(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+) -> None:
+    trainer = Trainer(settings, chains, split, tmp_path, CPU)
+    list(trainer.train(max_steps=1))
+    network = AlphaFold.from_parameters(settings.network, averaged_arrays(tmp_path / CARRIED_FOLDER))
+    with trainer.flat.averaged():
+        for name, parameter in trainer.network.named_parameters():
+            assert torch.allclose(parameter, network.get_parameter(name), rtol=2**-8, atol=1e-12), name
+
+
+def test_state_of_another_network_is_refused(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+) -> None:
+    list(Trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
+    other = replace(settings, network=settings.network.with_blocks(1, 1))
+    with pytest.raises(DataError, match="another shape"):
+        Trainer(other, chains, split, tmp_path, CPU, resume=True)
+
+
+@pytest.mark.slow
+def test_loss_falls_on_one_chain(
+    settings: TrainingSettings, network_config: ModelConfig, chains: ChainSet, split: Split
+) -> None:
+    one = replace(split, train=split.train[:1])
+    sampling = SamplingSettings(msa_rows=6, extra_rows=3, template_rate=0.0, clamped_rate=1.0)
+    long = replace(
+        settings, phases=(Phase(steps=60, crop=40, micro_batch=4),), sampling=sampling, validate_every=0
+    )
+    reports = list(Trainer(long, chains, one, None, CPU).train())
+    first, last = reports[0].terms, reports[-1].terms
+    assert last["distogram"] < first["distogram"] - 0.5
+    assert last["loss"] < 0.8 * first["loss"]
+
+
+def test_step_with_a_gradient_that_is_not_finite_is_skipped(
+    settings: TrainingSettings, chains: ChainSet, split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(settings, chains, split, None, CPU)
+    before = trainer.flat.values.clone()
+    backward = trainer._backward
+
+    def spoil(*arguments: object) -> dict[str, torch.Tensor]:
+        terms = backward(*arguments)  # type: ignore[arg-type]
+        trainer.flat.gradients[5] = float("nan")
+        return terms
+
+    monkeypatch.setattr(trainer, "_backward", spoil)
+    reports = list(trainer.train(max_steps=2))
+    assert all(report.skipped for report in reports)
+    assert torch.equal(trainer.flat.values, before)
+    trainer._skipped = settings.optimizer.max_skipped
+    with pytest.raises(TrainingDiverged):
+        list(trainer.train(max_steps=1))
+
+
+def test_learning_rate_rises_falls_and_rises_again_after_a_restart(settings: TrainingSettings) -> None:
+    long = replace(settings, phases=(Phase(steps=1000, micro_batch=2),))
+    options = long.optimizer
+    assert learning_rate(long, 0) == pytest.approx(options.learning_rate / 2, rel=1e-3)
+    assert learning_rate(long, 2) == pytest.approx(options.learning_rate, rel=1e-3)
+    assert learning_rate(long, 1000) == pytest.approx(options.final_learning_rate)
+    restarted = learning_rate(long, 500, moments_from=500)
+    assert restarted == pytest.approx(learning_rate(long, 500) / RESTART_WARMUP)
+
+
+TWO_PROCESSES = """
+import pickle, sys
+import torch
+from model.training.trainer import Trainer, Workers
+with open(sys.argv[1], "rb") as stream:
+    settings, chains, split = pickle.load(stream)
+workers = Workers.from_environment("cpu")
+torch.set_num_threads(1)
+trainer = Trainer(settings, chains, split, None, workers)
+list(trainer.train(max_steps=2))
+if workers.rank == 0:
+    torch.save(trainer.flat.values, sys.argv[2])
+workers.close()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path, root: Path
+) -> None:
+    import pickle
+
+    # dropout differs by process, so the comparison is of runs without
+    quiet = replace(settings, phases=(Phase(steps=2, crop=24, micro_batch=2),), validate_every=0)
+    (tmp_path / "job").write_bytes(pickle.dumps((quiet, chains, split)))
+    (tmp_path / "script.py").write_text(TWO_PROCESSES)
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        "29617",
+    ]
+    command += [str(tmp_path / "script.py"), str(tmp_path / "job"), str(tmp_path / "values.pt")]
+    subprocess.run(command, check=True, env=environment, cwd=root)
+    values = torch.load(tmp_path / "values.pt")
+    single = Trainer(quiet, chains, split, None, CPU)
+    start = single.flat.values.clone()
+    list(single.train(max_steps=2))
+    moved = float((single.flat.values - start).norm())
+    assert float((values - single.flat.values).norm()) < 0.5 * moved
