@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from cuda.fused.attention.reference import MASKED
+from cuda.fused.attention.reference import MASK_PENALTY
 from cuda.fused.layer_norm.reference import EPSILON as NORM_EPSILON
 from cuda.fused.outer_product_mean.reference import EPSILON as COUNT_EPSILON
 from model.alphafold import AlphaFold, Trunk
@@ -222,7 +222,7 @@ def gated_attention(
     query, key, value, gate = (x @ projection).split(inner, dim=-1)  # each [B, R, L, H*D]
     query, key, value = (y.unflatten(-1, (heads, width)).transpose(2, 3) for y in (query, key, value))
     logits = ((query * width**-0.5) @ key.transpose(-1, -2)).float()  # [B, R, H, L, L]
-    logits = logits + MASKED * (mask[:, :, None, None] - 1.0)
+    logits = logits + MASK_PENALTY * (mask[:, :, None, None] - 1.0)
     if bias is not None:
         logits = logits + bias[:, None]
     attended = torch.softmax(logits, dim=-1).to(x.dtype) @ value  # [B, R, H, L, D]
@@ -244,7 +244,7 @@ def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> t
     mean = (present[:, :, None] @ x).squeeze(2) / (mask.sum(dim=2, keepdim=True) + 1e-10).to(x.dtype)
     query = (mean @ layer.query_w.flatten(1).to(x.dtype)).unflatten(-1, (heads, width)) * width**-0.5
     key, value = x @ layer.key_w.to(x.dtype), x @ layer.value_w.to(x.dtype)  # [B, R, L, D]
-    logits = (query @ key.transpose(-1, -2)).float() + MASKED * (mask[:, :, None] - 1.0)  # [B, R, H, L]
+    logits = (query @ key.transpose(-1, -2)).float() + MASK_PENALTY * (mask[:, :, None] - 1.0)  # [B, R, H, L]
     attended = (torch.softmax(logits, dim=-1).to(x.dtype) @ value).flatten(2)  # [B, R, H*D]
     gate = x @ layer.gating_w.flatten(1).to(x.dtype) + layer.gating_b.flatten().to(x.dtype)
     gated = torch.sigmoid(gate) * attended[:, :, None]
@@ -439,7 +439,7 @@ def _embed_templates(
         for w in (layer.key_w, layer.value_w)
     )  # [B, N, N, H, T, D]
     logits = (query[..., None, :] * key).float().sum(dim=-1)  # [B, N, N, H, T]
-    weights = torch.softmax(logits + MASKED * (present[:, None, None, None] - 1.0), dim=-1)
+    weights = torch.softmax(logits + MASK_PENALTY * (present[:, None, None, None] - 1.0), dim=-1)
     attended = (weights.to(pair.dtype)[..., None] * value).sum(dim=-2).flatten(3)  # [B, N, N, H*D]
     update = attended @ layer.output_w.flatten(0, 1).to(pair.dtype) + layer.output_b.to(pair.dtype)
     return update * present.amax(dim=1).to(pair.dtype)[:, None, None, None]
