@@ -1,6 +1,6 @@
 """Time to compute the features of a target compared with loading them from the cache, and entry sizes.
 
-    python benchmarks/feature_cache.py [MSA...] [--made 60000x400 ...] [--times 7] [--sizes]
+    python benchmarks/feature_cache.py [MSA...] [--random 60000x400 ...] [--times 7] [--sizes]
 
 For each alignment file, and for random alignments of ROWSxCOLUMNS, in a separate process: read the file
 (decompress and parse), compute the features, store the entry, load it with and without checksum, and sample
@@ -115,8 +115,8 @@ def measure(name: str, path: Path, times: int, sizes: bool, results: Any) -> Non
     print(f"  store     {'':10}   {stored:.2f} ms")
     load, compute = stopwatch.medians["load"], stopwatch.medians["features"]
     both = [stopwatch.medians["read"][k] + compute[k] for k in (0, 1)]
-    for what, took in (("reading and computing", both), ("computing alone", compute)):
-        print(f"  loading is {took[0] / load[0]:.1f} / {took[1] / load[1]:.1f} times as fast as {what}")
+    for label, (wall, cpu) in (("reading and computing", both), ("computing alone", compute)):
+        print(f"  loading is {wall / load[0]:.1f} / {cpu / load[1]:.1f} times as fast as {label}")
     results.put((name, rows, load[1], both[1]))
     print(f"  peak memory {memory:.1f} MiB, {memory * 2**20 / len(content):.2f} times the decompressed file")
     gzipped = len(gzip.compress(content))
@@ -155,12 +155,14 @@ def print_size(name: str, size: int, compression: float, decompression: float) -
 
 
 def print_targets(measured: list[tuple[str, int, float, float]]) -> None:
-    """Print which targets of CPU time are met."""
+    """Print which CPU time targets are met."""
     print("\ntargets")
     for name, rows, load, compute in measured:
         if rows >= DEEP:
-            word = "met" if compute / load >= 50 else "missed"
-            print(f"  {name}: loading {compute / load:.1f} times as fast as read and computed, of 50: {word}")
+            verdict = "met" if compute / load >= 50 else "missed"
+            print(
+                f"  {name}: loading {compute / load:.1f} times as fast as read and computed, of 50: {verdict}"
+            )
     if measured:
         load = statistics.median(load for _, _, load, _ in measured)
         print(f"  median entry: {load:.2f} ms to load, of 10: {'met' if load < 10 else 'missed'}")
@@ -172,7 +174,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("alignments", nargs="*", type=Path)
-    parser.add_argument("--made", nargs="*", default=[], metavar="ROWSxCOLUMNS")
+    parser.add_argument("--random", nargs="*", default=[], metavar="ROWSxCOLUMNS")
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--sizes", action="store_true")
     arguments = parser.parse_args()
@@ -180,7 +182,7 @@ def main() -> None:
     results, measured = context.SimpleQueue(), []
     with tempfile.TemporaryDirectory() as folder:
         inputs = [(path.name, path) for path in arguments.alignments]
-        for size in arguments.made:
+        for size in arguments.random:
             inputs.append((f"random {size}", Path(folder) / f"{size}.a3m"))
             inputs[-1][1].write_bytes(random_alignment(*map(int, size.split("x"))))
         for name, path in inputs:

@@ -136,7 +136,7 @@ def scheduled_seconds() -> float:
     return (int(ran) + int(waited)) / 1e9
 
 
-def print_delay(what: str, work: Callable[[], Any]) -> None:
+def print_delay(label: str, work: Callable[[], Any]) -> None:
     """Print how long another thread's work delays small torch operations of this thread."""
     x = torch.zeros(16)
     done = threading.Event()
@@ -158,7 +158,7 @@ def print_delay(what: str, work: Callable[[], Any]) -> None:
     thread.join()
     delayed = max(0.0, wall - here)
     print(
-        f"{what:10} {1e3 * used:8.1f} ms of CPU time; the main thread was delayed by {1e3 * delayed:.1f} ms"
+        f"{label:10} {1e3 * used:8.1f} ms of CPU time; the main thread was delayed by {1e3 * delayed:.1f} ms"
     )
 
 
@@ -184,10 +184,10 @@ def main() -> None:
         kernels=choose_kernels("auto", device),
     )
     sources = [ParameterSource(int(n), f"model_{n}_ptm", None) for n in options.models.split(",")]
-    what = f"{torch.cuda.get_device_name()}, network" if device != "cpu" else "CPU, stand-in"
+    hardware = f"{torch.cuda.get_device_name()}, network" if device != "cpu" else "CPU, stand-in"
     print(
         f"{options.targets} targets of {options.rows:,} rows × {options.columns}, models {options.models}, "
-        f"{options.num_recycles} recycles, {what}\n"
+        f"{options.num_recycles} recycles, {hardware}\n"
     )
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -214,12 +214,12 @@ def main() -> None:
                 predictor._networks = networks
                 for loader_name, load in loaders.items():
                     measure(predictor, targets[:2], load, root / "warm")
-                    took = measure(predictor, targets, load, root / f"out-{loader_name}-{ahead}")
-                    rest = took.total - took.network - took.waited
+                    seconds = measure(predictor, targets, load, root / f"out-{loader_name}-{ahead}")
+                    rest = seconds.total - seconds.network - seconds.waited
                     print(
-                        f"{loader_name:10} {'ahead' if ahead else 'none':8} {took.total:8.2f} "
-                        f"{took.network:8.2f} {took.waited:8.2f} {rest:8.2f}   "
-                        f"{100 * took.waited / took.total:6.1f} %",
+                        f"{loader_name:10} {'ahead' if ahead else 'none':8} {seconds.total:8.2f} "
+                        f"{seconds.network:8.2f} {seconds.waited:8.2f} {rest:8.2f}   "
+                        f"{100 * seconds.waited / seconds.total:6.1f} %",
                         flush=True,
                     )
         features = cache.load(keys[targets[0]])

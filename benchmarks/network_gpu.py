@@ -5,9 +5,9 @@
                                      [--precision bf16] [--kernels fused]
 
 508 + 5,120 MSA rows, masks of all ones. The time of a pass is the median of --repeats passes after a first
-one; with --repeats 0, that of the first. --memory prints the peak of a pass with one block in each stack,
-which equals that of all blocks. A prediction includes copies of the features to the GPU, four passes (fewer
-with --recycles) and the confidence scores; the time of its passes is the median of all but the first.
+one; with --repeats 0, the time of that first pass. --memory prints the peak of a pass with one block in each
+stack, which equals that of all blocks. A prediction includes copies of the features to the GPU, four passes
+(fewer with --recycles) and the confidence scores; the time of its passes is the median of all but the first.
 --budget prints the time of each heavy operation in one pass, measured with CUDA events, and lower bounds set
 by arithmetic, memory and exponentials on this GPU. Figures of other programs were measured on the same kind
 of GPU; see network_floors.py.

@@ -37,8 +37,8 @@ UNITS = {
     "confidence/ptm": "",
 }
 
-# Intermediate activations in the sets, each the output of one module. Only networks with templates have those
-# of templates.
+# Intermediate activations in the sets, each the output of one module. Only networks with templates have
+# template activations.
 ACTIVATIONS = {
     "preprocess_1d": "evoformer.input_embedding.preprocess_1d",
     "preprocess_msa": "evoformer.input_embedding.preprocess_msa",
@@ -155,7 +155,7 @@ def build_network(set_name: str, **options: Any) -> AlphaFold:
 
 
 def run_iterations(network: AlphaFold, features: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """Run all recycling iterations; return each one's results, intermediate activations and confidences."""
+    """Run all recycling iterations; return the results, intermediate activations and confidences of each."""
     results = []
     previous: RecycledState | None = None
     device = network.evoformer.single_activations.bias.device

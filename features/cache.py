@@ -1,17 +1,16 @@
 """The feature cache: one file per target, named by a hash of its input.
 
 The file of a key is `CACHE/ab/abcdef….safetensors` (`features.entry`). It is written under a temporary name,
-fsynced and renamed, so that readers on any file system see a complete file or none. Several processes may
-write the same entry at once, because all of them write the same content. `features.temporaries` removes the
-temporary files of killed processes.
+fsynced and renamed, so that readers on any file system see either the complete file or no file. Several
+processes may write the same entry at once, because they all write the same content. `features.temporaries`
+removes the temporary files of killed processes.
 """
 
 import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -78,13 +77,13 @@ def encode_entry(key: str, features: Mapping[str, np.ndarray], sources: Sequence
 def read_entry(
     path: str | os.PathLike[str], key: str | None = None, verify: bool = True
 ) -> dict[str, np.ndarray]:
-    """Read the features in an entry's file, which may be anywhere.
+    """Read the features in an entry's file, inside or outside a cache.
 
     Args:
         path: the file.
         key: the key that the entry must have, or None to accept any.
-        verify: whether to compare the checksum. Without it, damage that leaves a readable entry is not
-            noticed.
+        verify: whether to compare the checksum. Without it, damage that leaves the entry readable is not
+            detected.
 
     Raises:
         CorruptEntryError: the entry is truncated, altered, foreign, or has another format version or key.
@@ -97,7 +96,7 @@ def read_entry(
 
 
 class FeatureCache:
-    """A cache of deterministic features, by content.
+    """A cache of deterministic features, keyed by their input's content.
 
     Args:
         root: the cache's folder, which is created when the first entry is stored.
@@ -148,7 +147,7 @@ class FeatureCache:
 
         Raises:
             FileNotFoundError: the cache has no such entry.
-            CorruptEntryError: the entry is damaged or has another key.
+            CorruptEntryError: the entry is damaged or has a different key.
         """
         return read_entry(self.path(key), key, verify)
 
@@ -180,75 +179,16 @@ class FeatureCache:
 
 
 def find_problem(entry: CacheEntry) -> str | None:
-    """Read a whole entry and return the reason why it is not valid, or None; removed entries have no problem.
+    """Read a whole entry and return the reason why it is invalid; None if it is valid or was removed.
 
     Raises:
         OSError: the file cannot be read.
     """
+    if entry.problem is not None:
+        return entry.problem
     with contextlib.suppress(FileNotFoundError):
         try:
             read_entry(entry.path, entry.key)
         except CorruptEntryError as error:
             return error.reason
     return None
-
-
-@dataclass(frozen=True)
-class PruneSettings:
-    """Conditions for removing an entry; one is sufficient.
-
-    Args:
-        written_before: written before this time, in seconds since 1970.
-        max_size: the oldest entries, until the rest has at most this size in bytes.
-        absent_source: computed from files of which none exists any more.
-        broken: unreadable, or with a wrong checksum.
-    """
-
-    written_before: float | None = None
-    max_size: int | None = None
-    absent_source: bool = False
-    broken: bool = False
-
-
-def entries_to_prune(entries: Iterable[CacheEntry], settings: PruneSettings) -> list[tuple[CacheEntry, str]]:
-    """Select the entries to remove, each with the reason, oldest first for each condition."""
-    selected, kept = [], []
-    for entry in sorted(entries, key=lambda entry: (entry.written, entry.key)):
-        reason = _reason_to_prune(entry, settings)
-        if reason is None:
-            kept.append(entry)
-        else:
-            selected.append((entry, reason))
-    if settings.max_size is not None:
-        excess = sum(entry.size for entry in kept) - settings.max_size
-        for entry in kept:
-            if excess <= 0:
-                break
-            excess -= entry.size
-            selected.append((entry, "oldest of a cache that is too large"))
-    return selected
-
-
-def _reason_to_prune(entry: CacheEntry, settings: PruneSettings) -> str | None:
-    if settings.broken and (problem := entry.problem or find_problem(entry)):
-        return problem
-    if settings.absent_source and entry.sources_are_gone:
-        return "its sources are gone"
-    if settings.written_before is not None and entry.written < settings.written_before:
-        return "older than requested"
-    return None
-
-
-def remove_entry(entry: CacheEntry) -> bool:
-    """Remove an entry unless it was rewritten since it was listed; return whether it was removed.
-
-    Raises:
-        OSError: the file cannot be removed.
-    """
-    try:
-        if entry.path.stat().st_mtime != entry.written:
-            return False
-        entry.path.unlink()
-    except FileNotFoundError:
-        return False
-    return True

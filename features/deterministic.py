@@ -18,11 +18,11 @@ _BLOCK = 1 << 16
 def make_features(
     alignments: Sequence[Alignment], templates: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute the features of one target that `features.schema.CACHED` lists.
+    """Compute the features in `features.schema.CACHED` for one target.
 
-    Alignments are concatenated, and of equal rows only the first is kept, as in DeepMind's
-    `make_msa_features`. Unlike there, residues have the network's codes from the start (0 to 19, X 20, gap
-    21). The header of the first query becomes `domain_name`.
+    Alignments are concatenated, and only the first of identical rows is kept, as in DeepMind's
+    `make_msa_features`. Unlike in that function, residues have the network's codes (0 to 19, X 20, gap 21)
+    and not those of HHblits. The header of the first query becomes `domain_name`.
 
     Args:
         alignments: at least one, all of the same query. A query alone is an alignment of one row.
@@ -32,7 +32,7 @@ def make_features(
         InputError: there is no alignment, or the alignments have different queries.
     """
     if not alignments:
-        raise InputError("no alignment to make features from")
+        raise InputError("no alignment to compute features from")
     query = alignments[0].query
     for other in alignments[1:]:
         if other.query != query:
@@ -58,7 +58,7 @@ def make_features(
 
 
 def _distinct_rows(alignments: Sequence[Alignment]) -> tuple[np.ndarray, np.ndarray]:
-    """Return codes (int8) and deletions (unsigned) [M, R] of all rows that equal no earlier row."""
+    """Return codes (int8) and deletions (unsigned) of the distinct rows, each [M, R]."""
     kept = _first_occurrences(alignments)
     shape = sum(map(len, kept)), alignments[0].letters.shape[1]
     largest = max(int(alignment.deletions.max()) for alignment in alignments)

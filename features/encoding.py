@@ -2,7 +2,7 @@
 
 The alignment block is a zstd frame of residue ranks: each residue is replaced by the rank of its code in the
 column, 0 for the most common code, and two ranks share a byte. Ranks compress better than codes, because half
-of a deep alignment's residues are the most common one of their column. The few ranks of 15 and more are
+of the residues in a deep alignment are the most common one of their column. The few ranks of 15 and more are
 escaped and stored separately.
 
 The other block is one zstd frame of all other tensors, the escaped ranks, and the deletions as a sparse list.
@@ -26,13 +26,13 @@ ALIGNMENT, REST = "alignment", "rest"
 _ENCODED = ("msa", "deletion_matrix")
 
 NUM_CODES = 22  # twenty residues, X, gap
-# stands for all ranks from here on
+# stored instead of this rank and all higher ones
 _ESCAPE_RANK = 15
 # marks an escaped rank while codes are decoded
 _ESCAPE_CODE = 0x80
 # number of residues ranked at a time
 _BLOCK = 1 << 16
-# a byte of a sparse list that means: 255, and the number continues in the next byte
+# byte in a sparse list that adds 255 and continues the number in the next byte
 _CONTINUED = 255
 
 
@@ -76,7 +76,7 @@ def decode(blocks: Mapping[str, memoryview], layout: Mapping[str, Any]) -> dict[
     rest = _decompress(decompressor, blocks[REST])
     features, end = {}, 0
     for name, (tensor_dtype, tensor_shape) in tensors.items():
-        # bytes from a file must not become pointers to objects
+        # an object dtype would turn bytes from the file into pointers
         if np.dtype(tensor_dtype).kind not in "iufS":
             raise ValueError(f"a tensor has the type {tensor_dtype}")
         features[name] = np.ndarray(tensor_shape, tensor_dtype, rest, end)
@@ -125,7 +125,7 @@ def rank_residues(msa: np.ndarray, profile: np.ndarray) -> tuple[np.ndarray, np.
     Args:
         msa: integers [M, R], 0 to 21.
         profile: float32 [R, 22]; in each column larger values give lower ranks. Any profile is correct; the
-            alignment's own one compresses best.
+            alignment's own profile compresses best.
 
     Returns:
         Two ranks per byte, the first in the low half, with 15 for all ranks of 15 and more: uint8
@@ -195,8 +195,8 @@ def _decode_ranks(packed_ranks: np.ndarray, codes: np.ndarray, msa: np.ndarray) 
 @kernel
 def _find_escapes(residues: np.ndarray) -> np.ndarray:
     """Return the positions of escape codes, which are negative as int8: int64, ascending."""
-    # Eight residues at a time, and without unpredictable branches: each position is written, and overwritten
-    # by the next one unless it counts.
+    # Eight residues at a time and without unpredictable branches: each position is written, and overwritten
+    # by the next one unless it is an escape.
     words = residues[: len(residues) // 8 * 8].view(np.uint64)
     found, count = np.empty(len(words) + 1, np.int64), 0
     for word in range(len(words)):
@@ -224,8 +224,8 @@ def _fill_escapes(
 def encode_sparse(positions: np.ndarray, values: np.ndarray) -> bytes:
     """Encode the non-zero elements of a vector.
 
-    Stores the distances between positions, then the values, in one byte per number below 255 and more for
-    larger ones.
+    Stores the distances between positions, then the values. Numbers below 255 take one byte, larger ones
+    more.
 
     Args:
         positions: integers [N], ascending, ≥ 0.

@@ -72,13 +72,13 @@ def unpack_entry(
 
     Raises:
         CorruptEntryError: wrong checksum or key, another format version, or not an entry.
-        Exception: of any other type, if the header is damaged; see `corrupt_entry_errors`.
+        Exception: the header is damaged; of any type, see `corrupt_entry_errors`.
     """
     header, metadata = _parse_header(data)
     if verify and data[_CHECKSUM] != _checksum(data):
         raise CorruptEntryError("damaged cache entry (checksum does not match)")
     if key is not None and metadata["key"] != key:
-        raise CorruptEntryError(f"cache entry has another key, {metadata['key']}")
+        raise CorruptEntryError(f"cache entry has a different key, {metadata['key']}")
     blocks = memoryview(data)[8 + int.from_bytes(data[:8], "little") :]
     return {name: blocks[slice(*header[name]["data_offsets"])] for name in header}, metadata
 
@@ -110,7 +110,7 @@ def entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     with Path(path).open("rb") as stream:
         data = stream.read(8)
-        # a damaged length may be any number
+        # a damaged file may state any length
         length = min(int.from_bytes(data, "little"), os.fstat(stream.fileno()).st_size)
         data += stream.read(length)
     with corrupt_entry_errors(path):
@@ -202,12 +202,12 @@ class CacheEntry:
 
     @property
     def sources_are_gone(self) -> bool:
-        """Whether the features were computed from files of which none exists any more."""
+        """Whether the features were computed from files that are all gone."""
         return bool(self.sources) and not any(Path(source).exists() for source in self.sources)
 
 
 def list_entries(root: Path) -> Iterator[CacheEntry]:
-    """Yield all entries of a cache by key, reading their headers without checking the files.
+    """Yield all entries of a cache, sorted by key; only the headers are read.
 
     Raises:
         OSError: an entry cannot be read.

@@ -54,7 +54,7 @@ def encode_msa(letters: np.ndarray) -> np.ndarray:
 
 
 def encode_query(sequence: str) -> np.ndarray:
-    """Return the residue codes (int32 [R], 0 to 20) of the query; all other letters than the twenty are X."""
+    """Return the residue codes (int32 [R], 0 to 20) of the query; letters other than the twenty are X."""
     return _AATYPE[np.frombuffer(sequence.encode("ascii"), np.uint8)]
 
 

@@ -17,13 +17,13 @@ NUM_CODES = 23  # twenty residues, X, gap, mask
 # probabilities of replacing a masked position by a uniformly drawn residue, by one drawn from the profile, or
 # by itself; otherwise it gets the mask code
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
-# columns that a one-byte counter of agreements can hold
+# maximum number of columns for which a one-byte counter of matches cannot overflow
 _COUNTED_COLUMNS = 255
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """The parts of the alignment that one iteration uses.
+    """Sizes of the samples that one iteration draws from the alignment.
 
     Args:
         max_seq: maximum rows of the MSA representation, including the template slots.
@@ -82,7 +82,7 @@ class Draws(Protocol):
 
 
 class PhiloxDraws:
-    """Random choices that depend on seed and iteration alone and are the same on every machine.
+    """Random choices that depend only on seed and iteration, and are the same on every machine.
 
     Uses the raw 64-bit output of Philox-4x64, which NumPy guarantees not to change. Seed and iteration are
     its key. Each kind of choice has its own counter range, so that none affects another.
@@ -220,7 +220,7 @@ def _mask(
 
 
 def assign_to_clusters(centres: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Assign each row to the cluster centre that agrees with it in most columns, the first one if several do.
+    """Assign each row to the cluster centre with which it agrees in the most columns; ties go to the first.
 
     Columns agree if both have the same residue or both have X; gaps and masked positions never agree
     (Supplementary Information 1.2.7, step 3).

@@ -9,7 +9,7 @@ SCHEMA_VERSION = 1
 # increased when the file format of an entry changes; the path stays the same, so older entries are replaced
 FORMAT_VERSION = 3
 
-# Features that depend on the alignment and the templates alone: name → dtype and shape (R residues, M
+# Features that depend only on the alignment and the templates: name → dtype and shape (R residues, M
 # distinct rows, T templates). "uint*" is the narrowest of uint8, uint16 and uint32 that holds the values.
 CACHED = {
     "aatype": ("int32", "R"),

@@ -1,10 +1,10 @@
-"""Temporary files of cache writers, and removal of those that killed processes left.
+"""Temporary files of cache writers, and removal of those left by killed processes.
 
 An entry is written as `CACHE/tmp/KEY.PROCESS.….tmp` and then renamed. PROCESS identifies the writer: the
-process table (a hash of boot id and PID namespace), the process id, and the process's start time. For a
-writer in this process table we can check whether it still runs. A writer in another one is considered dead if
-its file has not changed for an hour of the file system's clock. A writer whose file was removed by mistake
-writes it again.
+process table (a hash of boot id and PID namespace), the process id, and the process's start time. A writer in
+this process table can be checked: its file is removed once it has ended. A writer in another process table is
+considered dead if its file has not changed for an hour by the file system's clock. A writer whose file was
+removed by mistake writes it again.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# age in seconds at which the file of an unknown writer is removed; writing takes seconds
+# age in seconds at which the file of a writer that cannot be checked is removed; writing takes seconds
 ABANDONED_AFTER = 3600
 
 _FOLDER = "tmp"
@@ -73,11 +73,11 @@ def remove_abandoned_once(root: Path) -> None:
 
 
 def _file_system_time(root: Path) -> float:
-    """Return the file system's time in seconds since 1970, which a file server may keep."""
+    """Return the time in seconds since 1970 by the file system's clock, which may be a file server's."""
     try:
         with tempfile.TemporaryFile(dir=root) as probe:
             return os.fstat(probe.fileno()).st_mtime
-    except OSError:  # a cache that is only readable
+    except OSError:  # a read-only cache
         return time.time()
 
 
@@ -95,7 +95,7 @@ def _is_running(pid: int, start: int) -> bool:
         return False
     except PermissionError:
         pass
-    # ids are reused; if /proc hides other users' processes, the id alone has to do
+    # ids are reused; if /proc hides other users' processes, only the id can be compared
     actual_start = _start_time(pid)
     return actual_start is None or start in (0, actual_start)
 

@@ -148,9 +148,9 @@ class AlphaFold(nn.Module):
 
         Args:
             config: the network's architecture.
-            arrays: checked parameters by DeepMind's names, as `model.parameters.load_npz` returns them.
+            arrays: checked parameters keyed by DeepMind's names, as `model.parameters.load_npz` returns them.
             device: the device that the network runs on.
-            dtype: type of the trunk's parameters and activations; structure module and heads use float32.
+            dtype: dtype of the trunk's parameters and activations; structure module and heads use float32.
             kernels: implementation of the heavy operations, or its name.
 
         Returns:
@@ -186,7 +186,7 @@ class AlphaFold(nn.Module):
             previous: state recycled from the previous pass, or None for zeros.
 
         Returns:
-            Tensors by DeepMind's result names, nested names joined by slashes.
+            Tensors keyed by DeepMind's result names; slashes join nested names.
         """
         if previous is None:
             previous = self.initial_state(features)
@@ -227,9 +227,9 @@ def _assign_parameters(
 
     Args:
         network: the network to change.
-        arrays: float32 parameters by key, of the shapes that `model.parameters.expected_shapes` returns.
+        arrays: float32 parameters by key, with the shapes that `model.parameters.expected_shapes` returns.
         device: device of the new parameters.
-        dtype: type of the trunk's parameters; all others are float32.
+        dtype: dtype of the trunk's parameters; all others are float32.
     """
     tensors = {}
     for key, array in arrays.items():

@@ -15,7 +15,7 @@ class AlignedError:
     """The predicted aligned error (PAE) and the pTM derived from it.
 
     Args:
-        pae: [N, N] float32, Å; entry (i, j) is the expected error of residue j if residue i is aligned.
+        pae: [N, N] float32, Å; entry (i, j) is the expected error of residue j when aligned on residue i.
         max_pae: largest possible PAE, Å.
         ptm: predicted TM-score, 0 to 1.
     """
@@ -60,7 +60,7 @@ def compute_aligned_error(
     values = torch.stack([centers, 1.0 / (1.0 + (centers / d0).square())], dim=1)  # [64, 2]
     pae = torch.empty(length, length, device=pair.device)
     per_residue = values.new_empty(length)
-    # factor 16: intermediates are float64, while the budget counts elements of the trunk's type
+    # factor 16: intermediates are float64, while the budget counts elements of the trunk's dtype
     for rows in row_slices(pair, 16 * length * PAE_BINS, budget):
         logits = head(pair[rows].float())  # [n, N, 64]
         expected = torch.softmax(logits.double(), dim=-1) @ values  # [n, N, 2]

@@ -133,7 +133,7 @@ class ModelConfig:
     trained: bool = True
 
     def with_blocks(self, evoformer: int, extra_msa: int) -> "ModelConfig":
-        """Return the same network with other numbers of blocks in its two stacks."""
+        """Return a copy of this configuration with different numbers of blocks in the two stacks."""
         return replace(
             self,
             evoformer=replace(self.evoformer, blocks=evoformer),

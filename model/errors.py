@@ -4,10 +4,10 @@ import os
 
 
 class ParametersError(ValueError):
-    """A parameter file that cannot be used. Its message is `path: reason`.
+    """An unusable parameter file. The message is `path: reason`.
 
     Args:
-        reason: the problem in a few words, with the keys concerned.
+        reason: a short description of the problem, with the affected keys.
         path: the file, if there is one.
     """
 

@@ -2,7 +2,7 @@
 
 For short proteins, launching the kernels takes longer than running them. Replaying a graph avoids that.
 
-The first pass calls the modules normally, so that kernels are compiled and loaded and weights packed. The
+The first pass calls the modules normally, to compile and load kernels and to pack weights. The
 second pass captures each module and replays it, so that the GPU computes one module while the next is
 captured. Later passes only replay. A graph always uses the same memory: inputs are copied into its own
 tensors, and results out of them. Graphs run the same kernels as normal calls, with bit-identical results.
@@ -17,7 +17,7 @@ from torch import nn
 
 from cuda.fused.chunking import planned_budget
 
-# longer proteins compute long enough to hide the launches
+# for longer proteins the kernels run long enough to hide the launches
 MAX_GRAPH_RESIDUES = 512
 
 Tensors = tuple[torch.Tensor, ...]
@@ -60,9 +60,9 @@ class GraphedModules:
         if not self._inputs:
             self._inputs = tuple(None if x is None else x.clone() for x in tensors)
         else:
-            for own, tensor in zip(self._inputs, tensors, strict=True):
-                if own is not None and tensor is not None:
-                    own.copy_(tensor)
+            for buffer, tensor in zip(self._inputs, tensors, strict=True):
+                if buffer is not None and tensor is not None:
+                    buffer.copy_(tensor)
         for index, module in enumerate(self.modules):
             if index == len(self._graphs) and not self._capture(module):
                 return _clone_all(_call_all(self.modules[index:], self._inputs))
@@ -81,7 +81,7 @@ class GraphedModules:
             pool, stream, _ = _capture_resources()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                # thread_local: other threads, such as one that copies features, may allocate meanwhile
+                # thread_local: other threads, such as one that copies features, may allocate during capture
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
                     self._result = module(*self._inputs)

@@ -69,7 +69,7 @@ def aligned_error_edges(device: torch.device | None = None) -> torch.Tensor:
 
 
 def make_heads(config: ModelConfig, kernels: Kernels) -> nn.ModuleDict:
-    """Create the network's heads, by the name of their scope in the published parameters."""
+    """Create the network's heads, keyed by their scope in the published parameters."""
     msa, pair = config.evoformer.msa.channels, config.evoformer.pair.channels
     single = config.structure.channels
     heads: dict[str, nn.Module] = {

@@ -1,4 +1,4 @@
-"""A check of two of the network's operations on this machine, with a tiny input that is always the same."""
+"""A check of layer normalisation and attention on this machine, with a small fixed input."""
 
 import numpy as np
 import torch
@@ -10,13 +10,13 @@ _ROWS, _LENGTH, _CHANNELS, _HEADS, _WIDTH = 3, 37, 32, 2, 16
 
 
 def differences_from_numpy(kernels: Kernels) -> dict[str, float]:
-    """Return the differences between operations in float32 on the CPU and their formulas in numpy's float64.
+    """Compare operations in float32 on the CPU with their formulas evaluated by NumPy in float64.
 
     Args:
         kernels: the operations.
 
     Returns:
-        Maximum absolute difference by the operation's name; results are of order 1.
+        Maximum absolute difference, keyed by operation name; results are of order 1.
     """
     arrays = _arrays()
     results = _run_operations(kernels, {key: torch.from_numpy(array) for key, array in arrays.items()})
@@ -27,15 +27,15 @@ def differences_from_numpy(kernels: Kernels) -> dict[str, float]:
 def errors_against_float64(
     kernels: Kernels, device: torch.device | str, dtype: torch.dtype
 ) -> dict[str, tuple[float, float]]:
-    """Return the errors of operations and of plain PyTorch on a device, against float64 on the CPU.
+    """Measure the errors of operations and of plain PyTorch on a device, relative to float64 on the CPU.
 
     Args:
         kernels: the operations.
-        device: where they run.
-        dtype: of their tensors.
+        device: the device that they run on.
+        dtype: dtype of their tensors.
 
     Returns:
-        Maximum absolute error of the kernel and of plain PyTorch, by the operation's name; results are of
+        Maximum absolute errors of the kernel and of plain PyTorch, keyed by operation name; results are of
         order 1.
     """
     rounded = {key: torch.from_numpy(array).to(device, dtype) for key, array in _arrays().items()}
@@ -79,7 +79,7 @@ def _run_operations(kernels: Kernels, tensors: dict[str, torch.Tensor]) -> dict[
 
 
 def _exact_results(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the results of `_run_operations` in float64, computed from the formulas with numpy."""
+    """Return the results of `_run_operations` in float64, computed from the formulas with NumPy."""
     a = {key: array.astype(np.float64) for key, array in arrays.items()}
     x = a["x"]
     centred = x - x.mean(-1, keepdims=True)

@@ -1,6 +1,6 @@
-"""Small calls of every operation of a network's blocks, to compile their kernels before the first pass.
+"""Small calls to every operation of a network's blocks, which compile the kernels before the first pass.
 
-A pass would compile the kernels one after another; these calls can run in one thread each.
+A pass would compile the kernels one after another; these calls can run in parallel threads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +13,9 @@ from model.alphafold import AlphaFold
 from model.config import StackConfig
 from model.memory_plan import PassSize
 
-# no kernel has larger tiles, or is only for sequences longer than this
+# no kernel has tiles larger than this, or is used only for sequences longer than this
 MAX_SIZE = 512
-# Triton specialises kernels in whether integer arguments are divisible by this
+# Triton compiles a separate kernel for integer arguments that are divisible by this
 DIVISOR = 16
 
 WarmupCall = Callable[[], None]
@@ -27,13 +27,13 @@ def warmup_size(size: int) -> int:
 
 
 def warmup_calls(network: AlphaFold, size: PassSize) -> list[WarmupCall]:
-    """Return a call of each operation in one block of each stack, in the order of a pass.
+    """Return a call to each operation in one block of each stack, in execution order.
 
     The calls may run in several threads at once; each writes only to its own memory.
 
     Args:
-        network: on the device and in the dtype in which it will run.
-        size: of its passes.
+        network: the network, with the device and dtype that it will run with.
+        size: the sizes of its passes.
     """
     trunk, config = network.evoformer, network.config
     like = trunk.single_activations.bias
@@ -76,7 +76,7 @@ def _call_module(module: nn.Module, arguments: Sequence[Callable[[], torch.Tenso
 
 
 def _call_in_thread(call: WarmupCall, device: torch.device) -> None:
-    """Call with the thread's current device and inference mode set, which threads do not inherit."""
+    """Make a call after setting the current device and inference mode, which threads do not inherit."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     with torch.inference_mode():

@@ -41,13 +41,13 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
 
     Args:
         name: "fused", the fastest GPU kernels for the device, or a name that
-            `cuda.fused.dispatch.resolve_implementation` takes: "auto", "reference", "triton" or "hopper". GPU
-            kernels raise ValueError for tensors that they do not support.
-        device: where the network runs.
+            `cuda.fused.dispatch.resolve_implementation` accepts: "auto", "reference", "triton" or "hopper".
+            GPU kernels raise ValueError for tensors that they do not support.
+        device: the device that the network runs on.
 
     Raises:
-        ValueError: there is no such implementation, or not for this device.
-        ModuleNotFoundError: GPU kernels are requested and Triton is not installed.
+        ValueError: the implementation does not exist or does not support this device.
+        ModuleNotFoundError: GPU kernels are requested, but Triton is not installed.
     """
     if name != "fused" and name not in IMPLEMENTATIONS:
         raise ValueError(f"unknown kernels {name!r}; expected 'auto', 'fused' or 'reference'")
@@ -69,7 +69,7 @@ REFERENCE = select_kernels("reference")
 
 
 def best_kernels(device: torch.device | str) -> str:
-    """Return what "auto" stands for: "fused" on a GPU if Triton is installed, otherwise "reference"."""
+    """Return the choice of "auto": "fused" on a GPU if Triton is installed, otherwise "reference"."""
     return "reference" if resolve_implementation("auto", device) == "reference" else "fused"
 
 
@@ -78,7 +78,7 @@ def slower_kernels_warning(capability: tuple[int, int], triton_version: str) -> 
 
     Args:
         capability: the GPU's compute capability, major and minor.
-        triton_version: such as "3.6.0".
+        triton_version: for example "3.6.0".
     """
     if not hopper_disabled(capability, triton_version):
         return ""

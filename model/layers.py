@@ -35,7 +35,7 @@ class Linear(nn.Module):
 
 
 class OneHotLinear(Linear):
-    """A linear layer of one-hot inputs, computed by looking rows up."""
+    """A linear layer for one-hot inputs, computed by looking up rows."""
 
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
         """Project one-hot inputs, given the indices [...] of their ones, to [..., out]."""

@@ -20,8 +20,8 @@ from model.structure_module import point_attention_elements
 from model.templates import PAIR_FEATURES
 
 GIB = 2**30
-# Chunk sizes in intermediate elements. Below the minimum, launches take longer than the work; the default
-# fills any GPU.
+# Chunk sizes in intermediate elements. Below the minimum, kernel launches take longer than the kernels; the
+# default fills any GPU.
 MIN_CHUNK_ELEMENTS = 2**22
 DEFAULT_CHUNK_ELEMENTS = 2**29
 # chunk size on the CPU, where memory is not planned
@@ -40,7 +40,7 @@ class PassSize:
         extra_rows: number of extra MSA rows E.
         templates: number of templates that are not masked.
         element_bytes: bytes per element of the trunk's activations, 2 or 4.
-        in_place: whether the kernels add updates without storing them first, as the fused kernels do.
+        in_place: whether the kernels add updates without storing them first; the fused kernels do.
     """
 
     residues: int
@@ -70,12 +70,12 @@ class PassSize:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The chunk size chosen for a pass, and the memory expected.
+    """The chunk size for a pass, and the memory that the pass is expected to need.
 
     Args:
         chunk_elements: argument of `cuda.fused.chunking.chunk_budget`.
         peak_bytes: expected peak memory without parameters.
-        available_bytes: free memory that the chunk size was chosen for.
+        available_bytes: free memory that the plan is based on.
     """
 
     chunk_elements: int
@@ -93,8 +93,8 @@ def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> Me
     """Choose the largest useful chunk size that fits into memory.
 
     Triangle multiplication stores two factors of the pair representation's size in any case, so chunks as
-    large as both do not raise the peak. If even the smallest chunks do not fit, they are planned
-    nevertheless: the estimate may be too high, and the allocator reports a failure.
+    large as both do not raise the peak. If even the smallest chunks do not fit, the plan
+    uses them anyway: the estimate may be too high, and otherwise the allocator reports the failure.
 
     Args:
         config: the network's architecture.

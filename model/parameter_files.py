@@ -35,7 +35,7 @@ _WITHOUT_SCOPE = frozenset(
 # modules whose scope has a longer name in the files
 _LONG_SCOPES = {"template_pair_stack": "template_pair_stack/__layer_stack_no_state"}
 
-# an error message names this many keys and counts the rest
+# maximum number of keys that an error message names; the rest are counted
 MAX_NAMED_KEYS = 3
 
 # shape and type of each array, by key
@@ -63,7 +63,7 @@ def read_headers(path: Path) -> tuple[ArrayHeaders, str]:
 
     Returns:
         Shape and type of each array, and a digest of the content: the SHA-256 (hex) of the names and
-        checksums in the file's directory.
+        checksums in the zip file's directory.
     """
     headers, digest = {}, hashlib.sha256()
     with zipfile.ZipFile(path) as archive:
@@ -92,7 +92,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _parse_npy(content: bytes) -> np.ndarray:
-    """Return the array of a npy file's content.
+    """Return the array in the content of an npy file.
 
     `numpy.load` reads 256 KiB at a time and reacquires the interpreter lock after each, which is slow while
     other threads are busy.
@@ -104,7 +104,7 @@ def _parse_npy(content: bytes) -> np.ndarray:
 
 
 def _read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read shape, Fortran order and type from the start of a npy file."""
+    """Read shape, Fortran order and type from the start of an npy file."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     header: tuple[tuple[int, ...], bool, np.dtype] = read(stream)
@@ -122,7 +122,7 @@ def parameter_errors(path: Path, network: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        remedy = f"put DeepMind's params_{network}.npz there, or name the folder that has it"
+        remedy = f"put DeepMind's params_{network}.npz there, or specify the folder that contains it"
         raise ParametersMissing(f"{path}: no such file", remedy) from error
     except ParametersError:
         raise
@@ -131,6 +131,6 @@ def parameter_errors(path: Path, network: str) -> Iterator[None]:
 
 
 def format_keys(problem: str, keys: list[str]) -> str:
-    """Format the first keys that have a problem and the number of further ones; empty without keys."""
+    """Describe a problem by its first keys and the number of others; return an empty string without keys."""
     more = f" and {len(keys) - MAX_NAMED_KEYS} more" if len(keys) > MAX_NAMED_KEYS else ""
     return f"{problem}: {', '.join(keys[:MAX_NAMED_KEYS])}{more}" if keys else ""

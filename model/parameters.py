@@ -43,7 +43,7 @@ def expected_shapes(config: ModelConfig) -> Mapping[str, tuple[int, ...]]:
 
 
 def check_npz(path: Path, config: ModelConfig) -> str:
-    """Check keys, shapes and types in `params_model_*.npz` by the arrays' headers alone.
+    """Check keys, shapes and types in `params_model_*.npz`, reading only the arrays' headers.
 
     Args:
         path: the file.
@@ -54,7 +54,7 @@ def check_npz(path: Path, config: ModelConfig) -> str:
 
     Raises:
         ParametersMissing: the file does not exist.
-        ParametersError: as for `load_npz`, except for problems in the arrays' data.
+        ParametersError: as for `load_npz`, except problems in the arrays' data.
     """
     with parameter_errors(path, config.name):
         headers, digest = read_headers(path)
@@ -70,7 +70,7 @@ def load_npz(
     Args:
         path: the file.
         config: the network that the parameters are for.
-        read: returns the arrays like `model.parameter_files.read_arrays`; called after the headers' check.
+        read: a replacement for `model.parameter_files.read_arrays`, called after the headers are checked.
 
     Returns:
         float32 arrays by key.
@@ -106,7 +106,7 @@ def _check_headers(headers: ArrayHeaders, config: ModelConfig, path: Path) -> No
 def random_parameters(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:
     """Draw random parameters for an untrained network.
 
-    Each array depends on the seed and its key alone; a shallow stack gets the first blocks of a deeper one.
+    Each array depends only on the seed and its key; a shallow stack gets the first blocks of a deeper one.
     No parameter is zero, so that every path through the network affects the output. Weights are scaled by
     1 / sqrt(inputs); scales and gate biases are drawn around 1, other biases and offsets around 0.
 
@@ -132,7 +132,7 @@ def _draw_array(key: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     if name in ("scale", "gating_b") or (name == "bias" and layer in _GATE_LAYERS):
         return np.float32(1.0) + np.float32(0.1) * normal
     if name == "trainable_point_weights":
-        # softplus of this is 1
+        # softplus(log(e - 1)) = 1
         return np.float32(np.log(np.e - 1.0)) + np.float32(0.1) * normal
     if name in ("offset", "bias", "output_b"):
         return np.float32(0.1) * normal

@@ -12,7 +12,7 @@ from model.alphafold import AlphaFold, PassOutput
 from model.confidence import compute_aligned_error, compute_plddt
 from model.templates import TEMPLATE_FEATURES
 
-# called with the number of finished passes and their total
+# called with the number of finished passes and the total number
 Progress = Callable[[int, int | None], None]
 
 
@@ -22,7 +22,7 @@ class RecyclingSettings:
 
     Args:
         num_recycles: maximum number of passes after the first.
-        early_stop_tolerance: stop when CA distances changed by less than this since the previous pass (root
+        early_stop_tolerance: stop when CA distances change by less than this between passes (root
             mean square over all pairs, Å), as ColabFold does; 0 never stops early.
     """
 
@@ -149,7 +149,7 @@ def predict(
             if not last:
                 # copied while the GPU still computes this pass
                 current = feature_tensors(features, iteration + 1, device)
-            # the only operation of a pass that waits for the GPU; its first result is not used
+            # the only operation of a pass that waits for the GPU; the result of the first pass is not used
             change = ca_distance_change(previous.positions, output.positions, mask)
             if iteration:
                 tolerances.append(change)

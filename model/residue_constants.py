@@ -263,7 +263,7 @@ _CHI = {
 }
 CHI_ANGLES = {name: [tuple(chi.split("-")) for chi in _CHI.get(name, "").split()] for name in RIGID_GROUPS}
 
-# Chi angles that are symmetric: a turn by π only swaps atom names. (residue, 0-based chi)
+# Symmetric chi angles: a rotation by π only swaps atom names. (residue, 0-based chi)
 PI_PERIODIC_CHI = (("ASP", 1), ("GLU", 2), ("PHE", 1), ("TYR", 1))
 
 ATOM14_NAMES = {name: [*atoms] for name, atoms in RIGID_GROUPS.items()} | {"UNK": []}
@@ -291,13 +291,13 @@ def atom37_to_atom14() -> np.ndarray:
 
 @cache
 def atom14_mask() -> np.ndarray:
-    """Return 1 where a residue type has an atom in the slot: [21, 14] float32."""
+    """Return the mask of occupied atom14 slots of each residue type: [21, 14] float32."""
     return np.array([np.arange(14) < len(ATOM14_NAMES[name]) for name in RESTYPE_NAMES], np.float32)
 
 
 @cache
 def atom37_mask() -> np.ndarray:
-    """Return 1 where a residue type has the atom: [21, 37] float32."""
+    """Return the mask of existing atoms of each residue type: [21, 37] float32."""
     table = np.zeros((21, 37), np.float32)
     for code, name in enumerate(RESTYPE_NAMES):
         table[code, [ATOM_ORDER[atom] for atom in ATOM14_NAMES[name]]] = 1.0
@@ -336,14 +336,14 @@ def chi_atoms() -> np.ndarray:
 
 @cache
 def chi_mask() -> np.ndarray:
-    """Return 1 where a residue type has the chi angle: [21, 4] float32."""
+    """Return the mask of existing chi angles of each residue type: [21, 4] float32."""
     counts = [len(CHI_ANGLES.get(name, ())) for name in RESTYPE_NAMES]
     return np.array([np.arange(4) < count for count in counts], np.float32)
 
 
 @cache
 def chi_pi_periodic() -> np.ndarray:
-    """Return 1 where a turn of the chi angle by π only swaps atom names: [21, 4] float32."""
+    """Return the mask of chi angles whose rotation by π only swaps atom names: [21, 4] float32."""
     table = np.zeros((21, 4), np.float32)
     for name, chi in PI_PERIODIC_CHI:
         table[RESTYPE_NAMES.index(name), chi] = 1.0

@@ -47,7 +47,7 @@ class Backbone:
 
         Args:
             update: [N, 6], vector part of a quaternion (1, b, c, d), then a translation.
-            frames: result of `to_rigid`, passed because the caller has it already.
+            frames: result of `to_rigid`, passed so that it is computed only once.
         """
         vector, translation = update.split(3, dim=-1)
         return Backbone(update_quaternion(self.quaternion, vector), frames.apply(translation))
@@ -74,7 +74,7 @@ def point_attention_elements(config: StructureConfig) -> int:
 
 
 class InvariantPointAttention(nn.Module):
-    """Invariant point attention: a common rigid motion of all frames does not change it (Algorithm 22)."""
+    """Invariant point attention, whose result does not depend on the global frame (Algorithm 22)."""
 
     def __init__(self, config: StructureConfig, pair_channels: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class InvariantPointAttention(nn.Module):
         self.output_projection = Linear(outputs, config.channels)
 
     def pair_logits(self, pair: torch.Tensor) -> torch.Tensor:
-        """Project the normalised pair representation [N, N, Z] to its share of the logits [H, N, N].
+        """Project the normalised pair representation [N, N, Z] to its term of the logits [H, N, N].
 
         The result is the same in all iterations.
         """
@@ -275,13 +275,13 @@ class StructureModule(nn.Module):
         initial = self.single_layer_norm(single)  # [N, C]
         single = self.initial_projection(initial)
         normed = torch.empty_like(pair, dtype=single.dtype)  # [N, N, Z]
-        # factor 4: intermediates are float32, while the budget counts elements of the trunk's type
+        # factor 4: intermediates are float32, while the budget counts elements of the trunk's dtype
         for rows in row_slices(pair, 4 * pair[0].numel()):
             normed[rows] = self.pair_layer_norm(pair[rows].float())
         pair_logits = self.fold_iteration.invariant_point_attention.pair_logits(normed)  # [H, N, N]
         backbone = Backbone.identity(single.shape[0], single.device)
         budget = planned_budget()
-        # the plan counts elements of the trunk's type; here they are float32
+        # the plan counts elements of the trunk's dtype; here they are float32
         with chunk_budget(budget and budget * pair.element_size() // normed.element_size()):
             for _ in range(self.config.iterations):
                 single, backbone = self.fold_iteration(single, normed, pair_logits, backbone, mask)

@@ -38,7 +38,7 @@ def active_templates(features: Features) -> Features | None:
 
 
 class TemplatePairBlock(nn.Module):
-    """One block of the template pair stack (Algorithm 16), which puts attention before multiplication."""
+    """One block of the template pair stack (Algorithm 16), with attention before multiplication."""
 
     def __init__(self, config: PairConfig, kernels: Kernels) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class TemplateEmbedding(nn.Module):
 
         Args:
             pair: [N, N, Z].
-            templates: features with a leading template axis, at least one of them not masked.
+            templates: features with a leading template axis; at least one template is not masked.
             pair_mask: [N, N].
         """
         # masked templates get no attention weight, so they are not embedded
@@ -203,7 +203,7 @@ class TorsionAngles(NamedTuple):
 
     Args:
         sin_cos: [T, N, 7, 2], sine and cosine; rounding noise where the mask is 0.
-        alternative_sin_cos: [T, N, 7, 2], the same with π-periodic chi angles turned by π.
+        alternative_sin_cos: [T, N, 7, 2], the same with π-periodic chi angles rotated by π.
         mask: [T, N, 7], 1 where all four atoms are present.
     """
 

@@ -107,7 +107,7 @@ def verify(cache: Path, as_json: bool) -> None:
     broken = []
     with progress_bar("verifying", "entries") as progress:
         for done, entry in enumerate(entries, start=1):
-            problem = entry.problem or find_problem(entry)
+            problem = find_problem(entry)
             if problem is not None:
                 logger.error("%s: %s", entry.path, problem)
                 broken.append(_as_json(entry) | {"problem": problem})
@@ -150,13 +150,14 @@ def prune(
     made from standard input never count as missing their source. Other processes may use the cache meanwhile;
     they recompute missing entries.
     """
-    from features.cache import PruneSettings, entries_to_prune, remove_entry
+    from features.pruning import PruneSettings, entries_to_prune, remove_entry
     from features.temporaries import find_abandoned, remove_abandoned
     from foldcli.logs import logger
 
     entries = _entries(cache)
     before = None if older_than is None else time.time() - older_than
-    selected = entries_to_prune(entries, PruneSettings(before, max_size, absent_source, broken))
+    check = _find_problem if broken else None
+    selected = entries_to_prune(entries, PruneSettings(before, max_size, absent_source, check))
     removed = [(entry, reason) for entry, reason in selected if dry_run or remove_entry(entry)]
     temporary = (find_abandoned if dry_run else remove_abandoned)(cache, include_legacy=True)
     action = "would be removed" if dry_run else "removed"
@@ -178,6 +179,13 @@ def prune(
         "%d entries (%d bytes) and %d temporary files %s, %d entries kept",
         len(removed), freed, len(temporary), action, len(entries) - len(removed),
     )  # fmt: skip
+
+
+def _find_problem(entry: "CacheEntry") -> str | None:
+    """Call `features.cache.find_problem`, which needs numba and is therefore imported only on use."""
+    from features.cache import find_problem
+
+    return find_problem(entry)
 
 
 def _entries(cache: Path) -> "list[CacheEntry]":

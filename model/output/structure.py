@@ -16,7 +16,7 @@ REMARK_WIDTH = 68
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of a structure, as stated in its files.
+    """The origin of a structure, as recorded in its files.
 
     Args:
         name: name of the target.
@@ -34,8 +34,8 @@ class Provenance:
 def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     """Format a prediction as PDB.
 
-    Coordinates are in Å with three decimals. The chain is A, and numbers are residue_index + 1. As in
-    AlphaFold, residues without atoms (unknown residue types) are left out.
+    Coordinates are in Å with three decimals. The chain is A; residue numbers are residue_index + 1. As in
+    AlphaFold, residues without atoms (unknown residue types) are omitted.
 
     Raises:
         ValueError: a coordinate is not finite or does not fit the format's eight columns.

@@ -43,11 +43,11 @@ class RecordedDraws:
 
 @pytest.fixture
 def data_dir() -> Path:
-    """Return the folder of small alignments and DeepMind's features of them."""
+    """Return the folder of small alignments and of DeepMind's features for them."""
     return DATA
 
 
 @pytest.fixture
 def recorded_draws() -> Callable[..., RecordedDraws]:
-    """Return a function that makes `RecordedDraws` from (arrays, prefix, rows, length)."""
+    """Return the class `RecordedDraws`, called with (arrays, prefix, rows, length)."""
     return RecordedDraws

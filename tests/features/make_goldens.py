@@ -208,7 +208,7 @@ def write_real(shared, recorder):
             kept[f"{file}/{name}/shape"] = np.array(value.shape)
             if value.dtype.kind == "f" and not np.array_equal(value, np.rint(value)):
                 positions = rng.integers(value.size, size=min(SAMPLES, value.size))
-                kept[f"{file}/{name}/places"] = positions.astype(np.uint32)
+                kept[f"{file}/{name}/positions"] = positions.astype(np.uint32)
                 kept[f"{file}/{name}/values"] = value.ravel()[positions]
             else:
                 kept[f"{file}/{name}/sha256"] = sha256(value.astype(np.int32))

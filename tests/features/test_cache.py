@@ -46,11 +46,11 @@ def test_stored_features_round_trip(data_dir: Path, tmp_path: Path) -> None:
 def test_sampling_from_the_cache_equals_sampling_from_the_alignment(data_dir: Path, tmp_path: Path) -> None:
     alignments = family(data_dir)
     cache = FeatureCache(tmp_path)
-    made, hit = cache.load_or_make(alignments)
+    computed, hit = cache.load_or_make(alignments)
     loaded, hit_again = cache.load_or_make(alignments)
     assert (hit, hit_again) == (False, True)
     sampling = SamplingSettings(12, 9, template_slots=4)
-    assert_same(sample_features(loaded, sampling, 2, seed=5), sample_features(made, sampling, 2, seed=5))
+    assert_same(sample_features(loaded, sampling, 2, seed=5), sample_features(computed, sampling, 2, seed=5))
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_sampling_from_the_cache_with_real_alignments(shared_dir: Path, tmp_path
     alignments.append(replace(alignments[0], deletions=deletions, letters=alignments[0].letters[:, :].copy()))
     alignments[1].letters[-1, -1] = ord("W")
     cache = FeatureCache(tmp_path)
-    made, _ = cache.load_or_make(alignments)
+    computed, _ = cache.load_or_make(alignments)
     loaded, hit = cache.load_or_make(alignments)
     assert hit and loaded["deletion_matrix"].max() == 70_000
-    assert_same(loaded, made)
+    assert_same(loaded, computed)
     for slots in (0, 4):
         sampling = SamplingSettings(template_slots=slots)
-        assert_same(sample_features(loaded, sampling, 2, 11), sample_features(made, sampling, 2, 11))
+        assert_same(sample_features(loaded, sampling, 2, 11), sample_features(computed, sampling, 2, 11))
 
 
 def test_entry_of_a_deep_alignment_is_half_of_its_gzipped_file(shared_dir: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def die_after(calls: int, module: str) -> None:
 
 
 def fill(root: Path, seed: int, death: tuple[int, str] | None) -> None:
-    """Store all targets in random order, and die on the way if requested."""
+    """Store all targets in random order; kill this process partway if `death` is given."""
     inputs = targets()
     random.Random(seed).shuffle(inputs)
     if death is not None:
@@ -63,7 +63,7 @@ def fill(root: Path, seed: int, death: tuple[int, str] | None) -> None:
 
 
 def random_death(rng: random.Random) -> tuple[int, str]:
-    """Return arguments of `die_after`: during any code, or while a file is written, which is a short time."""
+    """Return arguments of `die_after`: anywhere, or within the short time in which a file is written."""
     return rng.choice(((rng.randrange(1, 3000), ".py"), (rng.randrange(1, 40), "atomic.py")))
 
 

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.deterministic import make_features
@@ -24,6 +24,7 @@ def alignment(rows: list[str], deletions: np.ndarray | None = None) -> Alignment
 
 
 @given(st.lists(ROWS, min_size=1, max_size=3), st.randoms(use_true_random=False))
+@settings(deadline=None)
 def test_only_the_first_of_equal_rows_is_kept(groups: list[list[str]], random) -> None:
     groups = [["ARND", *rows] for rows in groups]
     counts = [

@@ -155,7 +155,7 @@ def test_foreign_and_newer_entries_are_an_error(
         cache.path(key).parent.mkdir(exist_ok=True)
         cache.path(other).parent.mkdir(exist_ok=True)
         cache.path(other).write_bytes(content)
-        with pytest.raises(CorruptEntryError, match=f"{cache.path(other)}: .*another key, {key}"):
+        with pytest.raises(CorruptEntryError, match=f"{cache.path(other)}: .*a different key, {key}"):
             cache.load(other, verify)
         for foreign, message in (
             (safetensors.numpy.save({"x": np.zeros(3)}), "not an entry of the feature cache"),

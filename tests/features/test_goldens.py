@@ -94,7 +94,7 @@ def test_real_alignments_match_deepmind(file: str, data_dir: Path, shared_dir: P
             assert digest == golden[f"{file}/{name}/sha256"].tobytes(), name
         else:
             theirs = golden[f"{file}/{name}/values"]
-            assert_equal(name, value.ravel()[golden[f"{file}/{name}/places"]], theirs)
+            assert_equal(name, value.ravel()[golden[f"{file}/{name}/positions"]], theirs)
 
 
 @pytest.mark.parametrize("model", PARITY)

@@ -53,11 +53,11 @@ def test_file_of_a_killed_writer_is_removed_and_that_of_a_running_one_is_kept(tm
 def test_reused_process_id_is_another_writer(tmp_path: Path) -> None:
     ours = write_temporary(tmp_path)
     table, _, start = ours.name.split(".")[1].split("-")
-    later = ours.with_name(ours.name.replace(f"-{start}.", f"-{int(start) - 1}."))
-    ours.rename(later)
-    assert find_abandoned(tmp_path) == [later]
+    reused = ours.with_name(ours.name.replace(f"-{start}.", f"-{int(start) - 1}."))
+    ours.rename(reused)
+    assert find_abandoned(tmp_path) == [reused]
     # a writer with unknown start time counts as running
-    unknown = later.rename(ours.with_name(ours.name.replace(f"-{start}.", "-0.")))
+    unknown = reused.rename(ours.with_name(ours.name.replace(f"-{start}.", "-0.")))
     assert find_abandoned(tmp_path) == []
     # a running process to which no signal may be sent
     unknown.rename(ours.with_name(f"{KEY}.{table}-1-0.xyz.tmp"))

@@ -72,7 +72,7 @@ def tiny(tiny_config: ModelConfig) -> AlphaFold:
 
 
 class FeatureMaker:
-    """A function that makes random features with a leading axis of iterations."""
+    """A callable that returns random features with a leading axis of iterations."""
 
     def __call__(
         self, residues: int = 9, rows: int = 4, extra: int = 5, templates: int = 0, iterations: int = 3
@@ -104,5 +104,5 @@ class FeatureMaker:
 
 @pytest.fixture(scope="session")
 def make_features() -> FeatureMaker:
-    """Return a function that makes random features of the given sizes."""
+    """Return a callable that returns random features of the given sizes."""
     return FeatureMaker()

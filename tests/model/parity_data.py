@@ -2,8 +2,8 @@
 
 usage: python tests/model/parity_data.py ../shared/parity
 
-Of each tensor about SAMPLE elements are kept, in rows (all axes but the last flattened). The tensor's name is
-the seed of their random choice, so that the test selects the same rows.
+About SAMPLE elements of each tensor are kept, as whole rows (all axes but the last are flattened). The
+tensor's name seeds the random selection, so that the test selects the same rows.
 """
 
 import sys

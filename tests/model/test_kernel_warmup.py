@@ -15,13 +15,13 @@ def network() -> AlphaFold:
     return AlphaFold.from_parameters(config, random_parameters(config))
 
 
-def test_small_sizes_have_the_divisibility_of_large_ones() -> None:
+def test_warmup_sizes_are_small_with_unchanged_divisibility() -> None:
     for size in (1, 7, 16, 255, 256, 257, 508, 512, 5120, 6143):
         assert warmup_size(size) % DIVISOR == size % DIVISOR and warmup_size(size) < MAX_SIZE + DIVISOR
         assert warmup_size(size) == size or size > MAX_SIZE
 
 
-def test_warmup_calls_are_those_of_a_pass(network: AlphaFold) -> None:
+def test_warmup_calls_cover_every_operation_of_a_block(network: AlphaFold) -> None:
     called: list[str] = []
     stacks = ("evoformer.extra_msa_stack.0.", "evoformer.evoformer_iteration.0.")
     modules = [

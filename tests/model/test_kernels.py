@@ -1,4 +1,4 @@
-"""The network's choice of kernels, which does not import Triton unless GPU kernels are requested."""
+"""Tests of the network's choice of kernels; Triton is imported only if GPU kernels are requested."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Tests of memory estimates and of the chunk sizes chosen for them."""
+"""Tests of memory estimates and of the chunk sizes derived from them."""
 
 from dataclasses import replace
 from typing import Any

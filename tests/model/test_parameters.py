@@ -49,7 +49,7 @@ def test_float64_arrays_are_converted_to_float32(
     assert read[KEY].dtype == np.float32 and np.array_equal(read[KEY], arrays[KEY])
 
 
-def test_read_arrays_in_any_order_and_compressed(tmp_path: Path) -> None:
+def test_read_arrays_of_any_memory_order_and_compression(tmp_path: Path) -> None:
     arrays = {"a": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "b": np.float32(4), "c": np.zeros((0, 3))}
     for save in (np.savez, np.savez_compressed):
         save(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def test_read_arrays_in_any_order_and_compressed(tmp_path: Path) -> None:
             )
 
 
-def test_load_npz_with_arrays_read_elsewhere(
+def test_load_npz_accepts_another_reader(
     arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
 ) -> None:
     assert load_npz(write(arrays), tiny_config, lambda _: arrays) is arrays
@@ -155,7 +155,7 @@ def test_corrupt_file_is_an_error(
 
 def test_files_of_other_formats_are_an_error(tiny_config: ModelConfig, tmp_path: Path) -> None:
     path = tmp_path / "params.npz"
-    path.write_text("these are no parameters")
+    path.write_text("not parameters")
     assert "not an npz file" in load_error(path, tiny_config)
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
@@ -215,13 +215,13 @@ def test_random_parameters_depend_only_on_seed_and_key(tiny_config: ModelConfig)
 def test_random_parameters_equal_those_of_the_parity_sets(
     shared_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, made = shared_dir / "parity", tmp_path / "made.npz"
+    folder, path = shared_dir / "parity", tmp_path / "params.npz"
     names = str(folder / "names" / "params_model_1_ptm.txt")
     blocks = ["--evoformer-blocks", "1", "--extra-blocks", "1"]
-    monkeypatch.setattr(sys, "argv", ["make_params.py", names, str(made), *blocks])
+    monkeypatch.setattr(sys, "argv", ["make_params.py", names, str(path), *blocks])
     runpy.run_path(str(folder / "make_params.py"), run_name="__main__")
     config = model_config("model_1_ptm").with_blocks(1, 1)
-    drawn, read = random_parameters(config), load_npz(made, config)
+    drawn, read = random_parameters(config), load_npz(path, config)
     assert all(np.array_equal(drawn[key], array) for key, array in read.items())
 
 

@@ -104,8 +104,8 @@ def test_ca_distance_change() -> None:
             total, count = total + (a - b) ** 2, count + 1
     ours = ca_distance_change(*(torch.from_numpy(x) for x in (before, after, mask)))
     assert ours == pytest.approx(np.sqrt(total / count + 1e-8))
-    turned = after @ np.linalg.qr(random.standard_normal((3, 3)))[0] + 5.0
-    assert ca_distance_change(*(torch.from_numpy(x) for x in (after, turned, mask))) == pytest.approx(1e-4)
+    rotated = after @ np.linalg.qr(random.standard_normal((3, 3)))[0] + 5.0
+    assert ca_distance_change(*(torch.from_numpy(x) for x in (after, rotated, mask))) == pytest.approx(1e-4)
 
 
 def test_plddt_is_the_expectation_over_bins() -> None:

@@ -37,8 +37,8 @@ def test_unit_quaternions_give_rotations(q: torch.Tensor) -> None:
 def test_quarter_turn_about_z() -> None:
     half = torch.tensor(np.pi / 4)
     q = torch.stack([half.cos(), torch.zeros(()), torch.zeros(()), half.sin()])
-    turned = rotation_from_quaternion(q) @ torch.tensor([1.0, 0.0, 0.0])
-    assert torch.allclose(turned, torch.tensor([0.0, 1.0, 0.0]), atol=1e-6)
+    rotated = rotation_from_quaternion(q) @ torch.tensor([1.0, 0.0, 0.0])
+    assert torch.allclose(rotated, torch.tensor([0.0, 1.0, 0.0]), atol=1e-6)
 
 
 @settings(deadline=None)
@@ -65,8 +65,8 @@ def test_composition_applies_both_and_is_associative(
 @settings(deadline=None)
 @given(quaternions(), vectors)
 def test_quaternion_update_composes_rotations(q: torch.Tensor, vector: torch.Tensor) -> None:
-    turn = torch.cat([torch.ones(1, dtype=torch.float64), vector])
-    composed = rotation_from_quaternion(q) @ rotation_from_quaternion(turn / turn.norm())
+    update = torch.cat([torch.ones(1, dtype=torch.float64), vector])
+    composed = rotation_from_quaternion(q) @ rotation_from_quaternion(update / update.norm())
     assert close(rotation_from_quaternion(update_quaternion(q, vector)), composed)
 
 

@@ -124,7 +124,7 @@ def test_verify_names_broken_entries_and_prune_removes_them(cache: Path) -> None
     result = run("verify", cache, "--json")
     assert result.returncode == 5
     problems = {entry["path"]: entry["problem"] for entry in json.loads(result.stdout)["broken"]}
-    other = f"cache entry has another key, {entry_of(cache, 'b').stem}"
+    other = f"cache entry has a different key, {entry_of(cache, 'b').stem}"
     assert problems == {
         str(entry_of(cache, "a")): "damaged cache entry (checksum does not match)",
         str(entry_of(cache, "c")): other,
