@@ -301,7 +301,7 @@ def load_batches(
         batch_size=None,
         sampler=batches,
         num_workers=workers,
-        prefetch_factor=4 if workers else None,
+        prefetch_factor=2 if workers else None,
         pin_memory=pin_memory,
         worker_init_fn=_one_thread,
     )
