@@ -9,17 +9,21 @@ for all others. Letters that a matrix lacks are scored as follows:
 """
 
 import functools
+import importlib.resources
 import math
 
 import numpy as np
 
 from msa.alphabet import LETTERS, STANDARD
-from msa.profile.matrix_scores import GONNET1992, SCORES
+from msa.profile.matrix_scores import SCORES
 
 PROFILE_COLUMNS = 32
 """Width of a matrix or profile row: one column for each value of the five letter bits."""
 
 DEFAULT_MATRIX = "BLOSUM62"
+
+MATRICES = ("BLOSUM62", "BLOSUM45", "BLOSUM50", "BLOSUM80", "BLOSUM90", "PAM30", "PAM70", "VTML80")
+"""Names of the substitution matrices."""
 
 _SAME_AS = {"U": "C", "O": "K"}
 _EITHER_OF = {"J": ("I", "L"), "B": ("N", "D"), "Z": ("Q", "E")}
@@ -36,7 +40,7 @@ def substitution_matrix(name: str = DEFAULT_MATRIX) -> np.ndarray:
     """Return a substitution matrix over the residue alphabet.
 
     Args:
-        name: a key of `SCORES`.
+        name: one of `MATRICES`.
 
     Returns:
         int16 [26, 32], read-only, in the matrix's unit. Rows and columns are letter codes; the six columns
@@ -45,9 +49,9 @@ def substitution_matrix(name: str = DEFAULT_MATRIX) -> np.ndarray:
     Raises:
         ValueError: the matrix is unknown.
     """
-    if name not in SCORES:
-        raise ValueError(f"unknown matrix {name!r}: choose from {', '.join(SCORES)}")
-    published = _parse_triangle(SCORES[name])
+    if name not in MATRICES:
+        raise ValueError(f"unknown matrix {name!r}: choose from {', '.join(MATRICES)}")
+    published = _parse_table(SCORES[name] if name in SCORES else _read_biopython_table(name))
 
     def score(a: str, b: str) -> int:
         a, b = _SAME_AS.get(a, a), _SAME_AS.get(b, b)
@@ -67,8 +71,11 @@ def substitution_matrix(name: str = DEFAULT_MATRIX) -> np.ndarray:
 
 @functools.cache
 def gonnet_matrix() -> np.ndarray:
-    """Return the matrix of Gonnet, Cohen & Benner in bits, float64 [20, 20], in the order of STANDARD."""
-    published = _parse_triangle(GONNET1992)
+    """Return the matrix of Gonnet, Cohen & Benner in bits, float64 [20, 20], in the order of STANDARD.
+
+    The published scores are ten times the decimal logarithm of the odds (Science 256:1443, 1992).
+    """
+    published = _parse_table(_read_biopython_table("GONNET1992"))
     return np.array([[published[a][b] for b in STANDARD] for a in STANDARD]) / 10 * math.log2(10)
 
 
@@ -80,11 +87,22 @@ def background() -> np.ndarray:
     return frequencies / frequencies.sum()
 
 
-def _parse_triangle(text: str) -> dict[str, dict[str, float]]:
-    """Parse a lower triangular matrix into scores by row and column letter."""
-    letters, *rows = [line.split() for line in text.strip().splitlines()]
+def _read_biopython_table(name: str) -> str:
+    """Read a matrix file of Biopython, without importing Bio.Align, which takes a quarter of a second."""
+    folder = importlib.resources.files("Bio").joinpath("Align", "substitution_matrices", "data")
+    return folder.joinpath(name).read_text("ascii")
+
+
+def _parse_table(text: str) -> dict[str, dict[str, float]]:
+    """Parse a symmetric matrix into scores by row and column letter.
+
+    Args:
+        text: the column letters, then one line for each row: its letter and its scores, at least up to the
+            diagonal. Lines that start with # are comments.
+    """
+    letters, *rows = [line.split() for line in text.splitlines() if line.strip() and line[0] != "#"]
     scores: dict[str, dict[str, float]] = {letter: {} for letter in letters}
-    for letter, row in zip(letters, rows, strict=True):
+    for letter, *row in rows:
         for other, score in zip(letters, map(float, row), strict=False):
             scores[letter][other] = scores[other][letter] = score
     return scores
