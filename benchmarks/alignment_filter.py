@@ -2,9 +2,9 @@
 
     python benchmarks/alignment_filter.py [--rows 60000] [--columns 400]
 
-Prints CPU seconds on one thread and the number of rows that each program keeps. The time that hhfilter
-takes to read and write all rows is subtracted. The rows differ because the programs process rows of equal
-length in different order.
+Prints CPU seconds on one thread and the number of rows that each program keeps. For hhfilter, the time to
+read and write all rows is subtracted. The kept rows differ because the programs process rows of equal length
+in different order.
 """
 
 import argparse
@@ -30,7 +30,7 @@ FILTERS = [
 
 
 def random_family(rows: int, columns: int) -> np.ndarray:
-    """Create descendants of earlier rows without their ends: uint8 [rows, columns], letters and `-`."""
+    """Create random rows that descend from earlier rows: uint8 [rows, columns], letters and `-`."""
     rng = np.random.default_rng(0)
     letters = np.frombuffer(STANDARD.encode(), np.uint8)
     family = np.empty((rows, columns), np.uint8)

@@ -2,9 +2,9 @@
 
     python benchmarks/evalue_calibration.py DATABASE.fasta QUERIES.fasta [--matrix NAME,…] [--queries 125]
 
-Because every sequence of the database is shuffled, each hit is due to chance, and there should be x hits
-per query with an E-value up to x. Counts are printed with and without composition correction, for each
-matrix with its default gap costs.
+Because every sequence of the database is shuffled, all hits are due to chance, and x hits per query with an
+E-value up to x are expected. Counts are printed with and without composition correction, for each matrix
+with its default gap costs.
 """
 
 import argparse

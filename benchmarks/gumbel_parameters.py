@@ -1,4 +1,4 @@
-"""Gumbel parameters of a matrix with gap costs, computed by simulation, next to those of the tables.
+"""Gumbel parameters of a matrix with gap costs, computed by simulation, compared with the tables.
 
     python benchmarks/gumbel_parameters.py MATRIX OPEN EXTEND [--pairs 40000] [--threads 2]
 
@@ -22,7 +22,7 @@ from msa.alphabet import STANDARD
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.sequence_arrays import SequenceArrays
-from msa.profile.gumbel import TABLES, GumbelParameters
+from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters
 from msa.profile.matrices import substitution_matrix
 from msa.profile.statistics import evalues
 
@@ -38,7 +38,7 @@ LENGTHS = (500, 1000, 2000)
 QUERIES = 40
 
 
-def ungapped(matrix: np.ndarray, frequencies: np.ndarray) -> tuple[float, float, float]:
+def ungapped_parameters(matrix: np.ndarray, frequencies: np.ndarray) -> tuple[float, float, float]:
     """Compute λ, a and α without gaps."""
     pairs = np.outer(frequencies, frequencies)
     low, high = 0.01, 2.0
@@ -68,47 +68,43 @@ def main() -> None:
     matrix = substitution_matrix(options.matrix)
     frequencies = np.array([ROBINSON[letter] for letter in STANDARD])
     frequencies /= frequencies.sum()
-    ungapped_lambda, a, alpha = ungapped(matrix[:20, :20].astype(float), frequencies)
+    ungapped_lambda, a, alpha = ungapped_parameters(matrix[:20, :20].astype(float), frequencies)
     print(f"{options.matrix} without gaps: λ {ungapped_lambda:.4f}, a {a:.4f}, α {alpha:.4f}")
     gap_costs = options.gap_open + options.gap_extend, options.gap_extend
     rng = np.random.default_rng(0)
     observed: list[tuple[int, np.ndarray]] = []
-    best: list[tuple[int, int, int]] = []
+    alignments: list[tuple[int, int, int]] = []
     for length in LENGTHS:
         scores = []
-        best.clear()  # only the longest sequences count: long alignments do not fit in short ones
+        alignments.clear()  # keep those of the longest sequences: long alignments do not fit in short ones
         for _ in range(QUERIES):
             query = rng.choice(20, length, p=frequencies).astype(np.uint8)
             targets = random_targets(rng, frequencies, length, options.pairs // QUERIES)
             profile, indices = np.ascontiguousarray(matrix[query]), np.arange(len(targets))
             scores.append(alignment_scores(profile, targets, indices, *gap_costs, options.threads))
             aligned = indices[: len(targets) // 4]
-            for one in align(profile, query, targets, aligned, *gap_costs, options.threads):
-                best.append(
-                    (
-                        one.score,
-                        one.query_end - one.query_start + 1,
-                        one.target_end - one.target_start + 1,
-                    )
-                )
+            for hit in align(profile, query, targets, aligned, *gap_costs, options.threads):
+                query_span = hit.query_end - hit.query_start + 1
+                target_span = hit.target_end - hit.target_start + 1
+                alignments.append((hit.score, query_span, target_span))
         observed.append((length, np.concatenate(scores)))
-    slopes = length_slopes(np.array(best, float))
-    first = GumbelParameters(ungapped_lambda, 0.1, *slopes, options.gap_open + options.gap_extend, a, alpha)
-    fitted = most_likely(first, observed)
+    slopes = length_slopes(np.array(alignments, float))
+    initial = GumbelParameters(ungapped_lambda, 0.1, *slopes, options.gap_open + options.gap_extend, a, alpha)
+    fitted = maximum_likelihood(initial, observed)
     gapped = f"λ {fitted.lambda_:.4f}, K {fitted.k:.4f}"
     length_parameters = f"a {slopes[0]:.3f}, α {slopes[1]:.3f}, σ {slopes[2]:.3f}"
     print(f"{options.gap_open}/{options.gap_extend}: {gapped}, {length_parameters}")
-    table = TABLES.get(options.matrix)
+    table = GUMBEL_TABLES.get(options.matrix)
     if table and (options.gap_open, options.gap_extend) in table.gapped:
         print(f"table: {table.gapped[options.gap_open, options.gap_extend]}")
 
 
-def length_slopes(best: np.ndarray) -> tuple[float, float, float]:
+def length_slopes(alignments: np.ndarray) -> tuple[float, float, float]:
     """Compute a, α and σ from the scores and the lengths in query and target of alignments, [n, 3]."""
-    scores = np.unique(best[:, 0])
+    scores = np.unique(alignments[:, 0])
     rows = []
     for score in scores:
-        lengths = best[best[:, 0] == score, 1:]
+        lengths = alignments[alignments[:, 0] == score, 1:]
         if len(lengths) >= 50:
             covariance = np.cov(lengths.T)
             rows.append((score, lengths.mean(), np.trace(covariance) / 2, covariance[0, 1], len(lengths)))
@@ -119,11 +115,11 @@ def length_slopes(best: np.ndarray) -> tuple[float, float, float]:
     return float(a), float(alpha), float(sigma)
 
 
-def most_likely(first: GumbelParameters, observed: list[tuple[int, np.ndarray]]) -> GumbelParameters:
+def maximum_likelihood(initial: GumbelParameters, observed: list[tuple[int, np.ndarray]]) -> GumbelParameters:
     """Find λ and K that maximise the likelihood of the observed scores, by length of the sequences."""
 
     def cost(lambda_: float, k: float) -> float:
-        parameters = replace(first, lambda_=lambda_, k=k)
+        parameters = replace(initial, lambda_=lambda_, k=k)
         total = 0.0
         for length, scores in observed:
             levels = np.arange(scores.min(), scores.max() + 2)
@@ -135,21 +131,21 @@ def most_likely(first: GumbelParameters, observed: list[tuple[int, np.ndarray]])
             ).sum()
         return total
 
-    lambda_, k, step = first.lambda_ * 0.9, first.k, 0.1
+    lambda_, k, step = initial.lambda_ * 0.9, initial.k, 0.1
     lowest = cost(lambda_, k)
     while step > 1e-4:
-        around = [
+        neighbours = [
             (lambda_ * math.exp(u * step / 4), k * math.exp(v * step))
             for u in (-1, 0, 1)
             for v in (-4, -1, 0, 1, 4)
         ]
-        costs = [cost(*each) for each in around]
-        at = int(np.argmin(costs))
-        if costs[at] < lowest:
-            lowest, (lambda_, k) = costs[at], around[at]
+        costs = [cost(*each) for each in neighbours]
+        index = int(np.argmin(costs))
+        if costs[index] < lowest:
+            lowest, (lambda_, k) = costs[index], neighbours[index]
         else:
             step /= 2
-    return replace(first, lambda_=lambda_, k=k)
+    return replace(initial, lambda_=lambda_, k=k)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Agreement of foldcli with mmseqs and blastp: first hits, raw scores and bit scores.
+"""Agreement of foldcli with mmseqs and blastp: best hits, raw scores and bit scores.
 
     python benchmarks/search_agreement.py DATABASE.fasta QUERIES.fasta [--queries 100] [--threads 2]
 
 Two comparisons are made. Plain: all tools run without composition correction and masking. Default: each
 tool runs with its own corrections and masking. mmseqs runs its gapless prefilter and its alignment, as
-foldcli does, so that its k-mer heuristics do not matter.
+foldcli does, so that its k-mer heuristics do not affect the result.
 
-A tool's first hit is any target within half a bit of its best one. Agreement is counted twice over the
-queries for which either tool has a hit: with all targets, and without copies of the query itself. Scores
-and bits are compared for pairs of query and target that both tools report at E ≤ 1e-3.
+A tool's best hits are all targets within half a bit of the highest bit score. Agreement is counted over the
+queries for which either tool has a hit, once with all targets and once without copies of the query itself.
+Scores and bits are compared for pairs of query and target that both tools report at E ≤ 1e-3.
 
-Gap costs named 11/1 differ: a gap's first residue costs 11 in foldcli and mmseqs, but 12 in blastp. blastp
-therefore also runs with 10/1, where its raw scores equal foldcli's, but its bit scores use other
-statistics.
+Gap costs of 11/1 mean different things: a gap's first residue costs 11 in foldcli and mmseqs, but 12 in
+blastp. blastp therefore also runs with 10/1, where its raw scores equal foldcli's, but its bit scores use
+other statistics.
 
 Needs `mmseqs`, `blastp` and `makeblastdb` on the PATH (Debian: mmseqs2, ncbi-blast+).
 """
@@ -76,19 +76,8 @@ def mmseqs(folder: Path, threads: int, plain: bool) -> Results:
         path.unlink()
     # without -e, the prefilter drops targets with a gapless E-value above 1e-3
     run("mmseqs", "ungappedprefilter", queries, targets, folder / "mp.db", "-e", "1e9", *bias, *quiet)
-    run(
-        "mmseqs",
-        "align",
-        queries,
-        targets,
-        folder / "mp.db",
-        folder / "ma.db",
-        "-a",
-        "-e",
-        "1e-3",
-        *bias,
-        *quiet,
-    )
+    run("mmseqs", "align", queries, targets, folder / "mp.db", folder / "ma.db", "-a", "-e", "1e-3", *bias,
+        *quiet)  # fmt: skip
     run("mmseqs", "convertalis", queries, targets, folder / "ma.db", folder / "mp.table", "--format-output",
         "query,target,raw,bits", *quiet)  # fmt: skip
     return parse((folder / "mp.table").read_text())
@@ -103,29 +92,29 @@ def foldcli(folder: Path, queries: list[FastaRecord], threads: int, plain: bool)
     }
 
 
-def first_hits(rows: dict[str, Row]) -> set[str]:
-    """Return the targets with the best bit score, within the precision of the printed digits."""
+def best_hits(rows: dict[str, Row]) -> set[str]:
+    """Return the targets with the best bit score, within half a bit."""
     best = max((row.bits for row in rows.values()), default=0.0)
     return {target for target, row in rows.items() if row.bits >= best - 0.5}
 
 
 def describe_ratios(ratios: list[float]) -> str:
-    """Describe ratios by the median change, the median absolute change and the share of small changes."""
+    """Describe ratios by the median change, the median absolute change and the fraction of small changes."""
     changes = [100 * (ratio - 1) for ratio in ratios]
     within = 100 * sum(abs(change) <= 2 for change in changes) / len(changes)
-    middle, size = statistics.median(changes), statistics.median(map(abs, changes))
-    return f"median {middle:+5.2f} %, absolute {size:4.2f} %, {within:3.0f} % of pairs within 2 %"
+    median, absolute = statistics.median(changes), statistics.median(map(abs, changes))
+    return f"median {median:+5.2f} %, absolute {absolute:4.2f} %, {within:3.0f} % of pairs within 2 %"
 
 
 def agreement(pairs: list[tuple[dict[str, Row], dict[str, Row]]]) -> str:
-    """Count the queries with the same first hit, among those with any hit."""
+    """Describe the number of queries with the same best hit, among those with any hit."""
     pairs = [(a, b) for a, b in pairs if a or b]
-    same = sum(bool(first_hits(a) & first_hits(b)) for a, b in pairs)
+    same = sum(bool(best_hits(a) & best_hits(b)) for a, b in pairs)
     return f"{same} of {len(pairs)}"
 
 
 def compare(
-    peer: str, ours: Results, theirs: Results, queries: list[FastaRecord], copies: dict[str, set[str]]
+    tool: str, ours: Results, theirs: Results, queries: list[FastaRecord], copies: dict[str, set[str]]
 ) -> None:
     pairs, pairs_without_copies, raw, bits = [], [], [], []
     for query in queries:
@@ -139,7 +128,7 @@ def compare(
             bits.append(a[target].bits / b[target].bits)
     hits = [sum(map(len, results.values())) for results in (ours, theirs)]
     without_copies = agreement(pairs_without_copies)
-    print(f"  {peer}: same first hit {agreement(pairs)}; without copies of the query {without_copies}")
+    print(f"  {tool}: same best hit {agreement(pairs)}; without copies of the query {without_copies}")
     print(f"    hits: ours {hits[0]}, theirs {hits[1]}, both {len(raw)}")
     print(f"    raw scores, ours to theirs: {describe_ratios(raw)}")
     print(f"    bits, ours to theirs:       {describe_ratios(bits)}")
@@ -156,7 +145,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "queries.fasta").write_text("".join(f">{q.header}\n{q.sequence}\n" for q in queries))
-        # by number: mmseqs and blastp cut some names short
+        # name targets by number, because mmseqs and blastp shorten some names
         with (folder / "targets.fasta").open("w") as stream:
             stream.writelines(f">t{i}\n{r.sequence}\n" for i, r in enumerate(read_fasta(options.database)))
         targets: dict[str, set[str]] = defaultdict(set)

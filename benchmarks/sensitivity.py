@@ -10,7 +10,7 @@ Prints for each program:
   over the queries. False positives are decoys and domains of another fold.
 - The wall time of the search.
 - Calibration: the number of decoys per query with an E-value up to 0.01, 0.03, 0.1 …, divided by the number
-  that the decoys' share of the database predicts.
+  expected from the decoys' share of the database.
 
 Programs that are not installed are skipped. --members counts the decoys that join the family profiles of
 foldcli's iterations, in an additional search.
@@ -38,16 +38,16 @@ from msa.search.hits import Hit
 from msa.search.iterations import IteratedSearch
 from msa.search.settings import SearchSettings
 
-EVALUE, TARGETS = "1000", "4000"
+EVALUE, MAX_TARGETS = "1000", "4000"
 LEVELS = {"family": 4, "superfamily": 3}
 LIMITS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-Table = dict[str, list[tuple[float, str]]]
+HitTable = dict[str, list[tuple[float, str]]]
 """(E-value, target id) of the hits of each query, by query id, best first."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The inputs of the benchmark and the settings of all programs.
+    """The inputs of the benchmark, and the settings that all programs share.
 
     Args:
         folder: contains queries, database and labels.
@@ -71,8 +71,8 @@ class Benchmark:
         """The uncompressed database."""
         plain = self.work / "db.fasta"
         if not plain.exists():
-            packed = self.folder / "db.fasta.gz"
-            content = gzip.decompress(packed.read_bytes()) if packed.exists() else None
+            compressed = self.folder / "db.fasta.gz"
+            content = gzip.decompress(compressed.read_bytes()) if compressed.exists() else None
             plain.write_bytes((self.folder / "db.fasta").read_bytes() if content is None else content)
         return plain
 
@@ -84,14 +84,14 @@ def run(*command: object) -> None:
         raise SystemExit(f"sensitivity: {command[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
 
 
-def timed(command: Callable[[], None]) -> float:
+def measure_seconds(command: Callable[[], None]) -> float:
     start = time.perf_counter()
     command()
     return time.perf_counter() - start
 
 
-def table(path: Path, query: int, target: int, evalue: int) -> Table:
-    """Read a table of hits; the arguments are the indices of its columns."""
+def read_hits(path: Path, query: int, target: int, evalue: int) -> HitTable:
+    """Read a table of hits with the given column indices of query, target and E-value."""
     best: dict[str, dict[str, float]] = defaultdict(dict)
     with path.open() as stream:
         for line in stream:
@@ -117,79 +117,80 @@ def foldcli_database(benchmark: Benchmark) -> Path:
     return database
 
 
-def foldcli(iterations: int, *options: str) -> Callable[[Benchmark], tuple[float, Table]]:
-    def search(benchmark: Benchmark) -> tuple[float, Table]:
+def foldcli(iterations: int, *options: str) -> Callable[[Benchmark], tuple[float, HitTable]]:
+    def search(benchmark: Benchmark) -> tuple[float, HitTable]:
         database, out = foldcli_database(benchmark), benchmark.work / "foldcli.m8"
         program = (sys.executable, "-m", "foldcli")
-        seconds = timed(
+        seconds = measure_seconds(
             lambda: run(
                 *program, "search", benchmark.queries, database, "-o", out, "--overwrite",
-                "-e", EVALUE, "--max-seqs", TARGETS, "--threads", benchmark.threads,
+                "-e", EVALUE, "--max-seqs", MAX_TARGETS, "--threads", benchmark.threads,
                 "--device", benchmark.device, "--num-iterations", iterations, *options,
             )
         )  # fmt: skip
-        return seconds, table(out, 0, 1, 10)
+        return seconds, read_hits(out, 0, 1, 10)
 
     return search
 
 
-def mmseqs(iterations: int) -> Callable[[Benchmark], tuple[float, Table]]:
-    def search(benchmark: Benchmark) -> tuple[float, Table]:
+def mmseqs(iterations: int) -> Callable[[Benchmark], tuple[float, HitTable]]:
+    def search(benchmark: Benchmark) -> tuple[float, HitTable]:
         out = benchmark.work / "mmseqs.m8"
-        more = ("--num-iterations", iterations, "--e-profile", "0.1") if iterations > 1 else ()
+        iteration_options = ("--num-iterations", iterations, "--e-profile", "0.1") if iterations > 1 else ()
         with tempfile.TemporaryDirectory(dir=benchmark.work) as scratch:
-            seconds = timed(
+            seconds = measure_seconds(
                 lambda: run(
                     "mmseqs", "easy-search", benchmark.queries, benchmark.fasta, out, scratch, "-s", "8.5",
-                    "-e", EVALUE, "--max-seqs", TARGETS, "--threads", benchmark.threads, *more,
+                    "-e", EVALUE, "--max-seqs", MAX_TARGETS, "--threads", benchmark.threads,
+                    *iteration_options,
                 )
             )  # fmt: skip
-        return seconds, table(out, 0, 1, 10)
+        return seconds, read_hits(out, 0, 1, 10)
 
     return search
 
 
-def blastp(benchmark: Benchmark) -> tuple[float, Table]:
+def blastp(benchmark: Benchmark) -> tuple[float, HitTable]:
     out, database = benchmark.work / "blastp.tsv", benchmark.work / "blast_db"
     run("makeblastdb", "-in", benchmark.fasta, "-dbtype", "prot", "-out", database)
-    seconds = timed(
+    seconds = measure_seconds(
         lambda: run(
             "blastp", "-query", benchmark.queries, "-db", database, "-out", out, "-outfmt", "6",
-            "-evalue", EVALUE, "-max_target_seqs", TARGETS, "-num_threads", benchmark.threads,
+            "-evalue", EVALUE, "-max_target_seqs", MAX_TARGETS, "-num_threads", benchmark.threads,
         )
     )  # fmt: skip
-    return seconds, table(out, 0, 1, 10)
+    return seconds, read_hits(out, 0, 1, 10)
 
 
-def diamond(benchmark: Benchmark) -> tuple[float, Table]:
+def diamond(benchmark: Benchmark) -> tuple[float, HitTable]:
     out, database = benchmark.work / "diamond.tsv", benchmark.work / "diamond_db"
     run("diamond", "makedb", "--in", benchmark.fasta, "-d", database)
-    seconds = timed(
+    seconds = measure_seconds(
         lambda: run(
             "diamond", "blastp", "-q", benchmark.queries, "-d", database, "-o", out, "--ultra-sensitive",
-            "-e", EVALUE, "-k", TARGETS, "-p", benchmark.threads,
+            "-e", EVALUE, "-k", MAX_TARGETS, "-p", benchmark.threads,
         )
     )  # fmt: skip
-    return seconds, table(out, 0, 1, 10)
+    return seconds, read_hits(out, 0, 1, 10)
 
 
-def hmmer(program: str, *options: str) -> Callable[[Benchmark], tuple[float, Table]]:
-    def search(benchmark: Benchmark) -> tuple[float, Table]:
+def hmmer(program: str, *options: str) -> Callable[[Benchmark], tuple[float, HitTable]]:
+    def search(benchmark: Benchmark) -> tuple[float, HitTable]:
         out = benchmark.work / f"{program}.tbl"
         # HMMER uses one more thread to read the database
         workers = max(benchmark.threads - 1, 1)
-        seconds = timed(
+        seconds = measure_seconds(
             lambda: run(
                 program, *options, "--cpu", workers, "-E", EVALUE, "--noali", "-o", os.devnull,
                 "--tblout", out, benchmark.queries, benchmark.fasta,
             )
         )  # fmt: skip
-        return seconds, table(out, 2, 0, 4)
+        return seconds, read_hits(out, 2, 0, 4)
 
     return search
 
 
-TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[float, Table]]]] = {
+TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[float, HitTable]]]] = {
     "foldcli": ("", foldcli(1)),
     "blastp": ("blastp", blastp),
     "mmseqs": ("mmseqs", mmseqs(1)),
@@ -199,10 +200,10 @@ TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[float, Table]]]] = {
     "mmseqs-3": ("mmseqs", mmseqs(3)),
     "jackhmmer-3": ("jackhmmer", hmmer("jackhmmer", "-N", "3")),
 }
-"""The required program and the search function, by name. A number in the name is that of iterations."""
+"""The required program and the search function, by name; -3 means three iterations."""
 
 
-def roc1(results: Table, queries: list[str], labels: dict[str, str], level: str) -> float:
+def roc1(results: HitTable, queries: list[str], labels: dict[str, str], level: str) -> float:
     """Compute ROC1, 0 to 1, over the queries whose class has other members."""
     depth = LEVELS[level]
     classes = {name: ".".join(label.split(".")[:depth]) for name, label in labels.items()}
@@ -229,7 +230,7 @@ def roc1(results: Table, queries: list[str], labels: dict[str, str], level: str)
     return sum(fractions) / len(fractions)
 
 
-def decoy_ratios(results: Table, queries: int, share: float) -> list[float]:
+def decoy_ratios(results: HitTable, queries: int, share: float) -> list[float]:
     """Compute the ratio of observed to expected decoys up to each E-value of LIMITS."""
     values = [value for hits in results.values() for value, target in hits if target.startswith("rev_")]
     return [sum(value <= limit for value in values) / (limit * share * queries) for limit in LIMITS]
@@ -248,7 +249,7 @@ class CountingFamilyBuilder(FamilyBuilder):
 
 
 class CountingSearch(IteratedSearch):
-    """A search whose family members are counted."""
+    """A search that counts family members."""
 
     @cached_property
     def family_builder(self) -> FamilyBuilder:
@@ -263,7 +264,7 @@ def count_members(benchmark: Benchmark, iterations: int) -> None:
     """Print the number of decoys that join family profiles."""
     counts.clear()
     database = TargetDatabase.open(foldcli_database(benchmark))
-    settings = SearchSettings(max_seqs=int(TARGETS), num_iterations=iterations, threads=benchmark.threads)
+    settings = SearchSettings(max_seqs=int(MAX_TARGETS), num_iterations=iterations, threads=benchmark.threads)
     search = CountingSearch(database, settings, CpuEngine())
     for _ in search.run(list(read_fasta(benchmark.queries)), lambda pairs: None):
         pass

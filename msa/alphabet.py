@@ -1,7 +1,7 @@
 """The residue alphabet of databases and profiles.
 
-A residue byte holds the letter's code in its low five bits and the soft-mask flag in bit 5, so masking needs
-no second copy and loses no letter. The first twenty letters are in AlphaFold's order.
+A residue byte holds the letter's code in its low five bits and the soft-mask flag in bit 5, so that masked
+sequences keep their letters. The first twenty letters are in AlphaFold's order.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ LETTERS = STANDARD + "XBZUOJ"
 X = LETTERS.index("X")
 LETTER_BITS = 0b0001_1111
 MASK_BIT = 0b0010_0000
-# The padding between the sequences of a database: a masked X, whose score is never positive. Kernels read
-# four bytes at a time and may read past the end of a sequence; the padding cannot raise its score.
+# Padding between the sequences of a database: a masked X, whose score is never positive. Kernels that read
+# four bytes at a time may read past the end of a sequence; the padding cannot increase its score.
 PAD = X | MASK_BIT
 INVALID = 0xFF
 

@@ -1,4 +1,4 @@
-"""Exceptions for mistakes that a user can correct; each text is one line that names file, line and reason."""
+"""Exceptions for problems that a user can correct."""
 
 import os
 
@@ -6,7 +6,7 @@ import os
 class InputError(ValueError):
     """Invalid input.
 
-    The text is `path:line:column: reason`, without the parts that are unknown.
+    The message is one line, `path:line:column: reason`, without the parts that are unknown.
 
     Args:
         reason: the problem, in a few words.
@@ -29,10 +29,10 @@ class InputError(ValueError):
 
 
 class MissingError(Exception):
-    """A file, program or device that is needed but absent.
+    """A required file, program or device that is missing.
 
     Args:
-        reason: the missing thing.
+        reason: one line that names what is missing.
         remedy: how to get it; may have several lines.
     """
 

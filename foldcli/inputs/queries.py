@@ -113,7 +113,7 @@ def log_profile_queries(queries: Iterable[FastaRecord]) -> None:
     """Log (with -v) which queries are searched with a profile, and its source."""
     for query in queries:
         if isinstance(query, ProfileQuery):
-            logger.debug("%s: searching with the profile of %s", query.id, query.made_from)
+            logger.debug("%s: searching with the profile of %s", query.id, query.source)
 
 
 def read_queries(
@@ -188,8 +188,8 @@ def query_from_alignment(
     distinct = distinct_rows(rows, MAX_MEMBER_IDENTITY)
     if len(distinct) == 1:
         return FastaRecord(header, sequence)
-    made_from = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"
-    return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr, matrix), made_from)
+    source = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"
+    return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr, matrix), source)
 
 
 def is_unaligned_fasta(data: bytes) -> bool:

@@ -241,7 +241,7 @@ def _parse_query(value: Any) -> FastaRecord:
     check_query(query)
     if "profile" in value:
         profile = _parse_profile(value["profile"], query)
-        return ProfileQuery(query.header, query.sequence, profile, "a client's", value.get("of_family", True))
+        return ProfileQuery(query.header, query.sequence, profile, "a client", value.get("of_family", True))
     return query
 
 

@@ -12,7 +12,7 @@ from msa.search.engine import Candidates, EngineRequest, QueryProfile, best_targ
 
 
 class CpuEngine:
-    """Filter and alignment of one query after another on `settings.threads` CPU threads.
+    """An engine that filters and aligns one query at a time on `settings.threads` CPU threads.
 
     Implements msa.search.engine.Engine.
     """
@@ -20,7 +20,7 @@ class CpuEngine:
     seconds: Final[dict[str, float]] = {}
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
-        """Yield the candidates of each query; takes the next query when those of the last are consumed."""
+        """Yield the candidates of each query; the next query is read when these are consumed."""
         targets, settings = request.targets, request.settings
         filtered_pairs = 0
 
@@ -37,7 +37,7 @@ class CpuEngine:
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
-        """Yield each query's given targets, aligned; takes queries one at a time."""
+        """Yield the candidates of each query for its given targets; queries are read one at a time."""
         for index, (query, indices) in enumerate(pairs):
             yield _align_candidates(index, query, indices, request)
 
@@ -45,7 +45,7 @@ class CpuEngine:
 def _align_candidates(
     index: int, query: QueryProfile, indices: np.ndarray, request: EngineRequest
 ) -> Candidates:
-    """Score one query's targets, then compute the paths of those that the selector keeps."""
+    """Score one query's targets, then compute the paths of the selected ones."""
     targets, settings, selector = request.targets, request.settings, request.selector
     costs = settings.gap_open, settings.gap_extend, settings.threads
     # most candidates need only a score, which is much faster to compute without a path

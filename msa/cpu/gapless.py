@@ -8,13 +8,13 @@ as in HMMER's SSV filter; a second instruction updates the running maximum.
 
 **Cells stay in their registers.** A vector lane follows one diagonal: at column j of the target, lane d is
 at row i = (d + j) mod P of the query. For each letter, the scores of all query positions are stored in order,
-and each step reads them one position further on. The period P is the query's length plus at least two reset
-rows with the lowest score, which return a lane that has passed the end of the query to zero. Lanes are
-independent, so that a query of any length is processed in blocks of as many lanes as fit in the registers,
-each over the whole target.
+and each step reads them from the next position on. The period P is the query's length plus at least two reset
+rows with the lowest score, which reset a lane to zero after the end of the query. Lanes are independent, so
+that a query of any length is processed in blocks of as many lanes as fit in the registers, each block over
+the whole target.
 
-Bytes hold scores up to 254. A target that reaches 255 is scored again in 16 bits, and one that reaches 65,535
-there in 64 bits. Masked residues score as X.
+Scores up to 254 fit in bytes. A target that reaches 255 is scored again in 16 bits, and one that reaches
+65,535 again in 64 bits. Masked residues score as X.
 """
 
 from dataclasses import dataclass
@@ -35,16 +35,16 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 
 LANES_PER_UNIT = 32
-"""A block's number of lanes is a multiple of this."""
+"""Lanes per unit; a block consists of whole units."""
 
-# 8 bits: four registers are left for the running maxima and the profile
+# 8 bits: leave four registers for the running maxima and the profile
 _MAX_UNITS = {
     8: min(32, vector_bytes() * (vector_registers() - 4) // LANES_PER_UNIT),
     16: 2 * vector_bytes() // LANES_PER_UNIT,
 }
-"""Units of the largest block, by the bits of a score."""
+"""Units of the largest block, by number of bits of a score."""
 _CHUNK_CELLS = 2**28
-"""Cells per chunk of work; a chunk takes some milliseconds."""
+"""Cells per chunk of work; a chunk takes a few milliseconds."""
 
 
 def _lane_vectors(builder: ir.IRBuilder, bits: int, units: int) -> list[Vectors]:
@@ -62,7 +62,7 @@ def _emit_block(builder: ir.IRBuilder, bits: int, units: int, arguments: list[ir
     step = ir.Constant(I64, bits // 8)
     zero = ir.Constant(I64, 0)
     scores = [v.variable(v.constant(v.lowest)) for v in vectors]
-    # two chains of maxima per vector width: with one, each maximum would wait for the last
+    # two chains of maxima per vector width: with one, each maximum would wait for the previous one
     best = [v.variable(v.constant(v.lowest)) for v in vectors[:2] + vectors[-1:]]
     chain = [
         len(best) - 1 if v.count != vectors[0].count else k % min(2, len(vectors))
@@ -150,7 +150,7 @@ _block: Any = intrinsic(_block_typing)
 
 @kernel
 def _score_targets(profile, rows, residues, offsets, lengths, indices, period, max_units, scores):  # type: ignore[no-untyped-def]
-    """Score the targets with these indices; a score of 2^bits − 1 stands for that or more."""
+    """Score the targets with these indices; a score of 2^bits − 1 means that score or more."""
     units = period // LANES_PER_UNIT
     blocks = -(-units // max_units)
     zero = 1 << (8 * profile.itemsize - 1)
@@ -189,7 +189,7 @@ class _UnrolledProfile:
 
     Args:
         scores: int8 or int16 [letters, period + lanes of the largest block].
-        rows: int64 [64], byte offset in `scores` of each residue byte's row; masked residues have the row
+        rows: int64 [64], byte offset in `scores` of each residue byte's row; masked residues use the row
             of X.
         period: number of query positions and reset rows, a multiple of 32.
     """
@@ -205,7 +205,7 @@ class _UnrolledProfile:
         period = -(-(len(profile) + 2) // LANES_PER_UNIT) * LANES_PER_UNIT
         padded = np.full((period, len(LETTERS)), lowest, np.int8 if bits == 8 else np.int16)
         padded[: len(profile)] = profile[:, : len(LETTERS)]
-        # the last lanes of a block start up to a block further on, and wrap around
+        # repeat the first positions at the end, because the last lanes of a block wrap around
         width = period + min(_MAX_UNITS[bits] * LANES_PER_UNIT, period)
         scores = np.ascontiguousarray(padded[np.arange(width) % period].T)
         rows = np.arange(64, dtype=np.int64)
@@ -228,7 +228,7 @@ def gapless_scores(
         progress: called with the number of targets done and of all targets.
 
     Returns:
-        int32 [n], ≥ 0, in the unit of the profile; exact whatever their size.
+        int32 [n], ≥ 0, in the unit of the profile; exact without an upper limit.
     """
     scores = np.zeros(len(targets), np.int32)
     indices = np.arange(len(targets))

@@ -1,10 +1,10 @@
-"""SIMD vectors in numba functions: the LLVM operations that the alignment kernels use.
+"""SIMD vectors in numba functions, as LLVM operations.
 
-numba has no vector type, and a compiler cannot vectorise the kernels' loops by itself. The inner loop of a
-kernel is therefore written with LLVM vectors inside an `@intrinsic`. LLVM compiles them to the machine's
-instructions (AVX-512, AVX2, SSE, NEON) and splits vectors that are wider than its registers.
+numba has no vector type, and the compiler cannot vectorise the loops of the alignment kernels automatically.
+Their inner loops are therefore written with LLVM vectors inside an `@intrinsic`. LLVM compiles them to the
+machine's instructions (AVX-512, AVX2, SSE, NEON) and splits vectors that are wider than a register.
 
-numba's cache only checks the file of the kernel itself: after a change in this file, remove the cached
+numba's cache checks only the file that contains the kernel: after a change in this file, delete the cached
 kernels.
 """
 
@@ -20,7 +20,7 @@ I64 = ir.IntType(64)
 
 @functools.cache
 def _cpu_features() -> frozenset[str]:
-    """Return the CPU features that numba compiles for."""
+    """Return the names of the CPU features that numba compiles for."""
     text: str | None = getattr(config, "CPU_FEATURES", None)
     if text is None:
         return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
@@ -29,7 +29,7 @@ def _cpu_features() -> frozenset[str]:
 
 @functools.cache
 def vector_bytes() -> int:
-    """Return the bytes of a vector register: 64 with AVX-512BW, 32 with AVX2, otherwise 16."""
+    """Return the size of a vector register in bytes: 64 with AVX-512BW, 32 with AVX2, otherwise 16."""
     features = _cpu_features()
     return 64 if "avx512bw" in features else 32 if "avx2" in features else 16
 
@@ -42,7 +42,7 @@ def vector_registers() -> int:
 
 @functools.cache
 def has_byte_shuffle() -> bool:
-    """Return whether the CPU has the byte shuffle that `Vectors.lookup` needs."""
+    """Return True if the CPU has the byte shuffle that `Vectors.lookup` needs."""
     return "ssse3" in _cpu_features()
 
 
@@ -109,7 +109,7 @@ class Vectors:
         return self._reduce("smax", x)
 
     def any_positive(self, x: ir.Value) -> ir.Value:
-        """Return one bit: 1 if any element is greater than 0."""
+        """Return a single bit: 1 if any element is greater than 0."""
         mask = self._builder.icmp_signed(">", x, self.constant(0))
         word = self._builder.bitcast(mask, ir.IntType(self.count))
         return self._builder.icmp_unsigned("!=", word, ir.Constant(ir.IntType(self.count), 0))
@@ -125,7 +125,7 @@ class Vectors:
         """Read the byte at each lane's index, 0 to 31, from a table of 32 bytes at an integer address."""
         if self.count == 64 and "avx512vbmi" in _cpu_features():
             return self._shuffle("avx512.permvar.qi.512", self._table(table, 0, 32), indices)
-        # this instruction uses the low four bits of an index, within each group of 16 bytes
+        # this instruction uses the low four bits of an index and looks up within each group of 16 bytes
         name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[self.count]
         upper = self._builder.icmp_signed(">", indices, self.constant(15))
         low, high = (self._shuffle(name, self._table(table, start, 16), indices) for start in (0, 16))

@@ -6,13 +6,12 @@ A gap of k residues costs gap_open + (k − 1) gap_extend. For query position i 
     I[i, j] = max over k ≥ 1 of H[i−k, j] − gap_open − (k − 1) gap_extend     query residues opposite a gap
     D[i, j] = max over k ≥ 1 of H[i, j−k] − gap_open − (k − 1) gap_extend     target residues opposite a gap
 
-An insertion may directly follow a deletion, and the other way round. Masked residues score as the letters
-they
-are: masking keeps low complexity from finding a target, not from being aligned within one.
+An insertion may directly follow a deletion, and vice versa. Masked residues score as their letters: masking
+prevents targets from being found by low-complexity regions, but these regions are still aligned.
 
 **The path is a function of H alone**, so that all engines that compute H find the same path, bit for bit:
 
-1. The path ends at the cell with the largest H; among several, at the smallest j, then the smallest i.
+1. The path ends at the cell with the largest H; ties are broken by the smallest j, then the smallest i.
 2. Traced back from a cell: if H[i, j] = H[i−1, j−1] + Q[i, s_j], the two residues are aligned (M).
    Otherwise the shortest insertion (I) that ends here is taken, or, if there is none, the shortest deletion
    (D).
@@ -21,8 +20,8 @@ are: masking keeps low complexity from finding a target, not from being aligned 
 Rows (one target residue against the whole query) are computed in Farrar's striped order (2007) in
 saturating 16-bit integers. A scan over the lanes carries insertions from stripe to stripe, instead of
 Farrar's correction loop (as in Daily's parasail, 2016). Scores of 32,767 and more are computed again in 32
-bits. H is stored for one block of rows, and one row of each other block is stored as a checkpoint, from
-which the block is computed again if the path passes through it: memory grows with the square root of the
+bits. H is stored for one block of rows only. The row before each block is stored as a checkpoint, from which
+the block is computed again if the path passes through it. Memory thus grows with the square root of the
 target's length.
 """
 
@@ -109,7 +108,7 @@ def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_o
             builder.store(carried, insertion)
             builder.store(above, diagonal)
 
-        # insertions pass from the last segment of a lane to the first of the next; below 1 without effect
+        # insertions pass from the last segment of a lane to the first of the next, with effect if above 0
         with builder.if_then(v.any_positive(builder.load(insertion)), likely=False):
             entering = v.shift_up(builder.load(insertion), 1, v.lowest)
             lanes = 1
@@ -173,10 +172,10 @@ def _align_one(  # type: ignore[no-untyped-def]
         lanes: elements of a vector.
         block: number of rows of H in memory.
         ceiling: largest value of the profile's dtype; a score that reaches it may be larger.
-        runs: int32, written: the path, last run first, as length · 4 + operation; long enough for any path.
+        runs: int32, written: the path, last run first, as length · 4 + operation; must fit any path.
         result: int32 [8], zeros on entry, written: score, first and last query position, first and last
-            target position (from 0, inclusive), identities, columns, number of runs. A score of −1 stands
-            for one that is too large.
+            target position (from 0, inclusive), identities, columns, number of runs. A score of −1 means that
+            the score is too large for the dtype.
     """
     width = profile.shape[1]
     segments = width // lanes
@@ -222,7 +221,7 @@ def _align_one(  # type: ignore[no-untyped-def]
             identities += letter == query[i] and letter != X
             i, j, h = i - 1, j - 1, before
         else:
-            # no cell has a score above the best
+            # stop once the needed score exceeds the best score of all cells
             operation, needed = 1, h + gap_open
             while length <= i and needed <= best:
                 if rows[r, (i - length) % segments * lanes + (i - length) // segments] == needed:
@@ -272,7 +271,7 @@ def _align_chunk(  # type: ignore[no-untyped-def]
 ):
     """Align the query to several targets.
 
-    The runs of each target start at the sum of the largest possible numbers of runs of the targets before.
+    The runs of each target start at the sum of the maximum numbers of runs of all previous targets.
     """
     start = 0
     for k in range(len(targets)):
@@ -321,7 +320,7 @@ def align(
         progress: called with the number of targets done and of all targets.
 
     Returns:
-        The alignment of each target, in the order of `indices`; scores are exact whatever their size.
+        The alignment of each target, in the order of `indices`; scores are exact without an upper limit.
 
     Raises:
         ValueError: the gap costs are not gap_open ≥ gap_extend ≥ 1.
@@ -335,7 +334,7 @@ def align(
     too_large: list[int] = []
 
     def align_with_bits(bits: int, positions: np.ndarray) -> None:
-        """Align the targets at some positions of `indices`, with scores of 16 or 32 bits."""
+        """Align the targets at given positions of `indices`, with scores of 16 or 32 bits."""
         striped, lanes = _striped(profile, bits)
         ceiling = int(np.iinfo(striped.dtype).max)
 

@@ -3,8 +3,8 @@
 The recurrences are those of msa/cpu/smith_waterman.py. Lanes are independent: for each query position,
 every lane looks up the score of its own residue in the profile's row with one shuffle of 32 bytes. Scores
 are stored as the signed byte score − 128, so that one saturating addition computes both the sum and the
-maximum with 0. Scores of 255 and more, and targets that do not suit bytes or lanes, are left to the striped
-kernel.
+maximum with 0. The striped kernel computes the rest: scores of 255 and more, profiles and gap costs that do
+not fit in bytes, and targets that would leave most lanes empty.
 """
 
 from typing import Any
@@ -27,9 +27,9 @@ from msa.jit import kernel
 _PADDING = 31
 """Letter code that fills a lane after its target's end; it has the lowest score."""
 _MIN_OCCUPANCY = 1 / 8
-"""Smallest fraction of a group's cells with residues; the targets of emptier groups are faster one by one."""
+"""Minimum fraction of a group's cells that hold residues; in emptier groups, single alignments are faster."""
 _CEILING = 255
-"""Largest score of a byte, which stands for that or more."""
+"""Largest score that fits in a byte; it means that score or more."""
 
 
 def _next_residues_typing(typingctx, profile, codes, rows, count, gap_open, gap_extend, largest):  # type: ignore[no-untyped-def]
@@ -140,7 +140,7 @@ def alignment_scores(
         threads: at least 1.
 
     Returns:
-        int32 [n], the scores of `msa.cpu.smith_waterman.align`; exact whatever their size.
+        int32 [n], the scores of `msa.cpu.smith_waterman.align`; exact without an upper limit.
 
     Raises:
         ValueError: the gap costs are not gap_open ≥ gap_extend ≥ 1.
@@ -165,7 +165,7 @@ def alignment_scores(
         scores[groups[groups >= 0]] = group_scores[groups >= 0]
     remaining = np.flatnonzero(scores == _CEILING)
     if len(remaining):
-        query = np.zeros(len(profile), np.uint8)  # any residues: only identities depend on them
+        query = np.zeros(len(profile), np.uint8)  # arbitrary residues: scores do not depend on them
         alignments = align(profile, query, targets, indices[remaining], gap_open, gap_extend, threads)
         scores[remaining] = [alignment.score for alignment in alignments]
     return scores

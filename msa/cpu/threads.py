@@ -1,7 +1,7 @@
-"""Threads over chunks of a database.
+"""Processing of a database in chunks on several threads.
 
 Kernels release the GIL, so that plain Python threads keep all cores busy. Unlike an OpenMP pool, they do not
-compete with torch's threads, chunks go to whichever core is free, and an interrupt is handled between chunks.
+compete with torch's threads, free threads take the next chunk, and interrupts are handled between chunks.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ def run_in_threads(
     """Call `function(first, end)` for every chunk, on several threads.
 
     Args:
-        function: must release the GIL for threads to be useful.
+        function: called with the first item and the end of a chunk; should release the GIL.
         chunks: started in order.
         threads: at least 1.
         progress: called in the calling thread with the number of items done and of all items.
@@ -60,7 +60,7 @@ def run_in_threads(
     remaining = iter(chunks)
     done = 0
     with ThreadPoolExecutor(min(threads, len(chunks))) as pool:
-        # only a few are queued at a time, so that leaving this block early waits only for running chunks
+        # queue only a few chunks at a time, so that leaving this block early waits only for running chunks
         running = {pool.submit(function, *chunk): chunk for chunk in islice(remaining, 2 * threads)}
         try:
             while running:

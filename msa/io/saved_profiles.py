@@ -157,8 +157,8 @@ def _read_profile(archive: zipfile.ZipFile, number: int, entry: dict[str, Any], 
         raise ValueError(f"the SHA-256 of the profile of {header[:40]!r} does not match")
     if np.any(codes >= len(LETTERS)):
         raise ValueError(f"the profile of {header[:40]!r} has an invalid residue")
-    made_from = f"an earlier search, saved in {name}"
-    return ProfileQuery(header, decode(codes), profile.astype(np.int16), made_from, of_family)
+    source = f"an earlier search, saved in {name}"
+    return ProfileQuery(header, decode(codes), profile.astype(np.int16), source, of_family)
 
 
 def _read_array(

@@ -1,9 +1,9 @@
 """Family profiles: the PSSM of a query aligned to its homologs.
 
 Sequence weights are position-based (Henikoff & Henikoff, J. Mol. Biol. 243:574, 1994), so that many similar
-rows count no more than a few. Pseudocounts are the residues that the substitution matrix predicts from those
-observed; their share falls with the number of different residues seen around the position, as in HH-suite
-(Steinegger et al., BMC Bioinformatics 20:473, 2019).
+rows count no more than a few. Pseudocounts are the residue frequencies that the substitution matrix predicts
+from the observed residues; their share decreases with the number of different residues observed around the
+position, as in HH-suite (Steinegger et al., BMC Bioinformatics 20:473, 2019).
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ import numpy as np
 from msa.alphabet import LETTER_BITS, STANDARD
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
-from msa.profile.gumbel import TABLES
+from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import DEFAULT_MATRIX, background, substitution_matrix
 from msa.profile.pssm import profile_from_frequencies
 from msa.search.hits import OPERATIONS, LocalAlignment
 
 GAP = 31
-"""Code of a column in which a row has no residue; no letter has it."""
+"""Code of a column in which a row has no residue; different from all letter codes."""
 
 PSEUDOCOUNTS, PSEUDOCOUNT_DECAY = 1.4, 6.0
-"""With n effective residues at a position, pseudocounts have the share PSEUDOCOUNTS / (1 + (n − 1) /
+"""With n effective residues at a position, the share of pseudocounts is PSEUDOCOUNTS / (1 + (n − 1) /
 PSEUDOCOUNT_DECAY), at most 1. docs/sensitivity.md compares other values."""
 
 _AVERAGED_NEIGHBOURS = 10
@@ -88,11 +88,11 @@ def distinct_rows(rows: np.ndarray, max_identity: float) -> np.ndarray:
 
     Args:
         rows: uint8 [n ≥ 1, columns], letter codes or GAP.
-        max_identity: a row is removed if at least this fraction of its residues equals those of one kept row
-            in the same columns.
+        max_identity: a row is removed if at least this fraction of its residues is identical to the residues
+            of one kept row in the same columns.
 
     Returns:
-        uint8 [≤ n, columns], in order. The first row is always kept; others without residues are removed.
+        uint8 [≤ n, columns], in order. The first row is always kept; other rows without residues are removed.
     """
     return rows[_is_distinct(rows, max_identity)]
 
@@ -157,10 +157,10 @@ def family_profile(rows: np.ndarray, comp_bias_corr: bool = True, matrix: str = 
 
 
 def _conditional_probabilities(matrix: str) -> np.ndarray:
-    """Compute the probability of residue a in place of residue b: float64 [20, 20], columns sum to 1."""
+    """Compute the probabilities of residue a given residue b, float64 [20, 20]; columns sum to 1."""
     frequencies = background()[:_RESIDUE_COUNT]
     scores = substitution_matrix(matrix)[:_RESIDUE_COUNT, :_RESIDUE_COUNT]
-    joint = np.outer(frequencies, frequencies) * np.exp(TABLES[matrix].ungapped_lambda * scores)
+    joint = np.outer(frequencies, frequencies) * np.exp(GUMBEL_TABLES[matrix].ungapped_lambda * scores)
     return np.asarray(joint / joint.sum(axis=0))
 
 
@@ -173,15 +173,15 @@ def _weighted_frequencies(rows: np.ndarray) -> np.ndarray:
     standard = rows < _RESIDUE_COUNT
     columns = np.broadcast_to(np.arange(length), rows.shape)[standard]
     cells = columns * _RESIDUE_COUNT + rows[standard]
-    owners = np.broadcast_to(np.arange(count)[:, None], rows.shape)[standard]
+    row_indices = np.broadcast_to(np.arange(count)[:, None], rows.shape)[standard]
     counts = np.bincount(cells, minlength=length * _RESIDUE_COUNT)
     distinct = np.count_nonzero(counts.reshape(length, _RESIDUE_COUNT), axis=1)
-    # each column shares a weight of 1 equally among its distinct residues, each residue its share among the
-    # rows that have it; a row's weight is the mean over its columns
-    shares = np.bincount(owners, 1.0 / (distinct[columns] * counts[cells]), count)
-    weights = shares / np.maximum(np.bincount(owners, minlength=count), 1)
-    # bincount adds in order: the same sums on every machine
-    sums = np.bincount(cells, weights[owners], length * _RESIDUE_COUNT).reshape(length, _RESIDUE_COUNT)
+    # each column divides a weight of 1 equally among its distinct residues, and each residue's share equally
+    # among the rows that have it; a row's weight is the mean over its columns
+    shares = np.bincount(row_indices, 1.0 / (distinct[columns] * counts[cells]), count)
+    weights = shares / np.maximum(np.bincount(row_indices, minlength=count), 1)
+    # bincount adds in order, so the sums are the same on every machine
+    sums = np.bincount(cells, weights[row_indices], length * _RESIDUE_COUNT).reshape(length, _RESIDUE_COUNT)
     total = sums.sum(axis=1, keepdims=True)
     return np.where(total > 0, sums / np.where(total > 0, total, 1), background()[:_RESIDUE_COUNT])
 

@@ -17,11 +17,10 @@ class GumbelTable:
 
     Args:
         ungapped_lambda: λ without gaps, nats per unit of score, for standard residue frequencies.
-        ungapped_a, ungapped_alpha: growth with the score of an ungapped alignment's mean length and of the
-            variance of that length.
+        ungapped_a: slope of the mean length of ungapped alignments against their score.
+        ungapped_alpha: slope of the variance of that length against the score.
         default_gap_costs: gap open and gap extend.
-        gapped: (λ, K, a, α, σ) by (gap open, gap extend); σ is the growth with the score of the covariance of
-            an alignment's lengths in query and target.
+        gapped: (λ, K, a, α, σ) by (gap open, gap extend); see GumbelParameters.
     """
 
     ungapped_lambda: float
@@ -33,15 +32,16 @@ class GumbelTable:
 
 @dataclass(frozen=True)
 class GumbelParameters:
-    """The parameters of one matrix with one pair of gap costs.
+    """The parameters of one matrix with given gap costs.
 
     Args:
         lambda_: decay of the score distribution's tail, nats per unit of score.
         k: Karlin and Altschul's K.
-        a, alpha, sigma: growth with the score of an alignment's mean length, of the variance of that length,
-            and of the covariance of its lengths in query and target.
-        gap: cost of a gap's first residue in the convention of the tables: existence + extension.
-        ungapped_a, ungapped_alpha: a and α without gaps, where σ equals α.
+        a: slope of the mean length of alignments against their score.
+        alpha: slope of the variance of that length against the score.
+        sigma: slope of the covariance of the lengths in query and target against the score.
+        gap: cost of a gap's first residue as NCBI defines it: existence + extension.
+        ungapped_a, ungapped_alpha: a and α without gaps; σ then equals α.
     """
 
     lambda_: float
@@ -70,14 +70,14 @@ class GumbelParameters:
 
 
 def gumbel_parameters(gap_open: int, gap_extend: int, matrix: str = DEFAULT_MATRIX) -> GumbelParameters:
-    """Return the parameters of a matrix with these gap costs.
+    """Return the parameters of a matrix with given gap costs.
 
     Raises:
         ValueError: the matrix is unknown, or has no parameters for these gap costs.
     """
-    if matrix not in TABLES:
-        raise ValueError(f"unknown matrix {matrix!r}: choose from {', '.join(TABLES)}")
-    table = TABLES[matrix]
+    if matrix not in GUMBEL_TABLES:
+        raise ValueError(f"unknown matrix {matrix!r}: choose from {', '.join(GUMBEL_TABLES)}")
+    table = GUMBEL_TABLES[matrix]
     if (gap_open, gap_extend) not in table.gapped:
         known = ", ".join(f"{o}/{e}" for o, e in sorted(table.gapped))
         raise ValueError(
@@ -88,7 +88,7 @@ def gumbel_parameters(gap_open: int, gap_extend: int, matrix: str = DEFAULT_MATR
     )
 
 
-TABLES = {
+GUMBEL_TABLES = {
     "BLOSUM62": GumbelTable(
         ungapped_lambda=0.3176,
         ungapped_a=0.7916,

@@ -4,7 +4,7 @@ Scores are the published integers in the matrix's own unit: third-bits for BLOSU
 for all others. Letters that a matrix lacks are scored as follows:
 
 - U (selenocysteine) as C, and O (pyrrolysine) as K: the residues that they replace.
-- J (I or L) as the mean of I and L, halves rounded up; J against J as the mean of I–J and L–J.
+- J (I or L) as the mean of I and L, rounded to the nearest integer, halves up.
 - B (N or D) and Z (Q or E) likewise, and X as −1, if the matrix has only the twenty standard residues.
 """
 

@@ -12,27 +12,27 @@ import numpy as np
 from msa.alphabet import LETTERS, STANDARD
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.gumbel import TABLES
+from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import DEFAULT_MATRIX, PROFILE_COLUMNS, background, substitution_matrix
 
 MAX_PROFILE_SCORE = 1000
 """Largest absolute score that is accepted in a profile; real profiles stay below a hundred."""
 
 _BIAS_WINDOW = 20
-"""Residues on either side of a position that count as its neighbourhood."""
+"""Half width of the neighbourhood of a position, in residues."""
 _RESIDUE_COUNT = len(STANDARD)
 _STANDS_FOR = {"B": "ND", "Z": "QE", "J": "IL", "U": "C", "O": "K"}
-"""The residues that each further letter stands for."""
+"""The standard residues that each of the other letters may represent."""
 
 
 @dataclass(frozen=True, eq=False)
 class ProfileQuery(FastaRecord):
-    """A query with a profile of its own, which replaces the profile made from its sequence.
+    """A query with its own profile, which is used instead of one computed from its sequence.
 
     Attributes:
         profile: int16 [length, 32].
-        made_from: short description of the profile's source, for messages.
-        of_family: the profile describes a family; it is searched with the gap costs and statistics of family
+        source: short description of the profile's origin, for messages.
+        of_family: the profile describes a family and is searched with the gap costs and statistics of family
             profiles.
 
     Raises:
@@ -40,7 +40,7 @@ class ProfileQuery(FastaRecord):
     """
 
     profile: np.ndarray = field(repr=False)
-    made_from: str
+    source: str
     of_family: bool = True
 
     def __post_init__(self) -> None:
@@ -82,8 +82,8 @@ def composition_bias(codes: np.ndarray, matrix: str = DEFAULT_MATRIX) -> np.ndar
 
     A residue that resembles its neighbours (in a charged stretch, a coiled coil, a repeat) matches unrelated
     proteins with the same local composition. The shift at position i is the mean score of residue x_i against
-    the background minus its mean score against positions i−20 … i+19, itself left out of the sum: Hauser,
-    Mayer & Söding 2013 (kClust), in the form of MMseqs2 (2017).
+    the background minus its mean score against positions i−20 … i+19, where position i itself adds nothing to
+    the sum (Hauser, Mayer & Söding 2013, kClust; in the form of MMseqs2, 2017).
 
     Args:
         codes: uint8 [length], the query's letter codes.
@@ -97,7 +97,7 @@ def composition_bias(codes: np.ndarray, matrix: str = DEFAULT_MATRIX) -> np.ndar
     scores = substitution_matrix(matrix).astype(np.int64)[codes]
     positions = np.arange(length)
     first, end = _neighbourhoods(length)
-    # counts[i] holds each letter's count before position i; a window is the difference of two rows
+    # counts[i] holds each letter's count before position i; the difference of two rows counts a window
     counts = np.zeros((length + 1, scores.shape[1]), np.int64)
     counts[positions + 1, codes] = 1
     counts = counts.cumsum(axis=0)
@@ -111,11 +111,11 @@ def profile_from_frequencies(
 ) -> np.ndarray:
     """Compute a profile from residue frequencies: log odds against the background, in the matrix's unit.
 
-    The unit is chosen as in PSI-BLAST (Altschul et al., Nucleic Acids Res. 25:3389, 1997): scores of chance
-    residue pairs decay with the matrix's λ, so that its E-value statistics hold.
+    Log odds are divided by the matrix's λ, as in PSI-BLAST (Altschul et al., Nucleic Acids Res. 25:3389,
+    1997), so that its E-value statistics apply to the profile.
 
     Args:
-        frequencies: float64 [length, 20], > 0, of the standard residues; rows need not sum to 1.
+        frequencies: float64 [length, 20], > 0, of the standard residues; rows do not have to sum to 1.
         comp_bias_corr: shift each position's scores by the mean score of its neighbourhood, as
             `composition_bias` does for a single sequence.
         matrix: name of the substitution matrix.
@@ -124,10 +124,10 @@ def profile_from_frequencies(
         int16 [length, 32], C-contiguous.
     """
     frequencies = frequencies / frequencies.sum(axis=1, keepdims=True)
-    scores = np.log(frequencies / _standard_background()) / TABLES[matrix].ungapped_lambda
+    scores = np.log(frequencies / _standard_background()) / GUMBEL_TABLES[matrix].ungapped_lambda
     if comp_bias_corr:
         scores += _frequency_bias(scores, frequencies)[:, None]
-    return _add_further_letters(scores)
+    return _add_other_letters(scores)
 
 
 def _standard_background() -> np.ndarray:
@@ -150,9 +150,9 @@ def _frequency_bias(scores: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
     return np.asarray(scores @ _standard_background() - neighbours / (end - first))
 
 
-def _add_further_letters(scores: np.ndarray) -> np.ndarray:
+def _add_other_letters(scores: np.ndarray) -> np.ndarray:
     """Round the scores of the 20 standard residues and derive those of the other letters."""
-    # exp and log may differ in the last bit between machines: that must not change the rounded score
+    # exp and log may differ in the last bit between machines, which must not change the rounded score
     rounded = np.floor(np.round(scores, 6) + 0.5)
     profile = np.empty((len(scores), PROFILE_COLUMNS), np.int16)
     profile[:, :_RESIDUE_COUNT] = rounded

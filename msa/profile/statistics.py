@@ -1,7 +1,7 @@
 """E-values and bit scores of gapped local alignments.
 
 Scores of unrelated sequences follow a Gumbel distribution with the parameters of msa/profile/gumbel.py. An
-alignment cannot start near the end of a sequence and still reach a high score, so the search space is
+alignment that starts near the end of a sequence is too short for a high score, so the search space is
 corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, BMC Research Notes 5:286,
 2012).
 """
@@ -16,10 +16,10 @@ from msa.profile.gumbel import GumbelParameters
 _LN2 = math.log(2.0)
 _ROOT_OF_2, _ROOT_OF_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
-_EXCEEDED_BY_CHANCE = 0.2
+_CHANCE_FRACTION = 0.2
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction."""
 _MIN_PAIR_COUNT = math.exp(9.0)
-"""Lower limit of the pair count behind that threshold, which is thus ≥ 33.7 half-bits with gap costs 11/1."""
+"""Lower limit of the pair count that defines the threshold: ≥ 33.7 half-bits with gap costs 11/1."""
 
 
 def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
@@ -63,11 +63,12 @@ def corrected_scores(
     parameters: GumbelParameters,
     weight: int = 1,
 ) -> np.ndarray:
-    """Subtract the part of each score that composition, periodicity and symmetry explain.
+    """Subtract the part of each score that is due to composition, periodicity and symmetry.
 
-    The reversed query has the same composition and the same repeats but no homologs. A target's score against
-    it, above the score that one in five chance pairs of these lengths exceed, is subtracted: the reverse null
-    model of Karplus, Karchin, Shackelford & Hughey (Bioinformatics 21:4107, 2005) with a threshold.
+    The reversed query has the same composition and repeats but no homologs. If a target's score against it
+    exceeds a threshold, the excess is subtracted; one in five chance pairs of these lengths exceeds the
+    threshold. This is the reverse null model of Karplus, Karchin, Shackelford & Hughey (Bioinformatics
+    21:4107, 2005), with a threshold added.
 
     Args:
         scores: int [n], raw scores.
@@ -80,7 +81,7 @@ def corrected_scores(
     Returns:
         int [n], from 0 to `scores`.
     """
-    pairs = np.maximum(parameters.k * query_length * target_lengths / _EXCEEDED_BY_CHANCE, _MIN_PAIR_COUNT)
+    pairs = np.maximum(parameters.k * query_length * target_lengths / _CHANCE_FRACTION, _MIN_PAIR_COUNT)
     # math.log instead of np.log, whose last bit may differ between machines
     logarithms = np.fromiter(map(math.log, pairs.tolist()), np.float64, len(pairs))
     threshold = np.ceil(logarithms / parameters.lambda_).astype(np.int64)

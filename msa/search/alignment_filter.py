@@ -36,7 +36,7 @@ class AlignmentFilter:
         qid: smallest identity with the query, as a fraction of the row's residues.
         qsc: smallest score with the query, bits per residue; None for no limit.
         cov: smallest fraction of the query's columns in which the row has a residue.
-        diff: keep only the most diverse rows, but at least this many around every column; 0 to keep all.
+        diff: keep only the most diverse rows, at least this many around every column; 0 to keep all.
 
     Raises:
         InputError: a number is out of range.
@@ -51,12 +51,12 @@ class AlignmentFilter:
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:  # false for NaN as well
+            if value is not None and not low <= value <= high:  # also rejects NaN
                 raise InputError(f"{name} is {value}: expected {low} to {high}")
 
     @property
     def active(self) -> bool:
-        """True if any row may be removed."""
+        """True if the criteria can remove rows."""
         return self != AlignmentFilter()
 
 
@@ -84,7 +84,7 @@ def alignment_hits(
             rows.append(row.translate(_REMOVE_INSERTIONS))
     if not criteria.active:
         return distinct
-    # imported here because clients of a search server, which seldom filter, start faster without numba
+    # imported here so that clients of a search server, which seldom filter, start without loading numba
     from msa.search.row_filter import filter_rows
 
     kept = filter_rows(encode("".join(rows)).reshape(len(rows), -1), criteria, threads)

@@ -1,6 +1,6 @@
-"""Search of a clustered database: the filter runs on representatives, and hits add their cluster members.
+"""Search of a clustered database: search the representatives, then the cluster members of the hits.
 
-When a representative is a hit, all members of its cluster are aligned to the query, so that each has its own
+If a representative is a hit, all members of its cluster are aligned to the query, so that each has its own
 score, E-value and path. A member can only be found through its representative.
 """
 
@@ -16,7 +16,7 @@ from msa.search.engine import Candidates, Engine, EngineRequest, QueryProfile
 
 
 class ClusterExpandingEngine:
-    """An engine for clustered databases, wrapped around another engine.
+    """An engine for clustered databases that wraps another engine.
 
     Implements msa.search.engine.Engine; requests must have all sequences of the database as targets.
 
@@ -40,16 +40,16 @@ class ClusterExpandingEngine:
         return self._engine.seconds
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
-        """Filter and align the representatives, then align the other members of the aligned ones' clusters.
+        """Filter and align the representatives, then align the other members of the clusters that were found.
 
         Progress counts cluster members as if they were filtered together with their representatives.
         """
-        running: deque[QueryProfile] = deque()
-        found: deque[Candidates] = deque()
+        pending_queries: deque[QueryProfile] = deque()
+        representative_candidates: deque[Candidates] = deque()
 
         def recorded_queries() -> Iterator[QueryProfile]:
             for query in queries:
-                running.append(query)
+                pending_queries.append(query)
                 yield query
 
         def progress(pairs: int) -> None:
@@ -60,12 +60,12 @@ class ClusterExpandingEngine:
 
         def members() -> Iterator[tuple[QueryProfile, np.ndarray]]:
             for candidates in self._engine.run(recorded_queries(), filter_request):
-                found.append(candidates)
+                representative_candidates.append(candidates)
                 hits = candidates.targets[candidates.aligned]
-                yield running.popleft(), self._database.members(hits)
+                yield pending_queries.popleft(), self._database.members(hits)
 
         for member_candidates in self._engine.align(members(), request):
-            yield _concatenate(found.popleft(), member_candidates)
+            yield _concatenate(representative_candidates.popleft(), member_candidates)
 
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest

@@ -26,11 +26,11 @@ class QueryProfile:
 
 
 ProfileCallback = Callable[[FastaRecord, QueryProfile, bool], None]
-"""Called with a query, the profile it was searched with, and whether that is a family profile."""
+"""A callback with a query, the profile that it was searched with, and True if this is a family profile."""
 
 
 class AlignmentSelector(Protocol):
-    """A callback that selects by score which candidates are aligned; called from several threads."""
+    """A callback that selects the candidates to align by their scores; called from several threads."""
 
     def __call__(
         self,
@@ -46,8 +46,8 @@ class AlignmentSelector(Protocol):
             query: index of the query.
             targets: int64 [n], target indices.
             scores: int32 [n], half-bits.
-            reversed_scores: int32 [n], scores of the same targets against the reversed profile. If None,
-                the returned mask selects the targets for which these are computed.
+            reversed_scores: int32 [n], scores of the same targets against the reversed profile; None in a
+                first call that selects the targets for which they are computed.
         """
         ...
 
@@ -60,9 +60,10 @@ class Candidates:
         targets: int64 [n], target indices by descending gapless score, then by index. In a clustered
             database, the cluster members of the aligned representatives follow.
         scores: int32 [n], alignment scores of all targets, half-bits; 0 if no residue pair scores above 0.
-        aligned: int64 [m], indices into `targets` of the aligned ones: selected, with a score above 0.
-        reversed_scores: int32 [m], their scores against the reversed profile; 0 where not computed.
-        alignments: [m], their alignments.
+        aligned: int64 [m], indices into `targets` of the aligned targets: selected, with a score above 0.
+        reversed_scores: int32 [m], scores of the aligned targets against the reversed profile; 0 where not
+            computed.
+        alignments: [m], alignments of the aligned targets.
     """
 
     targets: np.ndarray
@@ -74,15 +75,15 @@ class Candidates:
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """Everything that the queries of one engine call have in common.
+    """The arguments that all queries of one engine call share.
 
     Args:
         targets: the sequences to search.
         settings: filter limits, gap costs and, for the CPU engine, the number of threads.
         progress: called with the number of query–target pairs that have passed through the filter so far.
-        selector: decides from the scores which candidates are aligned; all of them if None. With
-            `settings.comp_bias_corr` it is called a second time for the candidates that it selected, with
-            their scores against the reversed profile.
+        selector: selects the candidates to align; None to align all. With `settings.comp_bias_corr`, it is
+            called a second time for the selected candidates, with their scores against the reversed
+            profile.
     """
 
     targets: SequenceArrays
@@ -124,7 +125,7 @@ class Engine(Protocol):
             request: targets, settings and selector; `progress` is not called.
 
         Returns:
-            For each query, in order, its targets in the given order.
+            The candidates of each query, in the order of the queries; targets stay in the given order.
         """
         ...
 
@@ -132,7 +133,7 @@ class Engine(Protocol):
 def select_alignments(
     selector: AlignmentSelector | None, query: int, targets: np.ndarray, scores: np.ndarray
 ) -> np.ndarray:
-    """Return the indices of the candidates to align, int64 [m]; by default all that score above 0."""
+    """Return the indices of the candidates to align, int64 [m]; by default all with a score above 0."""
     positive = scores > 0
     return np.flatnonzero(positive if selector is None else positive & selector(query, targets, scores))
 
@@ -150,7 +151,7 @@ def best_targets(scores: np.ndarray, max_targets: int, min_score: int) -> np.nda
     """
     passing = np.flatnonzero(scores >= min_score)
     if len(passing) > max_targets:
-        # sort only the targets that reach the score of the last one to pass
+        # sort only the targets that reach the lowest passing score
         limit = np.partition(scores[passing], len(passing) - max_targets)[len(passing) - max_targets]
         passing = passing[scores[passing] >= limit]
     return passing[np.argsort(-scores[passing], kind="stable")][:max_targets]

@@ -1,6 +1,6 @@
 """Selection of the search engine: the CPU, one GPU or several GPUs.
 
-Engines are imported when they are selected: numba and the GPU libraries take a good part of a second to load.
+Engines are imported only when they are selected, because numba and the GPU libraries are slow to import.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ class EngineSettings:
         device: "auto", "cpu", "cuda" (the first GPU), "cuda:N" or "cuda:N,N,…"; "auto" selects the first GPU
             if it works, otherwise the CPU.
         kernels: folder in which compiled GPU kernels are cached.
-        memory_fraction: largest fraction of each GPU's free memory that the search may use.
-        max_database_bytes: most GPU memory that the database may use on each GPU; None for no limit.
+        memory_fraction: maximum fraction of each GPU's free memory that the search may use.
+        max_database_bytes: maximum memory that the database may use on each GPU; None for no limit.
     """
 
     device: str
@@ -36,7 +36,7 @@ class EngineSettings:
 
 
 def gpu_numbers(device: str) -> list[int]:
-    """Return the GPU numbers that a device such as "cuda:0,1" names; 0 if it names none."""
+    """Return the GPU numbers of a device such as "cuda:0,1"; [0] if it has none."""
     return [int(number) for number in (device.partition(":")[2] or "0").split(",")]
 
 
@@ -49,10 +49,10 @@ def create_engine(
 
     Args:
         settings: see EngineSettings.
-        on_fallback: called with one line that says why the machine's GPU cannot be used, if the device is
-            "auto" and the CPU is selected for that reason.
-        compile_progress: called with the number of GPU kernels compiled and the number to compile so far; may
-            be called from other threads.
+        on_fallback: called with a one-line reason if the device is "auto", and the CPU is selected because
+            the machine's GPU cannot be used.
+        compile_progress: called with the number of GPU kernels compiled so far and the number known to be
+            needed; may be called from other threads.
 
     Raises:
         GpuUnavailable: a requested GPU cannot be used.
@@ -91,9 +91,9 @@ def _single_gpu_engine(
     worker = LocalWorker(gpu, gpu_settings, compile_progress)
 
     def replacement_workers(targets: "SequenceArrays") -> "Sequence[GpuWorker] | None":
-        # A database that is streamed needs many more kernel launches, and each would wait for the interpreter
-        # while other threads merge and write: a process of its own is faster. For a database that fits in GPU
-        # memory, that process would take too long to start.
+        # Streaming a database takes many more kernel launches, each of which would wait for the interpreter
+        # lock while other threads merge and write, so a separate process is faster. For a database that fits
+        # in GPU memory, starting that process would take too long.
         if worker.fits(targets):
             return None
         from msa.gpu.remote_worker import start_remote_workers
@@ -106,7 +106,7 @@ def _single_gpu_engine(
 def _multi_gpu_engine(
     gpus: Sequence[int], settings: EngineSettings, compile_progress: CompileProgress
 ) -> Engine:
-    """Create the engine for several GPUs, each in a process of its own."""
+    """Create the engine for several GPUs, each with its own process."""
     from msa.gpu.remote_worker import start_remote_workers
 
     workers = start_remote_workers(gpus, _gpu_settings(settings), compile_progress)

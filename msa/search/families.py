@@ -20,15 +20,16 @@ from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
 from msa.search.settings import SearchSettings
 
 MAX_MEMBER_IDENTITY = 0.95
-"""A member is redundant if this fraction of its residues equals another member's."""
+"""A member is redundant if at least this fraction of its residues is identical to another member's."""
 
 MEMBER_CORRECTION_WEIGHT = 2
-"""Weight of the reversed-profile correction for family members; 1 for hits. One repeat or coiled coil in a
-profile attracts all others."""
+"""Weight of the reversed-profile correction for family members; for hits, it is 1. Members need a larger
+weight, because a single repeat or coiled coil in a profile attracts all others."""
 
 RELIABLE_EVALUE, CONFIRMATION_EVALUE = 1e-3, 0.3
-"""A member that joined with an E-value above the first is doubtful. Because a profile always finds its own
-members, a doubtful one stays only if the profile of the reliable members finds it with at most the second."""
+"""A member that joined with an E-value above RELIABLE_EVALUE is doubtful. Every profile finds its own
+members, so a doubtful one stays only if the profile of the reliable members alone finds it with an E-value
+up to CONFIRMATION_EVALUE."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Family:
 
     Args:
         profile: profile of the query and its members.
-        members: hits that are part of the profile; empty if the query came with a profile of its own.
+        members: hits that are part of the profile; empty if the query came with its own profile.
         k_factor: correction of the Gumbel parameter K; see ShuffledTargets.k_factor.
     """
 
@@ -70,14 +71,14 @@ class FamilyBuilder:
         return gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
 
     def initial_profile(self, query: FastaRecord) -> QueryProfile:
-        """Return the profile for the first iteration: the query's own, or the one of its sequence."""
+        """Return the profile for the first iteration: the query's own, or one computed from its sequence."""
         codes = encode(query.sequence)
         if isinstance(query, ProfileQuery):
             return QueryProfile(codes, query.profile)
         return QueryProfile(codes, query_profile(codes, self.settings.comp_bias_corr, self.settings.matrix))
 
     def from_profile(self, query: ProfileQuery) -> Family:
-        """Return the family of a query with a family profile of its own; its members are unknown.
+        """Return the family of a query that came with a family profile; its members are unknown.
 
         Raises:
             InputError: there are no statistics for the gap costs of family profiles.
@@ -93,11 +94,11 @@ class FamilyBuilder:
 
         Args:
             query: the query.
-            family: the family that was searched with; None if it was the query alone.
-            hits: hits with an E-value that lets them join the family.
+            family: the family of the last iteration; None if the query alone was searched.
+            hits: hits with an E-value small enough to join the family.
 
         Returns:
-            The new family; None if its profile would be the one that was searched with.
+            The new family; None if its profile would be the same as in the last iteration.
         """
         codes = encode(query.sequence)
         members = hits if family is None else self._without_unconfirmed(codes, family, hits)
@@ -119,7 +120,7 @@ class FamilyBuilder:
         return QueryProfile(codes, family_profile(rows, settings.comp_bias_corr, settings.matrix))
 
     def _without_unconfirmed(self, codes: np.ndarray, family: Family, hits: Sequence[Hit]) -> Sequence[Hit]:
-        """Remove hits that are doubtful members of the family and that its reliable members do not find."""
+        """Remove doubtful members of the family that the profile of its reliable members does not find."""
         doubtful = {hit.target for hit in family.members if hit.evalue > RELIABLE_EVALUE}
         candidates = np.array([hit.target for hit in hits if hit.target in doubtful], np.int64)
         reliable = [hit for hit in family.members if hit.evalue <= RELIABLE_EVALUE]

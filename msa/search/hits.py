@@ -10,14 +10,14 @@ from msa.database.database import TargetDatabase
 from msa.io.fasta import first_word
 
 OPERATIONS = "MID"
-"""Operations of an alignment path, indexed by their code: residue pair, query residue opposite a gap, target
-residue opposite a gap."""
+"""Operations of an alignment path; the index is the operation's code. M: residue pair; I (insertion): query
+residue opposite a gap; D (deletion): target residue opposite a gap."""
 
 
 class LocalAlignment(NamedTuple):
     """The best local alignment of a query and one target.
 
-    A tuple, which is fast to create: a search makes many.
+    A NamedTuple because it is fast to create, and a search creates many.
 
     Args:
         score: raw score, ≥ 0; if it is 0, all other fields are 0 or empty.
@@ -164,7 +164,7 @@ class DatabaseHit(Hit):
         evalue: float,
         alignment: LocalAlignment,
     ) -> None:
-        # all at once: a frozen dataclass sets its fields one by one, and there are tens of thousands of hits
+        # a frozen dataclass sets its fields one by one, which is slow for tens of thousands of hits
         self.__dict__.update(
             _database=database, query_length=query_length, target=target, bits=bits, evalue=evalue,
             alignment=alignment,

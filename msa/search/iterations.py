@@ -1,4 +1,4 @@
-"""Iterated searches: each iteration searches with the profile of the hits before, as in PSI-BLAST."""
+"""Iterated searches: each iteration searches with a profile of the previous hits, as in PSI-BLAST."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from msa.search.hits import DatabaseHit, Hit
 from msa.search.settings import SearchSettings
 
 _MAX_FAMILY_THREADS = 4
-"""More threads would hold the interpreter too long, and a GPU would wait for its next queries."""
+"""With more threads, which share the interpreter lock, a GPU would have to wait for its next queries."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class QueryHits:
 
     Args:
         hits: by E-value, then score, then database order.
-        member_hits: those with an E-value that lets them join the query's family.
+        member_hits: hits with an E-value small enough to join the query's family.
     """
 
     hits: list[Hit]
@@ -43,7 +43,7 @@ class IteratedSearch:
         database: the database to search.
         settings: see SearchSettings.
         engine: filters and aligns.
-        max_queries: maximum number of queries that `run` is given at once.
+        max_queries: maximum number of queries in a call of `run`.
     """
 
     database: TargetDatabase
@@ -53,7 +53,7 @@ class IteratedSearch:
 
     @cached_property
     def family_builder(self) -> FamilyBuilder:
-        """Builder of families; its threads are shared among the queries whose families it builds at once."""
+        """Builder of families; CPU threads are divided among the families that are built at once."""
         threads = max(1, self.settings.threads // self.max_queries)
         return FamilyBuilder(self.database, replace(self.settings, threads=threads))
 
@@ -65,8 +65,8 @@ class IteratedSearch:
     ) -> Iterator[list[Hit]]:
         """Yield the hits of each query after the last iteration, in the order of the queries.
 
-        A query leaves the search once an iteration does not change its profile. All iterations but the last
-        align only targets that may join a family; if the settings allow hits with a larger E-value, every
+        A query leaves the search when an iteration does not change its profile. All iterations but the last
+        align only targets that may join a family, so if the settings allow hits with a larger E-value, every
         query takes part in the last iteration.
 
         Args:
@@ -95,7 +95,7 @@ class IteratedSearch:
             lengths: residues of each query.
             max_evalue: largest E-value of a hit.
             progress: see `run`.
-            k_factors: see Family; None if the profiles are not those of families.
+            k_factors: see Family; None if the profiles are not family profiles.
 
         Returns:
             The hits of each query, in order.
@@ -152,7 +152,7 @@ class IteratedSearch:
 
     @contextlib.contextmanager
     def _family_threads(self) -> Iterator[ThreadPoolExecutor]:
-        """Provide threads that build families; tasks not started when the block ends are cancelled."""
+        """Provide threads for building families; cancel pending tasks when the block ends."""
         threads = min(self.settings.threads, self.max_queries, _MAX_FAMILY_THREADS)
         pool = ThreadPoolExecutor(threads, "families")
         try:
@@ -202,25 +202,27 @@ class _Iterations:
         updates = [
             (
                 k,
-                found,
-                self._pool.submit(builder.update, self._queries[k], self._families.get(k), found.member_hits),
+                result,
+                self._pool.submit(
+                    builder.update, self._queries[k], self._families.get(k), result.member_hits
+                ),
             )
-            for k, found in zip(active, self._search_queries(active, settings.e_profile), strict=True)
+            for k, result in zip(active, self._search_queries(active, settings.e_profile), strict=True)
         ]
         changed = []
-        for k, found, update in updates:
+        for k, result, update in updates:
             family = update.result()
             if family is not None:
                 self._families[k] = family
                 changed.append(k)
             elif settings.evalue <= settings.e_profile:
-                self._final_hits[k] = [hit for hit in found.hits if hit.evalue <= settings.evalue]
+                self._final_hits[k] = [hit for hit in result.hits if hit.evalue <= settings.evalue]
         return changed
 
     def _search_queries(self, indices: Sequence[int], max_evalue: float) -> Iterator[QueryHits]:
-        """Search with some queries, with or without families, once each and in order.
+        """Search once with each of the given queries, in order.
 
-        Gap costs differ between the two kinds, so that each needs an engine call of its own.
+        Queries with and without a family have different gap costs and need separate engine calls.
         """
         without_family = [k for k in indices if k not in self._families]
         with_family = [k for k in indices if k in self._families]

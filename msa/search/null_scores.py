@@ -1,9 +1,10 @@
 """Calibration of family profiles: their scores against shuffled targets.
 
-The published statistics assume standard residue frequencies on both sides. A family profile may match more or
-fewer residues by chance, above all in a database of unusual composition. It is therefore aligned to several
-hundred shuffled targets, and K is multiplied by the ratio of observed to expected pairs with an E-value up to
-0.1. λ, for which that would be too few pairs, stays. The CPU does this for all engines, so that they agree.
+The published statistics assume standard residue frequencies in query and target. A family profile may match
+more or fewer residues by chance, above all in a database of unusual composition. It is therefore aligned to
+several hundred shuffled targets, and K is multiplied by the ratio of observed to expected pairs with an
+E-value up to 0.1. λ is kept, because its estimate would take more pairs. The CPU computes this factor for all
+engines, so that their results agree.
 """
 
 import math
@@ -20,11 +21,12 @@ from msa.search.settings import SearchSettings
 SHUFFLED_COUNT = 500
 """Number of shuffled targets, spread evenly over the database's lengths."""
 _MAX_EVALUE = 0.1
-"""Pairs with at most this E-value, in a database of one target, are counted."""
+"""E-value, for a database of one target, up to which pairs are counted."""
 _SHUFFLING_BIAS = 0.8
-"""Chance scores of shuffled targets are higher than those of reversed domains; see docs/sensitivity.md."""
-_SHORTEST, _LONGEST = 0.02, 0.98
-"""Quantiles of length between which targets are taken."""
+"""Correction factor, because shuffled targets have higher chance scores than reversed domains (see
+docs/sensitivity.md)."""
+_MIN_QUANTILE, _MAX_QUANTILE = 0.02, 0.98
+"""Targets are sampled between these quantiles of length."""
 
 
 def corrected_alignment_scores(
@@ -35,7 +37,7 @@ def corrected_alignment_scores(
     parameters: GumbelParameters,
     weight: int = 1,
 ) -> np.ndarray:
-    """Compute alignment scores, less the reversed-profile correction if the settings ask for it.
+    """Compute alignment scores, minus the reversed-profile correction if `comp_bias_corr` is set.
 
     Args:
         profile: int16 [length, 32].
@@ -63,12 +65,12 @@ class ShuffledTargets:
 
     Args:
         targets: sequences of the database.
-        count: the sample is taken from the first `count` targets, which are sorted by length; by default all.
+        count: the sample is taken from the first `count` targets, which are sorted by length; all if None.
     """
 
     def __init__(self, targets: SequenceArrays, count: int | None = None) -> None:
         rng = np.random.default_rng(0)
-        indices = np.linspace(_SHORTEST, _LONGEST, SHUFFLED_COUNT) * ((count or len(targets)) - 1)
+        indices = np.linspace(_MIN_QUANTILE, _MAX_QUANTILE, SHUFFLED_COUNT) * ((count or len(targets)) - 1)
         codes = [rng.permutation(targets.codes(int(index)) & LETTER_BITS) for index in indices]
         lengths = np.array([len(each) for each in codes], np.int32)
         self._targets = SequenceArrays(
@@ -84,11 +86,11 @@ class ShuffledTargets:
             parameters: see GumbelParameters.
 
         Returns:
-            > 0; 1 if the parameters fit.
+            > 0; 1 if the parameters predict the number correctly.
         """
         targets, indices = self._targets, np.arange(len(self._targets))
         scores = corrected_alignment_scores(profile, targets, indices, settings, parameters)
-        # each target is a database of its own
+        # each target counts as a database by itself
         expected = evalues(scores, len(profile), targets.lengths, 1, parameters) * targets.lengths
         observed = (np.count_nonzero(expected <= _MAX_EVALUE) + 0.5) / (len(targets) + 1)
         return -math.log1p(-observed) / _MAX_EVALUE * _SHUFFLING_BIAS

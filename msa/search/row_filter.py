@@ -2,7 +2,7 @@
 
 The rules and their order are those of hhfilter 3.3 (Steinegger et al., BMC Bioinformatics 20:473, 2019).
 First, each row is compared with the query: coverage, score, identity. Then rows are compared with each
-other, from the one with the most residues to the one with the fewest. A row is kept unless it is too
+other, in descending order of their number of residues. A row is kept unless it is too
 similar to a row already kept, so that of two similar rows the shorter is removed. If a minimum number of
 rows is requested, the second step is repeated with increasing limits of identity, starting at 20 %, each
 time for the rows that cover a column around which too few rows have been kept.
@@ -29,26 +29,26 @@ UNKNOWN, GAP = 20, 21
 
 ROW_CODES = np.full(256, GAP, np.uint8)
 """Row code of each letter code (msa.alphabet); all other bytes are gaps."""
-# as in HHblits: B, Z and U count as D, E and C, the other letters beyond the standard twenty as X
+# as in HHblits: B, Z and U count as D, E and C, other non-standard letters as X (−1 % 21 is UNKNOWN)
 ROW_CODES[: len(LETTERS)] = [
     STANDARD.find({"B": "D", "Z": "E", "U": "C"}.get(letter, letter)) % 21 for letter in LETTERS
 ]
 
 NO_RESIDUE = 0x80
-"""Marks a column without a standard residue when rows are compared; residue codes are smaller."""
+"""Code of a column without a standard residue in row comparisons; residue codes are smaller."""
 
 _GAP_OPEN, _GAP_EXTEND = 6.0, 1.0
 """Gap costs of the score with the query, bits."""
 
 _FIRST_LIMIT, _MAX_LIMIT_STEP = 20, 5
-"""First limit of identity and its largest increase, in per cent, if a minimum number of rows is requested."""
+"""If a minimum number of rows is requested: first limit of identity and its largest increase, in per cent."""
 _DEPTH_WINDOW = 25
-"""A column's depth is the largest number of rows at any column up to this far away."""
+"""A column's depth is the largest number of rows in any column up to this distance."""
 
 _CODE_BITS = 5
 _WORD = 64
 _BATCH = 1024
-"""Rows per batch. A batch is compared in parallel with the rows kept before, then with itself."""
+"""Rows per batch. A batch is compared in parallel with the rows kept so far, then within itself."""
 _TILE = 32
 """Rows per tile; two tiles fit in a core's L1 cache."""
 
@@ -136,7 +136,7 @@ def _scores_with_query(codes, matrix):  # type: ignore[no-untyped-def]
 def select_diverse_rows(
     rows: np.ndarray, allowed: np.ndarray, max_percent: float, min_depth: int, threads: int = 1
 ) -> np.ndarray:
-    """Return a mask of rows of which no two are too similar.
+    """Select rows so that no two are too similar, and return their mask.
 
     Two rows are too similar unless they differ in at least (99.99 − limit) % of the columns in which both
     have a residue. Rows without a shared column are never too similar.
@@ -146,8 +146,8 @@ def select_diverse_rows(
             always kept.
         allowed: bool [n], rows that may be kept.
         max_percent: limit of identity, 0 to 100; at 100, no rows are too similar.
-        min_depth: keep at least this many rows around every column that has them, and use the lowest limits
-            that achieve it; 0 to use `max_percent` alone.
+        min_depth: keep at least this many rows around every column, if there are as many, with the lowest
+            limits of identity that achieve it; 0 to use `max_percent` alone.
         threads: at least 1. Does not affect the result.
 
     Returns:
@@ -189,7 +189,7 @@ def _select_in_order(
         if limit >= 100:
             kept |= candidates
         else:
-            # only rows that cover a column of too little depth are tried again
+            # try only rows that cover a column of insufficient depth
             shallow_counts = np.concatenate([[0], np.cumsum(too_shallow)])
             covers_shallow = shallow_counts[spans[:, 1] + 1] > shallow_counts[spans[:, 0]]
             pending = np.flatnonzero(candidates & ~kept & covers_shallow)
@@ -227,7 +227,7 @@ def _max_depth_nearby(depth: np.ndarray) -> np.ndarray:
 
 
 def _difference_limits(percent: float, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the decisive numbers of differences, by number of shared columns.
+    """Compute the thresholds of the number of differences, by number of shared columns.
 
     Computed in single precision, so that decisions at the limit equal hhfilter's.
 
@@ -236,8 +236,8 @@ def _difference_limits(percent: float, columns: int) -> tuple[np.ndarray, np.nda
         columns: number of columns of the alignment.
 
     Returns:
-        Two int64 [columns + 1]: differences that make rows distinct for certain, and the largest number of
-        differences at which rows are too similar.
+        Two int64 [columns + 1]: a number of differences at which rows are certainly distinct, and the largest
+        number of differences at which rows are too similar.
     """
     fraction = np.float32(0.9999 - 0.01 * percent)
     differences = fraction * np.arange(columns + 1, dtype=np.float32)
@@ -245,7 +245,7 @@ def _difference_limits(percent: float, columns: int) -> tuple[np.ndarray, np.nda
 
 
 class _RowComparison:
-    """Comparison of rows with each other, which remembers the row that each was last too similar to.
+    """A comparison of rows with each other that caches, for each row, the last row it was too similar to.
 
     Args:
         rows: uint8 [n, columns], in order of priority.
@@ -290,7 +290,8 @@ class _RowComparison:
 def _bit_planes(rows: np.ndarray) -> np.ndarray:
     """Transpose rows into bit planes, uint64 [n, words, 6].
 
-    Each word holds one bit for each of 64 columns: the five bits of the codes, and 1 where a residue is.
+    Each word holds one bit for each of 64 columns. Planes 0 to 4 are the bits of the codes; plane 5 marks
+    columns with a residue.
     """
     count, columns = rows.shape
     padded = np.full((count, -(-columns // _WORD) * _WORD), NO_RESIDUE, np.uint8)
@@ -320,7 +321,7 @@ _popcount: Any = intrinsic(_popcount_typing)
 def _find_similar(planes, spans, distinct_from, similar_up_to, row, others, start, end):  # type: ignore[no-untyped-def]
     """Return the first of others[start:end] that `row` is too similar to; −1 if there is none.
 
-    All others have at least as many residues. One call compares many rows, because the call itself costs more
+    All others must have at least as many residues. One call compares many rows, because a call costs more
     than a comparison.
     """
     row_first, row_last, residues = spans[row, 0], spans[row, 1], spans[row, 2]
@@ -349,10 +350,10 @@ def _find_similar(planes, spans, distinct_from, similar_up_to, row, others, star
 
 @kernel
 def _reject_similar(planes, spans, distinct_from, similar_up_to, blockers, batch, kept_before, rejected):  # type: ignore[no-untyped-def]
-    """Reject the rows of a batch that are too similar to a row kept before."""
+    """Reject the rows of a batch that are too similar to a row kept before this batch."""
     for k in range(len(batch)):
         row = batch[k]
-        # the row that blocked it at a lower limit most likely does so again
+        # a row that was too similar at a lower limit is likely to be so again
         if blockers[row] >= 0:
             found = _find_similar(planes, spans, distinct_from, similar_up_to, row, blockers, row, row + 1)
             rejected[k] = found >= 0
@@ -370,7 +371,7 @@ def _reject_similar(planes, spans, distinct_from, similar_up_to, blockers, batch
 
 @kernel
 def _keep_distinct_in_batch(planes, spans, distinct_from, similar_up_to, blockers, batch, kept, rejected):  # type: ignore[no-untyped-def]
-    """Reject rows that are too similar to a row kept within the batch's range, in order; keep the others."""
+    """Reject rows, in order, that are too similar to a row kept within the batch's range; keep the others."""
     kept_in_range = np.empty(batch[-1] - batch[0] + 1, np.int64)
     count, index = 0, batch[0]
     for k in range(len(batch)):

@@ -1,8 +1,8 @@
 """Search of a target database: gapless filter, alignment, E-values; described in docs/search.md.
 
-Stage 1 scores every target without gaps and passes on the best; masked residues score as X. Stage 2 aligns
-these with gaps; masked residues score as the letters they are. Every step is exact and ties are broken by
-database order, so that results do not depend on the engine, the number of threads or the machine.
+Stage 1 scores every target without gaps and keeps the best; masked residues score as X. Stage 2 aligns these
+with gaps; masked residues score as their letters. Every step is exact and ties are broken by database order,
+so that results do not depend on the engine, the number of threads or the machine.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from msa.search.hits import Hit
 from msa.search.settings import SearchSettings
 
 _MAX_HITS_IN_MEMORY = 2**18
-"""Limits the number of queries that go through the iterations together, which a GPU is fastest with."""
+"""Limits the number of queries in one block of an iterated search; a GPU is faster with larger blocks."""
 
 
 def search(
@@ -31,9 +31,9 @@ def search(
 
     Args:
         query: at least 2 residues, letters A–Z.
-        database: the database to search; E-values are for the whole of it.
+        database: the database to search; E-values refer to all of its sequences.
         settings: see SearchSettings.
-        progress: called with the number of targets that have been filtered, and the number of all targets.
+        progress: called with the number of targets filtered so far, and the number of all targets.
         engine: filters and aligns; by default the CPU engine. Does not affect the result.
 
     Returns:
@@ -61,11 +61,11 @@ def search_many(
         database: see `search`.
         settings: see `search`.
         engine: see `search`.
-        progress: called with the number of query–target pairs that have been filtered, and of all pairs.
+        progress: called with the number of query–target pairs filtered so far, and the number of all pairs.
         on_profile: called with the profile of a query's last iteration, before its hits are yielded.
 
     Returns:
-        Each query with its hits, as `search` returns them, in the order of the queries, as they are found.
+        An iterator over each query with its hits, as from `search`, in the order of the queries.
 
     Raises:
         InputError: a query is too short. Raised before any search starts.
@@ -83,7 +83,7 @@ def _search_each(
     progress: Progress | None,
     on_profile: ProfileCallback | None,
 ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
-    # imported here because clients of a search server, which import this module too, start faster without
+    # imported here so that clients of a search server, which also import this module, start without loading
     # numba
     from msa.cpu.engine import CpuEngine
     from msa.search.iterations import IteratedSearch
@@ -107,7 +107,7 @@ def _search_each(
         results = iterated_search.run(block, report, on_profile)
         for query, hits in zip(block, results, strict=True):
             yield query, [hit for hit in hits if _meets_thresholds(hit, settings)]
-        # queries that left the search early are complete as well
+        # count queries that left the search early as complete
         report(len(block) * pairs_per_query)
 
 
@@ -125,7 +125,7 @@ def check_query(query: FastaRecord) -> None:
 
 
 def _meets_thresholds(hit: Hit, settings: SearchSettings) -> bool:
-    """Compare a hit with the thresholds of identity and coverage."""
+    """Return True if a hit meets the thresholds of identity and coverage."""
     if settings.min_seq_id <= 0 and settings.coverage <= 0:
         return True
     coverage = {

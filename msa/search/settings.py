@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from msa.errors import InputError
-from msa.profile.gumbel import TABLES, gumbel_parameters
+from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
 from msa.profile.matrices import DEFAULT_MATRIX
 
 _INT32_MAX = 2**31 - 1
@@ -22,13 +22,14 @@ _RANGES = {
 
 
 def default_gap_costs(matrix: str) -> tuple[int, int, int]:
-    """Return `gap_open`, `gap_extend` and `profile_gap_open` of a matrix, or of the default matrix.
+    """Return `gap_open`, `gap_extend` and `profile_gap_open` of a matrix.
 
-    The default matrix stands in for an unknown one, which SearchSettings reports.
-
-    Gaps cost less with a family profile, which shows better than a single sequence where gaps occur.
+    Gaps cost less with a family profile, which predicts the positions of gaps better than a single sequence.
+    For an unknown matrix, the costs of the default matrix are returned; SearchSettings reports the error.
     """
-    gap_open, gap_extend = TABLES[matrix if matrix in TABLES else DEFAULT_MATRIX].default_gap_costs
+    gap_open, gap_extend = GUMBEL_TABLES[
+        matrix if matrix in GUMBEL_TABLES else DEFAULT_MATRIX
+    ].default_gap_costs
     return gap_open, gap_extend, gap_open - 1
 
 
@@ -74,7 +75,7 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
-            if not low <= getattr(self, name) <= high:  # false for NaN as well
+            if not low <= getattr(self, name) <= high:  # also rejects NaN
                 raise InputError(f"{name} is {getattr(self, name)}: expected {low} to {high}")
         try:
             gumbel_parameters(self.gap_open, self.gap_extend, self.matrix)

@@ -60,7 +60,7 @@ def test_alignment_is_one_query_with_the_profile_of_its_rows(
     assert isinstance(query, ProfileQuery)
     assert query.sequence == QUERY and query.id == "q"
     np.testing.assert_array_equal(query.profile, family_profile(distinct_rows(FAR, 0.95), corrected))
-    assert query.made_from == "an alignment of 3 rows, 3 of them different"
+    assert query.source == "an alignment of 3 rows, 3 of them different"
 
 
 def test_insertions_without_gaps_make_an_alignment(tmp_path: Path) -> None:

@@ -100,11 +100,11 @@ def test_scores_of_random_profiles_equal_reference(
     [1, 2, 3, 1500, 2100, *(32 * k + d for k in (1, 2, 3, 4, 8, 16, 32) for d in (-3, -2, -1, 0, 1))],
 )
 def test_query_lengths_around_block_sizes(length: int) -> None:
-    """Check lengths around multiples of lanes and blocks, reset rows subtracted."""
+    """Check lengths that, with the reset rows, are near multiples of the lanes and of blocks."""
     rng = np.random.default_rng(length)
     query = rng.integers(0, 20, length).astype(np.uint8)
     sequences = [random_codes(rng, int(n)) for n in rng.integers(1, 150, 6)]
-    # relatives of the whole query, of its end and of its start: paths through the wrap of every lane
+    # relatives of the whole query, of its end and of its start: paths through the wrap-around of every lane
     sequences += [mutated(rng, query, 0.5), mutated(rng, query[-40:], 0.3), mutated(rng, query[:40], 0.3)]
     sequences += [np.concatenate([query[-9:], query[:9], query[-9:], query[:9]])]
     assert_equal_to(reference_score_by_column, query_profile(query), sequences)
@@ -140,7 +140,7 @@ def test_scores_around_the_limits_of_each_bit_width(score: int) -> None:
 @pytest.mark.parametrize("gap", [1, 2, 3])
 def test_lane_is_reset_before_it_starts_again(length: int, gap: int) -> None:
     # a score of 140 at the query's end and, after `gap` residues in the same lane, another 140 at its start:
-    # a remainder of the first would show in the sum
+    # if the first were not reset, the score would be too large
     profile = np.full((length, 32), -1, np.int16)
     profile[-2:, 0] = 70
     profile[:20, 1] = 7
@@ -199,7 +199,7 @@ def test_inner_loop_uses_vector_instructions() -> None:
     width = vector_bytes()
     if width < 32:
         pytest.skip("needs AVX2")
-    # compiled again, because numba does not cache assembly
+    # compile again, because numba does not cache assembly
     fresh = numba.njit(nogil=True)(gapless._score_targets.py_func)
     profile = query_profile(encode("A" * 300))
     unrolled = gapless._UnrolledProfile.from_profile(profile, 8)
@@ -213,7 +213,7 @@ def test_inner_loop_uses_vector_instructions() -> None:
     lines = [line.split("#")[0] for line in assembly.splitlines()]
     adds = [line for line in lines if "vpaddsb" in line and register in line]
     maxima = [line for line in lines if "vpmaxsb" in line and register in line]
-    # additions read the profile directly from memory, and each has one maximum
+    # additions read the profile directly from memory, and each is followed by one maximum
     from_memory = [line for line in adds if "(" in line]
     blocks = gapless._MAX_UNITS[8] * gapless.LANES_PER_UNIT // width
     assert len(from_memory) >= blocks * (blocks + 1) // 2
@@ -223,7 +223,7 @@ def test_inner_loop_uses_vector_instructions() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("features", ["+sse2", "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2"])
-def test_smaller_vector_units_give_the_same_scores(features: str, tmp_path: Path) -> None:
+def test_scores_are_equal_with_smaller_vector_registers(features: str, tmp_path: Path) -> None:
     """Run some tests of this file in a process that compiles for an older CPU."""
     if "avx2" in features and vector_bytes() < 32:
         pytest.skip("needs AVX2")

@@ -1,4 +1,4 @@
-"""Tests of gapped alignment: scores against Biopython's aligner, paths against their scores and rules."""
+"""Tests of gapped alignment: scores against Biopython's aligner, paths against their scores and the rules."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ def biopython_aligner(gap_open: int = 11, gap_extend: int = 1) -> PairwiseAligne
 def path_score(
     alignment: LocalAlignment, profile: np.ndarray, codes: np.ndarray, gap_open: int = 11, gap_extend: int = 1
 ) -> int:
-    """Compute the score of a path, which must lead from the first positions to the last."""
+    """Compute the score of a path, and check that it leads from the first positions to the last."""
     if not alignment.operations:
         return 0
     i, j, score, columns = alignment.query_start - 1, alignment.target_start - 1, 0, 0
@@ -65,7 +65,7 @@ def path_score(
 def reference_alignment(
     profile: np.ndarray, codes: np.ndarray, gap_open: int, gap_extend: int
 ) -> tuple[int, int, int, str]:
-    """Compute score, end and path cell by cell, by the rules of msa/cpu/smith_waterman.py."""
+    """Compute score, end and path cell by cell, according to the rules in msa/cpu/smith_waterman.py."""
     m, n = len(profile), len(codes)
     letters = (codes & LETTER_BITS).tolist()
     h = [[0] * (n + 1) for _ in range(m + 1)]
@@ -88,19 +88,19 @@ def reference_alignment(
     end = (i, j)
     path = ""
     while True:
-        here = h[i][j]
-        if here == h[i - 1][j - 1] + int(profile[i - 1, letters[j - 1]]):
+        current = h[i][j]
+        if current == h[i - 1][j - 1] + int(profile[i - 1, letters[j - 1]]):
             path += "M"
             i, j = i - 1, j - 1
             if h[i][j] == 0:
                 break
             continue
-        insertions = [k for k in range(1, i + 1) if h[i - k][j] - gap(k) == here]
+        insertions = [k for k in range(1, i + 1) if h[i - k][j] - gap(k) == current]
         if insertions:
             path += "I" * insertions[0]
             i -= insertions[0]
         else:
-            k = next(k for k in range(1, j + 1) if h[i][j - k] - gap(k) == here)
+            k = next(k for k in range(1, j + 1) if h[i][j - k] - gap(k) == current)
             path += "D" * k
             j -= k
     return best, *end, path[::-1]
@@ -123,7 +123,7 @@ def relative(rng: np.random.Generator, codes: np.ndarray) -> np.ndarray:
     return np.array([c for part in parts for c in part] or [0], np.uint8)
 
 
-# few different letters make many ties, gaps and long alignments
+# few different letters produce many ties, gaps and long alignments
 few_letters = st.text(alphabet="ACWN", min_size=1, max_size=25).map(encode)
 proteins = st.text(alphabet=STANDARD + "BZX", min_size=1, max_size=60)
 gap_costs = st.integers(1, 14).flatmap(lambda o: st.tuples(st.just(o), st.integers(1, o)))
@@ -215,7 +215,7 @@ def test_result_does_not_depend_on_block_size(monkeypatch: pytest.MonkeyPatch) -
     filler = rng.integers(0, 20, 150).astype(np.uint8)
     sequences = [np.concatenate([query[:45], filler, query[45:]])]
     sequences += [np.concatenate([relative(rng, query) for _ in range(3)]) for _ in range(20)]
-    # the best score occurs in four blocks: the first counts
+    # the best score occurs in four blocks, of which the first must be found
     sequences += [np.concatenate([query] * 4)]
     profile = query_profile(query, comp_bias_corr=False)
     whole = align_all(profile, query, sequences)

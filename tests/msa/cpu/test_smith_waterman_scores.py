@@ -1,4 +1,4 @@
-"""Tests of scores without paths against the scores of the alignments."""
+"""Tests of alignment scores computed without paths against the scores of the alignments."""
 
 import os
 import subprocess
@@ -38,14 +38,14 @@ def assert_scores_equal_alignments(
     np.testing.assert_array_equal(scores, [alignment.score for alignment in expected])
 
 
-def mutated(rng: np.random.Generator, codes: np.ndarray, share: float) -> np.ndarray:
-    return np.where(rng.random(len(codes)) < share, rng.integers(0, 20, len(codes)), codes)
+def mutated(rng: np.random.Generator, codes: np.ndarray, rate: float) -> np.ndarray:
+    return np.where(rng.random(len(codes)) < rate, rng.integers(0, 20, len(codes)), codes)
 
 
 def random_targets(rng: np.random.Generator, query: np.ndarray, count: int) -> SequenceArrays:
     """Create unrelated targets with all letters, relatives, relatives with an insertion, and masked ones."""
     sequences = [rng.integers(0, 26, int(n)) for n in rng.integers(0, 150, count)]
-    sequences += [mutated(rng, query, share) for share in np.linspace(0, 0.8, 20)]
+    sequences += [mutated(rng, query, rate) for rate in np.linspace(0, 0.8, 20)]
     middle = len(query) // 2
     sequences += [
         np.concatenate([query[:middle], rng.integers(0, 20, int(n)), query[middle:]])
@@ -82,13 +82,13 @@ def test_scores_around_the_largest_byte(score: int) -> None:
 
 
 @pytest.mark.parametrize("scores", [(-9, 9), (-128, 127), (-129, 127), (-128, 128), (-4000, 9), (-1, 3000)])
-def test_profiles_that_do_not_fit_bytes(scores: tuple[int, int]) -> None:
+def test_scores_of_profiles_that_do_not_fit_in_bytes(scores: tuple[int, int]) -> None:
     rng = np.random.default_rng(2)
     profile = rng.choice(scores, (30, 32)).astype(np.int16)
     assert_scores_equal_alignments(profile, random_targets(rng, rng.integers(0, 20, 30), 100))
 
 
-def test_gap_costs_that_do_not_fit_bytes() -> None:
+def test_scores_with_gap_costs_that_do_not_fit_in_bytes() -> None:
     rng = np.random.default_rng(3)
     query = rng.integers(0, 20, 90).astype(np.uint8)
     assert_scores_equal_alignments(query_profile(query), random_targets(rng, query, 100), gaps=(150, 1))
@@ -138,7 +138,7 @@ def test_lookup_uses_shuffle_instructions() -> None:
         "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+avx512f,+avx512bw",
     ],
 )
-def test_smaller_vector_units_give_the_same_scores(features: str, tmp_path: Path) -> None:
+def test_scores_are_equal_with_smaller_vector_registers(features: str, tmp_path: Path) -> None:
     """Run some tests of this file in a process that compiles for another CPU."""
     if vector_bytes() < (64 if "avx512" in features else 32 if "avx2" in features else 16):
         pytest.skip("the CPU lacks these features")

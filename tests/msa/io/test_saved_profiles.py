@@ -66,7 +66,7 @@ def test_round_trip(tmp_path: Path) -> None:
     for query, used in zip(found, USED, strict=True):
         assert query.profile.dtype == np.int16
         np.testing.assert_array_equal(query.profile, used.profile)
-    assert found[0].made_from == f"an earlier search, saved in {tmp_path}/p.npz"
+    assert found[0].source == f"an earlier search, saved in {tmp_path}/p.npz"
 
 
 def test_numpy_can_read_the_file_and_equal_profiles_give_equal_bytes() -> None:

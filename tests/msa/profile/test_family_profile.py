@@ -1,4 +1,4 @@
-"""Tests of family profiles: the alignment's rows, and the profile against a plain implementation."""
+"""Tests of family profiles: the rows of the alignment, and the profile against a plain implementation."""
 
 import math
 
@@ -32,7 +32,8 @@ def row_text(row: np.ndarray) -> str:
 
 
 def test_family_rows_follow_the_alignment_path() -> None:
-    # 2M1D1M2I2M from query 2 and target 3: the target residue of 1D is left out, 2I makes two gaps
+    # 2M1D1M2I2M from query position 2 and target position 3: the target residue of 1D is left out, and 2I
+    # becomes two gaps
     runs = np.array([2 << 2, 1 << 2 | 2, 1 << 2, 2 << 2 | 1, 2 << 2], np.int32)
     alignment = LocalAlignment(20, 2, 8, 3, 8, 0, 8, runs)
     whole = LocalAlignment(9, 1, 3, 1, 3, 3, 3, np.array([3 << 2], np.int32))
@@ -45,7 +46,7 @@ def test_family_rows_follow_the_alignment_path() -> None:
 
 
 def reference_distinct_rows(rows: np.ndarray, max_identity: float) -> list[int]:
-    """Return the indices of distinct rows, one pair of rows at a time."""
+    """Find the indices of distinct rows, one pair of rows at a time."""
     kept = [0]
     for i, row in enumerate(rows[1:], 1):
         residues = row != GAP
@@ -91,19 +92,19 @@ def reference_scores(rows: np.ndarray, corrected: bool) -> list[list[float]]:
                 column = [x for x in rows[:, c] if x < 20]
                 shares.append(1 / (len(set(column)) * column.count(row[c])))
         weights.append(sum(shares) / max(len(shares), 1))
-    seen = []
+    observed = []
     for c in range(length):
         mass = [sum(w for w, row in zip(weights, rows, strict=True) if row[c] == a) for a in range(20)]
-        seen.append([m / sum(mass) for m in mass] if sum(mass) else [p[a] for a in range(20)])
-    kinds = [math.exp(-sum(f * math.log(f) for f in column if f)) for column in seen]
+        observed.append([m / sum(mass) for m in mass] if sum(mass) else [p[a] for a in range(20)])
+    effective = [math.exp(-sum(f * math.log(f) for f in column if f)) for column in observed]
     joint = [[p[a] * p[b] * math.exp(LAMBDA * matrix[a, b]) for b in range(20)] for a in range(20)]
-    given_b = [sum(joint[a][b] for a in range(20)) for b in range(20)]
+    totals = [sum(joint[a][b] for a in range(20)) for b in range(20)]
     frequencies, scores = [], []
     for c in range(length):
-        around = [kinds[min(max(k, 0), length - 1)] for k in range(c - 10, c + 11)]
-        share = min(1, PSEUDOCOUNTS / (1 + (sum(around) / 21 - 1) / PSEUDOCOUNT_DECAY))
-        expected = [sum(seen[c][b] * joint[a][b] / given_b[b] for b in range(20)) for a in range(20)]
-        f = [(1 - share) * seen[c][a] + share * expected[a] for a in range(20)]
+        window = [effective[min(max(k, 0), length - 1)] for k in range(c - 10, c + 11)]
+        share = min(1, PSEUDOCOUNTS / (1 + (sum(window) / 21 - 1) / PSEUDOCOUNT_DECAY))
+        expected = [sum(observed[c][b] * joint[a][b] / totals[b] for b in range(20)) for a in range(20)]
+        f = [(1 - share) * observed[c][a] + share * expected[a] for a in range(20)]
         frequencies.append(f)
         scores.append([math.log(f[a] / p[a]) / LAMBDA for a in range(20)])
     if corrected:
@@ -143,7 +144,7 @@ def test_conserved_position_scores_higher_than_variable_one() -> None:
     assert profile[1, w] < profile[0, w] / 2
 
 
-def test_further_letters_score_as_the_residues_they_stand_for() -> None:
+def test_other_letters_score_as_the_residues_that_they_represent() -> None:
     rows = np.stack([encode("NDQEILCK"), encode("NDQEVLCR")])
     profile = family_profile(rows).astype(int)
 

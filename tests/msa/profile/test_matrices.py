@@ -1,11 +1,11 @@
-"""Tests of substitution matrices: published scores, and the rules for letters that a matrix lacks."""
+"""Tests of substitution matrices: published scores, and the rules for letters missing in a matrix."""
 
 import numpy as np
 import pytest
 from Bio.Align import substitution_matrices
 
 from msa.alphabet import LETTERS, STANDARD, encode
-from msa.profile.gumbel import TABLES
+from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import PROFILE_COLUMNS, background, substitution_matrix
 
 
@@ -13,7 +13,7 @@ def score(a: str, b: str, matrix: str = "BLOSUM62") -> int:
     return int(substitution_matrix(matrix)[LETTERS.index(a), LETTERS.index(b)])
 
 
-@pytest.mark.parametrize("matrix", sorted(TABLES.keys() - {"BLOSUM80", "VTML80"}))
+@pytest.mark.parametrize("matrix", sorted(GUMBEL_TABLES.keys() - {"BLOSUM80", "VTML80"}))
 def test_scores_equal_biopythons_matrices(matrix: str) -> None:
     published = substitution_matrices.load(matrix)
     for a in STANDARD + "BZX":
@@ -25,7 +25,7 @@ def test_blosum80_equals_biopythons_rescaled() -> None:
     thirds = substitution_matrices.load("BLOSUM80")
     for a in STANDARD + "BZX":
         for b in STANDARD + "BZX":
-            # both were rounded
+            # both matrices are rounded
             assert abs(score(a, b, "BLOSUM80") - thirds[a][b] * 2 / 3) < 0.5 + 1 / 3
 
 
@@ -39,7 +39,7 @@ def test_letters_missing_in_vtml80_follow_the_rules() -> None:
 
 
 def test_known_blosum62_scores() -> None:
-    # independent of any matrix file, so that a wrong letter order shows
+    # independent of any matrix file, to detect a wrong order of letters
     assert [score(*pair) for pair in ("WW", "CC", "AA", "LI", "DE", "WP", "XX")] == [11, 9, 4, 2, 2, -4, -1]
 
 
@@ -59,7 +59,7 @@ def test_known_scores_of_other_matrices(matrix: str, expected: tuple[int, ...]) 
     assert tuple(score(*pair, matrix) for pair in ("WW", "CC", "AA", "LI", "DE", "WP")) == expected
 
 
-@pytest.mark.parametrize("matrix", TABLES)
+@pytest.mark.parametrize("matrix", GUMBEL_TABLES)
 @pytest.mark.parametrize("letter", LETTERS)
 def test_letters_missing_in_a_matrix_follow_the_rules(matrix: str, letter: str) -> None:
     assert score("U", letter, matrix) == score("C", letter, matrix)
@@ -69,7 +69,7 @@ def test_letters_missing_in_a_matrix_follow_the_rules(matrix: str, letter: str) 
         assert score("J", letter, matrix) == np.floor((both + 1) / 2)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", GUMBEL_TABLES)
 def test_matrix_is_symmetric_and_complete(name: str) -> None:
     matrix = substitution_matrix(name)
     assert matrix.shape == (26, PROFILE_COLUMNS) and matrix.dtype == np.int16 and not matrix.flags.writeable

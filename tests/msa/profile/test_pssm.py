@@ -32,7 +32,7 @@ def test_bias_equals_reference(sequence: str) -> None:
 
 @settings(deadline=None)
 @given(sequences)
-def test_uncorrected_profile_has_the_rows_of_the_matrix(sequence: str) -> None:
+def test_uncorrected_profile_consists_of_matrix_rows(sequence: str) -> None:
     codes = encode(sequence)
     np.testing.assert_array_equal(query_profile(codes, False), substitution_matrix()[codes])
 
@@ -61,6 +61,6 @@ def test_repeated_residues_score_less_than_scattered_ones() -> None:
     assert repeated[20, e] < scattered[3, e] - 3
 
 
-def test_profile_has_the_layout_that_kernels_expect() -> None:
+def test_profile_layout_is_as_kernels_expect() -> None:
     profile = query_profile(encode("MKV"))
     assert profile.shape == (3, 32) and profile.dtype == np.int16 and profile.flags.c_contiguous

@@ -1,4 +1,4 @@
-"""Tests of bit scores and E-values: values that blastp reports, and laws that must hold."""
+"""Tests of bit scores and E-values: values reported by blastp, and mathematical properties."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import STANDARD
-from msa.profile.gumbel import TABLES, GumbelParameters, gumbel_parameters
+from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameters
 from msa.profile.matrices import substitution_matrix
 from msa.profile.statistics import bit_scores, corrected_scores, evalues
 from msa.search.settings import default_gap_costs
@@ -55,7 +55,7 @@ def test_default_matrix_equals_blastp(
     assert own == pytest.approx(bits, abs=0.051) if bits < 99.95 else math.floor(own) == bits
 
 
-# matrix and gap costs, then the same columns, in a database of 2,821,807 residues
+# matrix and gap costs, then the columns of BLASTP, in a database of 2,821,807 residues
 BLASTP_BY_MATRIX = [
     ("BLOSUM45", 14, 2, 1030, 498, 570, 294.0, 4.33e-97),
     ("BLOSUM45", 14, 2, 130, 274, 290, 41.5, 2.95e-05),
@@ -97,7 +97,7 @@ def test_other_matrices_equal_blastp(
     assert own == pytest.approx(bits, abs=0.051) if bits < 99.95 else math.floor(own) == bits
 
 
-@pytest.mark.parametrize("matrix", TABLES)
+@pytest.mark.parametrize("matrix", GUMBEL_TABLES)
 def test_ungapped_lambda_solves_karlin_and_altschuls_equation(matrix: str) -> None:
     # residue frequencies of Robinson & Robinson, per 1000
     per_mille = dict(
@@ -110,16 +110,16 @@ def test_ungapped_lambda_solves_karlin_and_altschuls_equation(matrix: str) -> No
     )  # fmt: skip
     frequencies = np.array([per_mille[letter] for letter in STANDARD]) / 1000
     scores = substitution_matrix(matrix)[:20, :20]
-    assert frequencies @ np.exp(TABLES[matrix].ungapped_lambda * scores) @ frequencies == pytest.approx(
-        1, abs=1e-3
-    )
+    assert frequencies @ np.exp(
+        GUMBEL_TABLES[matrix].ungapped_lambda * scores
+    ) @ frequencies == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.parametrize("matrix", TABLES)
+@pytest.mark.parametrize("matrix", GUMBEL_TABLES)
 def test_default_gap_costs_have_statistics(matrix: str) -> None:
     gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
     for cost in (gap_open, profile_gap_open):
-        assert 0 < gumbel_parameters(cost, gap_extend, matrix).lambda_ < TABLES[matrix].ungapped_lambda
+        assert 0 < gumbel_parameters(cost, gap_extend, matrix).lambda_ < GUMBEL_TABLES[matrix].ungapped_lambda
 
 
 @settings(deadline=None)

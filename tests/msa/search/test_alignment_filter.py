@@ -1,4 +1,4 @@
-"""Tests of the alignment filter: hhfilter's results, where it is installed, and the documented rules."""
+"""Tests of the alignment filter against hhfilter, where it is installed, and the documented rules."""
 
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ from msa.search.row_filter import (
 
 needs_hhfilter = pytest.mark.skipif(shutil.which("hhfilter") is None, reason="no hhfilter installed")
 
-# no minimum number of rows, a small one, one above the number of rows; then single criteria, and all at once
+# limits of identity without and with a minimum number of rows; other single criteria; all criteria together
 CRITERIA: dict[str, tuple[list[object], dict[str, Any]]] = {
     "id 90": (["-id", 90], {"max_seq_id": 0.9}),
     "id 62": (["-id", 62], {"max_seq_id": 0.62}),
@@ -218,7 +218,7 @@ def identity(one: np.ndarray, other: np.ndarray) -> float:
 @settings(deadline=None, max_examples=60)
 @given(alignments(), st.integers(10, 99), st.sampled_from([1, 2]))
 def test_selection_equals_reference(letters: np.ndarray, limit: int, threads: int) -> None:
-    """From long rows to short ones, in order among ties, keep each that is not too similar to a kept row."""
+    """Compare with the plain algorithm: in descending order of length, keep rows that are not too similar."""
     codes = ROW_CODES[encode(letters.tobytes()).reshape(letters.shape)]
     rows = np.where(codes < 20, codes, NO_RESIDUE).astype(np.uint8)
     lengths = np.count_nonzero(rows != NO_RESIDUE, axis=1)
@@ -232,7 +232,7 @@ def test_selection_equals_reference(letters: np.ndarray, limit: int, threads: in
 
 
 def random_family(count: int, columns: int) -> np.ndarray:
-    """Create rows that descend from each other, many without the first columns."""
+    """Create rows that descend from each other; many start with a gap."""
     rng = np.random.default_rng(3)
     rows = rng.integers(0, 20, (count, columns)).astype(np.uint8)
     for k in range(1, count):
@@ -242,7 +242,7 @@ def random_family(count: int, columns: int) -> np.ndarray:
 
 
 def test_result_does_not_depend_on_threads() -> None:
-    # more rows than in one batch
+    # more rows than fit in one batch
     rows = random_family(2500, 70)
     allowed = np.arange(2500) % 7 > 0
     for limit, min_depth in ((80.0, 0), (90.0, 200)):
@@ -251,24 +251,24 @@ def test_result_does_not_depend_on_threads() -> None:
         assert one[0] and not one[1:][~allowed[1:]].any()
 
 
-def test_diff_keeps_the_most_diverse_and_enough_around_every_column() -> None:
+def test_diff_keeps_diverse_rows_and_minimum_depth_around_every_column() -> None:
     rows = random_family(1500, 120)
     allowed = np.ones(1500, bool)
-    few = select_diverse_rows(rows, allowed, 90, 50)
-    most = select_diverse_rows(rows, allowed, 90, 0)
-    assert 50 < few.sum() < most.sum() / 2
-    depth = np.count_nonzero(rows[few] != NO_RESIDUE, axis=0)
-    # a column may have fewer rows, but not the whole neighbourhood
+    with_diff = select_diverse_rows(rows, allowed, 90, 50)
+    without_diff = select_diverse_rows(rows, allowed, 90, 0)
+    assert 50 < with_diff.sum() < without_diff.sum() / 2
+    depth = np.count_nonzero(rows[with_diff] != NO_RESIDUE, axis=0)
+    # a single column may have fewer rows, but not its whole neighbourhood
     assert all(depth[max(0, c - 25) : c + 26].max() >= 50 for c in range(120))
 
     def mean_identity(kept: np.ndarray) -> float:
         sample = rows[kept][:60]
         return float(np.mean([identity(a, b) for k, a in enumerate(sample) for b in sample[:k]]))
 
-    assert mean_identity(few) < mean_identity(most)
+    assert mean_identity(with_diff) < mean_identity(without_diff)
 
 
-def test_identity_limit_is_not_missed_by_float_rounding() -> None:
+def test_identity_limit_tolerates_float_rounding() -> None:
     # the rows share 29 of 100 residues with the query and with each other
     rows = np.zeros((4, 100), np.uint8)
     rows[1:, 29:] = [[1], [2], [3]]
@@ -277,7 +277,7 @@ def test_identity_limit_is_not_missed_by_float_rounding() -> None:
     assert filter_rows(rows, AlignmentFilter(max_seq_id=0.28, diff=2)).sum() == 1
 
 
-def test_row_inside_a_gap_of_another_is_kept() -> None:
+def test_row_inside_a_gap_of_another_row_is_kept() -> None:
     rows = np.array(
         [
             [1, 2, 3, 4, 5, 6],
@@ -289,7 +289,7 @@ def test_row_inside_a_gap_of_another_is_kept() -> None:
     assert select_diverse_rows(rows, np.ones(3, bool), 70, 0)[2]
 
 
-def test_query_is_kept_whatever_the_criteria() -> None:
+def test_query_is_always_kept() -> None:
     rows = encode("MKVLMKVL").reshape(2, 4)
     strictest = AlignmentFilter(max_seq_id=0.0, qid=1, qsc=100, cov=1, diff=1)
     assert filter_rows(rows, strictest).tolist() == [True, False]

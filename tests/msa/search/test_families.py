@@ -1,4 +1,4 @@
-"""Tests of families: which hits join a family, and which leave it."""
+"""Tests of families: the hits that join a family and those that leave it."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from msa.search.settings import SearchSettings
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
 REPLACED = slice(60, 74)
-"""Part of the query that is replaced in its relatives by another sequence, the same in all."""
+"""Part of the query that all its relatives replace by the same other sequence."""
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,8 @@ def query() -> FastaRecord:
 def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory) -> IteratedSearch:
     """Create a database and a search of it.
 
-    The targets are near relatives, far relatives, an impostor that shares only residues that no relative has,
-    and unrelated sequences.
+    The targets are near relatives, far relatives, an impostor that shares with the query only the part that
+    its relatives replace, and unrelated sequences.
     """
     rng = np.random.default_rng(6)
     residues = np.array(list(query.sequence))
@@ -56,7 +56,7 @@ def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory
 
 
 def member_hits(iterated_search: IteratedSearch, family: Family | None, query: FastaRecord) -> list[Hit]:
-    """Search with a family, or the query alone, and return the hits that may join."""
+    """Search with a family, or with the query alone, and return the hits that may join."""
     profile = iterated_search.family_builder.initial_profile(query) if family is None else family.profile
     k_factors = None if family is None else [family.k_factor]
     (found,) = iterated_search.search_once(
@@ -80,7 +80,7 @@ def test_unconfirmed_member_leaves_and_confirmed_members_stay(
     assert doubtful, "some far relatives should be doubtful"
     family = iterated_search.family_builder.update(query, None, first)
     assert family is not None and names(family.members, "impostor")
-    # the impostor is found again, as a member with enough weight always is
+    # add the impostor to the hits, because a profile usually finds its own members
     second = [hit for hit in member_hits(iterated_search, family, query) if hit.id != "impostor"] + [impostor]
     updated = iterated_search.family_builder.update(query, family, second)
     assert updated is not None

@@ -1,4 +1,4 @@
-"""Tests of iterated searches: what they find beyond a single search, and when a query leaves them."""
+"""Tests of iterated searches: hits beyond those of a single search, and queries that leave early."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
 def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[FastaRecord, TargetDatabase]:
     """Create a query, and a database with relatives of it.
 
-    The near relatives share one half of the query's residues, the far relative a part of these.
+    The near relatives all share the same half of the query's residues; the far relative shares a part of it.
     """
     rng = np.random.default_rng(5)
     query = rng.choice(LETTERS, 120)
@@ -44,7 +44,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[FastaRecord, Targe
 
 
 class CountingEngine(CpuEngine):
-    """The CPU engine, recording the number of profiles of each run."""
+    """A CPU engine that records the number of profiles in each run."""
 
     def __init__(self) -> None:
         self.runs: list[int] = []
@@ -93,7 +93,7 @@ def test_query_with_unchanged_profile_leaves_the_search(
     assert [hit.id for hit in found[query]] == [hit.id for hit in search(query, database, settings)]
 
 
-def test_query_with_own_profile_is_searched_with_it(
+def test_search_uses_the_profile_of_a_profile_query(
     family: tuple[FastaRecord, TargetDatabase],
 ) -> None:
     query, database = family
@@ -114,7 +114,7 @@ def test_query_with_own_profile_is_searched_with_it(
     own = ProfileQuery(query.header, query.sequence, profiles[0], "a test")
     assert found(own, 1, 0.1) == twice != found(query, 1, 0.1)
     assert found(own, 2, 0.1) == thrice
-    # no hit may join, so the profile stays
+    # no hit may join, so the profile does not change
     assert found(own, 3, 0.0) == twice
     np.testing.assert_array_equal(profiles[-1], profiles[0])
 

@@ -34,7 +34,7 @@ def standard_frequencies() -> np.ndarray:
 
 
 def random_profile(frequencies: np.ndarray, seed: int = 2) -> np.ndarray:
-    """Create the profile of a family whose members share half of their residues."""
+    """Create the profile of a random family; its members share half of their residues."""
     rng = np.random.default_rng(seed)
     query = rng.choice(20, 150, p=frequencies)
     kept = rng.random(150) < 0.5
@@ -68,7 +68,7 @@ def test_k_factor_equals_reference() -> None:
         np.array(scores), np.array(reversed_scores), 150, sample.lengths, PARAMETERS
     ).tolist()
     lengths = sample.lengths.tolist()
-    # each target is a database of its own
+    # each target counts as a database by itself
     observed = sum(
         evalues(np.array([score]), 150, np.array([length]), length, PARAMETERS)[0] <= 0.1
         for score, length in zip(scores, lengths, strict=True)

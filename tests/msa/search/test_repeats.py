@@ -24,7 +24,7 @@ UNRELATED = 100
 
 
 def coil(seed: int) -> str:
-    """Create a coiled coil of 140 residues that is unrelated to all others."""
+    """Create a random coiled coil of 140 residues."""
     rng = np.random.default_rng(seed)
     return "".join(rng.choice(list(HEPTAD[(k + seed) % 7])) for k in range(140))
 
@@ -54,17 +54,17 @@ def count_kind(hits: Sequence[Hit], kind: str) -> int:
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])
-def test_coiled_coil_finds_its_relatives_only(database: TargetDatabase, iterations: int) -> None:
+def test_coiled_coil_finds_only_its_relatives(database: TargetDatabase, iterations: int) -> None:
     query = FastaRecord("TPM1", TROPOMYOSIN)
     settings = SearchSettings(evalue=0.1, num_iterations=iterations)
     found = search(query, database, settings)
     assert count_kind(found, "relative") == 5
     assert count_kind(found[:5], "relative") == 5
-    # 0.1 are expected at E ≤ 0.1; without the correction, half of them are found
+    # 0.1 unrelated coils are expected at E ≤ 0.1; without the correction, about half of them are hits
     assert count_kind(found, "coil") <= UNRELATED // 20
     assert count_kind(found, "noise") == 0
 
 
-def test_coiled_coil_finds_unrelated_ones_without_the_correction(database: TargetDatabase) -> None:
+def test_coiled_coil_finds_unrelated_coiled_coils_without_the_correction(database: TargetDatabase) -> None:
     settings = SearchSettings(evalue=0.1, comp_bias_corr=False)
     assert count_kind(search(FastaRecord("TPM1", TROPOMYOSIN), database, settings), "coil") > UNRELATED * 0.4

@@ -1,4 +1,4 @@
-"""Tests of a single search: which targets are found, their order, and their scores."""
+"""Tests of a single search: the hits, their order, and their scores."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def database(tmp_path: Path) -> TargetDatabase:
     return build(tmp_path, records)
 
 
-def test_family_is_found_in_order(database: TargetDatabase) -> None:
+def test_search_finds_the_family_in_order(database: TargetDatabase) -> None:
     hits = search(QUERY, database)
     assert [hit.id for hit in hits] == ["ubq", "polyubiquitin", "nedd8", "half"]
     assert [hit.header for hit in hits][2] == "nedd8 NEDD8_HUMAN"
@@ -57,7 +57,7 @@ def test_family_is_found_in_order(database: TargetDatabase) -> None:
     assert (hits[1].tstart, hits[1].tend) == (5, 80)
 
 
-def test_evalues_are_for_the_whole_database(database: TargetDatabase) -> None:
+def test_evalues_refer_to_the_whole_database(database: TargetDatabase) -> None:
     parameters = gumbel_parameters(11, 1)
     for hit in search(QUERY, database):
         score, length = np.array([hit.score]), np.array([hit.target_length])
@@ -66,7 +66,7 @@ def test_evalues_are_for_the_whole_database(database: TargetDatabase) -> None:
 
 
 def test_hits_are_ordered_by_evalue_then_score_then_index(tmp_path: Path) -> None:
-    # three equal targets, and one with the same score that is longer, so that its E-value is larger
+    # three equal targets, and a longer one with the same score and therefore a larger E-value
     records = [("b", UBIQUITIN), ("long", UBIQUITIN + "P" * 200), ("a", UBIQUITIN), ("c", UBIQUITIN)]
     hits = search(QUERY, build(tmp_path, records))
     assert [hit.id for hit in hits] == ["b", "a", "c", "long"]
@@ -107,7 +107,8 @@ def test_composition_correction_can_be_switched_off(database: TargetDatabase) ->
 
 
 def test_masked_targets_are_found_by_their_unmasked_residues(tmp_path: Path) -> None:
-    # a target that is all repeat is masked; the same repeat is aligned inside a domain that the rest finds
+    # the target that consists of a repeat is masked and not found; the domain is found by its other residues,
+    # and its repeat is aligned as well
     repeat = "PQ" * 40
     records = [("repeat", repeat), ("domain", UBIQUITIN[:38] + repeat + UBIQUITIN[38:])]
     query = FastaRecord("q", UBIQUITIN[:38] + repeat + UBIQUITIN[38:])
