@@ -83,10 +83,10 @@ def main() -> None:
             profile, indices = np.ascontiguousarray(matrix[query]), np.arange(len(targets))
             scores.append(alignment_scores(profile, targets, indices, *gap_costs, options.threads))
             aligned = indices[: len(targets) // 4]
-            for hit in align(profile, query, targets, aligned, *gap_costs, options.threads):
-                query_span = hit.query_end - hit.query_start + 1
-                target_span = hit.target_end - hit.target_start + 1
-                alignments.append((hit.score, query_span, target_span))
+            for alignment in align(profile, query, targets, aligned, *gap_costs, options.threads):
+                query_span = alignment.query_end - alignment.query_start + 1
+                target_span = alignment.target_end - alignment.target_start + 1
+                alignments.append((alignment.score, query_span, target_span))
         observed.append((length, np.concatenate(scores)))
     slopes = length_slopes(np.array(alignments, float))
     initial = GumbelParameters(ungapped_lambda, 0.1, *slopes, options.gap_open + options.gap_extend, a, alpha)

@@ -108,7 +108,7 @@ def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_o
             builder.store(carried, insertion)
             builder.store(above, diagonal)
 
-        # insertions pass from the last segment of a lane to the first of the next, with effect if above 0
+        # carry insertions from the last segment of each lane to the next lane; only values above 0 matter
         with builder.if_then(v.any_positive(builder.load(insertion)), likely=False):
             entering = v.shift_up(builder.load(insertion), 1, v.lowest)
             lanes = 1

@@ -19,7 +19,7 @@ _ROOT_OF_2, _ROOT_OF_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 _CHANCE_FRACTION = 0.2
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction."""
 _MIN_PAIR_COUNT = math.exp(9.0)
-"""Lower limit of the pair count that defines the threshold: ≥ 33.7 half-bits with gap costs 11/1."""
+"""Lower limit of the pair count in this threshold, which makes it ≥ 33.7 half-bits for gap costs 11/1."""
 
 
 def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:

@@ -2,10 +2,10 @@
 
 The rules and their order are those of hhfilter 3.3 (Steinegger et al., BMC Bioinformatics 20:473, 2019).
 First, each row is compared with the query: coverage, score, identity. Then rows are compared with each
-other, in descending order of their number of residues. A row is kept unless it is too
-similar to a row already kept, so that of two similar rows the shorter is removed. If a minimum number of
-rows is requested, the second step is repeated with increasing limits of identity, starting at 20 %, each
-time for the rows that cover a column around which too few rows have been kept.
+other, in descending order of their number of residues. A row is kept unless it is too similar to a row
+already kept, so that of two similar rows the shorter is removed. If a minimum number of rows is requested,
+the second step is repeated with increasing limits of identity, starting at 20 %, each time for the rows that
+cover a column around which too few rows have been kept.
 """
 
 from collections.abc import Callable

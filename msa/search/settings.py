@@ -27,9 +27,8 @@ def default_gap_costs(matrix: str) -> tuple[int, int, int]:
     Gaps cost less with a family profile, which predicts the positions of gaps better than a single sequence.
     For an unknown matrix, the costs of the default matrix are returned; SearchSettings reports the error.
     """
-    gap_open, gap_extend = GUMBEL_TABLES[
-        matrix if matrix in GUMBEL_TABLES else DEFAULT_MATRIX
-    ].default_gap_costs
+    table = GUMBEL_TABLES.get(matrix, GUMBEL_TABLES[DEFAULT_MATRIX])
+    gap_open, gap_extend = table.default_gap_costs
     return gap_open, gap_extend, gap_open - 1
 
 
