@@ -1,6 +1,6 @@
 """Speed of the gapless filter compared with MMseqs2's ungappedprefilter, on the CPU.
 
-Both run alternately, with the same threads, queries and database. MMseqs2 also starts up, reads its database
+Both run in turn, with the same threads, queries and database. MMseqs2 also starts up, reads its database
 and writes results; to exclude this, its time for a database of one sequence is subtracted. Our time is the
 whole call for a query: profile, scores and selection of the best targets.
 
@@ -88,18 +88,20 @@ def main() -> None:
             f"{len(queries)} queries, mean {residues / len(queries):.0f} residues, {len(database)} targets, "
             f"{database.total_residues} residues, {cells:.0f} G cells, {options.threads} threads"
         )
-        peer = Prefilter(Path(name), records, queries)
-        our_seconds(targets, queries[:1], options.threads)  # compiles
+        competitor = Prefilter(Path(name), records, queries)
+        our_seconds(targets, queries[:1], options.threads)  # compile before timing
         ours, theirs = [], []
         for _ in range(options.repeats):
-            theirs.append(peer.seconds("targets", options.threads) - peer.seconds("one", options.threads))
+            theirs.append(
+                competitor.seconds("targets", options.threads) - competitor.seconds("one", options.threads)
+            )
             ours.append(our_seconds(targets, queries, options.threads))
         for label, seconds in (("mmseqs ungappedprefilter", theirs), ("foldcli gapless filter", ours)):
             best, median = cells / min(seconds), cells / statistics.median(seconds)
             print(f"{label:26s} best {best:6.1f} GCUPS   median {median:6.1f} GCUPS")
         ratios = np.array(theirs) / np.array(ours)
-        turns = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"ratio, turn by turn        {turns}   median {np.median(ratios):.2f}")
+        per_repeat = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"ratio of each repeat       {per_repeat}   median {np.median(ratios):.2f}")
 
 
 if __name__ == "__main__":

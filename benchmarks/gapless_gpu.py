@@ -4,16 +4,13 @@
     python benchmarks/gapless_gpu.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
     python benchmarks/gapless_gpu.py --tune bounds
 
-Random: targets of the query's length with uniformly distributed residues, and profiles of random queries as
-    in a
-search. Real: the given targets, repeated `--times` times, and queries. Rows of the output: bounds; exact
-scores; exact scores of a list; with `--top N` the selection of the N best targets. A sample is compared with
-the CPU
-engine: bounds must not be less, exact scores must be equal. Next to TCUPS (10¹² cells, query residues ×
-    target
-residues, per second, without padding) is the fraction of the shared-memory limit of exact scores: 128 bytes
-per clock and multiprocessor, two bytes per cell. `--tune` times all candidate launches and prints a launch
-table.
+Without `--fasta`, targets have the query's length and uniformly distributed residues, and profiles are those
+of random queries. With it, the targets of the file are repeated `--times` times. Rows of the output: bounds;
+exact scores; exact scores of a list; with `--top N` the selection of the N best targets. A sample is compared
+with the CPU engine: bounds must not be smaller, exact scores must be equal. Each row shows TCUPS (10¹² cells,
+query residues × target residues, per second, without padding) and the fraction of the shared-memory limit of
+exact scores: 128 bytes per clock and multiprocessor, two bytes per cell. `--tune` times all candidate
+launches and prints a launch table.
 """
 
 import argparse

@@ -103,7 +103,9 @@ def main() -> None:
     parser.add_argument("queries")
     parser.add_argument("--queries", dest="count", type=int, default=500)
     parser.add_argument("--targets", type=int, default=4000)
-    parser.add_argument("--compared", type=int, default=20, help="queries all of whose targets are compared")
+    parser.add_argument(
+        "--compared", type=int, default=20, help="number of queries whose targets are all compared"
+    )
     parser.add_argument("--batch", type=int, default=32, help="queries per batch")
     parser.add_argument("--candidates", type=int, default=300, help="targets scored per query")
     parser.add_argument("--kernels", type=Path, help="folder that keeps compiled kernels")

@@ -4,7 +4,7 @@
         [--num-iterations 3] [--devices cuda:0,1 cuda:0,1,2,3] [--cpu] [--mmseqs PATH]
 
 The database contains the FASTA file `--times` times (ids get a suffix). Every search is a process of its own,
-including start-up: the first ever (empty kernel cache), the second, one query, all queries (best of the
+including start-up: the first one (empty kernel cache), the second, one query, all queries (best of the
 repeats), all queries with the database streamed through a quarter of its size in GPU memory, all queries on
 several GPUs, and on the CPU. The m8 files of all queries must be equal byte for byte.
 
@@ -30,7 +30,7 @@ from pathlib import Path
 from msa.io.compression import read_bytes
 from msa.io.fasta import read_fasta
 
-SEARCHED = ("residues.u8", "offsets.i64", "lengths.i32")
+ARRAY_FILES = ("residues.u8", "offsets.i64", "lengths.i32")
 SETTINGS = ["--max-seqs", "300", "-e", "1e-3"]
 
 
@@ -40,7 +40,7 @@ def fail(text: str) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished process: wall seconds, peak resident set in bytes, and its output lines with their times."""
+    """A finished process: wall seconds, peak resident set in bytes, and timestamped lines of output."""
 
     seconds: float
     peak_bytes: int
@@ -93,7 +93,7 @@ class Foldcli:
         }
 
     def search(self, name: str, queries: Path, device: str, max_gpu_bytes: int | None = None) -> Run:
-        """Search with limited GPU memory for the database; writes the table to FOLDER/NAME.m8."""
+        """Search, optionally with limited GPU memory for the database; write the table to FOLDER/NAME.m8."""
         command = [sys.executable, "-m", "foldcli", "search", str(queries), str(self._database)]
         command += ["-o", str(self.table(name)), "--device", device, "--overwrite", "-v", "--log-json"]
         command += ["--threads", str(self._threads), *self._settings]
@@ -105,7 +105,7 @@ class Foldcli:
     @property
     def database_bytes(self) -> int:
         """Size of the database without headers."""
-        return sum((self._database / name).stat().st_size for name in SEARCHED)
+        return sum((self._database / name).stat().st_size for name in ARRAY_FILES)
 
     def table(self, name: str) -> Path:
         """Return the path of a table."""
@@ -159,7 +159,7 @@ class Mmseqs:
             print_run("MMseqs2 makepaddedseqdb", padded)
 
     def search(self, queries: Path, name: str) -> tuple[Run, Run]:
-        """Run search and convertalis for some queries; writes FOLDER/NAME.m8."""
+        """Run search and convertalis for some queries; write FOLDER/NAME.m8."""
         work = self._folder / name
         work.mkdir()
         threads = ("--threads", self._threads)
@@ -194,19 +194,21 @@ def run_on_device(options: argparse.Namespace, foldcli: Foldcli, one: Path) -> t
         The run with all queries, and the names of all searches with the same queries.
     """
     queries, device, repeats = options.queries, options.device, options.repeats
-    print_run("first start ever", foldcli.search("first", queries, device))
+    print_run("first start", foldcli.search("first", queries, device))
     print_run("second start", foldcli.search("second", queries, device))
-    alone = best(lambda: foldcli.search("one", one, device), repeats)
-    print_run(f"one query ({len(next(iter(read_fasta(one))).sequence)} residues)", alone)
-    print_stages(alone)
-    every = best(lambda: foldcli.search("all", queries, device), repeats)
-    print_run(f"all queries, {device}", every)
-    print_stages(every)
+    one_query = best(lambda: foldcli.search("one", one, device), repeats)
+    print_run(f"one query ({len(next(iter(read_fasta(one))).sequence)} residues)", one_query)
+    print_stages(one_query)
+    all_queries = best(lambda: foldcli.search("all", queries, device), repeats)
+    print_run(f"all queries, {device}", all_queries)
+    print_stages(all_queries)
     names = ["first", "second", "all"]
 
     def compared(name: str, label: str, search: Callable[[], Run]) -> None:
         run = best(search, repeats)
-        print_run(f"all queries, {label}", run, f"{every.seconds / run.seconds:.2f} × the speed of {device}")
+        print_run(
+            f"all queries, {label}", run, f"{all_queries.seconds / run.seconds:.2f} × the speed of {device}"
+        )
         print_stages(run)
         names.append(name)
 
@@ -216,7 +218,7 @@ def run_on_device(options: argparse.Namespace, foldcli: Foldcli, one: Path) -> t
     for devices in options.devices:
         name = devices.replace(":", "_").replace(",", "_")
         compared(name, devices, lambda d=devices, n=name: foldcli.search(n, queries, d))  # type: ignore[misc]
-    return every, names
+    return all_queries, names
 
 
 def main() -> None:
@@ -249,7 +251,7 @@ def main() -> None:
 
         settings = [*SETTINGS, "--num-iterations", str(options.num_iterations)]
         foldcli = Foldcli(folder, database, options.threads, settings)
-        every, names = run_on_device(options, foldcli, one)
+        all_queries, names = run_on_device(options, foldcli, one)
         if options.cpu and options.device != "cpu":
             run = foldcli.search("cpu", options.queries, "cpu")
             print_run(f"all queries, CPU, {options.threads} threads", run)
@@ -258,13 +260,15 @@ def main() -> None:
 
         if options.mmseqs:
             on_gpu = options.device != "cpu"
-            peer = Mmseqs(options.mmseqs, folder / "mmseqs", on_gpu, options.threads, options.num_iterations)
-            peer.build(fasta)
+            competitor = Mmseqs(
+                options.mmseqs, folder / "mmseqs", on_gpu, options.threads, options.num_iterations
+            )
+            competitor.build(fasta)
             for label, queries in (("one query", one), ("all queries", options.queries)):
-                found, table = peer.search(queries, label.replace(" ", "_"))
+                found, table = competitor.search(queries, label.replace(" ", "_"))
                 print_run(f"MMseqs2 search, {label}", found, f"and {table.seconds:.2f} s of convertalis")
-            ratio = found.seconds / every.seconds
-            with_table = (found.seconds + table.seconds) / every.seconds
+            ratio = found.seconds / all_queries.seconds
+            with_table = (found.seconds + table.seconds) / all_queries.seconds
             print(f"MMseqs2 ÷ foldcli, all queries: {ratio:.2f} (with convertalis {with_table:.2f})")
 
 

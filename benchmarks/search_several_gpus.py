@@ -3,11 +3,11 @@
     python benchmarks/search_several_gpus.py DB QUERIES.fasta [--devices cuda:0 cuda:0,1 cuda:0,1,2,3]
 
 Runs all engines in one process, one after the other: a search that includes the copy to the GPUs, then
-`--repeats` searches without it, whose median counts. A search uses all queries with `--max-seqs 300 -e 1e-3`
-and writes an m8 table to memory. The tables must be equal byte for byte. For each engine's last search, the
-output lists for each GPU the seconds in which its host thread queued launches, those of the filter on the
-GPU, and those of alignment, including waits; then the processor seconds of this process, which merges,
-selects and writes (with one GPU also the GPU's host work).
+`--repeats` searches without it, whose median is reported. A search uses all queries with `--max-seqs 300` and
+`-e 1e-3`, and writes an m8 table to memory. The tables must be equal byte for byte. For each engine's last
+search, the output lists for each GPU the seconds that its host thread spent queuing launches, the seconds of
+the filter on the GPU, and those of alignment, including waits; then the CPU seconds of this process, which
+merges, selects and writes (with one GPU it also does the GPU's host work).
 """
 
 import argparse
@@ -35,25 +35,25 @@ class Run:
 
     Args:
         seconds: wall time.
-        processor: processor seconds of all threads.
-        main_thread: processor seconds of the main thread.
+        cpu_seconds: CPU time of all threads.
+        main_thread: CPU time of the main thread, in seconds.
         table: digest of the m8 table.
     """
 
     seconds: float
-    processor: float
+    cpu_seconds: float
     main_thread: float
     table: str
 
 
 def timed_search(queries: list[FastaRecord], database: TargetDatabase, engine: Any) -> Run:
     """Search with all queries."""
-    begun = time.perf_counter(), time.process_time(), time.thread_time()
+    started = time.perf_counter(), time.process_time(), time.thread_time()
     table = io.StringIO()
     for query, hits in search_many(queries, database, SearchSettings(max_seqs=300, evalue=1e-3), engine):
         write_m8(table, query, hits)
     ended = time.perf_counter(), time.process_time(), time.thread_time()
-    spent = [after - before for before, after in zip(begun, ended, strict=True)]
+    spent = [after - before for before, after in zip(started, ended, strict=True)]
     return Run(*spent, hashlib.sha256(table.getvalue().encode()).hexdigest())
 
 
@@ -62,8 +62,8 @@ def print_stages(workers: list[Any], before: list[dict[str, float]], run: Run) -
     for worker, earlier in zip(workers, before, strict=True):
         stages = (f"{stage} {worker.seconds[stage] - earlier.get(stage, 0):6.3f} s" for stage in STAGES)
         print(f"    GPU {worker.gpu.number}: {', '.join(stages)}", flush=True)
-    others = run.processor - run.main_thread
-    print(f"    this process: main thread {run.main_thread:.3f} s, others {others:.3f} s of processor time")
+    others = run.cpu_seconds - run.main_thread
+    print(f"    this process: main thread {run.main_thread:.3f} s, others {others:.3f} s of CPU time")
 
 
 def main() -> None:
@@ -79,9 +79,9 @@ def main() -> None:
     print(f"{len(queries)} queries, {len(database)} targets, {database.total_residues} residues", flush=True)
     first: tuple[float, str] | None = None
     for device in options.devices:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         engine: Any = open_search_engine(device)
-        opened = time.perf_counter() - begun
+        opened = time.perf_counter() - started
         runs = [timed_search(queries, database, engine)]
         before: list[dict[str, float]] = []
         for _ in range(options.repeats):

@@ -1,4 +1,4 @@
-"""Fixtures for every folder of tests."""
+"""Fixtures for all tests, and the simulator process."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class SimulatorProcess:
         )
 
     def run(self, node_id: str) -> None:
-        """Run a test; fail or skip if it does."""
+        """Run a test, and fail or skip like it."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(node_id) + "\n")
         self._process.stdin.flush()
@@ -110,8 +110,8 @@ def shared_dir() -> Path:
 def _build(hook: str, source: Path, out: Path) -> Path:
     """Call a hook of the build backend in `source`, without network access, and return the file it wrote."""
     code = f"import sys; from hatchling import build; build.{hook}(sys.argv[1])"
-    made = subprocess.run([sys.executable, "-c", code, out], cwd=source, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
+    result = subprocess.run([sys.executable, "-c", code, out], cwd=source, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     (file,) = out.iterdir()
     return file
 
@@ -135,17 +135,17 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment variables of a shell in which the wheel is installed, in a virtual environment of its own.
+    """Return the environment variables of a shell with a new virtual environment that contains the wheel.
 
-    What foldcli depends on is this interpreter's: nothing is fetched.
+    The dependencies are those of this interpreter, so nothing is downloaded.
     """
     venv = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     python = venv / "bin/python"
     pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", wheel], check=True)
-    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = subprocess.run([python, "-c", where], check=True, capture_output=True, text=True).stdout.strip()
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
     Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return environment | {

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-# not those of pyproject.toml, which may deselect tests or start more processes
+# instead of those of pyproject.toml, which may deselect tests or start more processes
 _OPTIONS = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib --strict-markers"]
 
 

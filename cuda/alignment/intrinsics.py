@@ -1,8 +1,9 @@
 """Intrinsics shared by all alignment kernels, and the helpers with which new ones are defined.
 
 An intrinsic is a function on 32-bit words that emits LLVM instructions or one line of PTX. Under numba's
-simulator each intrinsic is a Python function with the same result, so that kernels run without a GPU. There,
-shuffles are barriers of the whole block: a block must be one warp whose threads all make the same calls.
+simulator each intrinsic is a Python function with the same result, so that kernels run without a GPU. In the
+simulator, a shuffle is a barrier of the whole block, so a block must be one warp whose threads all make the
+same calls.
 
     permute(a, b, selector)   PRMT: select four of eight bytes, or their sign
     shuffle_up(word)          the word of the previous lane
@@ -43,7 +44,7 @@ _exchanged: dict[int, int] = {}
 
 
 def _exchange(value: int, source_lane: Callable[[int], int]) -> int:
-    """Publish a value for the other threads of the block; return that of thread `source_lane(own index)`."""
+    """Publish a value to the block; return the value of thread `source_lane(index of this thread)`."""
     thread: Any = threading.current_thread()
     own = thread.threadIdx.x
     _exchanged[own] = int(value)

@@ -121,7 +121,7 @@ def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
 
 
 def kernels_identity() -> str:
-    """Return a string that changes with the GPU generation, our kernel sources and the compiler versions."""
+    """Return a string that identifies the GPU generation, the kernel sources and the compiler versions."""
     capability = _current_capability()
     return f"sm{capability[0]}{capability[1]}_{sources_digest()}"
 
@@ -176,7 +176,7 @@ def _compiled_for(
         if getattr(_thread_mode, "cached_only", False):
             raise NotCached(function.__name__)
         try:
-            # numba's own cache is needed only where ours is not used
+            # numba's cache is needed only if there is no cache folder
             dispatcher = cuda.jit(signature, cache=path is None, launch_bounds=launch_bounds)(function)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
@@ -185,7 +185,7 @@ def _compiled_for(
         (compiled,) = dispatcher.overloads.values()
         kernel = BinaryKernel(compiled.library.get_cubin().code, compiled.entry_name, signature)
         if path is not None:
-            # in a read-only folder, the kernel is compiled again by the next run
+            # if the folder is read-only, the next run compiles the kernel again
             with contextlib.suppress(OSError):
                 _write_atomically(path, kernel.name.encode() + b"\n" + kernel.code)
         return kernel
@@ -218,7 +218,7 @@ def _compiler_versions() -> str:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that other processes see complete or not at all; create its folder if needed.
+    """Write a file so that other processes see all of it or none; create its folder if needed.
 
     Raises:
         OSError: if the folder is not writable.

@@ -1,1 +1,1 @@
-"""The search engine on NVIDIA GPUs, built on the kernels of cuda.alignment; see docs/search.md, GPUs."""
+"""The search engine for NVIDIA GPUs, built on the kernels of cuda.alignment; see "GPUs" in docs/search.md."""

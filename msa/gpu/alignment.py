@@ -153,7 +153,7 @@ class BatchAligner:
         """Return sequences on the GPU that include the targets, and the targets' indices in them."""
         chunk, stream = self._context.single_chunk(), self._context.stream
         if chunk is not None:
-            # the copy may not be complete if nothing has waited for it yet
+            # the copy may still be in progress
             chunk.ready.wait(stream)
             return chunk.sequences, targets - chunk.first
         unique, device_indices = np.unique(targets, return_inverse=True)
@@ -176,7 +176,7 @@ def gather_sequences(sequences: SequenceArrays, indices: np.ndarray) -> Sequence
     lengths = sequences.lengths[indices]
     words = -(-lengths.astype(np.int64) // word)
     starts = np.cumsum(words) - words
-    # word by word: the difference between source and destination index, repeated for all words of a sequence
+    # the difference between source and destination index of each word, the same for all words of a sequence
     shift = np.repeat(sequences.offsets[indices] // word - starts, words)
     copied = sequences.residues.view(np.uint32)[np.arange(len(shift)) + shift]
     residues = np.append(copied, np.uint32(0)).view(np.uint8)

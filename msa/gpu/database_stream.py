@@ -1,11 +1,10 @@
 """Transfer of a database to the GPU in chunks, which stay there or pass through.
 
-Residues are copied once from the memory map into pinned buffers of fixed size, and from there to the GPU,
-while the GPU works on the chunks that it has. Copies have their own threads and stream. A database that fits
-in GPU memory stays there for later queries. One that does not passes through two buffers on the GPU once per
-batch of
-queries: the next chunk, also that of the next pass, is copied while the current one is used. The host never
-makes a copy of the size of the database.
+Residues are copied from the memory map into pinned buffers of fixed size, and from there to the GPU, while
+the GPU works on earlier chunks. Copies have their own threads and stream. A database that fits in GPU memory
+stays there for later queries. A larger one passes through two buffers on the GPU once per batch of queries:
+the next chunk, or the first chunk of the next pass, is copied while the current one is used. The host never
+copies the whole database.
 
 A pass goes from the last chunk to the first. A database is sorted by length, and long targets score higher,
 so the first chunks of a pass rule out most other targets.
@@ -54,7 +53,7 @@ class Chunk:
         max_targets: number of targets in the largest chunk of a pass.
         sequences: the targets; offsets are relative to the chunk.
         ready: event that is recorded when the copy is complete.
-        used: event to be recorded by the user when the work on the chunk has been queued.
+        used: event that the user records after queuing the work on the chunk.
     """
 
     first: int
@@ -142,14 +141,14 @@ class DatabaseStream:
         """Yield the chunks of the targets before `end`, from the last to the first.
 
         The user waits for a chunk's `ready` on its own stream, and records `used` there before requesting the
-        next chunk. A chunk is valid until the next but one is requested.
+        next chunk. A chunk is valid until the chunk after the next is requested.
 
         Args:
             end: database index.
             more_follow: whether another pass follows.
 
         Raises:
-            OutOfGpuMemory: no memory for the next chunk; call `shrink` and continue with another pass.
+            OutOfGpuMemory: no memory for the next chunk; call `shrink` and then `chunks` again.
         """
         for chunk in list(self._resident_chunks):
             if chunk.end <= end:
@@ -171,7 +170,7 @@ class DatabaseStream:
             yield chunk
 
     def shrink(self, requested_bytes: int = 0) -> None:
-        """Release all memory and halve the chunk size, as there is less memory than expected.
+        """Release all memory and halve the chunk size, because there is less memory than expected.
 
         Args:
             requested_bytes: size of the failed allocation, for the error message.
@@ -205,8 +204,8 @@ class DatabaseStream:
     def _pinned_buffers(self) -> int:
         """Return the number of pinned buffers: for a streamed database, enough for a whole chunk.
 
-        The chunk's GPU memory becomes free only when the last but one chunk is finished. With the whole chunk
-        in pinned memory, work on it can be queued earlier.
+        The chunk's GPU memory becomes free only when the chunk that used it, two chunks earlier, is finished.
+        With the whole chunk in pinned memory, work on it can be queued before that.
         """
         for_chunk = 0 if self._resident else -(-self._chunk_bytes // PINNED_BYTES)
         return min(2 * _COPY_THREADS + for_chunk, _MAX_PINNED_BYTES // PINNED_BYTES)
@@ -236,7 +235,7 @@ class DatabaseStream:
         return candidates[min(index, len(candidates) - 1)]
 
     def _max_targets(self) -> int:
-        """Return the number of targets in the largest chunk, which is that of the shortest targets."""
+        """Return the maximum number of targets in a chunk, reached by the first chunk (shortest targets)."""
         ends = range(self._first + 1, self._end + 1)
         count = bisect_right(ends, self._chunk_bytes, key=lambda end: self._cost(self._first, end))
         return max(count, 1)

@@ -1,9 +1,9 @@
 """Detection of usable GPUs, with the reason if one cannot be used: driver, toolkit, device or memory.
 
-Each reason is a single line with the versions or sizes that decide. A search on the CPU takes a hundred times
-as long, so users should learn what to fix.
+Each reason is a single line that names the relevant versions or sizes. A search on the CPU takes a hundred
+times as long, so users should learn what to fix.
 
-numba is imported where it is needed: a process whose GPUs are driven by other processes never loads it.
+numba is imported inside functions: a process whose GPUs are driven by other processes never loads it.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ MIN_FREE_BYTES = 512 * 2**20
 """GPU memory that a search needs even for the smallest database."""
 
 _NVIDIA_VENDOR = "0x10de"
-_REMEDY = "Use --device cpu, or --device auto to take a GPU where one works."
+_REMEDY = "Use --device cpu, or --device auto to use a GPU if one works."
 
 Version = tuple[int, int]
 
@@ -93,7 +93,7 @@ class Driver:
 
     Args:
         cuda: newest CUDA version that it supports.
-        status: CUDA's name of the result of starting it.
+        status: name of the CUDA result code of starting it.
         count: number of GPUs visible to this process.
     """
 
@@ -163,7 +163,7 @@ def check_driver(driver: Driver, number: int) -> None:
         )
     if number >= driver.count:
         raise GpuUnavailable(
-            f"there is no GPU number {number}: the driver shows {driver.count}, counted from 0"
+            f"there is no GPU number {number}: the driver shows {driver.count} GPUs, numbered from 0"
         )
 
 
@@ -189,12 +189,12 @@ def check_gpu(gpu: Gpu, runs_code: Callable[[], bool]) -> None:
             f"{gpu.free_bytes >> 20} of {gpu.total_bytes >> 20} MiB are free"
         )
     if gpu.driver < gpu.toolkit and not runs_code():
-        runs = _version_text(gpu.driver)
+        supported = _version_text(gpu.driver)
         raise GpuUnavailable(
-            f"the NVIDIA driver is too old for the CUDA toolkit: it runs CUDA {runs}, and the toolkit is "
-            f"{_version_text(gpu.toolkit)}",
-            f"Update the driver, or install the toolkit that it runs: "
-            f"pip install 'cuda-toolkit=={runs}.*' 'nvidia-nvvm=={runs}.*'. {_REMEDY}",
+            f"the NVIDIA driver is too old for the CUDA toolkit: it supports CUDA {supported}, "
+            f"and the toolkit is {_version_text(gpu.toolkit)}",
+            f"Update the driver, or install the toolkit that it supports: "
+            f"pip install 'cuda-toolkit=={supported}.*' 'nvidia-nvvm=={supported}.*'. {_REMEDY}",
         )
 
 
@@ -207,15 +207,14 @@ def _open_gpu(number: int, driver: Version, toolkit: Version) -> Gpu:
     use_pool()
     try:
         with warnings.catch_warnings():
-            # the bindings warn of an older driver at length; `check_gpu` reports it in one line
+            # the bindings print a long warning about older drivers; `check_gpu` reports this in one line
             warnings.filterwarnings("ignore", message="cuda-bindings was built for", category=UserWarning)
             with cuda.gpus[number]:
                 device = cuda.get_current_device()
                 free, total = map(int, cuda.current_context().get_memory_info())
-    except Exception as error:  # numba's and cuda-core's errors have no common class
-        older = (
-            f" (the driver runs CUDA {_version_text(driver)}, and the toolkit is {_version_text(toolkit)})"
-        )
+    except Exception as error:  # numba's and cuda-core's errors have no common base class
+        supported, required = _version_text(driver), _version_text(toolkit)
+        older = f" (the driver supports CUDA {supported}, and the toolkit is {required})"
         raise GpuUnavailable(
             f"GPU {number} cannot be opened: {_first_line(error)}{older if driver < toolkit else ''}"
         ) from error
@@ -236,7 +235,7 @@ def _start_driver() -> Driver:
     except Exception as error:  # a missing library is an error of cuda.pathfinder, an old one a RuntimeError
         raise GpuUnavailable("there is no NVIDIA driver (libcuda.so.1 is not found)") from error
     _, version = driver.cuDriverGetVersion()
-    # a driver that failed to start counts no GPUs
+    # a driver that failed to start cannot count GPUs
     count = driver.cuDeviceGetCount()[1] if result == driver.CUresult.CUDA_SUCCESS else 0
     return Driver(_parse_version(version), result.name, int(count))
 
@@ -263,7 +262,7 @@ def _toolkit_version() -> Version:
 def _compiles_and_runs(number: int) -> bool:
     """Return whether the driver runs what the toolkit compiles.
 
-    An older driver may, if code is linked first.
+    A driver older than the toolkit may, if code is linked first.
     """
     import numpy as np
     from numba import cuda
@@ -277,7 +276,7 @@ def _compiles_and_runs(number: int) -> bool:
             numbers = cuda.to_device(np.zeros(32, np.int32))
             count[1, 32](numbers)
             return bool((numbers.copy_to_host() == 1).all())
-    except Exception:  # linker, driver and compiler errors have no common class
+    except Exception:  # linker, driver and compiler errors have no common base class
         return False
 
 

@@ -20,27 +20,27 @@ from msa.gpu.process_state import short_switch_interval
 from msa.search.engine import Candidates, EngineRequest, QueryProfile
 
 _MAX_PENDING, _MAX_PENDING_STREAMED = 6, 3
-"""Batches in progress per group: one is aligned, one is filtered, the others wait for the GPU. A batch takes
-the host about as long as it takes each of four GPUs, and the last batches are small."""
+"""Maximum batches in progress per group: one is aligned, one is filtered, the others wait for the GPU. The
+host needs about as long for a batch as each of four GPUs, and the last batches are small."""
 
 _BATCH_QUERIES, _BATCH_RESIDUES = 24, 6144
-"""Maximum queries and residues of a batch if the database is resident: the host gets the first batch early,
-and little is left to do after the last one is filtered."""
+"""Maximum queries and residues of a batch if the database is resident: small, so that the host gets the first
+batch early and little is left to do after the last batch is filtered."""
 
 _STREAMED_BATCH_QUERIES, _STREAMED_BATCH_RESIDUES = 512, 8192
 """The same for a streamed database: filtering a residue then takes about four times as long as copying it."""
 
 _MIN_QUERIES, _STREAMED_MIN_QUERIES = 4, 24
-"""Queries of a batch that is not split any further at the end; fewer do not justify a copy of the database.
-With a resident database, the first batch has this many and each further one twice as many: the GPU starts
-    sooner."""
+"""Maximum queries of a batch that is not split any further at the end; fewer would not justify a copy of the
+database. With a resident database, the first batch has this many queries and each further one twice as many,
+so that the GPU starts sooner."""
 
 _ALIGNED_PAIRS = 8192
 """Target pairs of a batch that is aligned without a filter; a single query may have more."""
 
 _REPLICATED_BYTES = 2**30
-"""Residues up to which a database is copied to every GPU, which takes 0.1 s. No GPU then waits for another:
-in a small part of a database, the last targets of each query take a large share of the time."""
+"""Maximum residues of a database that is copied to every GPU, which takes 0.1 s. No GPU then waits for
+another: in a small part of a database, the last targets of each query take a large share of the time."""
 
 
 class GpuEngine:
@@ -49,7 +49,7 @@ class GpuEngine:
     Args:
         workers: one or several GPUs, owned by the engine from now on.
         replacement_workers: called before a database is searched; returns the workers that replace the
-            present ones for this database and from then on, or None.
+            current ones from this search on, or None.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class GpuEngine:
                     yield from wait_for_oldest()
             finally:
                 if pending or filtered_pairs < started_queries * len(targets):
-                    # after an error, or if the caller stops early, nothing may be left on the GPUs
+                    # after an error, or if the caller stops early, leave no work on the GPUs
                     cancelled.set()
                     drained = [worker.drain() for worker in self.workers]
                     for _, future in pending:
@@ -123,7 +123,7 @@ class GpuEngine:
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
-        """Yield each query's given targets, aligned; takes queries in batches, split over the GPUs."""
+        """Align each query to its targets and yield its candidates; split batches over the GPUs."""
         sequences, settings = request.targets, request.settings
         gap_costs = settings.gap_open, settings.gap_extend
         first_query = 0
@@ -171,13 +171,13 @@ class GpuEngine:
 
 
 def _wait_ignoring_errors(futures: Sequence["Future[None]"]) -> None:
-    """Wait for all; an error has been reported before, or will be by the next search."""
+    """Wait for all; errors have been reported before, or the next search reports them."""
     for future in futures:
         future.exception()
 
 
 def _max_replicated_bytes(workers: Sequence[GpuWorker]) -> int:
-    """Return the residues up to which a database, with its offsets and lengths, is copied to every GPU."""
+    """Return the maximum residues of a database that is copied to every GPU, with offsets and lengths."""
     return min(_REPLICATED_BYTES, *(worker.database_budget // 2 for worker in workers), 2**62)
 
 

@@ -17,12 +17,12 @@ from msa.gpu.interface import FilterLimits
 from msa.gpu.memory import Allocate, is_out_of_memory, new_stream
 from msa.search.engine import QueryProfile
 
-LANES = 4
-"""Streams of the filter. A query's bounds fill the GPU; small dependent steps follow, twelve in the first
-chunk and four in later ones. Those of different queries run in parallel."""
+NUM_STREAMS = 4
+"""Number of streams. A query's bounds fill the GPU; small dependent kernels follow, twelve in the first chunk
+and four in later ones. Those of different queries run in parallel."""
 
 _MAX_ROW_SETS, _ROW_BYTES = 8, 4 * 2**20
-"""Maximum number of batches whose rows are allocated at once, and of bytes if these are several."""
+"""Maximum number of batches whose rows are allocated at once, and maximum bytes for more than one."""
 
 
 def upload_query(query: QueryProfile, kernels: Path) -> GaplessQuery:
@@ -56,7 +56,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class _Lane:
+class _FilterStream:
     """One of the filter's streams, with its buffers; used by one thread."""
 
     stream: Any
@@ -72,8 +72,8 @@ class PendingFilter:
         owner: the GPU's filter.
         queries: uploaded queries; kept until the GPU has read them.
         rows: the targets selected from all chunks so far; None before the first chunk.
-        next_rows: where those of one more chunk are written. If memory runs out in the middle of that chunk,
-            `rows` is still valid.
+        next_rows: receives the targets selected after one more chunk. If memory runs out in the middle of
+            that chunk, `rows` is still valid.
         started: event recorded before the filter.
     """
 
@@ -107,7 +107,7 @@ class BatchFilter:
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
         self._streams: list[tuple[Any, Any]] = []
-        self._lanes: tuple[FilterLimits, int, list[_Lane]] | None = None
+        self._filter_streams: tuple[FilterLimits, int, list[_FilterStream]] | None = None
         self._spare_rows: list[tuple[tuple[int, int], _Rows]] = []
         self._copy_stream: Any = None
         self.seconds = 0.0
@@ -127,27 +127,27 @@ class BatchFilter:
             pending: from `start`.
             cancelled: once set, nothing more is queued.
         """
-        lanes = self._lanes_for(limits, chunk.max_targets)
+        filter_streams = self._filter_streams_for(limits, chunk.max_targets)
         previous, rows = pending.rows, pending.next_rows
         if rows is None:
             rows = pending.next_rows = self._take_rows(len(pending.queries), row_size(limits.max_targets))
         if previous is None:
             pending.started = rows.started
-            pending.started.record(lanes[0].stream)
-        for lane in lanes:
-            chunk.ready.wait(lane.stream)
+            pending.started.record(filter_streams[0].stream)
+        for filter_stream in filter_streams:
+            chunk.ready.wait(filter_stream.stream)
         for k, query in enumerate(pending.queries):
             if cancelled.is_set():
                 break
-            # a query uses the same lane in each chunk, so its previous row is complete
-            selector = lanes[k % LANES].selector
+            # a query uses the same stream for each chunk, so its previous row is complete
+            selector = filter_streams[k % NUM_STREAMS].selector
             previous_row = None if previous is None else previous.views[k]
             selector.select(query.result(), chunk.sequences, rows.views[k], chunk.first, previous_row)
-        for lane in lanes:
-            lane.event.record(lane.stream)
-            lane.event.wait(self._copy_stream)
+        for filter_stream in filter_streams:
+            filter_stream.event.record(filter_stream.stream)
+            filter_stream.event.wait(self._copy_stream)
         chunk.used.record(self._copy_stream)
-        # this may not be the last chunk; the copy of a later one overwrites this one
+        # if this is not the last chunk, the copy after a later one overwrites this copy
         rows.on_device.copy_to_host(rows.on_host, stream=self._copy_stream)
         rows.done.record(self._copy_stream)
         pending.rows, pending.next_rows = rows, previous
@@ -164,26 +164,26 @@ class BatchFilter:
 
     def release(self) -> None:
         """Release all GPU memory."""
-        self._lanes = None
+        self._filter_streams = None
         self._spare_rows.clear()
 
-    def _lanes_for(self, limits: FilterLimits, targets: int) -> list[_Lane]:
-        """Return the lanes, with capacity for chunks of this many targets."""
+    def _filter_streams_for(self, limits: FilterLimits, targets: int) -> list[_FilterStream]:
+        """Return the streams, with buffers for chunks of up to this many targets."""
         if not self._streams:
-            self._streams = [(new_stream(), cuda.event()) for _ in range(LANES)]
+            self._streams = [(new_stream(), cuda.event()) for _ in range(NUM_STREAMS)]
             self._copy_stream = new_stream(urgent=True)
-        current = self._lanes
+        current = self._filter_streams
         if current is None or current[0] != limits or current[1] < targets:
             if current is not None:
-                for lane in current[2]:
-                    lane.stream.synchronize()
-            self._lanes = None
+                for filter_stream in current[2]:
+                    filter_stream.stream.synchronize()
+            self._filter_streams = None
             k, min_score = limits.max_targets, limits.min_score
-            lanes = [
-                _Lane(stream, event, TopKSelector(k, min_score, targets, stream, self._allocate))
+            filter_streams = [
+                _FilterStream(stream, event, TopKSelector(k, min_score, targets, stream, self._allocate))
                 for stream, event in self._streams
             ]
-            self._lanes = current = limits, targets, lanes
+            self._filter_streams = current = limits, targets, filter_streams
         return current[2]
 
     def _take_rows(self, queries: int, width: int) -> _Rows:
@@ -192,7 +192,7 @@ class BatchFilter:
             if shape[0] >= queries and shape[1] == width:
                 del self._spare_rows[index]
                 return rows
-        # for several batches at once, because the driver may wait for the GPU when it allocates
+        # allocate for several batches at once, because the driver may wait for the GPU when it allocates
         size = queries * width
         count = max(1, min(_MAX_ROW_SETS, _ROW_BYTES // (4 * size)))
         on_device = self._allocate(count * size, np.dtype(np.int32))[: count * size]

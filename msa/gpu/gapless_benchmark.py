@@ -27,14 +27,14 @@ QUERY_LENGTHS: dict[ScoreKind, tuple[int, ...]] = {
 """Query lengths of the rows of a launch table: multiples of what 4, 8 and 16 lanes can hold."""
 
 TARGET_RESIDUES = 2**28
-"""Residues of all targets: enough for overheads not to matter, and few enough for any GPU."""
+"""Residues of all targets: enough to make overheads negligible, and few enough for any GPU."""
 
 LaunchRows = dict[str, list[dict[str, float]]]
 """Rows of a launch table by kind of score, as in cuda/alignment/gapless/tuning/*.json."""
 
 _KINDS: tuple[ScoreKind, ...] = ("bounds", "exact")
 _CELLS_PER_CLOCK = 64
-"""Cells per clock and multiprocessor if shared memory delivers two bytes per cell without a pause."""
+"""Cells per clock and multiprocessor if shared memory delivers two bytes per cell at its full rate."""
 _BLOCK_SHAPES = ((128, 4), (192, 2), (192, 3), (256, 2), (256, 3), (256, 4), (384, 2))
 """(threads per block, blocks per multiprocessor) to try."""
 _REGISTERS = 2**16
@@ -71,7 +71,7 @@ class GaplessBenchmark:
         self._kernels = kernels
         cuda.select_device(gpu.number)
         self.table_path = local_table_path(gpu.name, kernels)
-        """First path at which a search on this GPU looks for a launch table."""
+        """Path of this machine's own launch table for the GPU."""
 
     def speed(self, length: int, residues: int = TARGET_RESIDUES) -> GaplessSpeed:
         """Time the filter on random targets of the query's length, with the launches that a search uses.
@@ -101,10 +101,10 @@ class GaplessBenchmark:
         """Find the fastest launches for some query lengths.
 
         Args:
-            lengths: query lengths; if empty, those of the present launch table. Rows of the present table for
-                other lengths are kept.
+            lengths: query lengths; if empty, those of the current launch table. Its rows for other lengths
+                are kept.
             report: called with one line for every launch tried.
-            max_targets: maximum number of targets; there are never more than TARGET_RESIDUES residues.
+            max_targets: maximum number of targets; they have at most TARGET_RESIDUES residues together.
         """
         device = Device.current()
         table: LaunchRows = {}
@@ -179,7 +179,7 @@ def tune_launches(
 
     Args:
         lengths: query lengths, for example QUERY_LENGTHS[kind].
-        max_targets: maximum number of targets; there are never more than TARGET_RESIDUES residues.
+        max_targets: maximum number of targets; they have at most TARGET_RESIDUES residues together.
         cache: folder for generated and compiled kernels.
         report: called with one line for every launch tried.
         kind: of the scores.
@@ -190,7 +190,7 @@ def tune_launches(
     device = Device.current()
     candidates = {length: list(candidate_launches(length, kind, device)) for length in lengths}
     jobs = [(launch, kind, cache) for launches in candidates.values() for launch in launches]
-    # in processes, because compilers hold a lock
+    # compile in several processes, because compilers hold a lock
     with multiprocessing.get_context("spawn").Pool(min(len(jobs), os.cpu_count() or 1)) as pool:
         pool.map(_compile, jobs, chunksize=1)
     rng = np.random.default_rng(0)

@@ -1,6 +1,6 @@
 """A group of GPUs that together hold a database.
 
-All of them filter each batch of queries, and each aligns the targets that it holds.
+All GPUs filter each batch of queries, and each GPU aligns the targets that it holds.
 """
 
 import threading
@@ -61,7 +61,7 @@ class BatchRequest:
 
 
 class GpuGroup:
-    """Some GPUs with a database, of which each holds a part with about the same number of residues.
+    """A group of GPUs, each of which holds a part of a database with about the same number of residues.
 
     Args:
         workers: the GPUs.
@@ -81,7 +81,7 @@ class GpuGroup:
 
     @property
     def resident(self) -> bool:
-        """True if the database stays on the GPUs, as far as known."""
+        """True if the database stays on the GPUs, as far as is known."""
         return all(worker.resident for worker in self._workers)
 
     def search(self, request: BatchRequest) -> "Future[list[Candidates]]":
@@ -173,7 +173,7 @@ def align_batch(
 
 
 def _local_alignments(paths: AlignmentPaths) -> list[LocalAlignment]:
-    """Convert alignments of a GPU, whose positions count from 0."""
+    """Convert alignments of a GPU, whose positions are numbered from 0."""
     columns = (paths.records[:, :7] + np.array([0, 1, 1, 1, 1, 0, 0], np.int32)).T.tolist()
     offsets = paths.run_offsets.tolist()
     runs = [paths.runs[start:end] for start, end in pairwise(offsets)]

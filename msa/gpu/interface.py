@@ -1,4 +1,4 @@
-"""The interface of one GPU, driven by this process or by a process of its own.
+"""The interface of one GPU, driven by this process or by a separate process.
 
 Neither this module nor its imports need numba, so a process whose GPUs are driven by other processes never
 loads it.
@@ -19,7 +19,7 @@ from msa.gpu.devices import Gpu
 from msa.search.engine import QueryProfile
 
 CompileProgress = Callable[[int, int], None]
-"""(kernels compiled, kernels to compile), as far as known."""
+"""(kernels compiled, kernels to compile), as far as is known."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class GpuSettings:
 
     Args:
         kernels: folder that keeps compiled kernels between runs.
-        memory_fraction: largest fraction of a GPU's free memory that the database may use.
-        max_database_bytes: largest GPU memory that the database may use on each GPU.
+        memory_fraction: maximum fraction of a GPU's free memory that the database may use.
+        max_database_bytes: maximum memory that the database may use on each GPU.
         max_chunk_bytes: maximum residues per chunk; None for the default of database_stream.py.
     """
 
@@ -61,7 +61,7 @@ class BestTargets:
     """The best targets of each query of a batch, among those on one GPU.
 
     Args:
-        counts: int64 [queries], number of targets of each query: its best, or all that pass.
+        counts: int64 [queries], number of targets of each query: its best, or all that pass the filter.
         targets: int64 [n], database indices, concatenated over the queries.
         scores: int32 [n], gapless scores, half-bits.
     """
@@ -125,7 +125,7 @@ class GpuWorker(Protocol):
 
     @property
     def resident(self) -> bool:
-        """True if the targets stay in GPU memory between passes, as far as known."""
+        """True if the targets stay in GPU memory between passes, as far as is known."""
         ...
 
     @property
@@ -155,7 +155,7 @@ class GpuWorker(Protocol):
             queries: the batch.
             limits: of the filter.
             more_follow: whether another batch follows.
-            cancelled: once set, nothing more of this search is queued, and results are meaningless.
+            cancelled: once set, no more work of this search is queued, and results are meaningless.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from cuda.alignment.gapless.generator import Kind, Variant
-from cuda.alignment.gapless.launch_table import choose_launch, list_launch, max_query_length
+from cuda.alignment.gapless.launch_table import choose_launch, choose_list_launch, max_query_length
 from cuda.alignment.gapless.layout import BYTE, HALF
 from cuda.alignment.gapless.runtime import Device, prepare_kernel
 from cuda.alignment.kernel_cache import (
@@ -45,9 +45,9 @@ class KernelCompiler:
     Args:
         folder: of compiled kernels.
         progress: called when there are kernels to compile, and after each one.
-        share: index and number of the processes that need the same kernels at the same time. Each compiles
-            its share first, and then finds most others in the cache. If two processes compile the same
-            kernel, both write it, atomically.
+        share: index of this process among those that need the same kernels at the same time, and their
+            number. Each process compiles its share first, and then finds most other kernels in the cache. If
+            two processes compile the same kernel, both write it, atomically.
     """
 
     def __init__(self, folder: Path, progress: CompileProgress, share: tuple[int, int] = (0, 1)) -> None:
@@ -134,12 +134,12 @@ def alignment_kernels(lengths: Sequence[int], folder: Path, many: bool) -> list[
     Args:
         lengths: residues of the queries.
         folder: of compiled kernels.
-        many: also return the kernels that are used for many pairs in one call.
+        many: include the kernels for many pairs in one call.
     """
     shapes = available_shapes()
     kernels: list[LoadKernel] = [walk_kernel, pack_runs_kernel]
     kernels += [partial(sorting_kernel, kernel) for kernel in SORTING_SIGNATURES]
-    kinds: list[tuple[Any, Any]] = [("packed", shapes.swift), ("traced", shapes.wide)]
+    kinds: list[tuple[Any, Any]] = [("packed", shapes.low_latency), ("traced", shapes.wide)]
     if many:
         kinds.append(("packed", shapes.packed))
     for kind, candidates in kinds:
@@ -156,7 +156,7 @@ def _gapless_kernels(length: int, folder: Path) -> Iterator[LoadKernel]:
     bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, "bounds", folder)
     for kind, arithmetic, launch in (
         ("bounds" if tiles == 1 else "bordered", BYTE, bounds),
-        ("listed", HALF, list_launch(length, device.shared_bytes)),
+        ("listed", HALF, choose_list_launch(length, device.shared_bytes)),
     ):
         if launch is not None:
             variant = Variant(cast(Kind, kind), launch.layout, arithmetic, device.integer_maximum)

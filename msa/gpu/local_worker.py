@@ -1,8 +1,8 @@
 """One GPU driven by threads of this process.
 
-The filter and the alignment each have a thread and streams of their own; a third thread waits for the results
-of the filter. So the filter of the next queries is queued, and runs, while the host and the GPU align the
-candidates of earlier ones.
+Four threads build the tables of queries, queue the filter, wait for its results, and align; the filter and
+the alignment have their own streams. So the filter of the next queries is queued, and runs, while the host
+and the GPU align the candidates of earlier ones.
 
 Modules that only these threads need are imported there, while the database is being copied to the GPU; this
 saves 0.1 s at the start of a search.
@@ -88,7 +88,7 @@ class LocalWorker:
 
     @property
     def resident(self) -> bool:
-        """True if the targets stay on the GPU, as far as known."""
+        """True if the targets stay on the GPU, as far as is known."""
         return self._database is not None and self._database.resident
 
     def fits(self, targets: SequenceArrays) -> bool:
@@ -108,7 +108,7 @@ class LocalWorker:
         cancelled: threading.Event,
     ) -> "LocalFilteredBatch":
         """Queue the filter of a batch."""
-        # while the previous batch is filtered: a query's tables take longer than its filter in one chunk
+        # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
         compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
         uploads = [self._table_thread.submit(self._upload_query, query, compiled) for query in queries]
         pending = self._filter_thread.submit(self._queue_filter, uploads, limits, more_follow, cancelled)
@@ -156,7 +156,7 @@ class LocalWorker:
         from msa.gpu.alignment import AlignmentContext
 
         if self._alignment_stream is None:
-            # alignment has priority over the filter, as there is little of it
+            # alignment has priority over the filter, because it is short
             self._alignment_stream = new_stream(urgent=True)
         sequences = self._targets if targets is None else targets
         assert sequences is not None

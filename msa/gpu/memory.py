@@ -1,7 +1,7 @@
 """A GPU memory pool whose allocations do not make the GPU wait, and streams that wait for no other stream.
 
 The driver's cuMemFree waits for all work queued on the GPU. The filter of the next queries is queued while
-earlier ones are aligned, so each array that the alignment frees would delay everything. Freed blocks are
+earlier ones are aligned, so each array that the alignment frees would stall the GPU. Freed blocks are
 therefore kept for reuse. Each thread has its own blocks and uses them on its own streams, so a block is
 reused only after the work queued on it. The filter's thread frees an array only when its work is done.
 """
@@ -19,12 +19,12 @@ from numba import cuda
 from cuda.alignment.kernel_cache import SIMULATED
 from msa.gpu.devices import OutOfGpuMemory
 
-_MIN_BLOCK = 512
-_NOT_POOLED = 256 * 2**20
-"""Blocks of at least this size, such as a database, are returned to the driver when they are freed."""
-_LARGE = 32 * 2**20
-"""Blocks of at least this size are returned to the driver between searches."""
-_STEPS = 8
+_MIN_BLOCK_BYTES = 512
+_MIN_UNPOOLED_BYTES = 256 * 2**20
+"""Minimum size of a block that is returned to the driver at once when it is freed, such as a database."""
+_MIN_TRIMMED_BYTES = 32 * 2**20
+"""Minimum size of a free block that is returned to the driver between searches."""
+_STEPS_PER_OCTAVE = 8
 """Block sizes per power of two."""
 
 
@@ -40,7 +40,7 @@ def allocate_on_gpu(count: int, dtype: np.dtype[Any]) -> Any:
     """
     try:
         return cuda.device_array(max(count, 1), dtype)
-    except Exception as error:  # numba's and cuda-core's errors have no common class
+    except Exception as error:  # numba's and cuda-core's errors have no common base class
         if is_out_of_memory(error):
             raise OutOfGpuMemory(max(count, 1) * dtype.itemsize) from error
         raise
@@ -76,7 +76,7 @@ def release_unused() -> None:
     """Return large free blocks to the driver; waits until the current GPU is idle."""
     manager = None if SIMULATED else cuda.current_context().memory_manager
     if isinstance(manager, _Pool):
-        manager.trim(_LARGE)
+        manager.trim(_MIN_TRIMMED_BYTES)
 
 
 def use_pool() -> None:
@@ -86,9 +86,9 @@ def use_pool() -> None:
 
 
 def _block_size(size: int) -> int:
-    """Return the size of the block for an allocation, at most an eighth more."""
-    step = max(_MIN_BLOCK, 1 << max(size - 1, 1).bit_length() - 1) // _STEPS
-    step = max(step, _MIN_BLOCK)
+    """Return the size of the block for an allocation: rounded up, by at most an eighth for large ones."""
+    step = max(_MIN_BLOCK_BYTES, 1 << max(size - 1, 1).bit_length() - 1) // _STEPS_PER_OCTAVE
+    step = max(step, _MIN_BLOCK_BYTES)
     return -(-size // step) * step
 
 
@@ -121,7 +121,7 @@ else:
             block = _block_size(size)
             free = self._free[threading.get_ident()][block]
             pointer = free.pop() if free else self._allocate(block)
-            finish = _free_block(pointer) if block >= _NOT_POOLED else _keep_block(free, pointer)
+            finish = _free_block(pointer) if block >= _MIN_UNPOOLED_BYTES else _keep_block(free, pointer)
             return cuda.MemoryPointer(weakref.proxy(self.context), pointer, size, finalizer=finish)
 
         def trim(self, min_size: int = 0) -> None:

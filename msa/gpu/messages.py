@@ -1,8 +1,8 @@
-"""Messages between the process of a search and the processes of its GPUs.
+"""Messages between the searching process and the processes of its GPUs.
 
 Both use the same installation. Requests are (number, method name, arguments). Answers are (number, failed,
-value, WorkerStatus). Progress of compilation is (None, compiled, needed). Arrays that are mapped from a file
-are sent as file name and position, others as they are.
+value, WorkerStatus). Progress of compilation is (None, compiled, needed). An array that is mapped from a file
+is sent as a MappedArray, any other array as it is.
 """
 
 import traceback
@@ -30,7 +30,7 @@ class MappedArray:
     Args:
         path: the file.
         dtype: numpy dtype string.
-        offset: byte of the first element.
+        offset: position of the first element in the file, in bytes.
         count: number of elements.
     """
 
@@ -40,7 +40,7 @@ class MappedArray:
     count: int
 
     @classmethod
-    def of(cls, array: np.ndarray) -> "MappedArray | None":
+    def from_array(cls, array: np.ndarray) -> "MappedArray | None":
         """Locate an array [n] in the file from which it is mapped; return None if it is not mapped."""
         base: object = array
         while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
@@ -67,7 +67,7 @@ SharedSequences = tuple[MappedArray | np.ndarray, ...]
 def share_sequences(sequences: SequenceArrays) -> SharedSequences:
     """Describe sequences for another process of this machine, without copying mapped arrays."""
     arrays = sequences.residues, sequences.offsets, sequences.lengths
-    return tuple(MappedArray.of(array) or array for array in arrays)
+    return tuple(MappedArray.from_array(array) or array for array in arrays)
 
 
 def open_sequences(shared: SharedSequences) -> SequenceArrays:
@@ -80,7 +80,7 @@ class WorkerFailure:
     """An exception in a GPU's process.
 
     Args:
-        kind: name of its class.
+        kind: name of the exception's class.
         text: its message.
         remedy: of GpuUnavailable.
         requested_bytes: of OutOfGpuMemory.
@@ -94,15 +94,15 @@ class WorkerFailure:
     trace: str
 
     @classmethod
-    def of(cls, error: BaseException) -> "WorkerFailure":
+    def from_exception(cls, error: BaseException) -> "WorkerFailure":
         """Describe an exception."""
         text = error.reason if isinstance(error, GpuUnavailable) else str(error)
         trace = "".join(traceback.format_exception(error))
         remedy, requested_bytes = getattr(error, "remedy", ""), getattr(error, "requested_bytes", 0)
         return cls(type(error).__name__, text, remedy, requested_bytes, trace)
 
-    def exception(self, gpu: int) -> Exception:
-        """Return the exception to raise in the process of the search.
+    def to_exception(self, gpu: int) -> Exception:
+        """Return the exception to raise in the searching process.
 
         Args:
             gpu: number of the GPU.

@@ -1,12 +1,11 @@
 """Process-wide interpreter settings that the GPU engine changes, and why.
 
-Garbage collection is paused while large libraries are imported: their objects stay, and a sixth of the import
-time would be spent looking for garbage.
+Garbage collection is paused while large libraries are imported: their objects are never freed, and a sixth of
+the import time would be spent looking for garbage.
 
-The thread switch interval is shortened while a GPU is driven: a thread releases the interpreter at every
-    kernel
-launch and gets it back at its next turn. With Python's default of 5 ms, that is one launch every 5 ms while
-another thread works.
+The thread switch interval is shortened while a GPU is driven: a thread releases the interpreter lock at every
+kernel launch and waits up to this interval to get it back. With Python's default, that would be one launch
+every 5 ms while another thread works.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""GPUs that are driven by one process each, seen from the process of the search.
+"""GPUs that are each driven by a separate process: the side of the searching process.
 
 The host needs one or two milliseconds of Python per query and GPU. In a single process, the threads of all
 GPUs would share one interpreter, and four GPUs would be no faster than two.
@@ -34,7 +34,7 @@ _COMMAND = (
     "import sys; sys.path[:] = sys.argv[2:]; from msa.gpu.worker_process import main; main()",
 )
 _EXIT_SECONDS = 10.0
-"""Time for a process to end by itself; the driver takes a fraction of a second to free a GPU's memory."""
+"""Maximum time for a process to end by itself; the driver needs a fraction of a second to free GPU memory."""
 
 
 def start_remote_workers(
@@ -62,13 +62,13 @@ def start_remote_workers(
 
 
 class RemoteWorker:
-    """A GPU with a process of its own; implements msa.gpu.interface.GpuWorker.
+    """A GPU driven by a separate process; implements msa.gpu.interface.GpuWorker.
 
     Args:
         process: the process, just started.
         settings: see GpuSettings.
         share: see KernelCompiler.
-        lifetime: referenced as long as the process is needed.
+        lifetime: kept so that the process does not end.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class RemoteWorker:
 
     @property
     def resident(self) -> bool:
-        """True if the targets stay on the GPU, as far as known."""
+        """True if the targets stay on the GPU, as far as is known."""
         return self._process.status.resident
 
     @property
@@ -222,7 +222,7 @@ class GpuProcess:
             try:
                 self._connection.send((number, name, arguments))
             except ConnectionError:
-                # the receiving thread notices the end, too, and fails all pending requests
+                # the receiving thread notices this, too, and fails all pending requests
                 pass
             except BaseException:
                 # interrupted: the process would wait for the rest of a partially sent message
@@ -281,7 +281,7 @@ class GpuProcess:
             answer = self._pending.pop(number)
         if failed:
             failure: WorkerFailure = value
-            answer.set_exception(failure.exception(self.gpu))
+            answer.set_exception(failure.to_exception(self.gpu))
         else:
             answer.set_result(value)
 

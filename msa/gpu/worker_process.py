@@ -1,7 +1,7 @@
-"""The process of one of several GPUs: a LocalWorker that serves the process of the search.
+"""The process of one of several GPUs: a LocalWorker that serves the searching process.
 
-It ends when the other end of its socket is closed, for whatever reason. Signals to the whole process group
-are left to the process of the search: a server that is terminated finishes its searches first.
+It ends when the searching process closes its end of the socket, or ends itself. It ignores SIGINT and
+SIGTERM, which the searching process handles: a server that is terminated finishes its searches first.
 """
 
 import contextlib
@@ -44,10 +44,10 @@ def main() -> None:
 
 
 class _Server:
-    """Answers requests; its public methods are their names.
+    """A server of requests, each of which names one of its public methods.
 
     Args:
-        connection: to the process of the search.
+        connection: to the searching process.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -72,7 +72,7 @@ class _Server:
             try:
                 result = by_name[name](*arguments)
             except Exception as error:
-                self._send((number, True, WorkerFailure.of(error), self._status))
+                self._send((number, True, WorkerFailure.from_exception(error), self._status))
             else:
                 result.add_done_callback(partial(self._answer, number))
 
@@ -153,7 +153,7 @@ class _Server:
 
     def _answer(self, number: int, done: "Future[Any]") -> None:
         error = done.exception()
-        value = done.result() if error is None else WorkerFailure.of(error)
+        value = done.result() if error is None else WorkerFailure.from_exception(error)
         self._send((number, error is not None, value, self._status))
 
     def _send(self, message: tuple[Any, ...]) -> None:

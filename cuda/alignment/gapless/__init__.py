@@ -2,8 +2,8 @@
 
     M[i, j] = max(0, M[i−1, j−1] + Q[i, s_j]); the score is the largest M. Masked residues are scored as X.
 
-`GaplessBounder` computes fast upper bounds of the scores, `GaplessScorer` the exact scores of all targets or
-of listed ones. Launch configurations measured per GPU are in tuning/*.json.
+`GaplessBounder` computes upper bounds of the scores, which is faster; `GaplessScorer` computes the exact
+scores of all targets or of a list of targets. Launch configurations measured per GPU are in tuning/*.json.
 """
 
 from cuda.alignment.gapless.bounder import GaplessBounder

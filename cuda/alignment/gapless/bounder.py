@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment.arrays import DeviceSequences
-from cuda.alignment.gapless.byte_table import LARGEST, byte_table, slack
+from cuda.alignment.gapless.byte_table import MAX_SCORE, byte_table, slack
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.kernels import SIGNATURES, THREADS, fill_unbounded
 from cuda.alignment.gapless.launch_table import Launch, border_launch, choose_launch, max_query_length
@@ -32,13 +32,12 @@ from cuda.alignment.kernel_cache import compiled_kernel
 MIN_SHARED_RESIDUES = 1024
 """Minimum length of a target that the groups of a warp share."""
 MIN_SHARED_QUERIES = 8
-"""Minimum length of such a target in query lengths, as each group starts one query length before its
-share."""
+"""Minimum length of such a target, in query lengths; each group starts one query length before its share."""
 
 BORDER_SPAN = 2**27
 """Maximum residues whose targets start in one launch."""
 BORDER_OVERHANG = 2**20
-"""Residues that the last of these targets may extend beyond the span; longer targets get no bound."""
+"""Residues that the last of these targets may extend beyond the span; longer targets get UNBOUNDED."""
 _MIN_BORDER_SPAN = 2**22
 _NO_END = 2**62
 
@@ -66,7 +65,7 @@ class GaplessBounder:
             table = self._device.name, self._device.shared_bytes, "bounds", cache
             tiles = -(-length // max(max_query_length(*table), 1))
             launch = choose_launch(-(-length // tiles), *table)
-        if int(profile.max()) > LARGEST:
+        if int(profile.max()) > MAX_SCORE:
             launch = None
         if launch is not None and launch.layout.tile < length:
             launch = border_launch(launch)
@@ -111,11 +110,11 @@ class GaplessBounder:
             variant = Variant(kind, self._launch.layout, BYTE, self._device.integer_maximum)
             self._kernel = prepare_kernel(variant, self._launch, self._cache, self._device)
         kernel, size = self._kernel, targets.residues.size
-        launch = kernel.on(stream)
+        launch = kernel.launcher(stream)
         common = as_words(targets.residues), targets.offsets, targets.lengths, buffers.work
-        tables = [table.on(stream) for table in self._tables]
+        tables = [table.copy_for(stream) for table in self._tables]
         if kind == "bounds":
-            # the longest come first: one that takes less than half of the total time delays nobody
+            # longest targets come first: one that takes less than half of the time does not delay the end
             share_from = max(size // kernel.groups // 2, self._min_shared)
             launch(tables[0], *common, bounds, self._slack, np.int32(share_from), self._overlap)
             return
@@ -152,20 +151,20 @@ def launch_ranges(residues: int, border_words: int) -> Iterator[tuple[int, int]]
 def _border(buffers: StreamBuffers, residues: int) -> Any:
     """Return the border, device int32 [≥ 2], with one word for two residues.
 
-    It covers all residues, or BORDER_SPAN + BORDER_OVERHANG, or less if memory is short.
+    It covers all residues, at most BORDER_SPAN + BORDER_OVERHANG, and fewer if memory is short.
 
     Args:
         buffers: of the stream that uses it.
         residues: bytes of all targets.
 
     Raises:
-        Exception: numba's, if there is no memory even for _MIN_BORDER_SPAN.
+        Exception: the error of numba, if memory is too short even for _MIN_BORDER_SPAN.
     """
     span = BORDER_SPAN
     while True:
         try:
-            return buffers.counters("border", max(min(residues, span + BORDER_OVERHANG) // 2, 2))
-        except Exception as error:  # numba's and cuda-core's errors have no common class
+            return buffers.array("border", max(min(residues, span + BORDER_OVERHANG) // 2, 2))
+        except Exception as error:  # numba's and cuda-core's errors have no common base class
             if "OUT_OF_MEMORY" not in str(error).upper().replace(" ", "_") or span <= _MIN_BORDER_SPAN:
                 raise
             span //= 2

@@ -4,8 +4,8 @@ A lane's cells are a tuple, which the compiler splits into registers; a loop ove
 One intrinsic computes a row, from the last pair to the first, so that each pair reads its diagonal neighbour
 before that is overwritten, and nothing is copied.
 
-All kernels walk along their targets in the same way (`source`). They differ in where a group takes its work
-from and where its score goes:
+All kernels walk along their targets in the same way (`source`). They differ in the work that a group takes
+and in the use of its score:
 
     exact     all targets, longest first; scores that reach the limit are flagged
     listed    stretches of listed targets (`list_stretches`), flagged likewise
@@ -30,8 +30,8 @@ _WARP = 32
 _ROWS_PER_WORD = 4
 # independent chains of running maxima, so that consecutive maxima do not wait for each other
 _CHAINS = 4
-# with more columns per lane, the registers of additional chains are needed for cells
-_FEW_REGISTERS = 112
+# with more columns per lane, cells leave no registers for additional chains
+_MAX_CHAINED_COLUMNS = 112
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,12 @@ class Variant:
 
     def __post_init__(self) -> None:
         if (self.kind in ("bounds", "bordered")) != (self.arithmetic is BYTE):
-            raise ValueError(f"no kernel of {self.kind} in {self.arithmetic.name} arithmetic")
+            raise ValueError(f"there is no {self.kind} kernel with {self.arithmetic.name} arithmetic")
         if self.layout.entry_bytes != self.arithmetic.entry_bytes:
-            raise ValueError(f"a table of {self.arithmetic.name} entries has another layout")
+            raise ValueError(
+                f"{self.arithmetic.name} arithmetic needs a layout with "
+                f"{self.arithmetic.entry_bytes}-byte entries, not {self.layout.entry_bytes}"
+            )
 
     @property
     def name(self) -> str:
@@ -92,7 +95,7 @@ _ARGUMENTS: dict[Kind, str] = {
     "bordered": "bounds, slack, border, first_tile, from_byte, to_byte",
 }
 
-# the targets that a warp may take, from last to first: longest first, so that no long one is left at the end
+# the range of targets; warps take them from last to first, so that the longest come first
 _WORK_RANGE: dict[Kind, str] = {
     "exact": "begin, end = 0, lengths.size",
     "listed": "count = stretches[0]",
@@ -126,7 +129,7 @@ while low < end:
 """,
 }
 
-# `taken` work items were given out before: the next target of each group of the warp
+# `taken` counts the earlier work items; each group of the warp takes its next target
 _TAKE_TARGET = """
 last = end - 1 - taken * {groups}
 if last < begin:
@@ -217,10 +220,12 @@ bounds[target] = score
 
 
 def _chains(variant: Variant) -> int:
-    """Return the number of chains of running maxima, two pairs each; of bytes every second pair counts."""
+    """Return the number of chains of running maxima, each of two pairs (with bytes, every second pair)."""
     if variant.arithmetic is not BYTE:
         return min(_CHAINS, variant.layout.pairs // 2)
-    return 1 if variant.layout.columns > _FEW_REGISTERS else min(_CHAINS, (variant.layout.pairs + 2) // 4)
+    return (
+        1 if variant.layout.columns > _MAX_CHAINED_COLUMNS else min(_CHAINS, (variant.layout.pairs + 2) // 4)
+    )
 
 
 def _row_lines(variant: Variant) -> list[str]:
@@ -318,7 +323,7 @@ def source(variant: Variant) -> str:
         f"from cuda.alignment.intrinsics import {', '.join(n for n in names if n in shared)}"
     )
     # combines the left neighbour's last column with this lane's middle column. The group's first lane has no
-    # neighbour: where a zero score is stored as 0, it takes the sign bits of a non-negative number instead
+    # neighbour: if a zero score is stored as 0, `permute` fills in the sign bits of a non-negative number
     selector = "0x5432" if arithmetic.zero else "0x54BB if first_lane else 0x5432"
     step_lines = [
         "word = unmask(following)",

@@ -4,7 +4,7 @@ A pair is an int32 with its first number in the low half. Under numba's simulato
 function with the same result.
 
     unmask(word)                     four residue codes without mask bits; masked ones become X
-    cut(word, count, fill)           keep the first `count` bytes (any number), take the rest from `fill`
+    cut(word, count, fill)           first `count` bytes (clamped to 0 … 4) of `word`, then those of `fill`
     row(base, word, index, stride)   base + code · stride, for one of four codes without mask bits
     shared_address(array)            address of an array in shared memory, for `advance_…`
     repeated(count, value)           makes a function that returns a tuple of `count` equal words
@@ -108,23 +108,23 @@ def _saturated_sums(before: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def _simulated_advance(
-    kind: type, compared: type, better: Any = np.maximum, of_bytes: bool = False
+    kind: type, compared: type, better: Any = np.maximum, byte_entries: bool = False
 ) -> Callable[..., Any]:
-    add = _saturated_sums if of_bytes else _integer_sums
+    add = _saturated_sums if byte_entries else _integer_sums
 
     def advance(
         array: Any, addresses: Words, stride: int, border: int, cells: Words, best: Words
     ) -> tuple[Words, Words]:
-        words = _simulated_scores(array, addresses, stride, len(cells) // (2 if of_bytes else 1))
-        scores = np.stack([words << 8, words], 1).reshape(-1) if of_bytes else words
+        words = _simulated_scores(array, addresses, stride, len(cells) // (2 if byte_entries else 1))
+        scores = np.stack([words << 8, words], 1).reshape(-1) if byte_entries else words
         before = np.array((border, *cells[:-1]), np.int64).astype(np.int32).view(kind)
         updated = add(before, scores.view(kind)).view(np.int32)
         chains = np.array(best, np.int64).astype(np.int32)
         # chain k % n takes counted pairs 2 k and 2 k + 1
-        counted = updated[1::2] if of_bytes else updated
-        for turn in range(0, len(counted), 2 * len(best)):
-            for both in (0, 1):
-                part = counted[turn + both : turn + 2 * len(best) : 2]
+        counted = updated[1::2] if byte_entries else updated
+        for start in range(0, len(counted), 2 * len(best)):
+            for parity in (0, 1):
+                part = counted[start + parity : start + 2 * len(best) : 2]
                 kept = chains[: len(part)].view(compared)
                 chains[: len(part)] = better(kept, part.copy().view(compared)).view(np.int32)
         return tuple(updated.tolist()), tuple(chains.tolist())
@@ -145,8 +145,8 @@ if SIMULATED:
     advance_halves = _simulated_advance(np.float16, np.float16)
     advance_halves_sm90 = _simulated_advance(np.float16, np.int16)
     advance_shorts_sm90 = _simulated_advance(np.int16, np.int16)
-    advance_bytes = _simulated_advance(np.float16, np.float16, np.minimum, of_bytes=True)
-    advance_bytes_sm90 = _simulated_advance(np.float16, np.int16, np.minimum, of_bytes=True)
+    advance_bytes = _simulated_advance(np.float16, np.float16, np.minimum, byte_entries=True)
+    advance_bytes_sm90 = _simulated_advance(np.float16, np.int16, np.minimum, byte_entries=True)
     largest_bound = _simulated_largest_bound
     largest_half = _simulated_largest_half
     largest_short = _simulated_largest_short
@@ -254,7 +254,7 @@ else:
     _lesser_halves = inline_ptx("min.f16x2 $0, $1, $2;", 2)
     _lesser_shorts = inline_ptx("min.s16x2 $0, $1, $2;", 2)
 
-    def _advance(add: Emit, better: Emit, pairs_of: Emit = _one_pair, of_bytes: bool = False) -> Any:
+    def _advance(add: Emit, better: Emit, pairs_of: Emit = _one_pair, byte_entries: bool = False) -> Any:
         def typing(typingctx, array, addresses, stride, border, cells, best):  # type: ignore[no-untyped-def]
             word = types.int32
             result = types.Tuple((cells, best))
@@ -264,14 +264,14 @@ else:
                 values = [builder.extract_value(packed, k) for k in range(cells.count)]
                 largest = [builder.extract_value(chains, k) for k in range(best.count)]
                 k = cells.count
-                for load in reversed(vector_loads(cells.count // (2 if of_bytes else 1))):
+                for load in reversed(vector_loads(cells.count // (2 if byte_entries else 1))):
                     start = builder.extract_value(addresses, load.width_index)
                     address = builder.add(start, builder.mul(stride, constant(load.repeat)))
                     for scores in reversed(_emit_load(builder, address, load.words)):
                         for score in reversed(pairs_of(builder, scores)):
                             k -= 1
                             values[k] = add(builder, values[k - 1] if k else border, score)
-                for k, value in enumerate(values[1::2] if of_bytes else values):
+                for k, value in enumerate(values[1::2] if byte_entries else values):
                     chain = k // 2 % best.count
                     largest[chain] = better(builder, largest[chain], value)
                 parts = [
@@ -303,8 +303,8 @@ else:
     advance_halves = _advance(_emit_add_halves, _greater_halves)
     advance_halves_sm90 = _advance(_emit_add_halves, _greater_shorts)
     advance_shorts_sm90 = _advance(_emit_add_shorts, _greater_shorts)
-    advance_bytes = _advance(_emit_add_bytes, _lesser_halves, _two_pairs, of_bytes=True)
-    advance_bytes_sm90 = _advance(_emit_add_bytes, _lesser_shorts, _two_pairs, of_bytes=True)
+    advance_bytes = _advance(_emit_add_bytes, _lesser_halves, _two_pairs, byte_entries=True)
+    advance_bytes_sm90 = _advance(_emit_add_bytes, _lesser_shorts, _two_pairs, byte_entries=True)
     largest_bound = word_intrinsic(inline_ptx(_largest_bound, 1), 1)
     largest_half = word_intrinsic(inline_ptx(_largest_half, 1), 1)
     largest_short = word_intrinsic(inline_ptx(_largest_short, 1), 1)

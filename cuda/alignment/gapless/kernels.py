@@ -50,7 +50,7 @@ def gapless_wide(
 ) -> None:
     """Score targets in 32 bits, without limits on scores or query length; one block per target at a time.
 
-    Each thread walks a whole diagonal by itself, which is slower per cell than the packed kernels.
+    Each thread walks along whole diagonals, which is slower per cell than the packed kernels.
 
     Args:
         profile: int32 [32 · query_length], letter by letter.
@@ -89,7 +89,7 @@ def gapless_wide(
                 best = max(best, score)
         cuda.atomic.max(scores, entry, best)
     cuda.syncthreads()
-    # when the last block arrives here, all blocks have read the number of flagged entries
+    # when the last block gets here, all blocks have read the number of flagged entries
     if cuda.threadIdx.x == 0 and cuda.atomic.add(work, 1, 1) == cuda.gridDim.x - 1:
         work[1] = 0
         flagged[0] = 0
@@ -106,8 +106,8 @@ def list_stretches(listed: Any, lengths: Any, stretch: Any, stretches: Any, scor
         lengths: int32 [n].
         stretch: int32, residues per stretch, a multiple of 4.
         stretches: int32 [1 + 2 · capacity], their number (0 before the call), then position in the list and
-            first residue of each, in no order. The capacity must be at least one for each target and one for
-            every `stretch` residues.
+            first residue of each, in no particular order. The capacity must be at least one per target plus
+            one per `stretch` residues.
         scores: int32 [n], by position in the list; set to 0.
     """
     for position in range(cuda.grid(1), listed[0], cuda.gridsize(1)):

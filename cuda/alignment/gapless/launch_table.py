@@ -1,7 +1,7 @@
 """Launch configurations by query length.
 
-They come from this machine's own measurements if there are any, else from the table of this GPU model, else
-from the default table.
+The table of this machine, if it has been tuned, takes precedence over that of the GPU model, and that over
+the default table.
 """
 
 import json
@@ -50,7 +50,7 @@ def _file_name(device: str) -> str:
 def launch_table(
     device: str = DEFAULT, kind: ScoreKind = "exact", kernels: Path | None = None
 ) -> dict[int, Launch]:
-    """Read the launches, keyed by the longest query that each is for, in ascending order.
+    """Read the launches, keyed by the longest query length that each supports, in ascending order.
 
     Args:
         device: the GPU's name as reported by the driver, such as "NVIDIA H200".
@@ -76,7 +76,7 @@ def launch_table(
 def choose_launch(
     query_length: int, device: str, shared_bytes: int, kind: ScoreKind = "exact", kernels: Path | None = None
 ) -> Launch | None:
-    """Return the launch for a query; None if no tile that fits in shared memory holds it."""
+    """Return the launch for a query; None if the query fits in no tile that fits in shared memory."""
     for longest, launch in launch_table(device, kind, kernels).items():
         if query_length <= longest and launch.layout.table_bytes <= shared_bytes:
             return launch
@@ -101,8 +101,8 @@ def border_launch(launch: Launch) -> Launch:
     return replace(launch, threads=192, blocks=2)
 
 
-def list_launch(query_length: int, shared_bytes: int) -> Launch | None:
-    """Return the launch that scores listed targets: they are few, so many lanes share each one.
+def choose_list_launch(query_length: int, shared_bytes: int) -> Launch | None:
+    """Return the launch for listed targets; there are few of them, so many lanes share each one.
 
     Returns:
         None if the query is too long for shared memory, or for a warp with 64 columns per lane.

@@ -14,7 +14,7 @@ ROWS = RESET + 1
 
 _WARP = 32
 _WORD = 4
-# words that one pass of a shared-memory load reads, one from each bank
+# words that a shared-memory load reads per pass, one from each bank
 _BANKS = 32
 
 
@@ -25,8 +25,8 @@ class VectorLoad:
     Args:
         first: index of its first word.
         words: width, 4, 2 or 1 words.
-        width_index: number of wider widths that the row has.
-        repeat: number of earlier loads of the same width.
+        width_index: index of its width among the widths of the row, widest first.
+        repeat: index among the loads of the same width.
     """
 
     first: int
@@ -74,11 +74,11 @@ class Arithmetic:
         return int(np.dtype(self.dtype).itemsize)
 
 
-# halves hold every integer up to 2048, so no score below that has been rounded
+# halves represent every integer up to 2048 exactly, so scores below that are not rounded
 HALF = Arithmetic("half", np.float16, zero=0, reset=-2048, limit=2048, largest_entry=2048)
 # adding the largest entry to a score below the limit does not overflow
 SHORT = Arithmetic("short", np.int16, zero=0, reset=-32767, limit=30000, largest_entry=2048)
-# byte_table.py explains why nothing needs to be reset
+# columns past the query and rows past the target score 0 (byte_table.py), so nothing needs to be reset
 BYTE = Arithmetic("byte", np.uint8, zero=0x3C003C00, reset=0, limit=1024, largest_entry=127)
 ARITHMETICS = {arithmetic.name: arithmetic for arithmetic in (HALF, SHORT, BYTE)}
 
@@ -92,7 +92,7 @@ class Layout:
 
     A table row consists of segments, one per vector load: the first words of all lanes, then the next words
     of all lanes, and so on. A segment has enough lane slots for one pass of a load to read all banks; with
-    fewer lanes per group the slots repeat the same words, so that banks never conflict.
+    fewer lanes per group the slots repeat the same words, which avoids bank conflicts.
 
     Args:
         lanes: lanes per target, 4, 8, 16 or 32.
@@ -110,7 +110,7 @@ class Layout:
     def __post_init__(self) -> None:
         step = 4 * self.entry_bytes
         if self.lanes not in (4, 8, 16, 32) or self.columns % step or not step <= self.columns <= 128:
-            raise ValueError(f"no such layout: {self.lanes} lanes × {self.columns} columns")
+            raise ValueError(f"unsupported layout: {self.lanes} lanes × {self.columns} columns")
 
     @property
     def tile(self) -> int:
@@ -157,7 +157,7 @@ class Layout:
 
     @property
     def table_bytes(self) -> int:
-        """Shared memory that the table takes."""
+        """Size of the table in shared memory."""
         return ROWS * self.row_bytes
 
     def to_pairs(self, rows: np.ndarray) -> np.ndarray:

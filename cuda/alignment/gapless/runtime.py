@@ -15,7 +15,7 @@ from cuda.alignment.gapless.kernels import GENERATED_SIGNATURES
 from cuda.alignment.gapless.launch_table import Launch
 from cuda.alignment.kernel_cache import SIMULATED, compiled_kernel, generated_function, prepare_launch
 
-_INTEGER_MAXIMUM_FROM = (9, 0)
+_INTEGER_MAXIMUM_CAPABILITY = (9, 0)
 # blocks of one warp, as the simulator's shuffles are barriers of the block; two blocks, so that they share
 # work
 _SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 32
@@ -53,7 +53,7 @@ class Device:
     @property
     def integer_maximum(self) -> bool:
         """True if the GPU has maxima of packed 16-bit integers."""
-        return self.capability >= _INTEGER_MAXIMUM_FROM
+        return self.capability >= _INTEGER_MAXIMUM_CAPABILITY
 
     def grid(self, blocks_per_multiprocessor: int, threads: int) -> tuple[int, int]:
         """Return the blocks and threads of a launch that fills all multiprocessors."""
@@ -64,9 +64,9 @@ class Device:
 
 @dataclass
 class StreamBuffers:
-    """Counters shared by all launches on one stream.
+    """Buffers shared by all launches on one stream.
 
-    Launches on a stream run one after the other, and each leaves the counters at zero.
+    Launches on a stream run one after the other, and each resets its counters to zero.
 
     Args:
         stream: numba stream, or 0.
@@ -75,10 +75,11 @@ class StreamBuffers:
     stream: Any
     _arrays: dict[str, Any] = field(default_factory=dict)
 
-    def counters(self, name: str, count: int) -> Any:
-        """Return a device int32 [≥ count] array whose first two numbers start at zero.
+    def array(self, name: str, count: int) -> Any:
+        """Return the array with a name, device int32 [≥ count].
 
-        The content is lost when the array has to grow.
+        The first two numbers of a new array, its counters, are zero. The content is lost when the array has
+        to grow.
         """
         array = self._arrays.get(name)
         if array is None or array.size < count:
@@ -90,7 +91,7 @@ class StreamBuffers:
     @property
     def work(self) -> Any:
         """Device int32 [2]: work items taken, and warps or blocks that have finished."""
-        return self.counters("work", 2)
+        return self.array("work", 2)
 
 
 _buffers: dict[tuple[int, int], StreamBuffers] = {}
@@ -109,7 +110,7 @@ def stream_buffers(device: Device, stream: Any) -> StreamBuffers:
 
 
 def as_words(residues: Any) -> Any:
-    """Return device uint8 [bytes] as int32 [bytes / 4], cached: making a view takes longer than a launch."""
+    """Return device uint8 [bytes] as int32 [bytes / 4]; cached, as a view takes longer than a launch."""
     words = getattr(residues, _AS_WORDS, None)
     if words is None:
         words = residues.view(np.int32)
@@ -121,7 +122,7 @@ def as_words(residues: Any) -> Any:
 class UploadedArray:
     """A host array, copied to the GPU on first use.
 
-    The copy uses a stream of its own: a copy without a stream would wait for the work on all streams.
+    The copy uses a separate stream; on the default stream it would wait for the work on all streams.
     """
 
     def __init__(self, array: np.ndarray) -> None:
@@ -130,14 +131,14 @@ class UploadedArray:
         self._shared_copy: Any = None
 
     def upload(self) -> None:
-        """Copy the array now, for use on every stream, and wait for the copy only."""
+        """Copy the array now, for use on every stream; wait only for this copy."""
         stream, _ = _upload_stream(Device.current().number)
         copy = cuda.to_device(self._array, stream=stream)
         stream.synchronize()
         self._shared_copy = copy
 
-    def on(self, stream: Any) -> Any:
-        """Return a device copy that work queued on this stream may read."""
+    def copy_for(self, stream: Any) -> Any:
+        """Return a device copy for work that is queued on this stream after the call."""
         if self._shared_copy is not None:
             return self._shared_copy
         key = stream_handle(stream)
@@ -181,11 +182,11 @@ class PreparedKernel:
 
     @property
     def spilled_bytes(self) -> int:
-        """Local memory per thread: registers that had to be spilled."""
+        """Local memory per thread, used for spilled registers."""
         return 0 if SIMULATED else int(self.kernel.local_bytes)
 
-    def on(self, stream: Any, small_grid: bool = False) -> Callable[..., None]:
-        """Return a function that queues the kernel on a stream, given its arguments.
+    def launcher(self, stream: Any, small_grid: bool = False) -> Callable[..., None]:
+        """Return a function that queues the kernel with some arguments on a stream.
 
         Args:
             stream: numba stream, or 0.

@@ -9,7 +9,7 @@ import numpy as np
 from cuda.alignment.arrays import DeviceSequences
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.kernels import SIGNATURES, THREADS, gapless_wide, list_stretches
-from cuda.alignment.gapless.launch_table import Launch, choose_launch, list_launch
+from cuda.alignment.gapless.launch_table import Launch, choose_launch, choose_list_launch
 from cuda.alignment.gapless.layout import ARITHMETICS, BYTE, HALF, Arithmetic
 from cuda.alignment.gapless.runtime import (
     Device,
@@ -33,7 +33,7 @@ def check_profile(profile: np.ndarray) -> None:
         ValueError: if it is not [query length ≥ 1, 32].
     """
     if profile.ndim != 2 or profile.shape[1] != 32 or not len(profile):
-        raise ValueError(f"a profile is [query length, 32], not {list(profile.shape)}")
+        raise ValueError(f"a profile has shape [query length, 32], not {list(profile.shape)}")
 
 
 class _PackedKernel:
@@ -47,8 +47,9 @@ class _PackedKernel:
 class GaplessScorer:
     """Exact gapless scores of one query against targets on the current GPU.
 
-    Queries of more than 2,048 residues fit in no tile and are scored by a kernel that is ten times slower. To
-    search with them, use `GaplessBounder` first and score only the best targets with `score_listed`.
+    Queries of more than 2,048 residues fit in no tile and are scored by a kernel that is ten times slower.
+    For such queries, compute bounds with `GaplessBounder` first and score only the best targets with
+    `score_listed`.
 
     Args:
         profile: int [query length ≥ 1, 32], half-bits; column = letter code.
@@ -106,9 +107,9 @@ class GaplessScorer:
         packed = self._packed_kernel("exact")
         if packed is not None:
             buffers = stream_buffers(self._device, stream)
-            packed.kernel.on(stream)(
-                packed.table.on(stream), as_words(targets.residues), targets.offsets, targets.lengths,
-                buffers.work, buffers.counters("flagged", targets.lengths.size + 1), scores,
+            packed.kernel.launcher(stream)(
+                packed.table.copy_for(stream), as_words(targets.residues), targets.offsets, targets.lengths,
+                buffers.work, buffers.array("flagged", targets.lengths.size + 1), scores,
             )  # fmt: skip
         if packed is None or self._may_overflow:
             self._score_wide(packed is None, None, targets, scores, stream)
@@ -126,7 +127,7 @@ class GaplessScorer:
                 order.
             scores: device int32 [n], written: scores[k] is that of target listed[1 + k].
             stream: numba stream, or 0.
-            small_grid: use few blocks, for lists of a few hundred targets: they leave the GPU to other work.
+            small_grid: use few blocks: enough for a few hundred targets, and other work can run, too.
         """
         count = targets.lengths.size
         if not count:
@@ -137,12 +138,12 @@ class GaplessScorer:
             overlap = np.int32((len(self._profile) + 3) // 4 * 4)
             stretch = np.int32(max(MIN_STRETCH, overlap))
             capacity = count + targets.residues.size // int(stretch)
-            stretches = buffers.counters("stretches", 1 + 2 * capacity)
+            stretches = buffers.array("stretches", 1 + 2 * capacity)
             list_all, score = self._listed_launcher(packed, stream, small_grid)
             list_all(listed, targets.lengths, stretch, stretches, scores)
             score(
-                packed.table.on(stream), as_words(targets.residues), targets.offsets, targets.lengths,
-                buffers.work, buffers.counters("flagged", count + 1), scores, listed, stretches, stretch,
+                packed.table.copy_for(stream), as_words(targets.residues), targets.offsets, targets.lengths,
+                buffers.work, buffers.array("flagged", count + 1), scores, listed, stretches, stretch,
                 overlap,
             )  # fmt: skip
         if packed is None or self._may_overflow:
@@ -153,7 +154,7 @@ class GaplessScorer:
         if kind not in self._packed_kernels:
             length, device = len(self._profile), self._device
             if kind == "listed":
-                launch = list_launch(length, device.shared_bytes)
+                launch = choose_list_launch(length, device.shared_bytes)
             else:
                 launch = self._launch or choose_launch(
                     length, device.name, device.shared_bytes, "exact", self._cache
@@ -169,13 +170,13 @@ class GaplessScorer:
     def _listed_launcher(
         self, packed: _PackedKernel, stream: Any, small_grid: bool
     ) -> tuple[Callable[..., None], Callable[..., None]]:
-        """Return functions that launch list_stretches and the scoring kernel; cached, as lookups are slow."""
+        """Return launchers of list_stretches and of the scoring kernel; cached, as creating them is slow."""
         key = stream_handle(stream), small_grid
         launchers = self._listed_launchers.get(key)
         if launchers is None:
             cut = compiled_kernel(list_stretches, SIGNATURES[list_stretches], (THREADS, 1))
             grid = self._device.grid(1, THREADS)
-            launchers = cut[(*grid, stream)], packed.kernel.on(stream, small_grid)
+            launchers = cut[(*grid, stream)], packed.kernel.launcher(stream, small_grid)
             self._listed_launchers[key] = launchers
         return launchers
 
@@ -190,12 +191,13 @@ class GaplessScorer:
     ) -> None:
         """Score all targets, or the flagged ones, in 32 bits."""
         buffers = stream_buffers(self._device, stream)
-        flagged = buffers.counters("flagged", targets.lengths.size + 1)
+        flagged = buffers.array("flagged", targets.lengths.size + 1)
         if self._wide_profile is None:
             self._wide_profile = UploadedArray(np.ascontiguousarray(self._profile.T, np.int32).reshape(-1))
         wide = compiled_kernel(gapless_wide, SIGNATURES[gapless_wide], (THREADS, 1))
         wide[(*self._device.grid(1 if small_grid else 8, THREADS), stream)](
-            self._wide_profile.on(stream), np.int32(len(self._profile)), targets.residues, targets.offsets,
-            targets.lengths, np.int32(score_all), np.int32(listed is not None),
-            flagged if listed is None else listed, buffers.work, flagged, scores,
+            self._wide_profile.copy_for(stream), np.int32(len(self._profile)),
+            targets.residues, targets.offsets, targets.lengths,
+            np.int32(score_all), np.int32(listed is not None), flagged if listed is None else listed,
+            buffers.work, flagged, scores,
         )  # fmt: skip

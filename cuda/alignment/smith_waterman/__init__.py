@@ -1,7 +1,7 @@
 """Smith–Waterman alignment of profiles with affine gaps (Gotoh 1982) on a GPU: scores, ends and paths.
 
-All results equal msa.cpu.smith_waterman bit for bit. Scores come from pairs of 16-bit numbers where the GPU
-has such arithmetic (compute capability 9.0), and are recomputed in 32 bits where 16 may overflow. Paths are
+All results equal msa.cpu.smith_waterman bit for bit. Scores are computed in pairs of 16-bit numbers if the
+GPU has this arithmetic (compute capability 9.0), and again in 32 bits where 16 bits may overflow. Paths are
 computed in 32 bits.
 """
 

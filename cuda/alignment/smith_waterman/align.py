@@ -53,9 +53,8 @@ def end_positions(
             fewer pairs.
 
     Returns:
-        int32 [n, 3]: score (exact, whatever its size), and last query and target position from 0 (−1 where
-        the score is 0). Of several ends with that score, the one with the smallest target position, then the
-        smallest query position.
+        int32 [n, 3]: score (exact at any size), and last query and target position from 0 (−1 where the score
+        is 0). Ties between ends go to the smallest target position, then to the smallest query position.
 
     Raises:
         ValueError: unless gap_open ≥ gap_extend ≥ 1.
@@ -72,7 +71,7 @@ def end_positions(
         device_ends = rows.allocate_ends(n)
         prepared, left_out = rows.prepare_packed(pairs, device_ends)
         rows.run(prepared)
-        # the operating system provides memory on first access: while the GPU works, not afterwards
+        # touch the memory while the GPU works, so that page faults do not delay the copy
         result.fill(0)
         rows.download(device_ends, result.reshape(-1))
         ends = result[1:]
@@ -172,7 +171,7 @@ def _compute_wide_ends(
         device_ends, border = rows.allocate_ends(len(batch)), rows.empty(2 * int(height.sum()))
         starts = np.zeros((len(batch), STARTS), np.int64)
         starts[:, 0] = exclusive_sums(height)
-        # no path bits are written, so any array can take their position among the arguments
+        # no path bits are written, so the border stands in for their array
         device_starts = rows.upload(starts, np.int64)
         rows.run(rows.prepare_wide("wide", subset, device_ends, device_starts, border, border))
         ends[batch] = rows.download(device_ends).reshape(-1, ENTRY)[1:]
@@ -183,9 +182,9 @@ def _unreachable_residues(
 ) -> np.ndarray:
     """Return the number of residues at the start of each target that no path to its end can reach.
 
-    A path to query position i gains at most the sum of the best scores up to i. What exceeds its score can be
-    spent on gaps. Without the unreachable residues, all cells on the paths have the same H, and other cells
-    no higher one, so no decision along the path changes.
+    A path to query position i gains at most the sum of the best scores up to i. The excess over its score is
+    the most that its gaps can cost. Without the unreachable residues, all cells on the paths have the same H,
+    and other cells no higher one, so no decision along the path changes.
 
     Args:
         rows: the launcher of the call.

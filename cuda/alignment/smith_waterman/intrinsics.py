@@ -73,7 +73,7 @@ if SIMULATED:
     add_greater_zero_pairs: Any = _simulated_add_greater_zero_pairs
     greater_unsigned_pairs: Any = _simulated_greater_unsigned_pairs
 else:
-    # the simulator does not have these
+    # the simulator has no LLVM types
     from cuda.alignment.intrinsics import I32, constant, inline_ptx, word_intrinsic
 
     def _greater(builder: Any, a: Any, b: Any) -> Any:

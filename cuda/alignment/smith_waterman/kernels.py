@@ -48,7 +48,7 @@ PATH = 9
 def row_kernel_source(kind: Kind, shape: Shape) -> str:
     """Generate the source of the module with the row kernel for a shape."""
     text = packed_source(shape) if kind == "packed" else wide_source(shape, traced=kind == "traced")
-    # cached kernels are looked up by their source, and depend on the intrinsics, too
+    # cached kernels are looked up by their source, which must therefore identify the intrinsics, too
     digest = hashlib.sha256(Path(intrinsics.__file__).read_bytes()).hexdigest()
     return f'{text}\n\nINTRINSICS = "{digest}"\n'
 
@@ -195,7 +195,7 @@ def walk(  # type: ignore[no-untyped-def]
                     runs[run_offset + count] = 4 * length + operation
                     count += 1
                     last = operation
-            # the positions only end a walk that started from an invalid end
+            # the positions matter only for a walk that started from an invalid end
             if h <= 0 or i < 0 or j < 0:
                 paths[path] = ends[ENTRY * p + ENTRY]
                 paths[path + 1] = i + 1

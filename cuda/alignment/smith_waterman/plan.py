@@ -14,7 +14,7 @@ from cuda.alignment.smith_waterman.generator import BLOCK, ROWS, Shape
 from cuda.alignment.smith_waterman.kernels import Kind
 
 MANY_PAIRS = 20_000
-"""Number of pairs in a call from which few lanes per pair fill every multiprocessor."""
+"""Minimum number of pairs in a call for which few lanes per pair fill every multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,15 @@ class Shapes:
     """The available kernel shapes, each group sorted by width.
 
     Args:
-        packed: for 16-bit pairs, with the most cells per second; empty without such arithmetic.
-        swift: for 16-bit pairs of queries up to the same lengths, with the least time per target; may be
+        packed: for 16-bit pairs, with the most cells per second; empty if the GPU lacks 16-bit pair
+            arithmetic.
+        low_latency: for 16-bit pairs and the same query lengths, with the least time per target; may be
             empty.
         wide: for 32 bits, with columns a multiple of 8. The last one serves longer queries in tiles.
     """
 
     packed: tuple[Shape, ...]
-    swift: tuple[Shape, ...]
+    low_latency: tuple[Shape, ...]
     wide: tuple[Shape, ...]
 
 
@@ -137,42 +138,42 @@ class Plan:
 
 
 def exclusive_sums(counts: np.ndarray) -> np.ndarray:
-    """Return the first index of each of several consecutive ranges with these sizes."""
+    """Return the exclusive prefix sums: the first indices of consecutive ranges with these sizes."""
     return np.cumsum(counts) - counts
 
 
 def _enumerate_groups(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for every member of groups of these sizes its group and its index within the group."""
+    """Return the group, and the index within the group, of every member of groups of these sizes."""
     group = np.repeat(np.arange(len(counts)), counts)
     return group, np.arange(len(group)) - exclusive_sums(counts)[group]
 
 
 def assign_packed(
-    lengths: np.ndarray, long: np.ndarray, filled: np.ndarray, fits: np.ndarray, shapes: Shapes, pairs: int
+    lengths: np.ndarray, long: np.ndarray, non_empty: np.ndarray, fits: np.ndarray, shapes: Shapes, pairs: int
 ) -> Assignments:
-    """Assign pairs to 16-bit kernels, as far as these can score them.
+    """Assign the pairs that 16-bit kernels can score to those kernels.
 
     Args:
         lengths: int64 [queries].
         long: int64 [queries], number of long pairs, which are sorted first.
-        filled: int64 [queries], number of non-empty pairs.
+        non_empty: int64 [queries], number of non-empty pairs.
         fits: bool [queries], whether 16-bit arithmetic can score the query at all.
         shapes: of the GPU.
         pairs: number of pairs of the whole call.
     """
-    base = exclusive_sums(filled)
-    query = np.flatnonzero(fits & (filled > 0))
-    swift = narrowest(shapes.swift, lengths[query])
+    base = exclusive_sums(non_empty)
+    query = np.flatnonzero(fits & (non_empty > 0))
+    low_latency = narrowest(shapes.low_latency, lengths[query])
     if pairs < MANY_PAIRS:
-        return Assignments(shapes.swift, query, swift, base[query], filled[query])
-    packed = narrowest(shapes.packed, lengths[query]) + len(shapes.swift)
-    # few lanes take milliseconds for a long target, which only many other pairs could hide
+        return Assignments(shapes.low_latency, query, low_latency, base[query], non_empty[query])
+    packed = narrowest(shapes.packed, lengths[query]) + len(shapes.low_latency)
+    # few lanes take milliseconds for a long target; only many other pairs could hide this
     return Assignments(
-        shapes.swift + shapes.packed,
+        shapes.low_latency + shapes.packed,
         np.concatenate([query, query]),
-        np.concatenate([swift, packed]),
+        np.concatenate([low_latency, packed]),
         np.concatenate([base[query], (base + long)[query]]),
-        np.concatenate([long[query], (filled - long)[query]]),
+        np.concatenate([long[query], (non_empty - long)[query]]),
     )
 
 

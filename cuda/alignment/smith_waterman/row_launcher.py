@@ -161,19 +161,19 @@ class RowLauncher:
         """Prepare 16-bit scoring, and set the score of pairs that it leaves out to −1 in `ends`.
 
         Returns:
-            The launches, and whether they leave out a query.
+            The launches, and whether they leave out any query.
         """
         work = self._start_sorting(pairs, ends, traced=False)
         summary = self.empty(SUMMARY * len(self.lengths))
         self._count_and_scan(work, summary)
-        long, filled, outside = self.download(summary).reshape(-1, SUMMARY).T.astype(np.int64)
+        long, non_empty, outside = self.download(summary).reshape(-1, SUMMARY).T.astype(np.int64)
         fits = (outside == 0) & (self.lengths <= self.shapes.packed[-1].width) & (self.gap_open < 2**13)
-        assignments = assign_packed(self.lengths, long, filled, fits, self.shapes, len(pairs))
+        assignments = assign_packed(self.lengths, long, non_empty, fits, self.shapes, len(pairs))
         prepared = self._finish_sorting(
-            work, make_plan("packed", self.lengths, exclusive_sums(filled), assignments),
+            work, make_plan("packed", self.lengths, exclusive_sums(non_empty), assignments),
             (_in_both_halves(-self.gap_open), _in_both_halves(-self.gap_extend)), (ends,),
         )  # fmt: skip
-        return prepared, bool((filled[~fits] > 0).any())
+        return prepared, bool((non_empty[~fits] > 0).any())
 
     def prepare_wide(
         self, kind: Kind, pairs: Pairs, ends: Any, starts: Any, border: Any, directions: Any
@@ -191,13 +191,13 @@ class RowLauncher:
 
     def launch(self, prepared: PreparedRows, k: int, stream: Any) -> None:
         """Queue launch k on a stream."""
-        one = prepared.launches[k]
-        row_kernel(one.kind, one.shape, self._kernels)[one.blocks, one.shape.threads, stream](
+        launch = prepared.launches[k]
+        row_kernel(launch.kind, launch.shape, self._kernels)[launch.blocks, launch.shape.threads, stream](
             *prepared.arguments[k]
         )
 
     def run(self, prepared: PreparedRows) -> None:
-        """Queue all launches on parallel streams, so that the last long targets of one delay no other."""
+        """Queue all launches on parallel streams, so that the last targets of one do not delay the others."""
         count = len(prepared.launches)
         if count < 2:
             for k in range(count):
@@ -213,7 +213,7 @@ class RowLauncher:
             self.launch(prepared, k, stream)
             done.record(stream)
             finished.append(done)
-        # only after the last launch: a wait on the default stream would delay every launch after it
+        # after all launches, because a wait on the default stream would delay every later launch
         for done in finished:
             done.wait(self.stream)
 

@@ -1,7 +1,7 @@
 """Kernels that prepare the work of the row kernels: they sort the pairs and lay out the profiles.
 
 Pairs are sorted by query, then by decreasing number of rows (residues of the target, or up to the end of a
-path) with a counting sort. Up to 127 rows each number has its own bucket; beyond, there are 64 buckets per
+path) with a counting sort. Each number of rows up to 127 has its own bucket; beyond, there are 64 buckets per
 octave. The order within a bucket is arbitrary; no result depends on it.
 """
 
@@ -109,12 +109,12 @@ def order_pairs(query, buckets, counts, table, order, ends, traced):  # type: ig
     """
     p = cuda.grid(1)
     if p < query.shape[0]:
-        filled = buckets[p] % BUCKETS > 0
-        if filled:
+        non_empty = buckets[p] % BUCKETS > 0
+        if non_empty:
             order[table[query[p]] + cuda.atomic.add(counts, buckets[p], 1)] = p
         if not traced:
             entry = ENTRY * (p + 1)
-            ends[entry] = -1 if filled else 0
+            ends[entry] = -1 if non_empty else 0
             ends[entry + 1] = -1
             ends[entry + 2] = -1
             if p == 0:

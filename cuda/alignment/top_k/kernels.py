@@ -5,13 +5,13 @@
                                 exact scores of the first list
     choose                      select the k best of all listed targets, whose exact scores are now known
 
-A row holds the targets selected from some chunks of a database. Given such a row, `list_bounds` alone lists
-what may still be among the k best in another chunk, and `choose` merges both into a new row.
+A row holds the targets selected from some chunks of a database. For a further chunk, `list_bounds` alone
+lists the targets that may still be among the k best, and `choose` merges them with the row into a new row.
 
-A list holds its length and then target indices, in the arbitrary order in which threads wrote them. So does
-a row. All results depend only on the set of entries, not on their order. Entries are ranked by unique keys:
-the score, then the database index counted from the end, so that among equal scores the first target has the
-largest key.
+A list holds its length and then target indices, in the arbitrary order in which threads wrote them; the
+entries of a row are in arbitrary order, too. All results depend only on the set of entries, not on their
+order. Entries are ranked by unique keys: the score, then the database index counted from the end, so that
+among equal scores the first target has the largest key.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ _inlined = cuda.jit(device=True, inline="always")
 
 
 @_inlined
-def _sum_onwards(own: Any, sums: Any) -> None:
+def _suffix_sums(own: Any, sums: Any) -> None:
     """Set sums[t] to the sum of `own` over thread t and all later threads of the block."""
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     sums[thread] = own
@@ -81,7 +81,7 @@ def _find_bin(histogram: Any, rank: Any, sums: Any, found: Any) -> None:
         own += histogram[thread * each + k]
     if thread == 0:
         found[0] = -1
-    _sum_onwards(own, sums)
+    _suffix_sums(own, sums)
     above = sums[thread] - own
     if above < rank and rank <= above + own:
         for k in range(each - 1, -1, -1):
@@ -225,7 +225,7 @@ def _least_key(
 ) -> Any:
     """Return the k-th largest key of all entries, or the lowest key of score `min_score` if there are fewer.
 
-    A radix select: determines one digit of the key after the other, from the highest, down to bit `low_bit`.
+    A radix select: determines the digits of the key one by one, from the highest down to bit `low_bit`.
     """
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     total = lists[FIRST, 0] + lists[SECOND, 0] + row[ROW_COUNT]
@@ -323,7 +323,7 @@ def choose(
     cuda.syncthreads()
     if thread == 0:
         output_row[ROW_COUNT] = found[0]
-        # UNBOUNDED is the highest bound, and must stay in the range
+        # UNBOUNDED is the highest bound; it must stay within LOWER … UPPER
         output_row[LOWER] = min(least >> target_bits, _UNBOUNDED)
         output_row[UPPER] = _ABOVE_ALL
         lists[FIRST, 0] = 0

@@ -29,13 +29,13 @@ from cuda.alignment.top_k.kernels import (
     narrow,
 )
 
-_EXTRA = 4
-"""The first list has at least k + k / _EXTRA targets. Then the second list is rarely needed, and contains few
-long targets that it would have to wait for."""
+_EXTRA_DIVISOR = 4
+"""The first list has at least k + k / _EXTRA_DIVISOR targets, so that the second list is rarely needed and
+has few long targets, which take longest."""
 
 _SMALL_THREADS = 64
-"""Threads per block of the steps for later chunks, which have little to do. With one such block per
-multiprocessor they fit next to the bounds of another query instead of waiting for them to finish."""
+"""Threads per block of the kernels for later chunks, which have little to do. One block of this size per
+multiprocessor runs concurrently with the bounds of another query instead of waiting for them to finish."""
 
 _SMALL_TARGET_BITS, _LARGE_TARGET_BITS = 22, 31
 """Bits of a database index in a key."""
@@ -189,19 +189,19 @@ class TopKSelector:
             row: device int32 [row_size(k)], written; see `read_row`. Among equal scores at the limit, the
                 targets that come first in the database are selected.
             first: database index of the chunk's first target; indices are below 2³¹.
-            previous_row: the row of other chunks; the result is the best of those and this chunk. Fastest if
-                chunks are passed in descending order of their scores.
+            previous_row: the row of other chunks; the result covers these and this chunk. Fastest if the
+                chunks with the highest scores come first.
 
         Raises:
             ValueError: if there are more targets than `capacity`, or a row has another size.
         """
         count = targets.lengths.size
         if count > self._capacity:
-            raise ValueError(f"capacity for {self._capacity} targets, not for {count}")
-        for given in (row,) if previous_row is None else (row, previous_row):
-            if given.size != row_size(self._k):
+            raise ValueError(f"the selector has capacity for {self._capacity} targets, not for {count}")
+        for checked in (row,) if previous_row is None else (row, previous_row):
+            if checked.size != row_size(self._k):
                 raise ValueError(
-                    f"a row of {self._k} targets has {row_size(self._k)} numbers, not {given.size}"
+                    f"a row of {self._k} targets has {row_size(self._k)} numbers, not {checked.size}"
                 )
         if count != self._views.count:
             # most chunks have the same size, and making views takes longer than a launch
@@ -220,7 +220,7 @@ class TopKSelector:
         entries = self._lists, first, self._empty_row, self._min_score, self._k, bits
         if count:
             self._count_bounds(
-                self._bound_words, count, min(self._min_score, BINS - 1), self._k + self._k // _EXTRA,
+                self._bound_words, count, min(self._min_score, BINS - 1), self._k + self._k // _EXTRA_DIVISOR,
                 self._histogram, self._state,
             )  # fmt: skip
             self._list_bounds(self._bound_words, count, self._state, views.first)

@@ -22,12 +22,12 @@ class FakeArray:
         self.shape, self.strides = host.shape, host.strides
 
 
-def kernel(calls: list[tuple[Any, ...]]) -> BinaryKernel:
+def fake_kernel(calls: list[tuple[Any, ...]]) -> BinaryKernel:
     """Create a kernel of an int16 matrix, a uint8 array and an integer that records its driver calls."""
-    made = BinaryKernel.__new__(BinaryKernel)
-    made.name, made._function, made._buffers = "k", "function", {}
-    made._parameters = [("int16", 2), ("uint8", 1), None]
-    made._packer = struct.Struct("=17q")
+    fake = BinaryKernel.__new__(BinaryKernel)
+    fake.name, fake._function, fake._buffers = "k", "function", {}
+    fake._parameters = [("int16", 2), ("uint8", 1), None]
+    fake._packer = struct.Struct("=17q")
 
     def launch(*arguments: Any) -> tuple[int]:
         *shape, address, extra = arguments
@@ -36,13 +36,13 @@ def kernel(calls: list[tuple[Any, ...]]) -> BinaryKernel:
         calls.append((shape, extra, values))
         return (0,)
 
-    made._launch = launch
-    return made
+    fake._launch = launch
+    return fake
 
 
 def test_driver_receives_numbas_calling_convention() -> None:
     calls: list[tuple[Any, ...]] = []
-    one = kernel(calls)
+    one = fake_kernel(calls)
     matrix, flat = FakeArray(4096, np.zeros((3, 5), np.int16)), FakeArray(8192, np.zeros(7, np.uint8))
     for number in (-3, np.int32(9)):
         one[12, 64, 0, 100](matrix, flat, number)
@@ -53,7 +53,7 @@ def test_driver_receives_numbas_calling_convention() -> None:
 
 
 def test_arguments_of_wrong_types_are_refused() -> None:
-    one = kernel([])
+    one = fake_kernel([])
     matrix, flat = FakeArray(4096, np.zeros((3, 5), np.int16)), FakeArray(8192, np.zeros(7, np.uint8))
     with pytest.raises(TypeError, match="int16"):
         one[1, 1](flat, matrix, 1)

@@ -18,7 +18,13 @@ import pytest
 import cuda.alignment
 from cuda.alignment.gapless.generator import Kind, Variant, source
 from cuda.alignment.gapless.kernels import GENERATED_SIGNATURES
-from cuda.alignment.gapless.launch_table import DEFAULT, Launch, border_launch, launch_table, list_launch
+from cuda.alignment.gapless.launch_table import (
+    DEFAULT,
+    Launch,
+    border_launch,
+    choose_list_launch,
+    launch_table,
+)
 from cuda.alignment.gapless.layout import BYTE, HALF, SHORT, Arithmetic, Layout
 from cuda.alignment.kernel_cache import generated_function
 from cuda.alignment.smith_waterman import HOPPER, PLAIN
@@ -40,7 +46,7 @@ pytestmark = [
 ]
 CAPABILITIES = [(8, 0), (9, 0)]
 # packed integer maxima exist from compute capability 9.0 on
-INTEGER_MAXIMUM_FROM = (9, 0)
+INTEGER_MAXIMUM_CAPABILITY = (9, 0)
 # a query of several tiles has tiles of more than half the widest
 MIN_BORDERED_TILE = 1024
 TUNED_DEVICES = (DEFAULT, "NVIDIA H200")
@@ -76,7 +82,7 @@ def generated_launches() -> Iterator[tuple[Kind, Launch, Arithmetic]]:
         yield "bordered", launch, BYTE
     for launch in exact:
         yield "exact", launch, HALF
-    listed = {list_launch(length, 2**18) for length in range(16, 2049, 16)}
+    listed = {choose_list_launch(length, 2**18) for length in range(16, 2049, 16)}
     for launch in filter(None, listed):
         yield "listed", launch, HALF
 
@@ -87,14 +93,14 @@ def generate(variant: Variant, launch_bounds: tuple[int, int]) -> Callable[..., 
 
 def gapless_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
     for kind, launch, arithmetic in generated_launches():
-        variant = Variant(kind, launch.layout, arithmetic, capability >= INTEGER_MAXIMUM_FROM)
+        variant = Variant(kind, launch.layout, arithmetic, capability >= INTEGER_MAXIMUM_CAPABILITY)
         bounds = launch.threads, launch.blocks
         yield Kernel(variant.name, partial(generate, variant, bounds), GENERATED_SIGNATURES[kind], bounds)
 
 
 def row_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
     shapes = HOPPER if capability >= (9, 0) else PLAIN
-    kinds = (("packed", shapes.packed + shapes.swift), ("wide", shapes.wide), ("traced", shapes.wide))
+    kinds = (("packed", shapes.packed + shapes.low_latency), ("wide", shapes.wide), ("traced", shapes.wide))
     for kind, of_kind in kinds:
         for shape in sorted(set(of_kind), key=lambda shape: (shape.lanes, shape.columns)):
             name = f"gotoh_{kind}_{shape.lanes}x{shape.columns}"

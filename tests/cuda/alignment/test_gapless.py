@@ -12,14 +12,14 @@ from numba import cuda
 
 from cuda.alignment.arrays import DeviceSequences
 from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, bounder, runtime, scorer
-from cuda.alignment.gapless.byte_table import LARGEST, STEEPEST, byte_table, entry_bytes
+from cuda.alignment.gapless.byte_table import MAX_PENALTY, MAX_SCORE, byte_table, entry_bytes
 from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import (
     Launch,
     ScoreKind,
     choose_launch,
+    choose_list_launch,
     launch_table,
-    list_launch,
     max_query_length,
 )
 from cuda.alignment.gapless.layout import BYTE, HALF, Layout
@@ -54,7 +54,7 @@ def as_arrays(targets: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.nda
 def assert_exact(
     cache: Path, profile: np.ndarray, targets: list[np.ndarray], arithmetic: str = "half", launch: Any = None
 ) -> np.ndarray:
-
+    """Check the scores of all targets, and return them."""
     arrays = as_arrays(targets)
     # each call also starts from the counters that the previous one left behind
     scores = cuda.to_device(np.full(len(targets), -7, np.int32))
@@ -100,7 +100,7 @@ def assert_bounded(cache: Path, profile: np.ndarray, targets: list[np.ndarray], 
 def assert_listed_scores(
     cache: Path, profile: np.ndarray, targets: list[np.ndarray], listed: list[int]
 ) -> np.ndarray:
-
+    """Check the scores of listed targets, and return them."""
     arrays = as_arrays(targets)
     list_array = np.full(len(targets) + 1, -1, np.int32)
     list_array[: len(listed) + 1] = [len(listed), *listed]
@@ -154,7 +154,7 @@ def test_scores_of_unsorted_targets(tmp_path: Path) -> None:
 
 @simulated
 def test_padding_after_a_target_does_not_count(tmp_path: Path) -> None:
-    """Even if X scores above 0, which the composition correction may cause."""
+    """Padding is ignored even if X scores above 0, which the composition correction may cause."""
     profile = np.full((40, 32), 3, np.int16)
     targets = [np.zeros(n, np.uint8) for n in (1, 2, 3, 5, 6)]
     assert assert_exact(tmp_path, profile, targets).tolist() == [3, 6, 9, 15, 18]
@@ -202,7 +202,6 @@ def test_scores_beyond_16_bits_and_queries_beyond_a_tile(tmp_path: Path) -> None
 
 @simulated
 def test_no_targets(tmp_path: Path) -> None:
-
     empty = tuple(np.zeros(0, dtype) for dtype in (np.uint8, np.int64, np.int32))
     scores = cuda.to_device(np.zeros(0, np.int32))
     GaplessScorer(np.zeros((3, 32), np.int16), tmp_path).score_all(on_gpu(empty), scores)
@@ -214,7 +213,7 @@ def test_invalid_scorer_arguments(tmp_path: Path) -> None:
         GaplessScorer(np.zeros((3, 31), np.int16), tmp_path)
     with pytest.raises(ValueError, match="33 query columns do not fit in 32"):
         GaplessScorer(np.zeros((33, 32), np.int16), tmp_path, launch=launch_of(4, 8))
-    with pytest.raises(ValueError, match="no such layout"):
+    with pytest.raises(ValueError, match="unsupported layout"):
         Layout(8, 12)
 
 
@@ -261,7 +260,7 @@ def test_bounds_near_1024(tmp_path: Path) -> None:
     targets = [np.array([0] * 254 + end, np.uint8) for end in ends]
     bounds, exact = bounds_and_scores(tmp_path, profile, targets)
     assert exact.tolist() == [1016, 1018, 1020, 1020, 1021, 1036]
-    # a bound may be too high by 3, which is added to every maximum
+    # a bound may be too high by the slack of 3, which is added to every maximum
     assert (bounds < 1024).tolist() == [True, True, True, True, False, False]
 
 
@@ -398,15 +397,15 @@ def test_listed_scores_of_a_query_beyond_a_tile(tmp_path: Path) -> None:
 def test_invalid_bounder_and_variant_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\[0, 32\]"):
         GaplessBounder(np.zeros((0, 32), np.int16), tmp_path)
-    with pytest.raises(ValueError, match="no kernel of exact in byte"):
+    with pytest.raises(ValueError, match="there is no exact kernel with byte arithmetic"):
         Variant("exact", Layout(4, 8, 1), BYTE, True)
-    with pytest.raises(ValueError, match="another layout"):
+    with pytest.raises(ValueError, match="2-byte entries, not 1"):
         Variant("exact", Layout(4, 8, 1), HALF, True)
 
 
 @pytest.mark.parametrize("kind", ["exact", "bounds"])
 def test_launch_tables_cover_every_query_length(kind: ScoreKind) -> None:
-    for device in ("a GPU of tomorrow", "NVIDIA H200"):
+    for device in ("an unknown GPU", "NVIDIA H200"):
         longest = list(launch_table(device, kind))
         assert longest == sorted(longest) and longest[-1] == 2048 == max_query_length(device, 2**18, kind)
         for length in (1, 32, 33, 197, 512, 513, 1024, 2048):
@@ -420,21 +419,21 @@ def test_launch_tables_cover_every_query_length(kind: ScoreKind) -> None:
 
 def test_list_launch_exists_for_every_query_length() -> None:
     for length in (1, 128, 129, 512, 513, 2048):
-        launch = list_launch(length, 2**18)
+        launch = choose_list_launch(length, 2**18)
         assert launch is not None and length <= launch.layout.tile <= length + 511
-    assert list_launch(2049, 2**18) is None and list_launch(2048, 2**16) is None
+    assert choose_list_launch(2049, 2**18) is None and choose_list_launch(2048, 2**16) is None
 
 
 def test_byte_entries_add_at_least_their_score_and_little_more() -> None:
-    """For any low byte, in half-precision arithmetic: every sum from 0 to 1024, rounded once."""
+    """Check every sum from 0 to 1024, rounded once to half precision, for every low byte."""
     entries = entry_bytes()
-    assert entries.shape == (STEEPEST + 1 + LARGEST, 256)
+    assert entries.shape == (MAX_PENALTY + 1 + MAX_SCORE, 256)
     # a score from 4 to 7 would be inexact only above the byte 128, which never occurs
     assert not (entries == 128).any()
     start = 1 - np.arange(0, 1024) / 2048
     lows = np.array([low for low in range(256) if low != 128], np.uint16)
-    for score in range(-STEEPEST, LARGEST + 1):
-        high = entries[score + STEEPEST, lows].astype(np.uint16)
+    for score in range(-MAX_PENALTY, MAX_SCORE + 1):
+        high = entries[score + MAX_PENALTY, lows].astype(np.uint16)
         added = (high << 8 | lows).view(np.float16).astype(np.float64)
         sums = np.clip(start + added[:, None], 0, 1).astype(np.float16).astype(np.float64)
         got, exact = 2048 * (1 - sums), np.maximum(np.arange(1024) + score, 0)
@@ -444,7 +443,7 @@ def test_byte_entries_add_at_least_their_score_and_little_more() -> None:
 
 
 def test_byte_table_contains_the_profile() -> None:
-    """The table is read like in the kernel: every word twice, as it is and shifted by a byte."""
+    """Read the table as the kernel does: every word twice, as it is and shifted by a byte."""
     rng = np.random.default_rng(0)
     for lanes, columns, length in ((4, 28, 100), (16, 8, 128), (8, 40, 1)):
         layout = Layout(lanes, columns, 1)

@@ -105,7 +105,7 @@ def test_equals_the_cpu_engine(engine: str, length: int) -> None:
 @simulated
 @pytest.mark.parametrize("engine", SHAPES)
 def test_first_of_equal_ends_is_returned(engine: str) -> None:
-    # D and G score the same against themselves: the later lane has the earlier row
+    # D and G score the same against themselves; of the two ends, the later lane has the earlier row
     query, target = np.full(16, 17, np.uint8), np.full(9, 14, np.uint8)
     query[[1, 12]] = target[[6, 2]] = 3, 7
     check(query_profile(query, False), query, [target, target[::-1].copy()], (11, 1), shapes=SHAPES[engine])

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.simulator(or_gpu=True)
 
 
 def dummy_targets(count: int) -> DeviceSequences:
-    """Create targets for queries that do not look at them."""
+    """Create targets for queries that ignore them."""
     return DeviceSequences(
         None, cuda.to_device(np.zeros(count, np.int64)), cuda.to_device(np.ones(count, np.int32))
     )
@@ -115,14 +115,14 @@ def test_equal_and_extreme_scores(scores: list[int], excess: int) -> None:
 
 
 @pytest.mark.slow
-def test_only_possible_members_of_the_best_are_scored() -> None:
+def test_only_targets_that_may_be_among_the_best_are_scored() -> None:
     scores = np.arange(100)
     checker = Checker(8, 0, 100)
     for _ in range(2):
         assert sorted(checker.check(scores, scores)) == list(range(90, 100))
     # with fewer targets, the buffers still contain the last ones
     assert sorted(checker.check(scores[:97], scores[:97])) == list(range(87, 97))
-    # the ten highest bounds are not the best: all that reach the eighth of them could be
+    # the ten highest bounds do not have the best scores, so all targets must be scored
     bounds = np.where(scores < 10, 120 + scores, scores)
     assert sorted(checker.check(scores, bounds)) == list(range(100))
     scores[2:10] = 95
@@ -166,7 +166,7 @@ def test_selection_with_the_gapless_kernels(tmp_path: Path) -> None:
         selected, exact = read_row(row.copy_to_host())
         assert sorted(selected.tolist()) == sorted(best_targets(scores, 7, 9).tolist())
         assert exact.tolist() == scores[selected].tolist()
-        # in two chunks, the second first
+        # in two chunks, the second one first
         rows = [new_row(7) for _ in range(2)]
         for row, part, previous in ((rows[0], slice(8, 20), None), (rows[1], slice(0, 8), rows[0])):
             chunk = DeviceSequences(targets.residues, targets.offsets[part], targets.lengths[part])
@@ -241,17 +241,17 @@ def test_selection_from_several_chunks(k: int, ends: list[int], highest: int) ->
 
 
 @pytest.mark.slow
-def test_later_chunks_score_only_possible_members() -> None:
+def test_later_chunks_score_only_targets_that_may_be_among_the_best() -> None:
     scores = np.array([9, 3, 4, 5, 6, 2, 9, 8, 5, 1, 0, 7])
     checker = Checker(3, 0, 12)
-    # when the first six targets come, 9, 8 and 7 are selected: only scores from 7 on matter
+    # before the first six targets, 9, 8 and 7 are selected, so only scores from 7 on matter
     assert checker.check_chunks(scores, scores, [(6, 12), (0, 6)])[1] == [0]
     assert sorted(checker.check_chunks(scores, scores + 2, [(6, 12), (0, 6)])[1]) == [0, 3, 4]
-    # an equal score enters only if its target comes first; all are scored in either case
+    # of equal scores, the first targets in the database win; all are scored in either order
     equal = np.full(12, 5)
     assert sorted(checker.check_chunks(equal, equal, [(6, 12), (0, 6)])[1]) == list(range(6))
     assert sorted(checker.check_chunks(equal, equal, [(0, 6), (6, 12)])[1]) == list(range(6))
-    # as long as fewer than k are selected, all that reach the minimum score
+    # while fewer than k are selected, all targets that reach the minimum score are scored
     few = Checker(8, 4, 12)
     assert sorted(few.check_chunks(scores, scores, [(6, 12), (0, 6)])[1]) == [0, 2, 3, 4]
     # an unknown bound excludes nothing

@@ -1,4 +1,4 @@
-"""CPU implementations of the GPU engine's kernels; the simulator takes minutes for the real ones."""
+"""CPU implementations of the GPU engine's kernels, because the simulator takes minutes for the real ones."""
 
 from pathlib import Path
 from typing import Any

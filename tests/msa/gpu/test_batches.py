@@ -26,10 +26,10 @@ def queries(lengths: list[int]) -> list[QueryProfile]:
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 24, 25, 100])
 @pytest.mark.parametrize("resident", [True, False])
 def test_batches_contain_all_queries_in_order(count: int, resident: bool) -> None:
-    given = queries([2 + k for k in range(count)])
-    found = list(_query_batches(iter(given), [FakeGroup(resident)]))  # type: ignore[list-item]
-    assert [id(query) for batch, _ in found for query in batch] == [id(query) for query in given]
-    # each says whether another follows
+    expected = queries([2 + k for k in range(count)])
+    found = list(_query_batches(iter(expected), [FakeGroup(resident)]))  # type: ignore[list-item]
+    assert [id(query) for batch, _ in found for query in batch] == [id(query) for query in expected]
+    # each is flagged with whether another follows
     assert [more_follow for _, more_follow in found] == [True] * (len(found) - 1) + [False] * bool(found)
 
 

@@ -1,4 +1,4 @@
-"""Reasons why a GPU cannot be used: one line each, with the numbers that decide."""
+"""Reasons why a GPU cannot be used: one line each, with the relevant numbers."""
 
 import os
 import re
@@ -28,7 +28,7 @@ GOOD = Gpu(
 
 
 def never_called() -> bool:
-    raise AssertionError("called without need")
+    raise AssertionError("called unnecessarily")
 
 
 def reason(check: Callable[[], None]) -> str:
@@ -48,7 +48,7 @@ def test_usable_gpu_is_accepted() -> None:
 
 def test_unknown_gpu_number() -> None:
     message = reason(lambda: check_driver(WORKING, 2))
-    assert message == "there is no GPU number 2: the driver shows 2, counted from 0"
+    assert message == "there is no GPU number 2: the driver shows 2 GPUs, numbered from 0"
 
 
 def test_driver_without_visible_gpus() -> None:
@@ -79,11 +79,12 @@ def test_driver_too_old(driver: tuple[int, int], toolkit: tuple[int, int]) -> No
     gpu = replace(GOOD, driver=driver, toolkit=toolkit)
     with pytest.raises(GpuUnavailable) as caught:
         check_gpu(gpu, lambda: False)
-    runs, needs = "{}.{}".format(*driver), "{}.{}".format(*toolkit)
+    supported, needed = "{}.{}".format(*driver), "{}.{}".format(*toolkit)
     assert caught.value.reason == (
-        f"the NVIDIA driver is too old for the CUDA toolkit: it runs CUDA {runs}, and the toolkit is {needs}"
+        f"the NVIDIA driver is too old for the CUDA toolkit: it supports CUDA {supported}, "
+        f"and the toolkit is {needed}"
     )
-    assert f"'cuda-toolkit=={runs}.*'" in caught.value.remedy
+    assert f"'cuda-toolkit=={supported}.*'" in caught.value.remedy
     # a driver that runs the toolkit's code nevertheless is accepted
     check_gpu(gpu, lambda: True)
 
@@ -98,7 +99,7 @@ def has_no_driver() -> bool:
 
 @pytest.mark.skipif(not has_no_driver(), reason="this machine has an NVIDIA driver")
 def test_no_driver() -> None:
-    # whatever the number of the GPU
+    # for any GPU number
     found = reason(lambda: find_gpu(3) and None)
     assert found == "there is no NVIDIA driver (libcuda.so.1 is not found)"
 

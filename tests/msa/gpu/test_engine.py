@@ -23,7 +23,7 @@ from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch
 
 pytestmark = pytest.mark.simulator
 
-# the simulator's process runs all tests, so these are shared; removed when it ends
+# shared by all tests of the simulator process; removed when it ends
 FOLDER = tempfile.TemporaryDirectory()
 ITERATED = SearchSettings(
     evalue=60.0, max_seqs=2, min_ungapped_score=8, matrix="PAM30", gap_open=9, profile_gap_open=8,
@@ -105,7 +105,7 @@ def test_hits_with_the_real_kernels() -> None:
 
 
 @pytest.mark.slow
-def test_streamed_database_gets_a_process_of_its_own() -> None:
+def test_streamed_database_is_searched_in_a_separate_process() -> None:
     settings = EngineSettings("cuda", Path(FOLDER.name) / "kernels", max_database_bytes=150)
     gpu_engine = create_engine(settings, print)
     assert isinstance(gpu_engine, GpuEngine)
@@ -153,7 +153,7 @@ def test_hits_after_a_failed_allocation(number: int) -> None:
 @pytest.mark.usefixtures("fast_kernels")
 @pytest.mark.parametrize("number", [2, 6])
 def test_hits_after_memory_runs_out_within_a_batch(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first query of the batch has been filtered in the chunk when memory runs out for the second."""
+    """Memory runs out for the second query after the first one has been filtered in the chunk."""
     original, firsts = cpu_kernels.TopKSelector.select, []
 
     def replacement(*arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""GPUs with processes of their own, in numba's simulator: equal hits, and the end of processes."""
+"""GPUs driven by separate processes, in numba's simulator: their hits, and how the processes end."""
 
 import gc
 import os
@@ -166,7 +166,7 @@ def test_errors_are_raised_in_the_searching_process(tiny: TinySearch, start: Sta
     with pytest.raises(GpuUnavailable, match="12345 bytes") as unavailable:
         list(search_many(tiny.queries, tiny.database, tiny.settings, GpuEngine([full, working])))
     assert "--device cpu" in unavailable.value.remedy
-    # nothing of either search is left on the GPU without fault
+    # the working GPU has no work left of either search
     tiny.check(GpuEngine([working]))
 
 
@@ -247,15 +247,15 @@ def test_search_on_several_gpus_does_not_import_numba(root: Path) -> None:
 def test_mapped_arrays_are_located_in_their_file(tiny: TinySearch) -> None:
     arrays = tiny.database.arrays
     for array in arrays.offsets, arrays.lengths[3:7], arrays.residues[5:]:
-        mapped = MappedArray.of(array)
+        mapped = MappedArray.from_array(array)
         assert mapped is not None
         again = mapped.open()
         assert again.dtype == array.dtype and again.tolist() == array.tolist()
-    assert MappedArray.of(np.zeros(3)) is None
+    assert MappedArray.from_array(np.zeros(3)) is None
     private = np.memmap(tiny.database.path / "residues.u8", np.uint8, "c")
-    assert MappedArray.of(private) is None
+    assert MappedArray.from_array(private) is None
 
 
 def test_memory_errors_keep_their_type() -> None:
-    error = WorkerFailure.of(OutOfGpuMemory(99)).exception(1)
+    error = WorkerFailure.from_exception(OutOfGpuMemory(99)).to_exception(1)
     assert isinstance(error, OutOfGpuMemory) and error.requested_bytes == 99

@@ -55,7 +55,7 @@ class TinySearch:
         self.database = TargetDatabase.open(folder / "db")
         query_texts = [words[0], words[1], words[2], "WW", words[0][3:]]
         self.queries = [FastaRecord(f"q{k}", s) for k, s in enumerate(query_texts)]
-        # the last query comes with its own profile
+        # the last query has a profile from an alignment
         rows = f">q4\n{query_texts[4]}\n>like it\n{query_texts[4][:5]}-{words[1][:3]}\n".encode()
         self.queries[4] = query_from_alignment(parse_alignment(rows), matrix=self.settings.matrix)
         assert isinstance(self.queries[4], ProfileQuery)
@@ -67,14 +67,14 @@ class TinySearch:
 
     def check(self, engine: Engine, database: TargetDatabase | None = None) -> None:
         """Check that an engine finds the same hits, for all queries and if stopped after the first."""
-        pairs: list[int] = []
+        progress: list[int] = []
         searched = database or self.database
         results = search_many(
-            self.queries, searched, self.settings, engine, lambda done, total: pairs.append(done)
+            self.queries, searched, self.settings, engine, lambda done, total: progress.append(done)
         )
         assert as_table(results) == self.expected
-        assert pairs[-1] == len(self.queries) * len(searched) * self.settings.num_iterations, pairs
-        # the loaded targets serve another search, which is stopped after the first result
+        assert progress[-1] == len(self.queries) * len(searched) * self.settings.num_iterations, progress
+        # another search uses the loaded targets and is stopped after the first result
         again = search_many(self.queries, searched, self.settings, engine)
         assert as_table([next(again)]) == self.expected[:1]
         again.close()

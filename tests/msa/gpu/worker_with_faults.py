@@ -33,7 +33,7 @@ class StuckStream(DatabaseStream):
 
     def start(self) -> None:
         StuckStream.starts += 1
-        # the first start loads the targets, further ones each filter a batch
+        # the first start loads the targets, each further one filters a batch
         if StuckStream.starts == 3:
             threading.Event().wait()
         super().start()
