@@ -1,10 +1,10 @@
-"""Search through cluster representatives, compared with a search of the whole database.
+"""Search of a clustered database, compared with a search of all sequences.
 
     python benchmarks/clusters.py DB.fasta QUERIES.fasta [--min-seq-id 0.3]
 
 The clusters come from `mmseqs easy-linclust`. For 1 and 3 iterations the benchmark prints the hits of both
-searches with E ≤ 1e-3, their CPU seconds on one thread, the hits in common, and how many of these have the
-same score, E-value and alignment.
+searches with E ≤ 1e-3, their CPU seconds on one thread, the number of common hits, and the number of common
+hits with the same score, E-value and alignment.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
         whole, clustered = databases
         print(
             f"{len(queries)} queries, {len(whole):,} sequences, {clustered.representatives:,} clusters, "
-            f"{clustered.manifest.clusters.residues / whole.total_residues:.0%} of the residues theirs"
+            f"{clustered.manifest.clusters.residues / whole.total_residues:.0%} of the residues in them"
         )
         # compiles the kernels
         timed_search(clustered, queries[:1], 2)

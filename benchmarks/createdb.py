@@ -24,7 +24,7 @@ from msa.io.compression import read_bytes
 from msa.profile.matrices import background
 
 
-def synthetic(megabytes: float, seed: int = 0) -> bytes:
+def random_fasta(megabytes: float, seed: int = 0) -> bytes:
     """Return random FASTA: gamma-distributed lengths of mean 280, BLOSUM62's frequencies, lines of 60."""
     random = np.random.default_rng(seed)
     letters = np.frombuffer(STANDARD.encode(), np.uint8)
@@ -73,12 +73,12 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder, path = Path(name), Path(name) / "input.fasta"
-        once = read_bytes(options.fasta) if options.fasta else synthetic(min(options.megabytes, 20))
-        copies = max(1, round(options.megabytes * 1e6 / len(once)))
+        content = read_bytes(options.fasta) if options.fasta else random_fasta(min(options.megabytes, 20))
+        copies = max(1, round(options.megabytes * 1e6 / len(content)))
         with path.open("wb") as stream:
             for _ in range(copies):
-                stream.write(once)
-        del once  # a child's peak includes its parent's memory at the fork
+                stream.write(content)
+        del content  # a child's peak includes its parent's memory at the fork
         megabytes = path.stat().st_size / 1e6
         print(
             f"{megabytes:.0f} MB of FASTA ({options.fasta or 'random'}, {copies} times), {len(cores)} cores"

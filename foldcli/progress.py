@@ -3,15 +3,13 @@
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from tqdm import tqdm
 
 from foldcli.logs import logger, logs_json
-
-Progress = Callable[[int, int | None], None]
-"""A callback (done, total); the total is None while it is unknown."""
+from msa.progress import Progress
 
 
 def shows_progress() -> bool:

@@ -77,7 +77,7 @@ def command(
     if as_json and info is None:
         raise click.UsageError("--json needs --info")
     if clusters is not None and not fasta:
-        raise click.UsageError("--clusters needs FASTA files: it is used to build a database")
+        raise click.UsageError("--clusters needs FASTA files to build a database from")
     if info is not None:
         _print_info(info, as_json)
     elif verify is not None:
@@ -85,7 +85,7 @@ def command(
     elif not sources:
         raise click.UsageError("no FASTA file given")
     elif output is None:
-        raise click.UsageError("no name given for the database: -o DB")
+        raise click.UsageError("no output given: name the database with -o DB")
     else:
         from msa.database.build import BuildSettings
 

@@ -35,7 +35,7 @@ class AlignmentTarget:
     Args:
         name: file-safe name.
         files: alignment files, in the order in which their rows are concatenated; `-` is standard input.
-        content: content of standard input, if it has been read already.
+        content: content of standard input, if it has already been read.
     """
 
     name: str
@@ -133,10 +133,10 @@ def find_alphafold_files(folder: Path) -> tuple[str, ...]:
 
 
 def _find_in_folder(folder: Path, suffixes: Sequence[str]) -> Iterator[AlignmentTarget]:
-    """Yield the target of a target folder, or else the targets of the folder's files and subfolders."""
-    own = _target_of_folder(folder)
-    if own is not None:
-        yield own
+    """Yield the target of a target folder; for any other folder, the targets of its files and subfolders."""
+    whole = _target_of_folder(folder)
+    if whole is not None:
+        yield whole
         return
     endings = file_endings(suffixes)
     empty = True

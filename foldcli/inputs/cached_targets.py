@@ -1,8 +1,8 @@
 """Targets in a feature cache, selected by name.
 
-A target has the name of the files that its entry was made from, which the entry's header lists. An entry made
-from standard input is named by its key. Every lookup reads the headers of all entries, because an index file
-could disagree with the entries when several processes write.
+A target is named after the files from which its entry was computed, which the entry's header lists. An entry
+computed from standard input is named by its key. Every lookup reads the headers of all entries, because an
+index file could disagree with the entries when several processes write.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class CachedTarget:
         name: file-safe name.
         path: path of the entry.
         key: key of the entry, a hash of everything that its features depend on.
-        sources: files it was made from; None and `-` are not files.
+        sources: files from which it was computed; None and `-` are not files.
     """
 
     name: str
@@ -60,7 +60,7 @@ class CachedTarget:
 
         Raises:
             CorruptEntryError: the entry is damaged, and its sources are missing or have changed.
-            OSError: it cannot be read.
+            OSError: the entry cannot be read.
         """
         # imports numba, which commands load in a background thread after they have read their inputs
         from features.cache import FeatureCache, cache_key, read_entry
@@ -160,7 +160,7 @@ def find_all_cached_targets(cache: Path, failures: "Failures") -> list[CachedTar
     """
     index = CacheIndex(cache)
     if not index.targets and not index.unreadable:
-        raise InputError("no feature cache, or an empty one", cache)
+        raise InputError("missing or empty feature cache", cache)
     for path, error in index.unreadable:
         failures.add(str(path), error)
     targets = []

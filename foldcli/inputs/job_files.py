@@ -15,17 +15,17 @@ from typing import Any
 from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json, parse_yaml
 from msa.errors import InputError
 from msa.io.alignments import Alignment, parse_alignment, read_alignment
-from msa.io.fasta import UTF8_MARK, FastaRecord, UnsupportedRecord, clean_sequence, make_record
+from msa.io.fasta import UTF8_BOM, FastaRecord, UnsupportedRecord, clean_sequence, make_record
 
-# ColabFold's columns that name input files; it ignores other columns, too
+# columns in which ColabFold expects names of files; any other column is ignored, as by ColabFold
 _FILE_COLUMNS = {"a3mpath": "an alignment", "templatepath": "a template"}
 
 _AF3_DIALECTS = ("alphafold3", "alphafoldserver")
 _AF3_JOB_KEYS = (
     "name", "modelSeeds", "sequences", "bondedAtomPairs", "userCCD", "userCCDPath", "dialect", "version",
 )  # fmt: skip
-_AF3_PROTEINS = ("protein", "proteinChain")
-_AF3_OTHERS = {
+_AF3_PROTEIN_KINDS = ("protein", "proteinChain")
+_AF3_UNSUPPORTED_KINDS = {
     "rna": "RNA", "rnaSequence": "RNA", "dna": "DNA", "dnaSequence": "DNA",
     "ligand": "a ligand", "ion": "an ion",
 }  # fmt: skip
@@ -35,9 +35,9 @@ _AF3_PROTEIN_KEYS = (
     "pairedMsaPath", "templates", "count", "glycans", "useStructureTemplate", "maxTemplateDate",
 )  # fmt: skip
 
-_BOLTZ_OTHERS = {"rna": "RNA", "dna": "DNA", "ligand": "a ligand"}
+_BOLTZ_UNSUPPORTED_KINDS = {"rna": "RNA", "dna": "DNA", "ligand": "a ligand"}
 # sections of a job that are not supported unless empty
-_BOLTZ_SECTIONS = {
+_BOLTZ_UNSUPPORTED_SECTIONS = {
     "constraints": "constraints", "templates": "custom templates", "properties": "properties",
 }  # fmt: skip
 _BOLTZ_PROTEIN_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
@@ -57,14 +57,14 @@ def looks_like_table(text: bytes) -> bool:
 
 
 def parse_table(data: bytes, path: str) -> list[FastaRecord]:
-    """Parse ColabFold's table, separated by commas or tabs; only the columns id and sequence are used.
+    """Parse a ColabFold table, separated by commas or tabs; only the columns id and sequence are used.
 
     Args:
         data: decompressed content.
         path: file name for errors.
 
     Returns:
-        One record per row; blanks in an id become `_`. Complexes are UnsupportedRecords.
+        One record per row; whitespace in an id becomes `_`. Complexes are UnsupportedRecords.
 
     Raises:
         InputError: a column, an id or a sequence is missing, a character is not a residue, or a row names a
@@ -73,11 +73,11 @@ def parse_table(data: bytes, path: str) -> list[FastaRecord]:
     text = decode_utf8(data, path)
     if not text.strip():
         raise InputError("empty file", path)
-    separator, names = _read_column_names(data.removeprefix(UTF8_MARK))
+    separator, names = _read_column_names(data.removeprefix(UTF8_BOM))
     missing = [name for name in ("id", "sequence") if name not in names]
     if missing:
         raise InputError(f"no column {missing[0]!r}: the first line must name `id` and `sequence`", path, 1)
-    # strict: an unclosed quotation mark is an error, instead of swallowing the rest of the file
+    # strict, so that an unclosed quotation mark is an error instead of quoting the rest of the file
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     records = []
     next_line, header_seen = 1, False
@@ -88,7 +88,7 @@ def parse_table(data: bytes, path: str) -> list[FastaRecord]:
                 continue
             if header_seen:
                 if len(row) != len(names):
-                    reason = f"{len(row)} fields where the first line has {len(names)}"
+                    reason = f"{len(row)} fields, but the first line has {len(names)}"
                     raise InputError(reason, path, line)
                 records.append(_table_record(dict(zip(names, row, strict=True)), path, line))
             header_seen = True
@@ -109,7 +109,7 @@ def _read_column_names(text: bytes) -> tuple[str, list[str]]:
 def _table_record(values: dict[str, str], path: str, line: int) -> FastaRecord:
     for name, description in _FILE_COLUMNS.items():
         if values.get(name, "").strip():
-            raise InputError(f"{name} names {description}, which is not read from a table", path, line)
+            raise InputError(f"{name} names {description}: not supported in a table", path, line)
     identifier = "_".join(values["id"].split())
     if not identifier:
         raise InputError("no id", path, line)
@@ -117,7 +117,7 @@ def _table_record(values: dict[str, str], path: str, line: int) -> FastaRecord:
 
 
 def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord]:
-    """Parse AlphaFold 3's JSON, of the program (one job) or of its server (a list of jobs).
+    """Parse a JSON file for AlphaFold 3 (one job) or for AlphaFold Server (a list of jobs).
 
     Seeds are ignored, and so are paired alignments, which have no meaning for a single chain.
 
@@ -126,12 +126,11 @@ def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord]:
         path: file name for errors.
 
     Returns:
-        One record per job: an AlignedRecord if the job has an alignment, an UnsupportedRecord if it is not
-            one
-        protein chain.
+        One record per job: an AlignedRecord if the job has an alignment, an UnsupportedRecord if it is
+            not one protein chain.
 
     Raises:
-        InputError: not such a file; names the line.
+        InputError: invalid JSON or an invalid job; names the line.
     """
     content = parse_json(data, path)
     jobs = content if isinstance(content, list) else [content]
@@ -140,18 +139,18 @@ def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord]:
     return [_alphafold3_job(_as_mapping(job, "a job", path, 1), path).record() for job in jobs]
 
 
-def _alphafold3_job(content: MappingWithLines, path: str) -> "_Job":
+def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
     dialect = content.get("dialect")
     if dialect is not None and dialect not in _AF3_DIALECTS:
-        reason = f"dialect {dialect!r} is not known: {' or '.join(_AF3_DIALECTS)}"
+        reason = f"unknown dialect {dialect!r}: expected {' or '.join(_AF3_DIALECTS)}"
         raise InputError(reason, path, content.line_of("dialect"))
     _check_keys(content, _AF3_JOB_KEYS, path)
-    job = _Job(_required_text(content, "name", path), path, content.line)
+    job = _JobBuilder(_required_text(content, "name", path), path, content.line)
     for kind, entity in _read_entities(content, path):
-        if kind in _AF3_PROTEINS:
+        if kind in _AF3_PROTEIN_KINDS:
             _add_alphafold3_protein(job, entity)
-        elif kind in _AF3_OTHERS:
-            job.add_unsupported(_AF3_OTHERS[kind])
+        elif kind in _AF3_UNSUPPORTED_KINDS:
+            job.add_unsupported(_AF3_UNSUPPORTED_KINDS[kind])
         else:
             raise InputError(f"unknown kind of chain {kind!r}", path, entity.line)
     if content.get("bondedAtomPairs"):
@@ -159,7 +158,7 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_Job":
     return job
 
 
-def _add_alphafold3_protein(job: "_Job", entity: MappingWithLines) -> None:
+def _add_alphafold3_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
     _check_keys(entity, _AF3_PROTEIN_KEYS, job.path)
     job.add_chains(entity, _alphafold3_copies(entity, job.path))
     for key, description in (
@@ -179,12 +178,12 @@ def _alphafold3_copies(entity: MappingWithLines, path: str) -> int:
         return len(identifiers)
     count = entity.get("count", 1)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InputError(f"count is {count!r}: expected a number from 1", path, entity.line_of("count"))
+        raise InputError(f"count is {count!r}: expected a positive number", path, entity.line_of("count"))
     return count
 
 
-def _alphafold3_alignment(job: "_Job", entity: MappingWithLines) -> Alignment | None:
-    """Return the job's alignment; an empty one requests a prediction without an alignment."""
+def _alphafold3_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Alignment | None:
+    """Return the job's alignment, if it has one; an empty one is unsupported content."""
     for key in ("unpairedMsa", "unpairedMsaPath"):
         value = entity.get(key)
         if value is None:
@@ -193,7 +192,7 @@ def _alphafold3_alignment(job: "_Job", entity: MappingWithLines) -> Alignment | 
         if not isinstance(value, str):
             raise InputError(f"{key!r} is not text", job.path, line)
         if not value.strip():
-            job.add_unsupported(f"an empty {key}, which asks for no alignment (`foldcli predict` does that)")
+            job.add_unsupported(f"an empty {key}, which means no alignment (use `foldcli predict`)")
         elif key == "unpairedMsaPath":
             return _read_named_alignment(job.path, value, line)
         else:
@@ -205,7 +204,7 @@ def _alphafold3_alignment(job: "_Job", entity: MappingWithLines) -> Alignment | 
 
 
 def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord]:
-    """Parse Boltz's YAML, which has one job.
+    """Parse a YAML file for Boltz, which has one job.
 
     Args:
         data: decompressed YAML.
@@ -217,25 +216,25 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord]:
         protein chain.
 
     Raises:
-        InputError: not such a file, or the alignment cannot be read; names the line.
+        InputError: invalid YAML, an invalid job, or an unreadable alignment; names the line.
     """
     content = _as_mapping(parse_yaml(data, path), "the file", path, 1)
-    _check_keys(content, ("version", "sequences", *_BOLTZ_SECTIONS), path)
-    job = _Job(name, path, content.line)
+    _check_keys(content, ("version", "sequences", *_BOLTZ_UNSUPPORTED_SECTIONS), path)
+    job = _JobBuilder(name, path, content.line)
     for kind, entity in _read_entities(content, path):
         if kind == "protein":
             _add_boltz_protein(job, entity)
-        elif kind in _BOLTZ_OTHERS:
-            job.add_unsupported(_BOLTZ_OTHERS[kind])
+        elif kind in _BOLTZ_UNSUPPORTED_KINDS:
+            job.add_unsupported(_BOLTZ_UNSUPPORTED_KINDS[kind])
         else:
             raise InputError(f"unknown kind of chain {kind!r}", path, entity.line)
-    for key, description in _BOLTZ_SECTIONS.items():
+    for key, description in _BOLTZ_UNSUPPORTED_SECTIONS.items():
         if content.get(key):
             job.add_unsupported(description)
     return [job.record()]
 
 
-def _add_boltz_protein(job: "_Job", entity: MappingWithLines) -> None:
+def _add_boltz_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
     _check_keys(entity, _BOLTZ_PROTEIN_KEYS, job.path)
     identifiers = entity.get("id")
     job.add_chains(entity, len(identifiers) if isinstance(identifiers, list) else 1)
@@ -247,7 +246,7 @@ def _add_boltz_protein(job: "_Job", entity: MappingWithLines) -> None:
         return
     file, line = _required_text(entity, "msa", job.path), entity.line_of("msa")
     if file in ("empty", "0"):
-        job.add_unsupported(f"msa: {file}, which asks for no alignment (`foldcli predict` does that)")
+        job.add_unsupported(f"msa: {file}, which means no alignment (use `foldcli predict`)")
     elif file.lower().endswith(".csv"):
         job.add_unsupported("an alignment as a table (.csv) instead of A3M")
     else:
@@ -255,11 +254,11 @@ def _add_boltz_protein(job: "_Job", entity: MappingWithLines) -> None:
 
 
 @dataclass
-class _Job:
-    """The content of a job, collected while it is read.
+class _JobBuilder:
+    """The content of a job, collected while its file is read.
 
     Args:
-        name: id of the query; blanks become `_`.
+        name: id of the query; whitespace becomes `_`.
         path: file of the job.
         line: 1-based line where it begins.
         chains: sequences of its protein chains, one per copy.
@@ -293,7 +292,7 @@ class _Job:
         """Return the query, or an UnsupportedRecord that describes the job's content.
 
         Raises:
-            InputError: its alignment is that of another sequence.
+            InputError: its sequence differs from the query of its alignment.
         """
         header = "_".join(self.name.split())
         count = sum(chain.count(":") + 1 for chain in self.chains)
@@ -306,7 +305,7 @@ class _Job:
             return FastaRecord(header, self.chains[0])
         if self.alignment.query != self.chains[0]:
             raise InputError(
-                f"{header!r}: the first row of its alignment is another sequence", self.path, self.line
+                f"{header!r}: the first row of its alignment differs from its sequence", self.path, self.line
             )
         return AlignedRecord(header, self.chains[0], self.alignment)
 
@@ -315,17 +314,17 @@ def _read_named_alignment(path: str, name: str, line: int) -> Alignment:
     """Read an alignment that a job names, relative to the folder of the job's file or the current one.
 
     Raises:
-        InputError: there is no such file, or it is not an alignment.
+        InputError: the file is missing, or it is not an alignment.
     """
     candidates = (Path(path).parent / name, Path(name)) if path != "-" else (Path(name),)
     for candidate in candidates:
         if candidate.is_file():
             return read_alignment(os.fspath(candidate))
-    raise InputError(f"there is no alignment {name}", path, line)
+    raise InputError(f"alignment file not found: {name}", path, line)
 
 
 def _check_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:
-    """Raise InputError for an unknown key, which is usually misspelt; names its line."""
+    """Raise InputError, which names the line, for an unknown key; most are misspelt."""
     for key in mapping:
         if key not in known:
             raise InputError(f"unknown key {key!r}", path, mapping.line_of(key))
@@ -355,7 +354,7 @@ def _read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, Mapp
     """Return (kind, entity) of each item of the list `sequences`; each item is a mapping with one key.
 
     Raises:
-        InputError: there is no such list, or an item is something else.
+        InputError: the list is missing, or an item is not such a mapping.
     """
     line = mapping.line_of("sequences")
     items = mapping.get("sequences")

@@ -1,4 +1,4 @@
-"""JSON and YAML whose mappings know their line numbers, so that errors can name them."""
+"""JSON and YAML parsed into mappings with line numbers, for error messages."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import yaml
 
 from msa.errors import InputError
 
-# the tokens of valid JSON that determine the lines of objects and keys
+# the tokens of JSON needed to find the lines of objects and keys
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:\n]')
 
 
@@ -63,11 +63,11 @@ def parse_json(data: bytes, path: str) -> Any:
         reason = f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         raise InputError(reason, path, error.lineno, error.colno) from None
     except RecursionError:
-        raise InputError("not read: nested too deeply", path) from None
+        raise InputError("nested too deeply", path) from None
 
 
 def _object_lines(text: str) -> list[tuple[int, list[tuple[str, int]]]]:
-    """Return line and (key, line) pairs of every object in valid JSON, in the order in which objects end."""
+    """Return the line and the (key, line) pairs of every object in valid JSON, ordered by their ends."""
     closed: list[tuple[int, list[tuple[str, int]]]] = []
     stack: list[tuple[str, int, list[tuple[str, int]]]] = []
     line, last_string = 1, ("", 0)
@@ -120,7 +120,7 @@ def parse_yaml(data: bytes, path: str) -> Any:
     except yaml.YAMLError as error:
         raise InputError(f"not valid YAML: {' '.join(str(error).split())}", path) from None
     except RecursionError:
-        raise InputError("not read: nested too deeply", path) from None
+        raise InputError("nested too deeply", path) from None
 
 
 def _check_repeated_keys(keys: list[tuple[str, int]], path: str) -> None:

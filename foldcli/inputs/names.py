@@ -1,4 +1,4 @@
-"""File-safe, unique names of targets, and the files in a folder that a command accepts."""
+"""Names of targets, and the input files in a folder."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,17 +26,17 @@ def file_safe_name(name: str) -> str:
     return safe[:150] or "target"
 
 
-def check_unique_names(named: Iterable[tuple[str, str]]) -> None:
+def check_unique_names(names_and_sources: Iterable[tuple[str, str]]) -> None:
     """Check that no two targets would be written to the same folder.
 
     Args:
-        named: (file-safe name, source) of each target.
+        names_and_sources: file-safe name and source of each target.
 
     Raises:
         InputError: two targets have the same name.
     """
     seen: dict[str, str] = {}
-    for name, source in named:
+    for name, source in names_and_sources:
         if name in seen:
             raise InputError(f"two targets have the name {name!r} (the other is in {seen[name]})", source)
         seen[name] = source
@@ -44,7 +44,7 @@ def check_unique_names(named: Iterable[tuple[str, str]]) -> None:
 
 def file_endings(suffixes: Sequence[str]) -> tuple[str, ...]:
     """Return the endings of file names with these suffixes, compressed or not."""
-    return tuple(suffix + packed for suffix in suffixes for packed in ("", *SUFFIXES))
+    return tuple(suffix + compression for suffix in suffixes for compression in ("", *SUFFIXES))
 
 
 def list_files(inputs: Sequence[str], suffixes: Sequence[str]) -> Iterator[str]:

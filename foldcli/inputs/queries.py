@@ -1,8 +1,8 @@
 """Search queries, read from files whose format is recognised by content.
 
 An alignment or a saved profile is one query, searched with a profile. A FASTA file has one query per record,
-ColabFold's table one per row, AlphaFold 3's JSON and Boltz's YAML one per job. If the content does not show
-the format, the file's suffix decides. Text that begins like FASTA is an alignment if it has several records
+ColabFold's table one per row, AlphaFold 3's JSON and Boltz's YAML one per job. If the content is ambiguous,
+the file's suffix determines the format. Text that begins like FASTA is an alignment if it has several records
 and
 
 - a gap occurs in one of them, or
@@ -39,7 +39,7 @@ from msa.errors import InputError
 from msa.io import query_columns, stockholm
 from msa.io.alignments import Alignment, parse_alignment
 from msa.io.compression import SUFFIXES, read_bytes
-from msa.io.fasta import UTF8_MARK, FastaRecord, read_records
+from msa.io.fasta import UTF8_BOM, FastaRecord, read_records
 from msa.io.mmseqs_files import is_mmseqs
 from msa.io.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.profile.matrices import DEFAULT_MATRIX
@@ -75,7 +75,7 @@ class QuerySources:
     profiles: Sequence[str] = ()
 
     def readers(self) -> Iterator[tuple[str, Callable[[], Sequence[FastaRecord]]]]:
-        """Yield each file with the function that reads its queries, which raises the file's errors.
+        """Yield each file with a function that reads its queries and raises the file's errors.
 
         Raises:
             InputError: a folder contains no query file.
@@ -110,7 +110,7 @@ def read_query_targets(sources: QuerySources, failures: "Failures") -> list[tupl
 
 
 def log_profile_queries(queries: Iterable[FastaRecord]) -> None:
-    """Log (with -v) which queries are searched with a profile, and its source."""
+    """Log, at debug level, the queries that are searched with a profile, and its source."""
     for query in queries:
         if isinstance(query, ProfileQuery):
             logger.debug("%s: searching with the profile of %s", query.id, query.source)
@@ -132,7 +132,7 @@ def read_queries(
         UnsupportedRecord for anything that is not a single protein chain.
 
     Raises:
-        InputError: none of these, or invalid; names file, line and column where known.
+        InputError: an unknown format or invalid content; names file, line and column where known.
         OSError: the file cannot be read.
     """
     if os.fspath(path) != "-" and is_mmseqs(path):
@@ -143,7 +143,7 @@ def read_queries(
     name, data = os.fspath(path), read_bytes(path)
     if is_profile_archive(data):
         return list(parse_profiles(data, name, matrix))
-    data = data.removeprefix(UTF8_MARK)
+    data = data.removeprefix(UTF8_BOM)
     text = data.lstrip()
     job_format = _job_format(text, name)
     if job_format is not None:
@@ -193,8 +193,8 @@ def query_from_alignment(
 
 
 def is_unaligned_fasta(data: bytes) -> bool:
-    """Return whether a file's content is FASTA of unaligned sequences, such as a single sequence."""
-    text = data.removeprefix(UTF8_MARK).lstrip()
+    """Return whether a file's content is FASTA of one or more unaligned sequences."""
+    text = data.removeprefix(UTF8_BOM).lstrip()
     return text.startswith(b">") and not _looks_like_alignment(text)
 
 

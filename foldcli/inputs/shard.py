@@ -1,4 +1,4 @@
-"""The `--shard I/N` option: every N-th target of the sorted names, so that array jobs agree on the split."""
+"""The `--shard I/N` option: every N-th target in alphabetical order, so that array jobs agree."""
 
 import re
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Shard:
         """Parse "I/N".
 
         Raises:
-            ValueError: not of that form, or not 1 ≤ I ≤ N.
+            ValueError: the text has another form, or not 1 ≤ I ≤ N.
         """
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if match is None:
@@ -30,6 +30,6 @@ class Shard:
             raise ValueError(f"expected 1 ≤ I ≤ N, got {text!r}")
         return cls(index, count)
 
-    def select(self, named: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+    def select(self, items: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
         """Return the (name, item) pairs of this shard, sorted by name."""
-        return sorted(named, key=lambda pair: pair[0])[self.index - 1 :: self.count]
+        return sorted(items, key=lambda pair: pair[0])[self.index - 1 :: self.count]

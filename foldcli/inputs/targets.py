@@ -1,4 +1,4 @@
-"""The targets of a run, found in the inputs that a user names: one function per command."""
+"""Targets of a run, found in the inputs on the command line: one function per command."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
 
-# a query to search with, or a target that needs no search
+# queries to search with, and targets that need no search
 TargetInput: TypeAlias = FastaRecord | AlignmentTarget | CachedTarget
 FoldInput: TypeAlias = FastaRecord | CachedTarget
 PredictInput: TypeAlias = AlignmentTarget | CachedTarget
@@ -44,7 +44,7 @@ def find_fold_targets(
         comp_bias_corr: see `read_queries`.
         matrix: see `read_queries`.
         cache: folder of the feature cache.
-        failures: gets files that cannot be read and names that the cache lacks.
+        failures: receives files that cannot be read and names that the cache lacks.
 
     Raises:
         InputError: two targets have the same name, or a folder is empty.
@@ -67,7 +67,7 @@ def find_predict_targets(
         inputs: alignment files, cache entries, folders of them, `-`, names of cached targets.
         all_cached: use all targets of the cache instead of the inputs.
         cache: folder of the feature cache.
-        failures: gets names that the cache lacks and unreadable entries.
+        failures: receives names that the cache lacks and unreadable entries.
 
     Raises:
         InputError: two targets have the same name, or a folder or the cache is empty.
@@ -90,12 +90,12 @@ def find_feature_targets(
 
     Args:
         inputs: files of alignments or sequences, folders of them, `-`.
-        has_database: whether sequences can be searched.
-        failures: gets files that cannot be read.
+        has_database: whether there is a database to search sequences in.
+        failures: receives files that cannot be read.
 
     Raises:
         InputError: two targets have the same name, or a folder is empty.
-        click.UsageError: a file of sequences, and no database.
+        click.UsageError: a file holds sequences, and there is no database.
     """
     targets: list[tuple[str, FeatureInput]] = []
     sources: list[tuple[str, str]] = []
@@ -108,7 +108,7 @@ def find_feature_targets(
         if not has_database and not isinstance(found[0][1], AlignmentTarget):
             source = "standard input" if target.files[0] == "-" else target.files[0]
             raise click.UsageError(
-                f"{source} holds unaligned sequences, to be searched first: give a database with --db "
+                f"{source} holds unaligned sequences, which need a search: give a database with --db "
                 f"(an alignment of one sequence is a file ending in .a3m)"
             )
         targets += found

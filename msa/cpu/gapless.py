@@ -30,9 +30,10 @@ from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, X
 from msa.cpu.simd import I64, Vectors, array_address, vector_bytes, vector_registers
-from msa.cpu.threads import Progress, chunks_of_equal_work, run_in_threads
+from msa.cpu.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
+from msa.progress import Progress
 
 LANES_PER_UNIT = 32
 """Lanes per unit; a block consists of whole units."""

@@ -37,9 +37,10 @@ from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS, X
 from msa.cpu.simd import I64, Vectors, array_address, vector_bytes
-from msa.cpu.threads import Progress, chunks_of_equal_work, run_in_threads
+from msa.cpu.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
+from msa.progress import Progress
 from msa.search.hits import NO_ALIGNMENT, LocalAlignment
 
 _BLOCK_BYTES = 2**20

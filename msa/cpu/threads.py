@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 
-Progress = Callable[[int, int | None], None]
+from msa.progress import Progress
 
 
 def chunks_of_equal_work(work: np.ndarray, chunk_size: int) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from msa.database.build_files import publish, temporary_folder
 from msa.database.clusters import ClusterBuilder
-from msa.database.database import Progress, TargetDatabase
+from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
 from msa.database.manifest import (
     CLUSTER_PARTS,
@@ -34,6 +34,7 @@ from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, 
 from msa.io.mmseqs_database import open_mmseqs
 from msa.io.mmseqs_files import is_mmseqs, list_files
 from msa.io.mmseqs_records import MmseqsSource
+from msa.progress import Progress
 
 _QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 
@@ -69,12 +70,12 @@ def build_database(
 ) -> DatabaseManifest:
     """Build a target database from FASTA files.
 
-    Memory stays below 2 GiB for inputs of any size, unless there are clusters. In addition to the output, the
+    Without clusters, memory stays below 2 GiB for inputs of any size. In addition to the output, the
     build temporarily needs disk space for another copy of the residues and headers.
 
     Args:
         inputs: FASTA files, compressed or not, read in this order; `-` is standard input.
-        output: folder to create. It appears when the database is complete, and never after a failure.
+        output: folder to create. It appears only when the database is complete.
         settings: see BuildSettings.
         progress: called with (bytes read of the input files, their size or None if unknown).
 
@@ -138,7 +139,7 @@ class _Source(Protocol):
 def _build(
     open_source: Callable[[], _Source], final: Path, settings: BuildSettings, progress: Progress | None
 ) -> DatabaseManifest:
-    """Build in a temporary folder, then give it its final name."""
+    """Build in a temporary folder, then rename it to its final name."""
     _check_output(final, settings.overwrite)
     source = open_source()
     with temporary_folder(final) as folder:
@@ -168,7 +169,7 @@ def _build_in(
     folder: Path, source: _Source, settings: BuildSettings, progress: Progress | None
 ) -> DatabaseManifest:
     """Write all files of a database into a folder."""
-    # an invalid table must be reported before the sequences are read
+    # first, because an invalid table must be reported before the sequences are read
     cluster_builder = None if settings.clusters is None else ClusterBuilder(settings.clusters)
     sorter = LengthSorter(folder)
     oddities = np.zeros(len(ODDITIES), np.int64)
@@ -237,7 +238,7 @@ class _FastaSource:
 def _parse_in_order(
     source: _Source, settings: BuildSettings
 ) -> Generator[tuple[ParsedBlock, int], None, None]:
-    """Parse and mask blocks in threads; yield each, with its masked residues, in the order of the input.
+    """Parse and mask blocks in threads; yield each, with its number of masked residues, in input order.
 
     At most `settings.threads` + 2 blocks are in memory at a time.
     """
@@ -286,7 +287,7 @@ def open_or_build_database(
         notify: called with one line before an MMseqs2 database is converted.
 
     Raises:
-        InputError: none of these, or a damaged one; or `-`, which cannot be read twice.
+        InputError: the path is none of these, or is damaged, or is `-`, which cannot be read twice.
         OSError: the file cannot be read, or the cache cannot be written.
     """
     database = database_path(path, cache_dir)
@@ -300,7 +301,7 @@ def open_or_build_database(
     settings = replace(settings, overwrite=damaged)
     try:
         if is_mmseqs(source):
-            notify(f"{source}: an MMseqs2 database, converted once, to {database}")
+            notify(f"{source}: converting this MMseqs2 database once, to {database}")
             build_from_mmseqs(source, database, settings, progress)
         else:
             build_database([source], database, settings, progress)
@@ -311,18 +312,18 @@ def open_or_build_database(
 
 
 def database_path(path: str | os.PathLike[str], cache_dir: Path) -> Path:
-    """Return the folder that `open_or_build_database` opens; in the cache it may not have been built yet.
+    """Return the folder that `open_or_build_database` opens; a folder in the cache may not exist yet.
 
     Args:
         path: see `open_or_build_database`.
         cache_dir: folder for built databases.
 
     Raises:
-        InputError: neither a folder nor something that a database can be built from; or `-`.
+        InputError: the path is neither a folder nor a file to build a database from, or is `-`.
         OSError: the file cannot be read.
     """
     if str(path) == "-":
-        raise InputError("a database cannot be read from here; build one with `foldcli createdb -`", "-")
+        raise InputError("cannot be used as a database; build one with `foldcli createdb -`", "-")
     source = Path(path)
     if source.is_dir():
         return source

@@ -33,9 +33,9 @@ def temporary_folder(final: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=final.parent))
     try:
         with (folder / _UNLOCKED).open("wb") as lock:
-            # The file is called .lock only once it is locked; before that another build would consider the
-            # folder abandoned. On network file systems without locks it keeps its name, and no build ever
-            # removes the folder.
+            # The file is renamed to .lock only after it has been locked, because another build removes a
+            # folder whose .lock it can lock. On network file systems without locks the file keeps its first
+            # name, and no build removes the folder.
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 (folder / _UNLOCKED).rename(folder / _LOCK)
@@ -63,10 +63,10 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
     Args:
         folder: from `temporary_folder`.
         final: must not exist or must be an empty folder, unless `replace`.
-        replace: move an existing folder of that name aside first, and remove it afterwards.
+        replace: replace an existing folder: move it aside first, and remove it at the end.
 
     Raises:
-        FileExistsError: the name is taken.
+        FileExistsError: `final` exists and may not be replaced.
         OSError: the disk is full or the folder is not writable.
     """
     for lock in (_UNLOCKED, _LOCK):

@@ -3,7 +3,7 @@
 Each line has the id of a representative, a tab and the id of a member of its cluster. A representative is a
 member of its own cluster.
 
-Ids are compared by 64-bit hashes, as everywhere in a build, so a table takes 24 bytes of memory per line.
+Ids are compared by 64-bit hashes, so a table needs 24 bytes of memory per line.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from msa.database.length_sort import LengthSorter
 from msa.database.manifest import CLUSTERS, MEMBERS, ClusterSummary
 from msa.errors import InputError
 from msa.io.compression import open_input
-from msa.io.fasta_blocks import ParsedBlock, hash_bytes, is_blank
+from msa.io.fasta_blocks import ParsedBlock, hash_bytes, is_whitespace
 from msa.jit import kernel
 
 _CHUNK_BYTES = 8 << 20
@@ -51,11 +51,11 @@ class ClusterTable:
 
         Args:
             ids: uint64 [n], hash of each sequence's id.
-            accessions: uint64 [n], hash of the accession, which follows the first bar of an id such as
-                sp|P0C2L1|A3X1_LOXLA and is all that MMseqs2 writes of it; 0 without a bar.
+            accessions: uint64 [n], hash of the accession, the text after the first bar of an id such as
+                sp|P0C2L1|A3X1_LOXLA, which MMseqs2 writes instead of the id; 0 without a bar.
 
         Returns:
-            int64 [n]: for each sequence its index in `members`, −1 if the table lacks it.
+            int64 [n]: for each sequence its index in `members`, −1 if it is not in the table.
             int64 [lines]: for each member its sequence.
 
         Raises:
@@ -89,13 +89,15 @@ def read_clusters(path: str | os.PathLike[str]) -> ClusterTable:
     name = os.fspath(path)
     pairs = np.concatenate([np.empty((0, 2), np.uint64), *_hash_file(name)])
     if not len(pairs):
-        raise InputError("empty file: expected lines of a representative's id, a tab and a member's", name)
+        raise InputError(
+            "empty file: expected a representative's id, a tab and a member's id on each line", name
+        )
     lines = np.argsort(pairs[:, 1], kind="stable")
     members = pairs[lines, 1]
     repeated = lines[1:][members[1:] == members[:-1]]
     if len(repeated):
         line = int(repeated.min())
-        raise InputError(f"{_read_ids(name, line)[1]!r} is a member for the second time", name, line + 1)
+        raise InputError(f"{_read_ids(name, line)[1]!r} is already listed as a member", name, line + 1)
     hashes = pairs[lines, 0]
     representatives = _find(members, hashes)
     wrong = (representatives < 0) | (hashes[representatives] != hashes)
@@ -135,7 +137,7 @@ class ClusterBuilder:
 
         Args:
             folder: folder of the database.
-            sorter: a sorter that has all sequences.
+            sorter: a sorter to which all sequences have been added.
             threads: see `LengthSorter.write`.
 
         Returns:
@@ -171,17 +173,17 @@ class ClusterBuilder:
         unmatched = np.flatnonzero(indices < 0)
         if len(unmatched):
             header = sorter.header(int(unmatched[0]))
-            others = f", nor {len(unmatched) - 1} others" if len(unmatched) > 1 else ""
+            others = f" ({len(unmatched) - 1:,} more are missing)" if len(unmatched) > 1 else ""
             raise InputError(
-                f"no line has the sequence {header[:60]!r} as a member{others}; a singleton is its own "
-                "representative",
+                f"no line lists the sequence {header[:60]!r} as a member{others}; list a singleton as its "
+                "own representative",
                 self._table.path,
             )
         return np.asarray(sequences[self._table.representatives[indices]])
 
 
 def _find(members: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """Return the index of each hash in `members`, which ascend; −1 if absent; int64."""
+    """Return the index of each hash in `members`, which is sorted; −1 if absent; int64."""
     indices = np.minimum(np.searchsorted(members, hashes), len(members) - 1)
     return np.where(members[indices] == hashes, indices, -1)
 
@@ -202,7 +204,7 @@ def _hash_chunk(data: bytes, name: str, lines_before: int) -> np.ndarray:
     pairs: np.ndarray = np.empty((data.count(b"\n") + 1, 2), np.uint64)
     count, valid = _hash_lines(np.frombuffer(data, np.uint8), pairs)
     if not valid:
-        reason = "expected a representative's id, a tab and a member's"
+        reason = "expected a representative's id, a tab and a member's id"
         raise InputError(reason, name, lines_before + count + 1)
     return pairs[:count]
 
@@ -214,24 +216,24 @@ def _read_ids(name: str, line: int) -> tuple[str, str]:
             if number == line:
                 representative, member = text.decode("utf-8", "replace").split("\t")
                 return representative.strip(), member.strip()
-    raise AssertionError("the line has been read before")
+    raise AssertionError("the line existed when the file was first read")
 
 
 @kernel
 def _hash_lines(data, pairs):  # type: ignore[no-untyped-def]
-    """Fill `pairs` from whole lines; return the number of valid lines, and whether no invalid one follows."""
+    """Fill `pairs` from whole lines; return the number of leading valid lines, and whether all are valid."""
     count = start = 0
     while start < len(data):
         end = start
-        tabs, tab, wrong = 0, 0, False
+        tabs, tab, invalid = 0, 0, False
         while end < len(data) and data[end] != _NEWLINE:
             if data[end] == _TAB:
                 tabs, tab = tabs + 1, end
-            elif is_blank(data[end]) and data[end] != _RETURN:
-                wrong = True
+            elif is_whitespace(data[end]) and data[end] != _RETURN:
+                invalid = True
             end += 1
         stop = end - 1 if end > start and data[end - 1] == _RETURN else end
-        if wrong or tabs != 1 or tab == start or tab + 1 >= stop:
+        if invalid or tabs != 1 or tab == start or tab + 1 >= stop:
             return count, False
         pairs[count, 0] = hash_bytes(data, start, tab)
         pairs[count, 1] = hash_bytes(data, tab + 1, stop)
@@ -252,7 +254,7 @@ def accession_hashes(headers, header_lengths):  # type: ignore[no-untyped-def]
     for k in range(len(header_lengths)):
         end = start + header_lengths[k]
         first = stop = start
-        while stop < end and not is_blank(headers[stop]) and (first == start or headers[stop] != _BAR):
+        while stop < end and not is_whitespace(headers[stop]) and (first == start or headers[stop] != _BAR):
             if headers[stop] == _BAR:
                 first = stop + 1
             stop += 1

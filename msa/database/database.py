@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from msa.database.manifest import (
 from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import first_word
+from msa.progress import Progress
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     RESIDUES: np.dtype(np.uint8),
@@ -37,9 +37,6 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     MEMBERS: np.dtype("<i8"),
 }
 _HASH_CHUNK_BYTES = 1 << 22
-
-Progress = Callable[[int, int | None], None]
-"""A callback (done, total); the total is None if unknown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +66,8 @@ class TargetDatabase:
         """Map a database into memory; only its manifest and the ends of its indices are read.
 
         Raises:
-            InputError: not a database, made by a newer version, or a part is missing, has the wrong size or
-                contradicts another; names the file. `verify` finds damage inside a part.
+            InputError: not a database, one of a newer version, or a part is missing, has the wrong size or
+                contradicts another; names the file. `verify` detects damage inside a part.
         """
         folder = Path(path)
         if not folder.exists():
@@ -109,12 +106,12 @@ class TargetDatabase:
 
     @property
     def representatives(self) -> int:
-        """The number of sequences that a search scans, which come first: all, unless there are clusters."""
+        """The number of representatives, the only sequences that a search scans; all without clusters."""
         clusters = self.manifest.clusters
         return len(self) if clusters is None else clusters.representatives
 
     def members(self, representatives: np.ndarray) -> np.ndarray:
-        """Return the members of some clusters, without the representatives: int64, cluster after cluster."""
+        """Return the members of clusters, without their representatives: int64, cluster after cluster."""
         if self._clusters is None or self._members is None:
             return np.empty(0, np.int64)
         starts, ends = self._clusters[representatives], self._clusters[representatives + 1]
@@ -169,8 +166,8 @@ def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
         raise InputError("damaged database: this part is missing", path) from None
     if size != expected:
         problem = "truncated" if size < expected else "too long"
-        raise InputError(f"damaged database: {problem}, {size} bytes of {expected}", path)
+        raise InputError(f"damaged database: {problem}, {size} bytes instead of {expected}", path)
     if size == 0:  # all headers may be empty, and an empty file cannot be mapped
         return np.empty(0, dtype)
-    # as a plain array, whose slices are ten times faster to make than those of np.memmap
+    # a plain array, because slicing an np.memmap takes ten times as long
     return np.memmap(path, dtype, mode="r").view(np.ndarray)

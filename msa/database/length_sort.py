@@ -3,8 +3,8 @@
 A counting sort in two passes. The first pass writes sequences to temporary files (the spool) as they arrive
 and counts, for each length, sequences and header bytes. These counts give the offset of every sequence in the
 sorted files. The second pass reads the spool from start to end and writes each record at the next free offset
-of its length. The number of pages being written to at a time is that of different lengths, some thousands,
-whatever the size of the database.
+of its length. So it writes to one page per length at a time, some thousands in all, whatever the size of the
+database.
 """
 
 import hashlib
@@ -88,7 +88,7 @@ class LengthSorter:
         return int(np.searchsorted(cumulative, max(1, np.ceil(fraction * cumulative[-1]))))
 
     def duplicate_ids(self) -> int:
-        """Return how many sequences have the id of an earlier one, compared by 64-bit hashes."""
+        """Return the number of sequences with the id of an earlier one, compared by 64-bit hashes."""
         rounds = -(-self.sequences // self._max_ids_in_memory)
         duplicates = 0
         for number in range(rounds):
@@ -168,7 +168,7 @@ class LengthSorter:
             first += sequences
 
     def _keys(self, first: int, count: int) -> np.ndarray:
-        """Return the sort keys of some sequences: the length; for members the length plus len(_counts)."""
+        """Return the sort keys of sequences [first, first + count): length, plus len(_counts) for members."""
         lengths = self._lengths.read(first, count, np.int32)
         if self._is_member is None:
             return lengths
@@ -182,7 +182,7 @@ class LengthSorter:
             for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
                 out[first : first + count] = length
                 first += count
-                part.wrote(4 * count)
+                part.count_written(4 * count)
         bytes_per_key = counts * (-(-lengths // _ALIGNMENT) * _ALIGNMENT)
         with (
             _MappedFile(self._folder / RESIDUES, int(bytes_per_key.sum())) as part,
@@ -214,7 +214,7 @@ class LengthSorter:
         part: "_MappedFile",
         offsets: "_MappedFile",
     ) -> None:
-        """Copy spooled items to `part`, sorted by their sequences' keys, and their offsets to `offsets`."""
+        """Copy spooled items to `part`, sorted by their sequences' keys; write their offsets to `offsets`."""
         keys = np.flatnonzero(self._key_counts)
         slot_of_key = np.zeros(len(self._key_counts), np.int32)
         slot_of_key[keys] = np.arange(len(keys))
@@ -236,8 +236,8 @@ class LengthSorter:
             )
             position += size
             sequence += sequences
-            part.wrote(size)
-            offsets.wrote(8 * sequences)
+            part.count_written(size)
+            offsets.count_written(8 * sequences)
 
     def _checksum(self, name: str) -> str:
         digest = hashlib.sha256()
@@ -248,7 +248,7 @@ class LengthSorter:
 
 
 class _Spool:
-    """A temporary file that is appended to and then read at any offset, by several threads."""
+    """A temporary file, first appended to, then read at any offset by several threads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -306,8 +306,8 @@ class _MappedFile:
         self.array = np.empty(0, np.uint8)
         self._map = None
 
-    def wrote(self, count: int) -> None:
-        """Add `count` bytes written; now and then release their pages to the system, which saves them."""
+    def count_written(self, count: int) -> None:
+        """Count bytes written; release their pages to the system, which saves them, every 64 MiB."""
         self._written += count
         if self._written >= _RELEASE_PAGES_EVERY:
             self._release_pages()

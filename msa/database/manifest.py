@@ -10,7 +10,7 @@ from msa.errors import InputError
 
 FORMAT = "foldcli target database"
 FORMAT_VERSION = 2
-"""The newest readable version. Databases have the oldest sufficient one: 2 with clusters, else 1."""
+"""The newest version that can be read. A database with clusters has version 2, any other version 1."""
 PLAIN_VERSION = 1
 MANIFEST = "manifest.json"
 RESIDUES, OFFSETS, LENGTHS = "residues.u8", "offsets.i64", "lengths.i32"
@@ -96,7 +96,7 @@ class DatabaseManifest:
         return {name: part.sha256 for name, part in self.parts.items()}
 
     def remarks(self) -> list[str]:
-        """Return a line per unusual feature of the input: its treatment and count; empty for clean input."""
+        """Return one line for each unusual feature of the input, with its treatment and count."""
         counts = [(self.oddities[name], text) for name, text in _REMARKS.items()]
         counts.append((self.duplicate_ids, "sequences with the id of an earlier one, kept"))
         return [f"{text}: {count:,}" for count, text in counts if count]
@@ -120,7 +120,7 @@ def read_manifest(folder: Path) -> DatabaseManifest:
     """Read and check the manifest of a database folder.
 
     Raises:
-        InputError: not a database, made by a newer version, damaged, or inconsistent.
+        InputError: not a database, written by a newer version, damaged, or inconsistent.
     """
     path = folder / MANIFEST
     try:
@@ -170,13 +170,14 @@ def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:
     for name, size in expected.items():
         if manifest.parts[name].bytes != size:
             raise InputError(
-                f"damaged manifest: {name} of {manifest.parts[name].bytes} bytes, {sequences} sequences "
+                f"damaged manifest: {name} has {manifest.parts[name].bytes} bytes, {sequences} sequences "
                 f"need {size}",
                 path,
             )
     padded = manifest.parts[RESIDUES].bytes
     if sequences < 1 or padded % 4 or not manifest.residues <= padded <= manifest.residues + 3 * sequences:
         raise InputError(
-            f"damaged manifest: {sequences} sequences, {manifest.residues} residues, {padded} bytes of them",
+            f"damaged manifest: {sequences} sequences with {manifest.residues} residues cannot have "
+            f"{padded} bytes of residues",
             path,
         )

@@ -25,7 +25,7 @@ from msa.profile.matrices import substitution_matrix
 _CHUNK = 512
 _WIDTH = LANE_COUNT + _CHUNK
 _RESCALE_EVERY = 16
-# code before the start and after the end of a sequence; its likelihood is 0, so no repeat begins there
+# padding before and after a sequence; its likelihood is 0, so no repeat begins there
 _NO_RESIDUE = 31
 _CODES = 32
 _GROUP = 8
@@ -121,7 +121,7 @@ def repeat_probabilities(codes: np.ndarray, settings: MaskSettings | None = None
 
 
 def mask(residues: np.ndarray, lengths: np.ndarray, settings: MaskSettings | None = None) -> int:
-    """Set the soft-mask bit of residues in repeats, in place. Releases the GIL.
+    """Set the soft-mask bit of residues in repeats, in place, without holding the GIL.
 
     Args:
         residues: uint8, contiguous: the codes of all sequences, concatenated.

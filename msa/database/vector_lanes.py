@@ -1,15 +1,15 @@
 """A vector type for compiled kernels: `Lanes`, 64 float32 numbers that LLVM keeps in registers.
 
-numba has no vector type, and loops over small arrays keep their numbers in memory and check for overlap
-before each loop. In a function compiled by `msa.jit.kernel`,
+numba has no vector type, and the loops that it compiles for small arrays keep the numbers in memory and check
+for overlapping arrays first. In a function compiled by `msa.jit.kernel`,
 
     v = load(array, start)          64 numbers from a float32 array, at any offset
     w = v * u + splat(x)            lane by lane
     x = total(v)                    sum of the lanes
     transpose(...)                  8 × 8 numbers from rows to columns
 
-LLVM splits the vector into registers of the machine (AVX-512, AVX2, SSE, NEON). It reorders and contracts
-nothing, and the order of the sum is fixed, so results have the same bits on every machine.
+LLVM splits the vector into registers of the machine (AVX-512, AVX2, SSE, NEON). It neither reorders nor
+contracts operations, and the order of the sum is fixed, so results have the same bits on every machine.
 """
 
 import operator
@@ -79,7 +79,7 @@ def load(typing: Any, array: types.Type, start: types.Type) -> Emitted:
 
 @_intrinsic
 def total(typing: Any, vector: types.Type) -> Emitted:
-    """Return the sum of the lanes, float32, by adding halves until one number is left."""
+    """Return the sum of the lanes, float32, by repeatedly adding the two halves."""
 
     def emit(context: BaseContext, builder: ir.IRBuilder, kind: Signature, arguments: Any) -> ir.Value:
         value, count = arguments[0], LANE_COUNT

@@ -5,7 +5,7 @@ loads it.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,6 @@ from cuda.alignment.arrays import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu
 from msa.search.engine import QueryProfile
-
-CompileProgress = Callable[[int, int], None]
-"""(kernels compiled, kernels to compile), as far as is known."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from cuda.alignment.smith_waterman.sorting import SIGNATURES as SORTING_SIGNATUR
 from cuda.alignment.smith_waterman.sorting import sorting_kernel
 from cuda.alignment.top_k.kernels import SIGNATURES as TOP_K_SIGNATURES
 from cuda.alignment.top_k.kernels import THREADS as TOP_K_THREADS
-from msa.gpu.interface import CompileProgress
 from msa.io.atomic import atomic_write
+from msa.progress import CompileProgress
 
 LoadKernel = Callable[[], object]
 """Loads a kernel from the cache, or compiles it."""

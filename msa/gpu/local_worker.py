@@ -23,8 +23,9 @@ from cuda.alignment.kernel_cache import SIMULATED
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.database_stream import DEFAULT_CHUNK_BYTES, DatabaseStream, resident_bytes
 from msa.gpu.devices import Gpu
-from msa.gpu.interface import BestTargets, CompileProgress, FilterLimits, GpuSettings
+from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings
 from msa.gpu.memory import Allocate, allocate_on_gpu, is_out_of_memory, new_stream, release_unused
+from msa.progress import CompileProgress
 from msa.search.engine import QueryProfile
 
 if TYPE_CHECKING:

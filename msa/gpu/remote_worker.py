@@ -24,8 +24,9 @@ import numpy as np
 from cuda.alignment.arrays import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu, GpuUnavailable
-from msa.gpu.interface import BestTargets, CompileProgress, FilterLimits, GpuSettings
+from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings
 from msa.gpu.messages import WorkerFailure, WorkerStatus, share_sequences
+from msa.progress import CompileProgress
 from msa.search.engine import QueryProfile
 
 _COMMAND = (

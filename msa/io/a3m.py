@@ -27,7 +27,7 @@ _UPPER[ord(".")] = GAP
 
 
 def _classes(lower: int, dot: int) -> np.ndarray:
-    """Return the class of every byte, given those of lower-case letters and of the dot."""
+    """Return the class of every byte value, given the classes of lower-case letters and of the dot."""
     table = np.full(256, _INVALID, np.uint8)
     table[ord("A") : ord("Z") + 1] = _MATCH
     table[ord("a") : ord("z") + 1] = lower
@@ -62,7 +62,7 @@ def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.nda
     try:
         return names, *_fill(records, _A3M_CLASSES)
     except _RaggedError as error:
-        as_a3m = error.with_traceback(None)  # the traceback would keep half-filled arrays alive
+        as_a3m = error.with_traceback(None)  # its traceback would keep half-filled arrays in memory
     # lower case next to an upper-case query means insertions, so the file can only be A3M
     lower_case = as_a3m.row == 0
     try:
@@ -191,7 +191,7 @@ def _fill(records: _RecordOffsets, table: np.ndarray) -> tuple[np.ndarray, np.nd
 def _fill_blocks(
     records: _RecordOffsets, table: np.ndarray, blocks: Iterator[tuple[int, int]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fill in the alignment block by block; see `_fill`."""
+    """Fill in the alignment one block at a time; see `_fill`."""
     result: QueryColumns | None = None
     for first, last in blocks:
         classes = records.classes(table, first, last)
@@ -205,8 +205,8 @@ def _fill_blocks(
             if width == 0 or np.any(inserted < records.ends[0] - base):
                 raise _RaggedError(0, width, width)
         if np.any(lengths != width):
-            odd = int(np.argmax(lengths != width))
-            raise _RaggedError(first + odd, int(lengths[odd]), width)
+            ragged = int(np.argmax(lengths != width))
+            raise _RaggedError(first + ragged, int(lengths[ragged]), width)
         block = records.bytes[base : base + len(classes)]
         letters = _UPPER[block[match]].reshape(last - first, width)
         if result is None:
@@ -216,7 +216,7 @@ def _fill_blocks(
         # an insertion after the last column has no column to follow it and is not counted
         following = following[following < (row + 1) * width]
         result.add_rows(first, letters, *np.unique(following, return_counts=True))
-    assert result is not None  # _RecordOffsets refuses files without records
+    assert result is not None  # _RecordOffsets rejects files without records
     return result.letters, result.deletions
 
 
@@ -239,8 +239,8 @@ def write_a3m(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") -> Non
     """Write the query and its hits, in the given order.
 
     The header of a hit has the tab-separated fields of MMseqs2 and ColabFold: id, bits, fraction identical,
-    E-value, then 0-based start, 0-based end and length of the query and of the target. If the target's own
-    header names its organism (TaxID=, RepID=, OX=), these words follow as one more field.
+    E-value, then 0-based start, 0-based end and length of the query and of the target. If the target's header
+    names its organism (TaxID=, RepID=, OX=), these fields follow as one more column, separated by spaces.
 
     Args:
         stream: text stream.

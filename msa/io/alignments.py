@@ -1,8 +1,8 @@
 """Multiple sequence alignments read from A3M, aligned FASTA or Stockholm files, recognised by content.
 
-In every format the result has one column per residue of the query, which is the first row. Residues that
-other rows have between two of these columns are insertions: their letters are dropped, and their number is
-stored in the deletion matrix (AlphaFold2's name) at the column that follows.
+In every format the result has one column per residue of the query, which is the first row. Residues of
+other rows between two of these columns are insertions: their letters are dropped, and their number is stored
+in the deletion matrix (AlphaFold2's name) at the following column.
 """
 
 import os
@@ -28,7 +28,7 @@ class Alignment:
         letters: uint8 [rows, columns], upper-case ASCII letters and `-`; row 0 is the query, without gaps.
         deletions: unsigned integers [rows, columns]: residues dropped between the previous column and this
             one.
-        source: the file it was read from; `-` for standard input, None if it was not read from a file.
+        source: path of the file; `-` for standard input, None if it was not read from a file.
     """
 
     names: tuple[str, ...]
@@ -63,7 +63,7 @@ def read_alignment(path: str | os.PathLike[str]) -> Alignment:
 
 def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
     """Parse the decompressed content of an alignment file; see `read_alignment`."""
-    # MMseqs2 separates the entries of a result database by NUL, which stays at the end of its A3M files
+    # A3M files cut from an MMseqs2 result database end in the NUL byte that separates its entries
     data = data.rstrip(b"\0")
     start = data[:4096].lstrip()
     if not start and not data.strip():

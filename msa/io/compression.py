@@ -16,7 +16,7 @@ import zstandard
 from msa.errors import InputError
 
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
-"""Suffixes of compressed files, for code that has only a name to go by."""
+"""Suffixes of compressed files, for code that knows only the name of a file."""
 
 # Compressed bytes per step. Each step is decompressed whole, so this bounds memory: the highest ratio (zstd,
 # a block of one repeated byte) is near 2^15, which gives 128 MiB.
@@ -64,7 +64,7 @@ class _Decompressor(io.RawIOBase):
         parts = []
         while data:
             if self._member.eof:
-                # tape blocks and some downloads end in NUL bytes, with which no member starts
+                # tape blocks and some downloads are padded with NUL bytes, and no member starts with one
                 data = data.lstrip(b"\0")
                 if not data:
                     break
@@ -97,7 +97,7 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_counted(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
-    """Open a file as `open_input` does; also yield a function that returns the bytes read from the file."""
+    """Open a file like `open_input`; also yield a function that returns the number of bytes read from it."""
     name = os.fspath(path)
     with contextlib.ExitStack() as stack:
         raw = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))

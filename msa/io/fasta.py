@@ -11,11 +11,11 @@ from typing import BinaryIO
 from msa.errors import InputError
 from msa.io.compression import open_input
 
-UTF8_MARK = b"\xef\xbb\xbf"
+UTF8_BOM = b"\xef\xbb\xbf"
 SUPPORTED = "only one protein chain is supported, without ligands, nucleic acids or modifications"
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _CHAIN_BREAK = b":"
-_BLANKS = b" \t\r\n\v\f"
+_WHITESPACE = b" \t\r\n\v\f"
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class FastaRecord:
     """One sequence of a FASTA file.
 
     Attributes:
-        header: header line without `>` and surrounding blanks.
+        header: header line without `>` and surrounding whitespace.
         sequence: residues, upper-case letters A-Z.
     """
 
@@ -50,12 +50,12 @@ class UnsupportedRecord(FastaRecord):
     line: int | None
 
     def error(self) -> InputError:
-        """Return the error that says why the record cannot be a query."""
+        """Return an error that explains why the record cannot be a query."""
         return InputError(f"{self.id!r} has {self.content}: {SUPPORTED}", self.path, self.line)
 
 
 def first_word(header: str) -> str:
-    """Return the id in a header: everything before its first blank."""
+    """Return the id in a header: everything before the first whitespace."""
     return header.split(maxsplit=1)[0] if header else ""
 
 
@@ -80,14 +80,14 @@ def missing_header_reason(line: bytes) -> str:
 def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
     """Read the records of a FASTA file one by one.
 
-    Lower case becomes upper case; blanks, blank lines, Windows line ends, a UTF-8 mark and one `*` at the end
-    of a sequence are dropped; compression is recognised by content.
+    Lower case becomes upper case; whitespace, blank lines, a byte order mark and one `*` at the end of a
+    sequence are dropped; compression is recognised by content.
 
     Args:
         path: the file; `-` is standard input.
 
     Yields:
-        the records; a complex, whose chains ColabFold joins with `:`, as an UnsupportedRecord.
+        the records; an UnsupportedRecord for a complex, whose chains ColabFold joins with `:`.
 
     Raises:
         InputError: an empty file, text before the first header, binary data, a character that is not a
@@ -103,16 +103,16 @@ def read_records(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
     header: str | None = None
     header_line = 0
     pieces: list[bytes] = []
-    stop: tuple[int, int] | None = None  # line and column of a '*' that nothing has followed yet
+    stop: tuple[int, int] | None = None  # line and column of a '*' that may only end the sequence
     for number, line in enumerate(stream, start=1):
         if number == 1:
-            line = line.removeprefix(UTF8_MARK)
+            line = line.removeprefix(UTF8_BOM)
         if line.startswith(b">"):
             if header is not None:
                 yield _record(header, pieces, name, header_line)
             header, header_line, pieces, stop = _header(line, name, number), number, [], None
             continue
-        residues = line.translate(None, _BLANKS).upper()
+        residues = line.translate(None, _WHITESPACE).upper()
         if not residues:
             continue
         if header is None:
@@ -138,10 +138,10 @@ def _header(line: bytes, name: str, number: int) -> str:
 
 def _invalid_line(line: bytes, name: str, number: int) -> InputError:
     """Return the error for the first character of a line that is not a residue, ignoring a final `*`."""
-    last_stop = len(line.rstrip(_BLANKS)) - 1 if line.rstrip(_BLANKS).endswith(b"*") else -1
+    last_stop = len(line.rstrip(_WHITESPACE)) - 1 if line.rstrip(_WHITESPACE).endswith(b"*") else -1
     for position, byte in enumerate(line):
         letter = bytes([byte]).upper()
-        valid = letter[0] in _LETTERS or letter == _CHAIN_BREAK or byte in _BLANKS
+        valid = letter[0] in _LETTERS or letter == _CHAIN_BREAK or byte in _WHITESPACE
         if not valid and position != last_stop:
             return InputError(invalid_residue_reason(byte), name, number, position + 1)
     raise AssertionError("called for a line without an invalid character")
@@ -165,7 +165,7 @@ def clean_sequence(text: str, name: str, line: int) -> str:
     """Return the residues in a table field or job value, cleaned as in FASTA; `:` is kept.
 
     Raises:
-        InputError: there are none, or a character is not a residue.
+        InputError: there are no residues, or a character is not a residue letter.
     """
     letters = "".join(text.split()).upper().removesuffix("*")
     if not letters:

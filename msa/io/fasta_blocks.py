@@ -1,7 +1,7 @@
 """The fast FASTA reader, for target databases: large blocks of whole records, parsed by a compiled kernel.
 
-It accepts more than `msa.io.fasta`, but counts everything that it changes or drops; docs/databases.md lists
-the rules.
+It tolerates more than `msa.io.fasta`, and counts everything that it changes or drops; docs/databases.md
+lists the rules.
 """
 
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ import numpy as np
 
 from msa import alphabet
 from msa.errors import InputError
-from msa.io.fasta import UTF8_MARK, invalid_residue_reason, missing_header_reason
+from msa.io.fasta import UTF8_BOM, invalid_residue_reason, missing_header_reason
 from msa.jit import kernel
 
-# the longest known proteins (titins, about 40,000 residues) are a hundred times shorter
+# a hundred times the length of the longest known proteins (titins, about 40,000 residues)
 MAX_RECORD_BYTES = 4 << 20
 
-_LOWER, _BLANK, _GAP, _STOP, _INVALID = 32, 64, 65, 66, 255
+_LOWER, _WHITESPACE, _GAP, _STOP, _INVALID = 32, 64, 65, 66, 255
 _CLASS = np.full(256, _INVALID, np.uint8)
 for _code, _letter in enumerate(alphabet.LETTERS):
     _CLASS[ord(_letter)] = _code
     _CLASS[ord(_letter.lower())] = _code | _LOWER
-_CLASS[list(b" \t\r\n\v\f")] = _BLANK
+_CLASS[list(b" \t\r\n\v\f")] = _WHITESPACE
 _CLASS[list(b"-.")] = _GAP
 _CLASS[ord("*")] = _STOP
 
@@ -34,7 +34,7 @@ _EMPTY, _LOWER_CASE, _GAPS, _END_STOPS, _INNER_STOPS = range(len(ODDITIES))
 
 @dataclass(frozen=True)
 class FastaBlock:
-    """The raw bytes of some whole records of one file.
+    """A block of consecutive whole records of one file, as raw bytes.
 
     Attributes:
         name: the file; `-` is standard input.
@@ -54,7 +54,7 @@ class ParsedBlock:
     Attributes:
         residues: uint8, the codes of all sequences, concatenated.
         lengths: int32 [sequences].
-        headers: uint8, all headers, concatenated, without `>` and surrounding blanks.
+        headers: uint8, all headers, concatenated, without `>` and surrounding whitespace.
         header_lengths: int32 [sequences].
         id_hashes: uint64 [sequences], a hash of each header's first word.
         oddities: int64 [len(ODDITIES)], number of occurrences of each.
@@ -74,7 +74,7 @@ def read_blocks(stream: BinaryIO, name: str, size: int) -> Iterator[FastaBlock]:
     Args:
         stream: decompressed content.
         name: file name for errors.
-        size: bytes to read at a time; a block has about this size, or that of its only record.
+        size: bytes to read at a time; a block has about this size, unless its only record is larger.
 
     Raises:
         InputError: an empty file, text before the first header, or a record larger than MAX_RECORD_BYTES.
@@ -82,7 +82,7 @@ def read_blocks(stream: BinaryIO, name: str, size: int) -> Iterator[FastaBlock]:
     line, rest = _first_header(stream, name)
     while data := stream.read(size):
         joined = rest + data
-        # `rest` has a header only at its start; the next may begin at the boundary with the new data
+        # the only header in `rest` is at its start; the next one may begin at its last byte
         cut = joined.rfind(b"\n>", len(rest) - 1) + 1
         if cut == 0 and len(joined) > MAX_RECORD_BYTES:
             reason = f"a record of more than {MAX_RECORD_BYTES >> 20} MiB is not a protein"
@@ -95,12 +95,12 @@ def read_blocks(stream: BinaryIO, name: str, size: int) -> Iterator[FastaBlock]:
 
 
 def _first_header(stream: BinaryIO, name: str) -> tuple[int, bytes]:
-    """Return number and bytes of the first non-blank line, which must be a header."""
+    """Return the number and the bytes of the first non-blank line, which must be a header."""
     number = 0
     while line := stream.readline(MAX_RECORD_BYTES):
         number += 1
         if number == 1:
-            line = line.removeprefix(UTF8_MARK)
+            line = line.removeprefix(UTF8_BOM)
         if line.startswith(b">"):
             return number, line
         if line.strip():
@@ -145,8 +145,8 @@ def _error_at(block: FastaBlock, offset: int) -> InputError:
 
 
 @kernel
-def is_blank(byte):  # type: ignore[no-untyped-def]
-    """Return whether a byte is a blank, a tab or part of a line end."""
+def is_whitespace(byte):  # type: ignore[no-untyped-def]
+    """Return whether a byte is ASCII whitespace."""
     return byte == 32 or 9 <= byte <= 13
 
 
@@ -175,7 +175,7 @@ def _parse(  # type: ignore[no-untyped-def]
     while offset < size:
         # data[offset] is a '>' at the start of a line
         offset += 1
-        while offset < size and data[offset] != 10 and is_blank(data[offset]):
+        while offset < size and data[offset] != 10 and is_whitespace(data[offset]):
             offset += 1
         header_start = offset
         while offset < size and data[offset] != 10:
@@ -183,7 +183,7 @@ def _parse(  # type: ignore[no-untyped-def]
                 return sequences, residue_end, header_end, offset
             offset += 1
         header_stop = offset
-        while header_stop > header_start and is_blank(data[header_stop - 1]):
+        while header_stop > header_start and is_whitespace(data[header_stop - 1]):
             header_stop -= 1
         offset += 1
 
@@ -218,7 +218,7 @@ def _parse(  # type: ignore[no-untyped-def]
             oddities[_EMPTY] += 1
             continue
         word_stop = header_start
-        while word_stop < header_stop and not is_blank(data[word_stop]):
+        while word_stop < header_stop and not is_whitespace(data[word_stop]):
             word_stop += 1
         id_hashes[sequences] = hash_bytes(data, header_start, word_stop)
         source, target = data[header_start:header_stop], headers[header_end:]

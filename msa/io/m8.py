@@ -58,12 +58,12 @@ def parse_columns(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of column names.
 
     Raises:
-        ValueError: an unknown name; the text lists the known ones.
+        ValueError: an unknown name; the message lists the known names.
     """
     names = tuple(text.split(","))
     for name in names:
         if name not in COLUMNS:
-            raise ValueError(f"no column {name!r}; there are {', '.join(COLUMNS)}")
+            raise ValueError(f"unknown column {name!r}; available: {', '.join(COLUMNS)}")
     return names
 
 
@@ -75,7 +75,7 @@ def write_m8(
     Args:
         stream: text stream.
         query: the query of the hits.
-        hits: in the order of the lines.
+        hits: the hits, in the order of the lines to write.
         columns: keys of COLUMNS.
     """
     formatters = [COLUMNS[name] for name in columns]

@@ -27,7 +27,7 @@ _RELEASE_PAGES_EVERY = 64 << 20
 
 @dataclass(frozen=True)
 class Entries:
-    """The index lines of some entries, usually in the order of their keys.
+    """Keys, offsets and lengths of entries, usually in the order of their keys.
 
     Attributes:
         keys: int64 [n].
@@ -74,7 +74,7 @@ class EntryReader:
         self.files = data_files(name)
         self._starts = np.cumsum([0, *(path.stat().st_size for path in self.files)])
         self._maps: list[mmap.mmap | None] = []
-        self._touched = 0
+        self._unreleased_bytes = 0
         self.count = self.bytes = 0
         self._ascending, last = True, -1
         for chunk in self._index_chunks():
@@ -87,12 +87,12 @@ class EntryReader:
             raise InputError("no entries", self.index)
 
     def _check_ends(self, chunk: Entries) -> None:
-        """Raise InputError if an entry, or the first byte of its terminator, lies beyond the data."""
+        """Raise InputError if an entry or the first byte of its terminator is beyond the end of the data."""
         ends = chunk.offsets + chunk.lengths + (self.layout.terminator is not None)
         beyond = np.flatnonzero(ends > self._starts[-1])
         if len(beyond):
             raise InputError(
-                f"truncated: {self._starts[-1]} bytes, and the entry with key {chunk.keys[beyond[0]]} ends "
+                f"truncated: {self._starts[-1]} bytes, but the entry with key {chunk.keys[beyond[0]]} ends "
                 f"at byte {ends[beyond[0]]}",
                 self.files[-1],
             )
@@ -118,7 +118,7 @@ class EntryReader:
             table: int16 [256], the byte that replaces each byte; FORBIDDEN if it must not occur.
 
         Raises:
-            InputError: an entry has a forbidden byte, or does not end where the index says.
+            InputError: an entry contains a forbidden byte, or does not end where the index says.
         """
         file_of_entry = np.searchsorted(self._starts, entries.offsets, side="right") - 1
         for number in np.unique(file_of_entry[entries.lengths > 0]).tolist():
@@ -141,7 +141,8 @@ class EntryReader:
                 content = data[starts[invalid] : ends[invalid]]
                 byte = int(content[table[content] == FORBIDDEN][0])
                 raise InputError(
-                    f"damaged: the entry with key {in_file.keys[invalid]} has a byte {byte:#04x}", self.name
+                    f"damaged: the entry with key {in_file.keys[invalid]} contains the byte {byte:#04x}",
+                    self.name,
                 )
             self._release_pages(int(in_file.lengths.sum()))
 
@@ -162,10 +163,10 @@ class EntryReader:
         return np.frombuffer(mapped, np.uint8)
 
     def _release_pages(self, count: int) -> None:
-        """Add `count` bytes read; now and then release the pages, which count as this process's memory."""
-        self._touched += count
-        if self._touched >= _RELEASE_PAGES_EVERY:
-            self._touched = 0
+        """Count bytes read; release the mapped pages, which count as this process's memory, every 64 MiB."""
+        self._unreleased_bytes += count
+        if self._unreleased_bytes >= _RELEASE_PAGES_EVERY:
+            self._unreleased_bytes = 0
             for mapped in self._maps:
                 if mapped is not None:
                     mapped.madvise(mmap.MADV_DONTNEED)
@@ -203,26 +204,26 @@ class HeaderLookup:
 
 
 def open_mmseqs(
-    path: str | os.PathLike[str], requested: int = AMINO_ACIDS
+    path: str | os.PathLike[str], expected_type: int = AMINO_ACIDS
 ) -> tuple[EntryReader, EntryReader]:
     """Open the entries and the headers of a database.
 
     Args:
         path: name of the database.
-        requested: AMINO_ACIDS, plain or padded, or PROFILES.
+        expected_type: AMINO_ACIDS, plain or padded, or PROFILES.
 
     Raises:
-        InputError: it has another type, or its files are missing or truncated.
+        InputError: the database has another type, or its files are missing or truncated.
     """
     name = os.fspath(path)
-    return EntryReader(name, read_layout(name, requested)), EntryReader(f"{name}_h", TEXT)
+    return EntryReader(name, read_layout(name, expected_type)), EntryReader(f"{name}_h", TEXT)
 
 
 def _read_index(path: Path, terminator_length: int) -> Iterator[Entries]:
-    """Yield the lines of an index in their order, a chunk at a time.
+    """Yield the entries of an index in the order of its lines, a chunk at a time.
 
     Raises:
-        InputError: the file is missing, or a line is malformed; names it.
+        InputError: the file is missing, or a line is malformed; names file and line.
     """
     with missing_file_as_input_error(path), path.open("rb") as stream:
         line, rest = 1, b""
@@ -239,7 +240,7 @@ def _read_index(path: Path, terminator_length: int) -> Iterator[Entries]:
             line += parsed
             yield Entries(values[:, 0], values[:, 1], np.maximum(values[:, 2] - terminator_length, 0))
         if rest:
-            raise InputError("truncated: the last line has no end", path, line)
+            raise InputError("truncated: the last line does not end in a newline", path, line)
 
 
 @kernel
@@ -262,7 +263,7 @@ def _parse_lines(text, values):  # type: ignore[no-untyped-def]
 
 @kernel
 def _copy(data, starts, lengths, out, out_offsets, table):  # type: ignore[no-untyped-def]
-    """Copy items through a table; return the first item with a forbidden byte, or -1."""
+    """Copy items, replacing bytes by a table; return the first item with a forbidden byte, or -1."""
     for item in range(len(starts)):
         source = data[starts[item] : starts[item] + lengths[item]]
         target = out[out_offsets[item] : out_offsets[item] + lengths[item]]

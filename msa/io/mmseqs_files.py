@@ -1,7 +1,7 @@
 """The files and types of MMseqs2 databases.
 
 A database DB consists of
-- DB, or DB.0, DB.1, … that count as one file: the entries;
+- DB, or DB.0, DB.1, …, which are read as one file: the entries;
 - DB.index: key, offset and length of every entry, one per line;
 - DB.dbtype: four bytes that give the type of the entries;
 - DB_h with the same files: the headers.
@@ -25,7 +25,7 @@ _PADDED, _COMPRESSED = 8 << 16, 1 << 31
 _NEWLINE = 10
 
 PADDED_LETTERS = "ACDEFGHIKLMNPQRSTVWYX"
-"""Residues by their number in a padded database."""
+"""Letters in the order of their numbers in a padded database."""
 PADDED_MASK = 32
 """Added to the number of a masked residue."""
 
@@ -35,8 +35,8 @@ _UNSUPPORTED_TYPES = {
     5: "holds alignments: give the sequence database that was searched",
     6: "holds clusters: give the sequence database, or one of the representatives (mmseqs createsubdb)",
     7: "holds results of a prefilter: give the sequence database that was searched",
-    9: "is an index: give the database that it was made from, without .idx",
-    12: "holds texts such as headers: give the sequence database",
+    9: "is an index: give the indexed database, without .idx",
+    12: "holds text such as headers: give the sequence database",
 }
 
 
@@ -72,28 +72,28 @@ def entry_type(path: str | os.PathLike[str]) -> int:
     return _read_dbtype(os.fspath(path)) & 0xFFFF
 
 
-def read_layout(name: str, requested: int) -> Layout:
-    """Return the layout of a database's entries if they have the requested type.
+def read_layout(name: str, expected_type: int) -> Layout:
+    """Return the layout of a database's entries if they have the expected type.
 
     Args:
         name: name of the database.
-        requested: AMINO_ACIDS, plain or padded, or PROFILES.
+        expected_type: AMINO_ACIDS, plain or padded, or PROFILES.
 
     Raises:
-        InputError: the database has another type or is compressed; says what to do.
+        InputError: the database has another type or is compressed; the message suggests a remedy.
     """
     dbtype = _read_dbtype(name)
     entries, flags = dbtype & 0xFFFF, dbtype & 0x7FFF_0000
-    if entries != requested:
+    if entries != expected_type:
         reason = f"of type {entries} holds no sequences: give the sequence database"
         raise InputError(f"this MMseqs2 database {_UNSUPPORTED_TYPES.get(entries, reason)}", name)
-    if flags & ~(_PADDED if requested == AMINO_ACIDS else 0):
+    if flags & ~(_PADDED if expected_type == AMINO_ACIDS else 0):
         raise InputError(f"an MMseqs2 database of an unknown kind (flags {flags >> 16:#x} in .dbtype)", name)
     headers_dbtype = _read_dbtype(f"{name}_h")
     if (dbtype | headers_dbtype) & _COMPRESSED:
         remedy = _decompress_command(name, headers_dbtype)
         raise InputError(f"a compressed MMseqs2 database: {remedy}", name)
-    return PROFILE if requested == PROFILES else PADDED if flags & _PADDED else TEXT
+    return PROFILE if expected_type == PROFILES else PADDED if flags & _PADDED else TEXT
 
 
 def list_files(path: str | os.PathLike[str]) -> list[Path]:
@@ -123,7 +123,7 @@ def _read_dbtype(name: str) -> int:
 
 
 def data_files(name: str) -> list[Path]:
-    """Return the one or several files that hold the entries.
+    """Return the files that hold the entries: one, or several numbered ones.
 
     Raises:
         InputError: there is none.

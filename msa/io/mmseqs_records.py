@@ -1,11 +1,11 @@
 """Records of MMseqs2 databases: blocks of FASTA for building a target database, and search queries.
 
-Every sequence entry becomes the record that `mmseqs convert2fasta` writes. So the rules for unusual input are
-those of FASTA, and the target database equals the one built from that FASTA file.
+Every sequence entry becomes the record that `mmseqs convert2fasta` writes. So unusual input is treated as in
+FASTA files, and the target database equals the one built from that FASTA file.
 
 A profile entry has 25 bytes per position: 20 signed scores in eighths of bits, in the order of the residues'
-letters; the numbers of the query's and the consensus's residue; the effective number of sequences and two gap
-costs. The scores are log odds, from which the original frequencies are recovered.
+letters; the numbers of the query's and of the consensus residue; the effective number of sequences and two
+gap costs. The scores are log odds, from which the original frequencies are recovered.
 """
 
 import os
@@ -26,13 +26,13 @@ from msa.io.mmseqs_files import PADDED, PADDED_LETTERS, PADDED_MASK, PROFILES, e
 from msa.profile.matrices import DEFAULT_MATRIX, background
 from msa.profile.pssm import ProfileQuery, profile_from_frequencies
 
-_HEADER_MARK, _LINE_END, _BLANK = ord(">"), ord("\n"), ord(" ")
+_HEADER_MARK, _LINE_END, _SPACE = ord(">"), ord("\n"), ord(" ")
 
 
 def _text_table() -> np.ndarray:
-    """Return the table that keeps bytes of text, except line ends (blanks instead) and NUL (forbidden)."""
+    """Return the table that keeps all bytes, except that line ends become spaces and NUL is forbidden."""
     table = np.arange(256, dtype=np.int16)
-    table[_LINE_END] = _BLANK
+    table[_LINE_END] = _SPACE
     table[0] = FORBIDDEN
     return table
 
@@ -53,7 +53,7 @@ _QUERY_BLOCK_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class EntryBlock(FastaBlock):
-    """A block of records made from entries, two lines each.
+    """A block of records converted from entries, two lines each.
 
     Attributes:
         keys: int64 [records], keys of the entries.
@@ -155,7 +155,7 @@ def read_mmseqs_queries(
         FastaRecord for a sequence, ProfileQuery for a profile.
 
     Raises:
-        InputError: it holds neither, or is incomplete, truncated or damaged; names file and key.
+        InputError: the database holds neither, or is incomplete, truncated or damaged; names file and key.
     """
     if entry_type(path) == PROFILES:
         return _profile_queries(os.fspath(path), comp_bias_corr, matrix)
@@ -165,7 +165,7 @@ def read_mmseqs_queries(
 def _sequence_queries(name: str) -> Iterator[FastaRecord]:
     source = MmseqsSource(name, _QUERY_BLOCK_BYTES)
     for block in source.blocks():
-        source.parse(block)  # its errors name the entry's key
+        source.parse(block)  # for its errors, which name the entry's key
         yield from read_records(BytesIO(block.data), name)
 
 
@@ -180,7 +180,7 @@ def _profile_queries(name: str, comp_bias_corr: bool, matrix: str) -> Iterator[F
             if len(content) == 0 or len(content) % _POSITION_BYTES:
                 raise InputError(
                     f"the profile with key {chunk.keys[k]} has {len(content)} bytes, not a multiple of "
-                    f"{_POSITION_BYTES}: made by an MMseqs2 that is too old",
+                    f"{_POSITION_BYTES}: written by a version of MMseqs2 that is too old",
                     name,
                 )
             positions = content.reshape(-1, _POSITION_BYTES)

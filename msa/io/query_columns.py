@@ -7,7 +7,7 @@ result.
 import numpy as np
 
 GAP = ord("-")
-# bytes of a block, approximately: small enough for the processor's cache
+# approximate size of a block, small enough for the processor's cache
 BLOCK_BYTES = 1 << 17
 
 

@@ -3,7 +3,7 @@
 A file is a NumPy archive (.npz) without pickled objects. Profile k has `residues_k` (uint8 [length], letter
 codes of the query) and `profile_k` (int16 [length, 32], in the unit of the substitution matrix). `about`
 (uint8) is JSON: format, version, alphabet, substitution matrix and, for each profile, its query's header, its
-length, whether it is the profile of a family, and a SHA-256 of all of these and the arrays.
+length, whether it is the profile of a family, and a SHA-256 of these values and the arrays.
 """
 
 import hashlib
@@ -77,7 +77,7 @@ class ProfileWriter:
         Args:
             query: the query.
             profile: codes and scores that the query was searched with.
-            of_family: whether the profile was made from a family of sequences.
+            of_family: whether the profile was computed from a family of sequences.
         """
         number = len(self._entries)
         entry = {"header": query.header, "length": len(profile.codes), "of_family": of_family}
@@ -102,7 +102,7 @@ def read_profiles(path: str | os.PathLike[str], matrix: str = DEFAULT_MATRIX) ->
         matrix: substitution matrix of the search.
 
     Raises:
-        InputError: not a file of profiles, made with another matrix or by a newer version, or damaged.
+        InputError: not a file of profiles, saved with another matrix or by a newer version, or damaged.
         OSError: the file cannot be read.
     """
     data = read_bytes(path)
@@ -118,7 +118,7 @@ def parse_profiles(data: bytes, name: str, matrix: str = DEFAULT_MATRIX) -> Iter
             about = _read_about(archive, name)
             if about["matrix"] != matrix:
                 raise InputError(
-                    f"saved by a search with --matrix {about['matrix']}: search with that, too", name
+                    f"saved by a search with --matrix {about['matrix']}; use the same matrix", name
                 )
             for number, entry in enumerate(about["profiles"]):
                 yield _read_profile(archive, number, entry, name)
@@ -164,7 +164,7 @@ def _read_profile(archive: zipfile.ZipFile, number: int, entry: dict[str, Any], 
 def _read_array(
     archive: zipfile.ZipFile, name: str, dtype: "np.dtype[Any] | type", shape: tuple[int, ...]
 ) -> np.ndarray:
-    """Read one array after checking its unpacked size; shape (-1,) stands for any vector."""
+    """Read one array after checking its unpacked size; shape (-1,) allows a vector of any length."""
     dtype = np.dtype(dtype)
     member = archive.getinfo(f"{name}.npy")
     max_bytes = _MAX_ABOUT_BYTES if shape == (-1,) else int(np.prod(shape)) * dtype.itemsize

@@ -1,7 +1,7 @@
 """Stockholm files, read and written.
 
 The rows of a Stockholm file may be split over several blocks of lines. Every row has the same length, so
-insertions have columns of their own.
+insertions have separate columns.
 """
 
 import re
@@ -35,7 +35,7 @@ _A3M_COLUMN = re.compile(r"([a-z]*)([A-Z-])")
 def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
     """Parse the first alignment of a Stockholm file; its first sequence is the query.
 
-    DeepMind's AlphaFold reads the same, except that here `.` is a gap too and lower case equals upper case.
+    As in AlphaFold's parser, except that here `.` is a gap too and lower case equals upper case.
 
     Args:
         data: decompressed content.
@@ -56,13 +56,13 @@ def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.nda
         if result is None:
             result = QueryColumns(len(pieces.names), rows[0])
         result.add_rows(first, rows, no_insertions, no_insertions)
-    assert result is not None  # _Pieces refuses files without sequences
+    assert result is not None  # _Pieces rejects files without sequences
     names = tuple(name.decode("utf-8", "replace") for name in pieces.names)
     return names, result.letters, result.deletions
 
 
 class _Pieces:
-    """Byte offsets of the pieces of every row, sorted by row and, within a row, by offset."""
+    """Byte offsets of the pieces of all rows, sorted by row, then by offset."""
 
     def __init__(self, data: bytes, source: str | None) -> None:
         self.data, self.source = data, source

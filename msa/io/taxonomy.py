@@ -7,14 +7,14 @@
 import re
 
 _FIELD = re.compile(r"(?:(?<=\s)|^)(?:TaxID|RepID|OX)=\S+")
-# the first word of a UniProt entry, from which AlphaFold reads the species when it pairs chains
+# the first word of a UniProt header, from which AlphaFold takes the species when it pairs chains
 _ENTRY = re.compile(
     r"(?:tr|sp)\|[A-Za-z0-9]{6,10}(?:_\d+)?\|[A-Za-z0-9]+_([A-Za-z0-9]{1,5})(?:_\d+)?(?:[/\s]|$)"
 )
 
 
 def organism_fields(header: str) -> str:
-    """Return a header's TaxID=, RepID= and OX= fields, separated by blanks; empty if it has none."""
+    """Return a header's TaxID=, RepID= and OX= fields, separated by spaces; empty if it has none."""
     return " ".join(_FIELD.findall(header))
 
 

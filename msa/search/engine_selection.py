@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msa.progress import CompileProgress
 from msa.search.engine import Engine
 
 if TYPE_CHECKING:
     from msa.database.sequence_arrays import SequenceArrays
     from msa.gpu.interface import GpuSettings, GpuWorker
-
-CompileProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

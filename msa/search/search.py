@@ -7,10 +7,10 @@ so that results do not depend on the engine, the number of threads or the machin
 
 from collections.abc import Iterator, Sequence
 
-from msa.cpu.threads import Progress
 from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
+from msa.progress import Progress
 from msa.search.cluster_expansion import ClusterExpandingEngine
 from msa.search.engine import Engine, ProfileCallback
 from msa.search.hits import Hit

@@ -38,7 +38,7 @@ def demo(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_bundled_sequences(root: Path, demo: Path) -> None:
+def test_database_contains_the_bundled_sequences(root: Path, demo: Path) -> None:
     text = (root / "examples" / "demo.fasta").read_text()
     database = TargetDatabase.open(demo)
     assert len(database) == text.count(">")
@@ -84,7 +84,7 @@ def test_verify_detects_damage(demo: Path, tmp_path: Path) -> None:
         assert "residues.u8: damaged database: truncated" in error_of(result)
 
 
-def test_several_inputs_with_standard_input_and_unusual_content(tmp_path: Path) -> None:
+def test_several_inputs_with_unusual_content_and_standard_input(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_bytes(gzip.compress(b">a\nMKV*\n>b\n\n>c\nac-d*e\n", mtime=0))
     result = subprocess.run(
         [*FOLDCLI, tmp_path / "a.fasta", "-", "-o", tmp_path / "db"],
@@ -108,7 +108,7 @@ def test_several_inputs_with_standard_input_and_unusual_content(tmp_path: Path) 
     assert createdb("--info", tmp_path / "db").stdout.count("remark ") == 6
 
 
-def test_clusters(tmp_path: Path) -> None:
+def test_clustered_database_and_invalid_cluster_tables(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_text(">a x\nMKV\n>b\nMKVL\n>c\nMKVLM\n")
     (tmp_path / "a.tsv").write_text("b\ta\nb\tb\nc\tc\n")
     result = createdb("a.fasta", "--clusters", "a.tsv", "-o", "db", cwd=tmp_path)
@@ -121,9 +121,9 @@ def test_clusters(tmp_path: Path) -> None:
     assert createdb("--verify", tmp_path / "db").returncode == 0
     for table, reason in (
         ("b\ta\nb\tb\nc\tc\nc\td\n", "b.tsv:4: no sequence of the FASTA input has the id 'd'"),
-        ("b\ta\nb\tb\nc\tc\nc\ta\n", "b.tsv:4: 'a' is a member for the second time"),
+        ("b\ta\nb\tb\nc\tc\nc\ta\n", "b.tsv:4: 'a' is already listed as a member"),
         ("b\ta\nb\tb\na\tc\n", "b.tsv:3: the representative 'a' is not a member of its own cluster"),
-        ("", "b.tsv: empty file: expected lines of a representative's id, a tab and a member's"),
+        ("", "b.tsv: empty file: expected a representative's id, a tab and a member's id on each line"),
     ):
         (tmp_path / "b.tsv").write_text(table)
         result = createdb("a.fasta", "--clusters", "b.tsv", "-o", "other", cwd=tmp_path)
@@ -133,8 +133,8 @@ def test_clusters(tmp_path: Path) -> None:
     assert createdb("--info", "db", "--clusters", "a.tsv", cwd=tmp_path).returncode == 2
 
 
-@pytest.mark.skipif(shutil.which("mmseqs") is None, reason="no mmseqs installed")
-def test_clusters_of_the_mmseqs_program(root: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("mmseqs") is None, reason="mmseqs is not installed")
+def test_cluster_table_of_mmseqs_is_read(root: Path, tmp_path: Path) -> None:
     text = (root / "examples" / "demo.fasta").read_text()
     (tmp_path / "demo.fasta").write_text(re.sub(r"^>(\w+)", r">sp|P\1|\1", text, flags=re.M))
     for command in (
@@ -151,7 +151,7 @@ def test_clusters_of_the_mmseqs_program(root: Path, tmp_path: Path) -> None:
     assert len(database) == len(representatives)
 
 
-def test_no_mask(tmp_path: Path) -> None:
+def test_no_mask_leaves_repeats_unmasked(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_text(">a\n" + "MKV" * 50 + "\n")
     createdb(tmp_path / "a.fasta", "-o", tmp_path / "masked")
     createdb(tmp_path / "a.fasta", "-o", tmp_path / "plain", "--no-mask", "--quiet")
@@ -237,12 +237,23 @@ def test_full_disk_leaves_no_files(tmp_path: Path) -> None:
     (tmp_path / "in.fasta").write_text("".join(f">{n}\n{'MKVLAAG' * 50}\n" for n in range(6000)))
     # the disk has space for the spooled residues, but not for their sorted copy
     script = 'mount -t tmpfs -o size=4m none "$1" || exit 77; shift; "$@"; code=$?; ls -A small; exit $code'
-    inner = [*FOLDCLI, "in.fasta", "-o", "small/db"]
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", small, *inner]
+    build_command = [*FOLDCLI, "in.fasta", "-o", "small/db"]
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        small,
+        *build_command,
+    ]
     try:
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     except FileNotFoundError:
-        pytest.skip("no unshare program to mount a small disk with")
+        pytest.skip("the unshare program, which mounts a small disk, is not installed")
     if result.returncode == 77 or "unshare" in result.stderr:
         pytest.skip("not allowed to mount a small disk")
     assert result.returncode == 1

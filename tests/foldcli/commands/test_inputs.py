@@ -1,4 +1,4 @@
-"""Tables and job files as queries of `foldcli search` and `fold`; unsupported jobs do not stop others."""
+"""Tables and job files as queries of `foldcli search` and `fold`; unsupported jobs do not stop the others."""
 
 import json
 import os
@@ -24,11 +24,11 @@ def foldcli(
     return subprocess.run(command, env=env, capture_output=True, text=True, input=stdin)
 
 
-def boltz_job(sequence: str, more: str = "") -> str:
-    return f"version: 1\nsequences:\n  - protein:\n      id: A\n      sequence: {sequence}\n{more}"
+def boltz_job(sequence: str, entities: str = "") -> str:
+    return f"version: 1\nsequences:\n  - protein:\n      id: A\n      sequence: {sequence}\n{entities}"
 
 
-def test_all_formats_find_the_same_hits_and_unsupported_jobs_are_named(
+def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "jobs"

@@ -1,4 +1,4 @@
-"""Databases made by the mmseqs program: searched, converted or refused; skipped without the program."""
+"""Databases written by mmseqs: searched, converted or refused; skipped if mmseqs is not installed."""
 
 import re
 import shutil
@@ -35,22 +35,22 @@ def mmseqs() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def has(mmseqs: RunMmseqs) -> Callable[[str], None]:
+def require_command(mmseqs: RunMmseqs) -> Callable[[str], None]:
     """Return a function that skips the test if this version of mmseqs lacks a command."""
 
-    def need(command: str) -> None:
+    def require(command: str) -> None:
         help_text = subprocess.run(
             [str(shutil.which("mmseqs")), command, "-h"], capture_output=True, text=True
         )
         if f"usage: mmseqs {command}" not in help_text.stdout:
             pytest.skip(f"this mmseqs has no {command}")
 
-    return need
+    return require
 
 
 @pytest.fixture
 def folder(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a folder with a query and demo.fasta, the sequences with letters that padded databases keep."""
+    """Create a folder with a query and demo.fasta, limited to letters that padded databases can store."""
     records = (root / "examples" / "demo.fasta").read_text().split(">")[1:]
     kept = [r for r in records if not set("".join(r.split("\n")[1:])) & set("BZJUO*")]
     (tmp_path / "demo.fasta").write_text(">" + ">".join(kept))
@@ -67,7 +67,7 @@ def foldcli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def hits(database: str) -> str:
-    """Return the table of a deep search, with ties and chance hits."""
+    """Return the table of hits of a search with a high E-value limit, including ties and false positives."""
     settings = ["-e", "10000", "--max-seqs", "60", "--num-iterations", "2"]
     result = foldcli("search", "query.fasta", database, "-o", "-", *settings)
     assert result.returncode == 0, result.stderr
@@ -76,7 +76,7 @@ def hits(database: str) -> str:
 
 
 def without_evalues(table: str) -> list[list[str]]:
-    """Return the rows without E-values, which depend on the order of targets of equal length."""
+    """Return sorted rows without E-values, which depend on the order of targets of equal length."""
     return sorted(line.split("\t")[:10] for line in table.splitlines())
 
 
@@ -93,7 +93,7 @@ def test_database_in_fasta_order_gives_the_hits_of_the_fasta_file(folder: Path, 
     assert hits("plain") == hits("linked") == expected
     # the databases built from all three are equal and reused
     first = foldcli("search", "query.fasta", "plain", "-o", "-")
-    assert "converted" not in first.stderr
+    assert "converting" not in first.stderr
     built = {
         str(TargetDatabase.open(path).manifest.checksums) for path in (folder / "cache/databases").iterdir()
     }
@@ -109,9 +109,9 @@ def test_shuffled_database_gives_the_hits_of_its_fasta_export(folder: Path, mmse
 
 
 def test_padded_database_gives_the_hits_of_its_fasta_export(
-    folder: Path, mmseqs: RunMmseqs, has: Callable[[str], None]
+    folder: Path, mmseqs: RunMmseqs, require_command: Callable[[str], None]
 ) -> None:
-    has("makepaddedseqdb")
+    require_command("makepaddedseqdb")
     mmseqs("createdb", "demo.fasta", "shuffled")
     mmseqs("makepaddedseqdb", "shuffled", "padded")
     mmseqs("convert2fasta", "padded", "padded.fasta")
@@ -136,14 +136,14 @@ def test_createdb_from_mmseqs(folder: Path, mmseqs: RunMmseqs) -> None:
 
 
 def test_compressed_databases_are_refused_with_a_remedy(folder: Path, mmseqs: RunMmseqs) -> None:
-    mmseqs("createdb", "demo.fasta", "packed", "--compressed", "1", "--shuffle", "0")
-    reason = error_of(foldcli("search", "query.fasta", "packed", "-o", "-"))
+    mmseqs("createdb", "demo.fasta", "compressed", "--compressed", "1", "--shuffle", "0")
+    reason = error_of(foldcli("search", "query.fasta", "compressed", "-o", "-"))
     assert reason.startswith(
-        "packed: a compressed MMseqs2 database: run `mmseqs decompress packed packed_plain"
+        "compressed: a compressed MMseqs2 database: run `mmseqs decompress compressed compressed_plain"
     )
     for command in reason.split("`")[1].split(" && "):
         mmseqs(*command.split()[1:])
-    assert hits("packed_plain") == hits("demo.fasta")
+    assert hits("compressed_plain") == hits("demo.fasta")
 
 
 def test_other_database_types_are_refused(folder: Path, mmseqs: RunMmseqs) -> None:
@@ -158,7 +158,7 @@ def test_other_database_types_are_refused(folder: Path, mmseqs: RunMmseqs) -> No
         "found": "holds alignments",
         "profiles": "holds profiles",
         "clusters": "holds clusters",
-        "plain_h": "holds texts such as headers",
+        "plain_h": "holds text such as headers",
     }
     for name, reason in refused.items():
         assert f"{name}: this MMseqs2 database {reason}" in error_of(
@@ -166,8 +166,8 @@ def test_other_database_types_are_refused(folder: Path, mmseqs: RunMmseqs) -> No
         )
 
 
-def test_databases_can_be_queries(folder: Path, mmseqs: RunMmseqs) -> None:
-    """Profile scores equal those that mmseqs prints, and profiles find at least what sequences find."""
+def test_sequence_and_profile_databases_as_queries(folder: Path, mmseqs: RunMmseqs) -> None:
+    """Profile scores equal those that mmseqs prints, and profiles find almost all hits of the sequences."""
     mmseqs("createdb", "demo.fasta", "plain", "--shuffle", "0")
     mmseqs("search", "plain", "plain", "found", "tmp", "-a")
     mmseqs("result2profile", "plain", "plain", "found", "profiles")
@@ -194,11 +194,11 @@ def test_databases_can_be_queries(folder: Path, mmseqs: RunMmseqs) -> None:
     assert len(pairs[0]) > len(pairs[1]) and len(pairs[1] - pairs[0]) < len(pairs[1]) / 100
 
 
-def test_databases_of_colabfolds_setup_script(
-    folder: Path, mmseqs: RunMmseqs, has: Callable[[str], None]
+def test_databases_written_by_tsv2exprofiledb(
+    folder: Path, mmseqs: RunMmseqs, require_command: Callable[[str], None]
 ) -> None:
-    """Check `tsv2exprofiledb` on two clusters: representatives, members, alignments."""
-    has("tsv2exprofiledb")
+    """ColabFold's setup script writes its databases with this command: two clusters with alignments."""
+    require_command("tsv2exprofiledb")
     one, two = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQ", "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNG"
     entries = {0: one, 1: one[:-1], 2: one[1:], 3: two, 4: two[:-2]}
     (folder / "u_seq.tsv").write_text("".join(f"{key}\t{s}\n" for key, s in entries.items()))
@@ -206,12 +206,12 @@ def test_databases_of_colabfolds_setup_script(
     (folder / "u_h.tsv").write_text("".join(f"{key}\tU{key} member {key}\n" for key in entries))
     lines = [f"{key}\t{key}\t99\t1.000\t1E-20\t0\t9\t10\t0\t9\t10\t10M\n" for key in (0, 3)]
     (folder / "u_aln.tsv").write_text("".join(lines))
-    mmseqs("tsv2exprofiledb", "u", "packed")
-    assert "compressed" in error_of(foldcli("createdb", "--from-mmseqs", "packed_seq", "-o", "x"))
+    mmseqs("tsv2exprofiledb", "u", "compressed")
+    assert "compressed" in error_of(foldcli("createdb", "--from-mmseqs", "compressed_seq", "-o", "x"))
     try:
         mmseqs("tsv2exprofiledb", "u", "u_db", "--gpu", "1")
     except AssertionError as error:
-        pytest.skip(f"this mmseqs makes no databases for GPUs: {error}")
+        pytest.skip(f"this mmseqs writes no databases for GPUs: {error}")
     assert "holds alignments" in error_of(foldcli("createdb", "--from-mmseqs", "u_db_aln", "-o", "x"))
     for name, keys in (("u_db_seq", list(entries)), ("u_db", [0, 3])):
         assert foldcli("createdb", "--from-mmseqs", name, "-o", f"{name}.out").returncode == 0

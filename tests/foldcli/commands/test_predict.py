@@ -149,7 +149,7 @@ def test_all_requires_a_cache_and_excludes_targets(environment: dict[str, str], 
     for arguments in ([], ["one", "--all"]):
         assert foldcli("predict", *arguments, *out, env=environment).returncode == 2
     empty = foldcli("predict", "--all", "--cache", tmp_path / "none", *out, env=environment)
-    assert empty.returncode == 3 and "no feature cache, or an empty one" in empty.stderr
+    assert empty.returncode == 3 and "missing or empty feature cache" in empty.stderr
 
 
 def test_damaged_entry_is_computed_again_from_its_source(

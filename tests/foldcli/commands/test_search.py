@@ -171,7 +171,10 @@ def test_single_alignment_goes_to_standard_output(folder: Path) -> None:
     [
         (["queries.fasta", "-o", "x"], "Missing argument 'DB'"),
         (["queries.fasta", "db.fasta"], "Missing option '-o'"),
-        (["queries.fasta", "db.fasta", "-o", "x", "--format-output", "query,colour"], "no column 'colour'"),
+        (
+            ["queries.fasta", "db.fasta", "-o", "x", "--format-output", "query,colour"],
+            "unknown column 'colour'",
+        ),
         (["queries.fasta", "db.fasta", "-o", "x", "--format", "a3m", "--format-output", "query"], "m8 only"),
         (
             ["queries.fasta", "db.fasta", "-o", "x", "--gap-open", "5"],

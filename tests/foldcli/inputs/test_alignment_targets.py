@@ -12,10 +12,10 @@ from foldcli.inputs.alignment_targets import (
 )
 from msa.errors import InputError
 
-ONE = ">q\nMKVLGA\n"
+ALIGNMENT = ">q\nMKVLGA\n"
 
 
-def written(path: Path, text: str = ONE) -> str:
+def write(path: Path, text: str = ALIGNMENT) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return str(path)
@@ -43,32 +43,34 @@ def test_common_target_name() -> None:
     assert common_target_name([]) is common_target_name([None]) is common_target_name(["-"]) is None
 
 
-def test_alphafold_files_are_in_alphafolds_order(tmp_path: Path) -> None:
+def test_alphafold_files_are_returned_in_alphafolds_order(tmp_path: Path) -> None:
     files = [
-        written(tmp_path / "T1" / name)
+        write(tmp_path / "T1" / name)
         for name in ("uniref90_hits.sto.gz", "bfd_uniref_hits.a3m", "mgnify_hits.sto")
     ]
     for other in ("uniprot_hits.sto", "pdb_hits.sto", "uniref90_hits.log", "features.pkl"):
-        written(tmp_path / "T1" / other)
+        write(tmp_path / "T1" / other)
     assert find_alphafold_files(tmp_path / "T1") == tuple(files)
     assert find_alphafold_files(tmp_path) == ()
 
 
 def test_folder_may_contain_files_and_target_folders(tmp_path: Path) -> None:
-    joined = [written(tmp_path / "b" / "msas" / name) for name in ("uniref90_hits.a3m", "mgnify_hits.a3m")]
-    small = written(tmp_path / "c" / "small_bfd_hits.sto")
-    plain = written(tmp_path / "a.a3m.gz")
-    written(tmp_path / "notes" / "x.a3m")
+    alphafold_files = [
+        write(tmp_path / "b" / "msas" / name) for name in ("uniref90_hits.a3m", "mgnify_hits.a3m")
+    ]
+    small = write(tmp_path / "c" / "small_bfd_hits.sto")
+    plain = write(tmp_path / "a.a3m.gz")
+    write(tmp_path / "notes" / "x.a3m")
     found = {target.name: target.files for target in find_alignment_targets([str(tmp_path)])}
-    assert found == {"a": (plain,), "b": tuple(joined), "c": (small,)}
-    for own in (tmp_path / "b", tmp_path / "b" / "msas"):
-        (target,) = find_alignment_targets([str(own)])
-        assert (target.name, target.files) == ("b", tuple(joined))
+    assert found == {"a": (plain,), "b": tuple(alphafold_files), "c": (small,)}
+    for folder in (tmp_path / "b", tmp_path / "b" / "msas"):
+        (target,) = find_alignment_targets([str(folder)])
+        assert (target.name, target.files) == ("b", tuple(alphafold_files))
 
 
 def test_two_alignments_of_the_same_database_are_refused(tmp_path: Path) -> None:
-    written(tmp_path / "bfd_uniclust_hits.a3m")
-    second = written(tmp_path / "bfd_uniref_hits.a3m")
+    write(tmp_path / "bfd_uniclust_hits.a3m")
+    second = write(tmp_path / "bfd_uniref_hits.a3m")
     with pytest.raises(InputError, match=r"bfd_uniclust_hits\.a3m") as caught:
         find_alignment_targets([str(tmp_path)])
     assert str(caught.value).startswith(second)
@@ -76,12 +78,12 @@ def test_two_alignments_of_the_same_database_are_refused(tmp_path: Path) -> None
 
 def test_two_targets_with_the_same_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two targets have the name 'x'"):
-        find_alignment_targets([written(tmp_path / "1" / "x.a3m"), written(tmp_path / "2" / "x.sto")])
+        find_alignment_targets([write(tmp_path / "1" / "x.a3m"), write(tmp_path / "2" / "x.sto")])
 
 
 def test_folder_without_alignments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no file ending in \.a3m"):
         find_alignment_targets([str(tmp_path)])
-    written(tmp_path / "ab" / "abcd.safetensors")
+    write(tmp_path / "ab" / "abcd.safetensors")
     with pytest.raises(InputError, match="a feature cache"):
         find_alignment_targets([str(tmp_path)])

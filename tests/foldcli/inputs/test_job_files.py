@@ -25,11 +25,11 @@ def read(path: Path, content: str | bytes | dict | list) -> list[FastaRecord]:
     return read_queries(path)
 
 
-def pairs(records: list[FastaRecord]) -> list[tuple[str, str]]:
+def as_pairs(records: list[FastaRecord]) -> list[tuple[str, str]]:
     return [(record.header, record.sequence) for record in records]
 
 
-def refusal(record: FastaRecord) -> str:
+def unsupported_error(record: FastaRecord) -> str:
     assert isinstance(record, UnsupportedRecord)
     with pytest.raises(InputError) as caught:
         check_query(record)
@@ -39,22 +39,22 @@ def refusal(record: FastaRecord) -> str:
     return str(caught.value)
 
 
-def local(*entities: dict[str, Any], **more: Any) -> dict[str, Any]:
+def program_job(*entities: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {
         "name": "job 1",
         "modelSeeds": [1],
         "sequences": list(entities),
         "dialect": "alphafold3",
         "version": 3,
-    } | more
+    } | fields
 
 
-def protein(**more: Any) -> dict[str, Any]:
-    return {"protein": {"id": "A", "sequence": GB1} | more}
+def protein(**fields: Any) -> dict[str, Any]:
+    return {"protein": {"id": "A", "sequence": GB1} | fields}
 
 
-def chain(**more: Any) -> dict[str, Any]:
-    return {"proteinChain": {"sequence": GB1, "count": 1} | more}
+def server_protein(**fields: Any) -> dict[str, Any]:
+    return {"proteinChain": {"sequence": GB1, "count": 1} | fields}
 
 
 # --- tables
@@ -71,8 +71,8 @@ def chain(**more: Any) -> dict[str, Any]:
 )
 def test_table_has_one_query_per_row(tmp_path: Path, text: str) -> None:
     for name in ("q.csv", "q.txt"):
-        assert pairs(read(tmp_path / name, text)) == [("a_b", GB1), ("u", UBIQUITIN)]
-    assert pairs(read(tmp_path / "q.csv.gz", gzip.compress(text.encode()))) == [
+        assert as_pairs(read(tmp_path / name, text)) == [("a_b", GB1), ("u", UBIQUITIN)]
+    assert as_pairs(read(tmp_path / "q.csv.gz", gzip.compress(text.encode()))) == [
         ("a_b", GB1),
         ("u", UBIQUITIN),
     ]
@@ -84,9 +84,9 @@ def test_complex_is_unsupported_and_other_records_are_read(tmp_path: Path) -> No
         ("q.fasta", f">one\n{GB1}\n>two\n{GB1}:\n{UBIQUITIN}\n>three\n{UBIQUITIN}\n"),
     ):
         one, two, three = read(tmp_path / name, text)
-        assert pairs([one, three]) == [("one", GB1), ("three", UBIQUITIN)]
+        assert as_pairs([one, three]) == [("one", GB1), ("three", UBIQUITIN)]
         check_query(one)
-        assert refusal(two).startswith(f"{tmp_path / name}:3: 'two' has 2 chains (':')")
+        assert unsupported_error(two).startswith(f"{tmp_path / name}:3: 'two' has 2 chains (':')")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_complex_is_unsupported_and_other_records_are_read(tmp_path: Path) -> No
         (f"id,sequence\n,{GB1}\n", ":2", "no id"),
         (f"id,sequence\na,{GB1}\n\nb,{GB1}7\n", ":4", "'7' is not a residue"),
         (f"id,sequence\na,{GB1}\nb,MK-V\n", ":3", "is a gap"),
-        (f"id,sequence\na,{GB1}\nb\n", ":3", "1 fields where the first line has 2"),
+        (f"id,sequence\na,{GB1}\nb\n", ":3", "1 fields, but the first line has 2"),
         (f'id,sequence\na,{GB1}\n"b,{GB1}\n', ":3", "not a table"),
         (f"id,sequence,a3mpath\na,{GB1},x.a3m\n", ":2", "a3mpath names an alignment"),
         (b"id,sequence\na,MK\xff\n", ":2", "0xff is not valid UTF-8"),
@@ -118,55 +118,61 @@ def test_invalid_table_is_reported_with_its_line(
 
 
 def test_both_alphafold3_dialects_are_read(tmp_path: Path) -> None:
-    nothing = {"modifications": [], "templates": [], "unpairedMsa": None, "pairedMsa": None}
-    assert pairs(read(tmp_path / "q.json", local(protein(**nothing)))) == [("job_1", GB1)]
-    assert pairs(read(tmp_path / "q.json", local(protein(id=["A"])))) == [("job_1", GB1)]
+    empty_fields = {"modifications": [], "templates": [], "unpairedMsa": None, "pairedMsa": None}
+    assert as_pairs(read(tmp_path / "q.json", program_job(protein(**empty_fields)))) == [("job_1", GB1)]
+    assert as_pairs(read(tmp_path / "q.json", program_job(protein(id=["A"])))) == [("job_1", GB1)]
     server = [
-        {"name": name, "modelSeeds": [], "sequences": [chain(glycans=[], useStructureTemplate=True)]}
+        {"name": name, "modelSeeds": [], "sequences": [server_protein(glycans=[], useStructureTemplate=True)]}
         for name in ("a", "b")
     ]
-    assert pairs(read(tmp_path / "q.json", server)) == [("a", GB1), ("b", GB1)]
+    assert as_pairs(read(tmp_path / "q.json", server)) == [("a", GB1), ("b", GB1)]
     # recognised without a suffix
-    assert pairs(read(tmp_path / "job", local(protein()))) == [("job_1", GB1)]
+    assert as_pairs(read(tmp_path / "job", program_job(protein()))) == [("job_1", GB1)]
 
 
 def test_alignment_of_a_job_becomes_a_profile_query(tmp_path: Path) -> None:
-    (query,) = read(tmp_path / "q.json", local(protein(unpairedMsa=FAMILY, templates=[])))
+    (query,) = read(tmp_path / "q.json", program_job(protein(unpairedMsa=FAMILY, templates=[])))
     assert isinstance(query, ProfileQuery) and query.header == "job_1"
     (tmp_path / "family.a3m").write_text(FAMILY)
-    (named,) = read(tmp_path / "q.json", local(protein(unpairedMsaPath="family.a3m")))
+    (named,) = read(tmp_path / "q.json", program_job(protein(unpairedMsaPath="family.a3m")))
     assert isinstance(named, ProfileQuery) and (named.profile == query.profile).all()
     (boltz,) = read(
         tmp_path / "b.yaml", f"sequences:\n- protein: {{id: A, sequence: {GB1}, msa: family.a3m}}\n"
     )
     assert isinstance(boltz, ProfileQuery) and (boltz.profile == query.profile).all()
-    with pytest.raises(InputError, match="another sequence"):
-        read(tmp_path / "q.json", local(protein(sequence=UBIQUITIN, unpairedMsa=FAMILY)))
+    with pytest.raises(InputError, match="differs from its sequence"):
+        read(tmp_path / "q.json", program_job(protein(sequence=UBIQUITIN, unpairedMsa=FAMILY)))
 
 
 @pytest.mark.parametrize(
     ("job", "content"),
     [
-        (local(protein(), protein(id="B")), "2 protein chains"),
-        (local(protein(id=["A", "B", "C"])), "3 protein chains"),
-        ([{"name": "j", "sequences": [chain(count=4)]}], "4 protein chains"),
-        (local(protein(), {"ligand": {"id": "L", "ccdCodes": ["ATP"]}}), "a ligand"),
-        (local(protein(), {"rna": {"id": "R", "sequence": "ACGU"}}), "RNA"),
-        (local({"dna": {"id": "R", "sequence": "ACGT"}}), "no protein chain, DNA"),
-        ([{"name": "j", "sequences": [chain(), {"ion": {"ion": "MG", "count": 2}}]}], "an ion"),
-        (local(protein(modifications=[{"ptmType": "SEP", "ptmPosition": 5}])), "modified residues"),
-        ([{"name": "j", "sequences": [chain(glycans=[{"residues": "NAG", "position": 3}])]}], "glycans"),
-        (local(protein(), bondedAtomPairs=[[["A", 1, "SG"], ["A", 9, "SG"]]]), "bonds (bondedAtomPairs)"),
-        (local(protein(templates=[{"mmcif": "data_x"}])), "custom templates"),
-        (local(protein(unpairedMsa="")), "an empty unpairedMsa, which asks for no alignment"),
+        (program_job(protein(), protein(id="B")), "2 protein chains"),
+        (program_job(protein(id=["A", "B", "C"])), "3 protein chains"),
+        ([{"name": "j", "sequences": [server_protein(count=4)]}], "4 protein chains"),
+        (program_job(protein(), {"ligand": {"id": "L", "ccdCodes": ["ATP"]}}), "a ligand"),
+        (program_job(protein(), {"rna": {"id": "R", "sequence": "ACGU"}}), "RNA"),
+        (program_job({"dna": {"id": "R", "sequence": "ACGT"}}), "no protein chain, DNA"),
+        ([{"name": "j", "sequences": [server_protein(), {"ion": {"ion": "MG", "count": 2}}]}], "an ion"),
+        (program_job(protein(modifications=[{"ptmType": "SEP", "ptmPosition": 5}])), "modified residues"),
+        (
+            [{"name": "j", "sequences": [server_protein(glycans=[{"residues": "NAG", "position": 3}])]}],
+            "glycans",
+        ),
+        (
+            program_job(protein(), bondedAtomPairs=[[["A", 1, "SG"], ["A", 9, "SG"]]]),
+            "bonds (bondedAtomPairs)",
+        ),
+        (program_job(protein(templates=[{"mmcif": "data_x"}])), "custom templates"),
+        (program_job(protein(unpairedMsa="")), "an empty unpairedMsa, which means no alignment"),
     ],
 )
-def test_unsupported_alphafold3_job_names_its_content(tmp_path: Path, job: Any, content: str) -> None:
+def test_unsupported_alphafold3_job_describes_its_content(tmp_path: Path, job: Any, content: str) -> None:
     (record,) = read(tmp_path / "q.json", job)
-    assert f" has {content}" in refusal(record)
+    assert f" has {content}" in unsupported_error(record)
 
 
-START = '{"name": "a", "sequences": ['
+AF3 = '{"name": "a", "sequences": ['
 
 
 @pytest.mark.parametrize(
@@ -184,12 +190,12 @@ START = '{"name": "a", "sequences": ['
         ('{"name": "a", "sequences": [\n{"protein": {}, "dna": {}}]}', ":2", "must have one key"),
         ('{"name": "a", "sequences": [\n{"peptide": {}}]}', ":2", "unknown kind of chain 'peptide'"),
         ('{"name": "a", "sequences": [\n{"protein":\n {"id": "A"}}]}', ":3", "no 'sequence'"),
-        (START + '\n{"protein":\n {"id": "A",\n"sequence": "MK1"}}]}', ":4", "'1' is not a residue"),
-        (START + '\n{"protein":\n {"sequence": "MKV",\n"ptms": []}}]}', ":4", "unknown key 'ptms'"),
-        (START + '{"proteinChain":\n {"sequence": "MKV", "count": "2"}}]}', ":2", "count is '2'"),
-        ('{"name": "a", "dialect": "af4"}', ":1", "dialect 'af4' is not known"),
-        (START + '{"protein":\n {"sequence": "MKV", "unpairedMsa": "MKV"}}]}', ":2", "unpairedMsa: not an"),
-        (START + '{"protein":\n {"sequence": "MKV", "unpairedMsaPath": "x.a3m"}}]}', ":2", "no alignment x"),
+        (AF3 + '\n{"protein":\n {"id": "A",\n"sequence": "MK1"}}]}', ":4", "'1' is not a residue"),
+        (AF3 + '\n{"protein":\n {"sequence": "MKV",\n"ptms": []}}]}', ":4", "unknown key 'ptms'"),
+        (AF3 + '{"proteinChain":\n {"sequence": "MKV", "count": "2"}}]}', ":2", "count is '2'"),
+        ('{"name": "a", "dialect": "af4"}', ":1", "unknown dialect 'af4'"),
+        (AF3 + '{"protein":\n {"sequence": "MKV", "unpairedMsa": "MKV"}}]}', ":2", "unpairedMsa: not an"),
+        (AF3 + '{"protein":\n {"sequence": "MKV", "unpairedMsaPath": "x.a3m"}}]}', ":2", "file not found: x"),
     ],
 )  # fmt: skip
 def test_invalid_json_is_reported_with_its_line(
@@ -211,17 +217,19 @@ def test_punctuation_in_json_strings_does_not_shift_lines(tmp_path: Path) -> Non
 
 # --- Boltz
 
-HEAD = "# a comment\nversion: 1\nsequences:\n"
+BOLTZ_START = "# a comment\nversion: 1\nsequences:\n"
 
 
-def test_boltz_job_has_the_name_of_its_file(tmp_path: Path) -> None:
+def test_boltz_job_is_named_after_its_file(tmp_path: Path) -> None:
     lines = ["id: N", "sequence: >", f"  {GB1[:30]}", f"  {GB1[30:]}", "cyclic: false", ""]
-    text = f"{HEAD}  - protein:\n      " + "\n      ".join(lines)
-    assert pairs(read(tmp_path / "my job.yaml", text)) == [("my_job", GB1)]
-    assert pairs(read(tmp_path / "noted", text)) == [("noted", GB1)]
-    assert pairs(read(tmp_path / "q.yml.gz", gzip.compress(text.encode()))) == [("q", GB1)]
+    text = f"{BOLTZ_START}  - protein:\n      " + "\n      ".join(lines)
+    assert as_pairs(read(tmp_path / "my job.yaml", text)) == [("my_job", GB1)]
+    assert as_pairs(read(tmp_path / "job", text)) == [("job", GB1)]
+    assert as_pairs(read(tmp_path / "q.yml.gz", gzip.compress(text.encode()))) == [("q", GB1)]
     # YAML would parse NO as a boolean
-    assert pairs(read(tmp_path / "q.yml", f"{HEAD}  - protein: {{id: [A], sequence: NO}}\n")) == [("q", "NO")]
+    assert as_pairs(read(tmp_path / "q.yml", f"{BOLTZ_START}  - protein: {{id: [A], sequence: NO}}\n")) == [
+        ("q", "NO")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -237,9 +245,9 @@ def test_boltz_job_has_the_name_of_its_file(tmp_path: Path) -> None:
         (f"  - protein: {{id: A, sequence: {GB1}}}\nproperties:\n  - affinity: {{}}\n", "properties"),
     ],
 )  # fmt: skip
-def test_unsupported_boltz_job_names_its_content(tmp_path: Path, rest: str, content: str) -> None:
-    (record,) = read(tmp_path / "q.yaml", HEAD + rest)
-    assert f" has {content}" in refusal(record)
+def test_unsupported_boltz_job_describes_its_content(tmp_path: Path, rest: str, content: str) -> None:
+    (record,) = read(tmp_path / "q.yaml", BOLTZ_START + rest)
+    assert f" has {content}" in unsupported_error(record)
 
 
 @pytest.mark.parametrize(
@@ -247,18 +255,22 @@ def test_unsupported_boltz_job_names_its_content(tmp_path: Path, rest: str, cont
     [
         ("", "", "empty file"),
         ("just text\n", ":1", "the file is not a mapping"),
-        (f"{HEAD}  - protein: {{id: A\n", ":5", "not valid YAML"),
+        (f"{BOLTZ_START}  - protein: {{id: A\n", ":5", "not valid YAML"),
         (
-            f"{HEAD}  - protein:\n      sequence: MK\n      sequence: MV\n",
+            f"{BOLTZ_START}  - protein:\n      sequence: MK\n      sequence: MV\n",
             ":6",
             "the key 'sequence' occurs twice",
         ),
-        (f"{HEAD}  - protein:\n      sequence: MK1\n", ":5", "'1' is not a residue"),
-        (f"{HEAD}  - protein:\n      sequenze: MK\n", ":5", "unknown key 'sequenze'"),
-        (f"{HEAD}  - protein:\n      id: A\n", ":5", "no 'sequence'"),
-        (f"{HEAD}  - protein: &a\n      x: *a\n", ":4", "not valid YAML"),
-        (f"{HEAD}  - protein: {{sequence: MKV, msa: no.a3m}}\n", ":4", "there is no alignment no.a3m"),
-        (f"{HEAD}---\nversion: 1\n", ":4", "not valid YAML"),
+        (f"{BOLTZ_START}  - protein:\n      sequence: MK1\n", ":5", "'1' is not a residue"),
+        (f"{BOLTZ_START}  - protein:\n      sequenze: MK\n", ":5", "unknown key 'sequenze'"),
+        (f"{BOLTZ_START}  - protein:\n      id: A\n", ":5", "no 'sequence'"),
+        (f"{BOLTZ_START}  - protein: &a\n      x: *a\n", ":4", "not valid YAML"),
+        (
+            f"{BOLTZ_START}  - protein: {{sequence: MKV, msa: no.a3m}}\n",
+            ":4",
+            "alignment file not found: no.a3m",
+        ),
+        (f"{BOLTZ_START}---\nversion: 1\n", ":4", "not valid YAML"),
         ("sequences: " + "[" * 5000, "", "nested too deeply"),
     ],
 )
@@ -272,8 +284,8 @@ def test_invalid_yaml_is_reported_with_its_line(
 
 
 def test_yaml_tags_do_not_create_objects(tmp_path: Path) -> None:
-    made = tmp_path / "made"
-    text = f"{HEAD}  - protein:\n      sequence: !!python/object/apply:os.mkdir ['{made}']\n"
+    created = tmp_path / "created"
+    text = f"{BOLTZ_START}  - protein:\n      sequence: !!python/object/apply:os.mkdir ['{created}']\n"
     with pytest.raises(InputError, match="'sequence' is not text"):
         read(tmp_path / "q.yaml", text)
-    assert not made.exists()
+    assert not created.exists()

@@ -18,8 +18,8 @@ from msa.profile.pssm import ProfileQuery
 QUERY = "MKVLAAGGHT"
 NEAR = "MKVLSSGGHT"
 ROWS = np.stack([encode(QUERY), encode(NEAR)])
-FAR = np.concatenate([ROWS, [encode("MRV--AGGHT".replace("-", "A"))]])
-FAR[2, 3:5] = GAP
+FAMILY_ROWS = np.concatenate([ROWS, [encode("MRVAAAGGHT")]])
+FAMILY_ROWS[2, 3:5] = GAP
 
 A3M = f">q first\n{QUERY}\n>near\n{NEAR}\n>far\nMRV--AGppGHT\n"
 STOCKHOLM = (
@@ -31,10 +31,6 @@ ALIGNED = f">q first\n{QUERY[:7]}--{QUERY[7:]}\n>near\n{NEAR[:7]}--{NEAR[7:]}\n>
 def read(folder: Path, content: str | bytes, comp_bias_corr: bool = True) -> list[FastaRecord]:
     (folder / "query").write_bytes(content if isinstance(content, bytes) else content.encode())
     return read_queries(folder / "query", comp_bias_corr)
-
-
-def kinds(folder: Path, content: str | bytes) -> list[str]:
-    return [type(query).__name__ for query in read(folder, content)]
 
 
 @pytest.mark.parametrize("corrected", [True, False])
@@ -53,13 +49,13 @@ def kinds(folder: Path, content: str | bytes) -> list[str]:
         A3M + "\0",
     ],
 )
-def test_alignment_is_one_query_with_the_profile_of_its_rows(
+def test_alignment_becomes_one_query_with_the_profile_of_its_rows(
     tmp_path: Path, content: str | bytes, corrected: bool
 ) -> None:
     (query,) = read(tmp_path, content, corrected)
     assert isinstance(query, ProfileQuery)
     assert query.sequence == QUERY and query.id == "q"
-    np.testing.assert_array_equal(query.profile, family_profile(distinct_rows(FAR, 0.95), corrected))
+    np.testing.assert_array_equal(query.profile, family_profile(distinct_rows(FAMILY_ROWS, 0.95), corrected))
     assert query.source == "an alignment of 3 rows, 3 of them different"
 
 

@@ -1,4 +1,4 @@
-"""`--shard I/N` partitions the targets, independently of their order."""
+"""Shards partition the targets, whatever their order."""
 
 import pytest
 from hypothesis import given, settings

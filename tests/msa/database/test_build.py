@@ -24,7 +24,7 @@ from msa.database.masking import mask
 from msa.errors import InputError
 from msa.io.fasta_blocks import FastaBlock, parse_block
 
-ONE = BuildSettings(threads=1)
+ONE_THREAD = BuildSettings(threads=1)
 
 
 def write(path: Path, records: list[tuple[str, str]]) -> Path:
@@ -32,8 +32,8 @@ def write(path: Path, records: list[tuple[str, str]]) -> Path:
     return path
 
 
-def some_records(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Return records with repeats, of various lengths, some of them equal."""
+def random_records(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Return records with repeats, of various lengths, some of equal length."""
     random = np.random.default_rng(seed)
     records = []
     for number in range(count):
@@ -93,26 +93,26 @@ def test_files_have_the_documented_layout(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "db")) == sorted([*PARTS, "manifest.json"])
 
 
-def test_bytes_do_not_depend_on_threads_and_blocks(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.fasta", some_records(300))
-    made = set()
+def test_database_does_not_depend_on_threads_and_block_size(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.fasta", random_records(300))
+    manifests = set()
     for threads, block_bytes in [(1, 4 << 20), (1, 50), (3, 1000), (8, 333), (2, 4 << 20)]:
         out = tmp_path / f"{threads}_{block_bytes}"
         manifest = build_database([path], out, BuildSettings(threads=threads, block_bytes=block_bytes))
         assert manifest.masked_residues > 0
-        made.add((out / "manifest.json").read_text())
-    assert len(made) == 1
+        manifests.add((out / "manifest.json").read_text())
+    assert len(manifests) == 1
 
 
 def test_compressed_and_split_input_give_the_same_database(tmp_path: Path) -> None:
-    records = some_records(50)
+    records = random_records(50)
     whole = write(tmp_path / "whole.fasta", records)
-    packed = tmp_path / "packed"
-    packed.write_bytes(gzip.compress(whole.read_bytes()))
+    compressed = tmp_path / "compressed"
+    compressed.write_bytes(gzip.compress(whole.read_bytes()))
     halves = [write(tmp_path / "1.fasta", records[:20]), write(tmp_path / "2.fasta", records[20:])]
     manifests = [
-        build_database(inputs, tmp_path / f"db{number}", ONE)
-        for number, inputs in enumerate([[whole], [packed], halves])
+        build_database(inputs, tmp_path / f"db{number}", ONE_THREAD)
+        for number, inputs in enumerate([[whole], [compressed], halves])
     ]
     assert len({json.dumps(manifest.checksums) for manifest in manifests}) == 1
     assert [source["name"] for source in manifests[2].inputs] == ["1.fasta", "2.fasta"]
@@ -122,13 +122,13 @@ def test_compressed_and_split_input_give_the_same_database(tmp_path: Path) -> No
 def test_missing_final_line_end_does_not_join_two_files(tmp_path: Path) -> None:
     (tmp_path / "1.fasta").write_text(">a\nMKV")
     (tmp_path / "2.fasta").write_text(">b\nMK")
-    build_database([tmp_path / "1.fasta", tmp_path / "2.fasta"], tmp_path / "db", ONE)
+    build_database([tmp_path / "1.fasta", tmp_path / "2.fasta"], tmp_path / "db", ONE_THREAD)
     assert contents(TargetDatabase.open(tmp_path / "db")) == [("b", "MK"), ("a", "MKV")]
 
 
-def test_oddities_are_counted(tmp_path: Path) -> None:
+def test_unusual_content_is_counted(tmp_path: Path) -> None:
     (tmp_path / "in.fasta").write_bytes(b">a x\r\nMKVmk*U-mk*\r\n\r\n>b\n>c\n*\n>a\nAC.D\n>a y\nZ\n")
-    manifest = build_database([tmp_path / "in.fasta"], tmp_path / "db", ONE)
+    manifest = build_database([tmp_path / "in.fasta"], tmp_path / "db", ONE_THREAD)
     assert manifest.oddities == {
         "empty_sequences": 2,
         "lower_case_letters": 4,
@@ -145,7 +145,7 @@ def test_oddities_are_counted(tmp_path: Path) -> None:
 
 def test_length_quantiles(tmp_path: Path) -> None:
     path = write(tmp_path / "in.fasta", [(str(n), "M" * n) for n in range(1, 101)])
-    quantiles = build_database([path], tmp_path / "db", ONE).length_quantiles
+    quantiles = build_database([path], tmp_path / "db", ONE_THREAD).length_quantiles
     assert quantiles == {"0": 1, "0.05": 5, "0.25": 25, "0.5": 50, "0.75": 75, "0.95": 95, "1": 100}
 
 
@@ -160,14 +160,14 @@ def test_duplicate_ids_are_counted_with_limited_memory(tmp_path: Path) -> None:
 
 def test_content_is_correct_when_pages_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(length_sort, "_RELEASE_PAGES_EVERY", 100)
-    records = some_records(100)
+    records = random_records(100)
     build_database([write(tmp_path / "in.fasta", records)], tmp_path / "db", BuildSettings(block_bytes=200))
     assert contents(TargetDatabase.open(tmp_path / "db")) == sorted(records, key=lambda r: len(r[1]))
 
 
 def test_progress_ends_at_the_total_file_size(tmp_path: Path) -> None:
     path = tmp_path / "in.gz"
-    path.write_bytes(gzip.compress(write(tmp_path / "in", some_records(200)).read_bytes()))
+    path.write_bytes(gzip.compress(write(tmp_path / "in", random_records(200)).read_bytes()))
     calls: list[tuple[int, int | None]] = []
     settings = BuildSettings(threads=1, block_bytes=1000)
     build_database([tmp_path / "in", path], tmp_path / "db", settings, lambda *call: calls.append(call))
@@ -191,18 +191,18 @@ INVALID = {
 def test_invalid_input_leaves_no_files(tmp_path: Path, kind: str) -> None:
     content, message = INVALID[kind]
     (tmp_path / "in.fasta").write_bytes(content)
-    good = write(tmp_path / "good.fasta", some_records(30))
+    good = write(tmp_path / "good.fasta", random_records(30))
     with pytest.raises(InputError) as caught:
         build_database([tmp_path / "in.fasta"], tmp_path / "db", BuildSettings(threads=2, block_bytes=100))
     assert str(caught.value).startswith(f"{tmp_path}/{message}")
     if kind != "no residues":
         with pytest.raises(InputError):
-            build_database([good, tmp_path / "in.fasta"], tmp_path / "db", ONE)
+            build_database([good, tmp_path / "in.fasta"], tmp_path / "db", ONE_THREAD)
     assert sorted(os.listdir(tmp_path)) == ["good.fasta", "in.fasta"]
 
 
-def test_errors_are_located_in_any_block(tmp_path: Path) -> None:
-    records = some_records(100)
+def test_errors_name_line_and_column_in_any_block(tmp_path: Path) -> None:
+    records = random_records(100)
     records[70] = ("bad", "MKV5")
     path = write(tmp_path / "in.fasta", records)
     for threads, block_bytes in [(1, 4 << 20), (4, 100)]:
@@ -217,19 +217,19 @@ def test_any_exception_leaves_no_files(tmp_path: Path, error: type) -> None:
     def stop(done: int, total: int | None) -> None:
         raise error
 
-    path = write(tmp_path / "in.fasta", some_records(100))
+    path = write(tmp_path / "in.fasta", random_records(100))
     with pytest.raises(error):
         build_database([path], tmp_path / "db", BuildSettings(block_bytes=100), stop)
     assert os.listdir(tmp_path) == ["in.fasta"]
 
 
-def test_only_an_empty_folder_or_overwritten_database_is_replaced(tmp_path: Path) -> None:
+def test_only_empty_folders_and_databases_with_overwrite_are_replaced(tmp_path: Path) -> None:
     first = write(tmp_path / "1.fasta", [("a", "MKV")])
     second = write(tmp_path / "2.fasta", [("b", "MKVL")])
     (tmp_path / "db").mkdir()
-    build_database([first], tmp_path / "db", ONE)  # an empty folder may be replaced
+    build_database([first], tmp_path / "db", ONE_THREAD)  # an empty folder may be replaced
     with pytest.raises(InputError, match="already exists"):
-        build_database([second], tmp_path / "db", ONE)
+        build_database([second], tmp_path / "db", ONE_THREAD)
     assert contents(TargetDatabase.open(tmp_path / "db")) == [("a", "MKV")]
     opened = TargetDatabase.open(tmp_path / "db")
     overwriting = BuildSettings(threads=1, overwrite=True)
@@ -239,14 +239,14 @@ def test_only_an_empty_folder_or_overwritten_database_is_replaced(tmp_path: Path
     build_database([first], tmp_path / "new", overwriting)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("")
-    for taken in ("folder", "1.fasta"):
+    for name in ("folder", "1.fasta"):
         with pytest.raises(InputError, match="is not a target database, so it is not overwritten"):
-            build_database([first], tmp_path / taken, overwriting)
+            build_database([first], tmp_path / name, overwriting)
     assert sorted(os.listdir(tmp_path)) == ["1.fasta", "2.fasta", "db", "folder", "new"]
 
 
 def test_failed_overwrite_keeps_the_old_database(tmp_path: Path) -> None:
-    build_database([write(tmp_path / "1.fasta", [("a", "MKV")])], tmp_path / "db", ONE)
+    build_database([write(tmp_path / "1.fasta", [("a", "MKV")])], tmp_path / "db", ONE_THREAD)
     (tmp_path / "bad.fasta").write_text(">b\nM1\n")
     with pytest.raises(InputError):
         build_database([tmp_path / "bad.fasta"], tmp_path / "db", BuildSettings(overwrite=True))
@@ -255,8 +255,8 @@ def test_failed_overwrite_keeps_the_old_database(tmp_path: Path) -> None:
 
 
 def test_full_disk_leaves_no_files(tmp_path: Path) -> None:
-    """A limit on file sizes simulates a full disk: the same calls fail."""
-    path = write(tmp_path / "in.fasta", some_records(3000))
+    """Simulate a full disk by a limit on file sizes, which makes the same calls fail."""
+    path = write(tmp_path / "in.fasta", random_records(3000))
     code = (
         "import os, resource, sys\n"
         "from msa.database.build import build_database\n"
@@ -274,14 +274,14 @@ def test_full_disk_leaves_no_files(tmp_path: Path) -> None:
     lines = result.stdout.splitlines()
     assert len(lines) == 3, "one failure per limit"
     for line in lines:
-        name, _, left = line.partition(" ")
+        name, _, files = line.partition(" ")
         assert name == "db"
-        assert sorted(literal_eval(left)) == ["in.fasta", "other"]
+        assert sorted(literal_eval(files)) == ["in.fasta", "other"]
 
 
 class TestOpenOrBuildDatabase:
     def test_fasta_file_is_built_once_and_reused(self, tmp_path: Path) -> None:
-        records = some_records(20)
+        records = random_records(20)
         path = write(tmp_path / "in.fasta", records)
         calls: list[int] = []
         first = open_or_build_database(path, tmp_path / "cache", lambda done, total: calls.append(done))
@@ -306,7 +306,7 @@ class TestOpenOrBuildDatabase:
         assert contents(first) == [("a", "MKV")]
 
     def test_database_folder_is_opened(self, tmp_path: Path) -> None:
-        build_database([write(tmp_path / "in.fasta", [("a", "MKV")])], tmp_path / "db", ONE)
+        build_database([write(tmp_path / "in.fasta", [("a", "MKV")])], tmp_path / "db", ONE_THREAD)
         assert open_or_build_database(tmp_path / "db", tmp_path / "cache").path == tmp_path / "db"
         assert not (tmp_path / "cache").exists()
 
@@ -317,7 +317,7 @@ class TestOpenOrBuildDatabase:
         assert contents(open_or_build_database(path, tmp_path / "cache")) == [("a", "MKV")]
 
     def test_concurrent_builds_keep_one_database(self, tmp_path: Path) -> None:
-        records = some_records(200)
+        records = random_records(200)
         path = write(tmp_path / "in.fasta", records)
         with ThreadPoolExecutor(6) as pool:
             opened = list(pool.map(lambda _: open_or_build_database(path, tmp_path / "cache"), range(6)))

@@ -1,4 +1,4 @@
-"""Build folders appear only when complete, and folders of killed builds are removed by the next build."""
+"""Folders appear only when complete, and a build removes the folders of killed builds."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 from msa.database.build_files import publish, temporary_folder
 
 
-def make(final: Path, replace: bool = False) -> None:
+def build(final: Path, replace: bool = False) -> None:
     with temporary_folder(final) as folder:
         (folder / "file").write_text("content")
         publish(folder, final, replace)
@@ -20,7 +20,7 @@ def make(final: Path, replace: bool = False) -> None:
 def test_published_folder_has_its_files_and_permissions(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
-        make(tmp_path / "new" / "final")
+        build(tmp_path / "new" / "final")
     finally:
         os.umask(old)
     assert os.listdir(tmp_path / "new") == ["final"]
@@ -35,13 +35,13 @@ def test_unpublished_folder_is_removed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_existing_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
-    make(tmp_path / "final")
+def test_existing_folder_is_replaced_only_if_requested(tmp_path: Path) -> None:
+    build(tmp_path / "final")
     (tmp_path / "final" / "file").write_text("first")
     with pytest.raises(FileExistsError):
-        make(tmp_path / "final")
+        build(tmp_path / "final")
     assert (tmp_path / "final" / "file").read_text() == "first"
-    make(tmp_path / "final", replace=True)
+    build(tmp_path / "final", replace=True)
     assert (tmp_path / "final" / "file").read_text() == "content"
     assert os.listdir(tmp_path) == ["final"]
 
@@ -49,7 +49,7 @@ def test_existing_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
 def test_file_as_parent_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError) as caught:
-        make(tmp_path / "file" / "final")
+        build(tmp_path / "file" / "final")
     assert caught.value.filename == str(tmp_path / "file")
 
 
@@ -73,13 +73,13 @@ def test_folders_of_killed_builds_are_removed_and_those_of_running_builds_kept(t
         assert owner.stdout.readline() == "ready\n"
         owners.append(owner)
     assert len(os.listdir(tmp_path)) == 2
-    make(final)
+    build(final)
     assert len(os.listdir(tmp_path)) == 3, "both builds are running"
     for owner in owners:
         owner.send_signal(signal.SIGKILL)
         owner.communicate()
-    make(final, replace=True)
+    build(final, replace=True)
     assert sorted(os.listdir(tmp_path))[1:] == ["a[b]*"]
     assert sorted(os.listdir(tmp_path))[0].startswith(".ab.")
-    make(other)
+    build(other)
     assert sorted(os.listdir(tmp_path)) == ["a[b]*", "ab"]

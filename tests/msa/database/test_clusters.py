@@ -32,7 +32,7 @@ def build(folder: Path, records: Records, table: str | None = None, mask: bool =
     return TargetDatabase.open(folder / "db")
 
 
-def some_records(count: int, seed: int = 0) -> Records:
+def random_records(count: int, seed: int = 0) -> Records:
     rng = np.random.default_rng(seed)
     return [(f"s{k} of {count}", "".join(rng.choice(LETTERS, rng.integers(1, 60)))) for k in range(count)]
 
@@ -55,7 +55,7 @@ def clusterings(draw: st.DrawFn) -> list[int]:
 def test_representatives_come_first_and_list_their_members(
     tmp_path_factory: pytest.TempPathFactory, representatives: list[int]
 ) -> None:
-    records = some_records(len(representatives), seed=len(representatives))
+    records = random_records(len(representatives), seed=len(representatives))
     database = build(tmp_path_factory.mktemp("db"), records, table_of(representatives))
     input_index = [int(database.id(index)[1:]) for index in range(len(database))]
     assert sorted(input_index) == list(range(len(representatives)))
@@ -73,7 +73,7 @@ def test_representatives_come_first_and_list_their_members(
         members = database.members(np.array([index])).tolist()
         assert members == sorted(members)
         inputs = {input_index[member] for member in members}
-        assert inputs == {k for k, own in enumerate(representatives) if own == input_index[index] != k}
+        assert inputs == {k for k, r in enumerate(representatives) if r == input_index[index] != k}
     assert sorted(database.members(np.arange(count)).tolist()) == list(range(count, len(representatives)))
     summary = database.manifest.clusters
     assert summary is not None and summary.residues == database.arrays.lengths[:count].sum()
@@ -82,16 +82,16 @@ def test_representatives_come_first_and_list_their_members(
 
 
 def test_database_without_clusters_has_format_version_1(tmp_path: Path) -> None:
-    database = build(tmp_path, some_records(5))
+    database = build(tmp_path, random_records(5))
     assert database.representatives == len(database) == 5
     assert database.members(np.arange(5)).tolist() == []
     content = json.loads((tmp_path / "db/manifest.json").read_text())
     assert content["format_version"] == 1 and "clusters" not in content
-    clustered = build(tmp_path, some_records(5), table_of([0, 0, 2, 3, 4]))
+    clustered = build(tmp_path, random_records(5), table_of([0, 0, 2, 3, 4]))
     assert json.loads((clustered.path / "manifest.json").read_text())["format_version"] == 2
 
 
-def test_table_may_have_accessions_instead_of_ids(tmp_path: Path) -> None:
+def test_table_may_contain_accessions_instead_of_ids(tmp_path: Path) -> None:
     headers = ["sp|P0C2L1|A3X1_LOXLA Toxin", "tr|A0A146SKV9|A0A146SKV9_FUNHE", "lcl|foo x", "plain", "a|b|c"]
     records = [(header, "MKVL" * k) for k, header in enumerate(headers, start=1)]
     # a complete id takes precedence over its accession
@@ -115,17 +115,17 @@ def test_table_may_have_accessions_instead_of_ids(tmp_path: Path) -> None:
         ("s0 s0\n", 1, "a representative's id, a tab and a member's"),
         ("\ts0\n", 1, "a representative's id, a tab and a member's"),
         ("s0\t\n", 1, "a representative's id, a tab and a member's"),
-        ("s0\ts0\ns0\ts1\ns0\ts2\ns0\ts1\n", 4, "'s1' is a member for the second time"),
-        ("s0\ts0\ns1\ts2\ns1\ts1\ns1\ts2\n", 4, "'s2' is a member for the second time"),
+        ("s0\ts0\ns0\ts1\ns0\ts2\ns0\ts1\n", 4, "'s1' is already listed as a member"),
+        ("s0\ts0\ns1\ts2\ns1\ts1\ns1\ts2\n", 4, "'s2' is already listed as a member"),
         ("s0\ts0\ns0\ts1\ns1\ts2\n", 3, "the representative 's1' is not a member of its own cluster"),
         ("s0\ts0\nx\ts1\ns0\ts2\n", 2, "the representative 'x' is not a member of its own cluster"),
         ("s0\ts0\ns0\ts1\ns0\ts9\ns0\ts2\n", 3, "no sequence of the FASTA input has the id 's9'"),
-        ("s0\ts0\ns0\ts1\n", None, "no line has the sequence 's2 of 3' as a member"),
+        ("s0\ts0\ns0\ts1\n", None, "no line lists the sequence 's2 of 3' as a member"),
     ],
 )
 def test_invalid_table_is_refused(tmp_path: Path, table: str, line: int | None, reason: str) -> None:
     with pytest.raises(InputError, match=reason) as error:
-        build(tmp_path, some_records(3), table)
+        build(tmp_path, random_records(3), table)
     assert (error.value.path, error.value.line) == (str(tmp_path / "t.tsv"), line)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "db").exists() and not list(tmp_path.glob(".db*"))
@@ -133,11 +133,11 @@ def test_invalid_table_is_refused(tmp_path: Path, table: str, line: int | None, 
 
 def test_duplicate_ids_in_the_input_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="several sequences of the FASTA input have the id 's0'"):
-        build(tmp_path, [*some_records(2), ("s0 again", "MKVL")], "s1\ts1\ns0\ts0\n")
+        build(tmp_path, [*random_records(2), ("s0 again", "MKVL")], "s1\ts1\ns0\ts0\n")
 
 
 def test_damaged_cluster_files_are_reported(tmp_path: Path) -> None:
-    database = build(tmp_path, some_records(9), table_of([0] * 5 + [5] * 4))
+    database = build(tmp_path, random_records(9), table_of([0] * 5 + [5] * 4))
     path = database.path / "members.i64"
     path.write_bytes(path.read_bytes()[::-1])
     with pytest.raises(InputError, match=r"members\.i64: damaged"):
@@ -157,9 +157,9 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[FastaRecord, Recor
     """Return a query, sequences (close relatives, a distant one and noise), and a folder."""
     rng = np.random.default_rng(5)
     query = rng.choice(LETTERS, 120)
-    kept = rng.random(120) < 0.5
-    changed = [np.where(~kept, rng.choice(LETTERS, 120), query) for _ in range(12)]
-    changed += [np.where(kept & (rng.random(120) < 0.62), query, rng.choice(LETTERS, 120))]
+    conserved = rng.random(120) < 0.5
+    changed = [np.where(~conserved, rng.choice(LETTERS, 120), query) for _ in range(12)]
+    changed += [np.where(conserved & (rng.random(120) < 0.62), query, rng.choice(LETTERS, 120))]
     changed += [rng.choice(LETTERS, 150) for _ in range(300)]
     records = [(f"s{k}", "".join(residues)) for k, residues in enumerate(changed)]
     return FastaRecord("query", "".join(query)), records, tmp_path_factory.mktemp("family")
@@ -178,7 +178,9 @@ def family_representatives(count: int) -> list[int]:
     return representatives
 
 
-def test_search_aligns_members_of_representatives_it_finds(family: tuple[FastaRecord, Records, Path]) -> None:
+def test_search_aligns_members_of_the_representatives_found(
+    family: tuple[FastaRecord, Records, Path],
+) -> None:
     query, records, folder = family
     # align all members, whatever their gapless score
     everything = SearchSettings(evalue=5, max_seqs=len(records), min_ungapped_score=0)
@@ -199,7 +201,7 @@ def test_search_aligns_members_of_representatives_it_finds(family: tuple[FastaRe
     assert len(search(query, clustered, SearchSettings(max_seqs=1))) == 12
 
 
-def test_iterations_build_profiles_from_members(family: tuple[FastaRecord, Records, Path]) -> None:
+def test_iterations_use_cluster_members_for_the_profile(family: tuple[FastaRecord, Records, Path]) -> None:
     query, records, folder = family
     representatives = family_representatives(len(records))
     representatives[12] = 12
@@ -214,7 +216,7 @@ def test_iterations_build_profiles_from_members(family: tuple[FastaRecord, Recor
     assert "s12" in [hit.id for hit in hits]
     got, expected = sorted(summaries(hits)), sorted(summaries(search(query, plain, search_settings)))
     assert [(hit[:2], hit[3:]) for hit in got] == [(hit[:2], hit[3:]) for hit in expected]
-    ratios = [one[2] / other[2] for one, other in zip(got, expected, strict=True)]
+    ratios = [clustered_hit[2] / plain_hit[2] for clustered_hit, plain_hit in zip(got, expected, strict=True)]
     assert 0.5 < ratios[0] < 2 and ratios == pytest.approx([ratios[0]] * len(ratios))
 
 

@@ -1,4 +1,4 @@
-"""Open databases, and detection of every kind of damage by opening or verifying."""
+"""Opening and verifying of databases, including the detection of every kind of damage."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from msa.io.fasta_blocks import MAX_RECORD_BYTES
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def database_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("database")
     sequences = ["MKV" * 5, "ACDEFGHIKLMNPQ", "M", "WWYV"]
     (folder / "in.fasta").write_text("".join(f">s{n} text\n{s}\n" for n, s in enumerate(sequences)))
@@ -29,20 +29,20 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copy(whole: Path, tmp_path: Path) -> Path:
-    shutil.copytree(whole, tmp_path / "db")
+def copy(database_folder: Path, tmp_path: Path) -> Path:
+    shutil.copytree(database_folder, tmp_path / "db")
     return tmp_path / "db"
 
 
-def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads((folder / "manifest.json").read_text())
     change(content)
     (folder / "manifest.json").write_text(json.dumps(content))
 
 
-def test_attributes_and_methods_of_an_open_database(whole: Path) -> None:
-    database = TargetDatabase.open(str(whole))
-    assert (len(database), database.total_residues, database.path) == (4, 34, whole)
+def test_attributes_and_methods_of_an_open_database(database_folder: Path) -> None:
+    database = TargetDatabase.open(str(database_folder))
+    assert (len(database), database.total_residues, database.path) == (4, 34, database_folder)
     arrays = database.arrays
     assert (arrays.residues.dtype, arrays.offsets.dtype, arrays.lengths.dtype) == ("u1", "<i8", "<i4")
     assert arrays.lengths.tolist() == [1, 4, 14, 15]
@@ -55,7 +55,7 @@ def test_attributes_and_methods_of_an_open_database(whole: Path) -> None:
         arrays.residues[0] = 0
     calls: list[tuple[int, int | None]] = []
     database.verify(lambda *call: calls.append(call))
-    size = sum((whole / name).stat().st_size for name in PARTS)
+    size = sum((database_folder / name).stat().st_size for name in PARTS)
     assert calls[-1] == (size, size)
 
 
@@ -107,16 +107,16 @@ def test_verify_detects_a_flipped_bit(copy: Path, name: str) -> None:
 def test_invalid_manifest_is_reported(
     copy: Path, change: Callable[[dict[str, Any]], object], reason: str
 ) -> None:
-    edit(copy, change)
+    edit_manifest(copy, change)
     with pytest.raises(InputError, match=reason) as caught:
         TargetDatabase.open(copy)
     assert caught.value.path == copy / "manifest.json"
 
 
 def test_manifest_that_contradicts_the_offsets_is_reported(copy: Path) -> None:
-    """The sizes agree with each other but not with the offsets."""
+    """Use sizes that agree with each other, but not with the offsets."""
     os.truncate(copy / "residues.u8", 44)
-    edit(copy, lambda m: m["parts"]["residues.u8"].update(bytes=44))
+    edit_manifest(copy, lambda m: m["parts"]["residues.u8"].update(bytes=44))
     with pytest.raises(InputError, match=r"offsets\.i64: the last sequence ends at byte 40 of 44"):
         TargetDatabase.open(copy)
 

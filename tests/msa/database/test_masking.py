@@ -1,4 +1,4 @@
-"""Masking equals a simple float64 implementation of the model, and the tantan program."""
+"""Masking equals a simple float64 implementation of the model, and tantan."""
 
 import math
 import shutil
@@ -21,31 +21,31 @@ def reference_probabilities(codes: np.ndarray, model: MaskSettings) -> np.ndarra
     scores = substitution_matrix().astype(float) * matrix_lambda()
     states, length = model.periods + 1, len(codes)
     weights = [model.decay**k for k in range(model.periods)]
-    go = np.zeros((states, states))
-    go[0, 0] = 1 - model.start
-    go[0, 1:] = [model.start * weight / sum(weights) for weight in weights]
-    go[1:, 0] = model.end
-    go[range(1, states), range(1, states)] = 1 - model.end
-    emit = np.zeros((length, states))
-    emit[:, 0] = 1
+    transitions = np.zeros((states, states))
+    transitions[0, 0] = 1 - model.start
+    transitions[0, 1:] = [model.start * weight / sum(weights) for weight in weights]
+    transitions[1:, 0] = model.end
+    transitions[range(1, states), range(1, states)] = 1 - model.end
+    emissions = np.zeros((length, states))
+    emissions[:, 0] = 1
     for i in range(length):
         for k in range(1, min(i, model.periods) + 1):
-            emit[i, k] = math.exp(scores[codes[i], codes[i - k]])
+            emissions[i, k] = math.exp(scores[codes[i], codes[i - k]])
     forward, backward = np.zeros((length, states)), np.zeros((length, states))
     state = np.eye(states)[0]
     for i in range(length):
-        state = state @ go * emit[i]
+        state = state @ transitions * emissions[i]
         state /= state.sum()
         forward[i] = state
-    state = go[:, 0]
+    state = transitions[:, 0]
     for i in reversed(range(length)):
         backward[i] = state / state.sum()
-        state = go @ (emit[i] * backward[i])
+        state = transitions @ (emissions[i] * backward[i])
     joint = forward * backward
     return 1 - joint[:, 0] / joint.sum(axis=1)
 
 
-def check(codes: np.ndarray, model: MaskSettings) -> None:
+def check_probabilities(codes: np.ndarray, model: MaskSettings) -> None:
     found = repeat_probabilities(codes, model)
     np.testing.assert_allclose(found, reference_probabilities(codes, model), atol=3e-5)
 
@@ -63,13 +63,13 @@ def check(codes: np.ndarray, model: MaskSettings) -> None:
 @example(unit="W", copies=1025, before="", after="", changes=[], periods=50)
 @example(unit="MKV", copies=1, before="", after="", changes=[], periods=50)
 @example(unit="M", copies=1, before="", after="", changes=[], periods=50)
-def test_equals_the_reference_recursions(
+def test_probabilities_equal_the_reference(
     unit: str, copies: int, before: str, after: str, changes: list[tuple[int, str]], periods: int
 ) -> None:
     codes = alphabet.encode(before + unit * copies + after)
     for position, letter in changes:
         codes[position % len(codes)] = alphabet.LETTERS.index(letter)
-    check(codes, MaskSettings(periods=periods))
+    check_probabilities(codes, MaskSettings(periods=periods))
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_equals_the_reference_recursions(
         MaskSettings(start=0.001, end=0.01, periods=64, decay=1.0),
     ],
 )
-def test_equals_the_reference_across_chunks(model: MaskSettings) -> None:
+def test_probabilities_equal_the_reference_across_chunks(model: MaskSettings) -> None:
     random = np.random.default_rng(1)
     for length in (511, 512, 513, 1600):
         codes = random.integers(0, 20, length).astype(np.uint8)
         for start in range(0, length - 120, 150):  # repeats of all periods, some across the edges of chunks
             period = int(random.integers(1, 70))
             codes[start + period : start + 120] = codes[start : start + 120 - period]
-        check(codes, model)
+        check_probabilities(codes, model)
 
 
 def test_long_repeats_neither_overflow_nor_underflow() -> None:
@@ -135,7 +135,7 @@ def test_probabilities_ignore_existing_masks() -> None:
     assert (repeat_probabilities(codes | alphabet.MASK_BIT) == repeat_probabilities(codes)).all()
 
 
-def test_empty_input() -> None:
+def test_empty_input_is_accepted() -> None:
     assert mask(np.empty(0, np.uint8), np.empty(0, np.int32)) == 0
     assert len(repeat_probabilities(np.empty(0, np.uint8))) == 0
 
@@ -145,9 +145,7 @@ def test_more_periods_than_lanes_are_refused() -> None:
         MaskSettings(periods=65)
 
 
-needs_tantan = pytest.mark.skipif(
-    shutil.which("tantan") is None, reason="the tantan program is not installed"
-)
+needs_tantan = pytest.mark.skipif(shutil.which("tantan") is None, reason="tantan is not installed")
 
 
 def tantan(path: Path, *options: str) -> list[list[str]]:
@@ -156,7 +154,7 @@ def tantan(path: Path, *options: str) -> list[list[str]]:
     return [record.splitlines()[1:] for record in text.split(">")[1:]]
 
 
-def only_standard(path: Path, folder: Path, max_records: int) -> tuple[Path, list[str]]:
+def copy_standard_records(path: Path, folder: Path, max_records: int) -> tuple[Path, list[str]]:
     """Copy the first records that have only standard residues, which tantan scores by BLOSUM62."""
     sequences = []
     for record in read_fasta(path):
@@ -169,7 +167,7 @@ def only_standard(path: Path, folder: Path, max_records: int) -> tuple[Path, lis
 
 @needs_tantan
 def test_probabilities_equal_those_of_tantan(root: Path, tmp_path: Path) -> None:
-    path, sequences = only_standard(root / "examples" / "demo.fasta", tmp_path, 1000)
+    path, sequences = copy_standard_records(root / "examples" / "demo.fasta", tmp_path, 1000)
     with path.open("a") as stream:  # the proteins of the demo have hardly any repeats
         for extra in (
             "MKV" * 30,
@@ -180,17 +178,17 @@ def test_probabilities_equal_those_of_tantan(root: Path, tmp_path: Path) -> None
             sequences.append(extra)
             stream.write(f">extra\n{extra}\n")
     for sequence, printed in zip(sequences, tantan(path, "-f1"), strict=True):
-        theirs = np.array(printed, float)  # three significant digits
-        ours = repeat_probabilities(alphabet.encode(sequence))
-        np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=5.1e-3)
+        expected = np.array(printed, float)  # three significant digits
+        result = repeat_probabilities(alphabet.encode(sequence))
+        np.testing.assert_allclose(result, expected, atol=2e-5, rtol=5.1e-3)
 
 
 @needs_tantan
 def test_masked_residues_equal_those_of_tantan(shared_dir: Path, tmp_path: Path) -> None:
-    path, sequences = only_standard(shared_dir / "data" / "realseq.fasta.gz", tmp_path, 2000)
-    ours = alphabet.encode("".join(sequences))
-    mask(ours, np.array([len(sequence) for sequence in sequences], np.int32))
-    theirs = np.array([letter.islower() for lines in tantan(path) for line in lines for letter in line])
-    assert theirs.mean() > 0.02
+    path, sequences = copy_standard_records(shared_dir / "data" / "realseq.fasta.gz", tmp_path, 2000)
+    result = alphabet.encode("".join(sequences))
+    mask(result, np.array([len(sequence) for sequence in sequences], np.int32))
+    expected = np.array([letter.islower() for lines in tantan(path) for line in lines for letter in line])
+    assert expected.mean() > 0.02
     # rounding may decide for residues very close to the threshold
-    assert np.count_nonzero((ours & alphabet.MASK_BIT != 0) != theirs) <= len(theirs) // 10**6 + 1
+    assert np.count_nonzero((result & alphabet.MASK_BIT != 0) != expected) <= len(expected) // 10**6 + 1

@@ -4,5 +4,5 @@ from msa.io.alignments import Alignment, parse_alignment
 
 
 def single_sequence(name: str, sequence: str) -> Alignment:
-    """Return the alignment of a sequence with nothing but itself."""
+    """Return an alignment with one sequence as its only row."""
     return parse_alignment(f">{name}\n{sequence}\n".encode())

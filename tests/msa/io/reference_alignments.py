@@ -1,4 +1,4 @@
-"""A simple reader of alignments that `msa.io.alignments` must equal byte for byte, including its errors.
+"""A simple alignment reader; `msa.io.alignments` must return the same arrays and errors.
 
 It processes all bytes, then all rows, then all columns, and needs a lot of memory.
 """
@@ -202,8 +202,8 @@ def _fill(records: _RecordOffsets, table: np.ndarray) -> tuple[np.ndarray, np.nd
                 raise _RaggedError(0, columns, columns)
             letters = np.empty((len(records), columns), np.uint8)
         if np.any(lengths != columns):
-            odd = int(np.argmax(lengths != columns))
-            raise _RaggedError(first + odd, int(lengths[odd]), columns)
+            ragged = int(np.argmax(lengths != columns))
+            raise _RaggedError(first + ragged, int(lengths[ragged]), columns)
         block = records.bytes[base : base + len(classes)]
         letters[first:last] = _UPPER[block[match]].reshape(last - first, columns)
         if len(inserted):
@@ -242,7 +242,7 @@ def _restrict_to_query(
 def _parse_stockholm(data: bytes, source: str | None) -> Alignment:
     """Parse the first alignment of a Stockholm file; its first sequence is the query.
 
-    DeepMind's AlphaFold reads the same, except that here `.` is a gap too and lower case equals upper case.
+    As in AlphaFold's parser, except that here `.` is a gap too and lower case equals upper case.
     """
     parts: dict[bytes, list[bytes]] = {}
     first_lines: dict[bytes, int] = {}

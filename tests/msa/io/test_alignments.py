@@ -133,11 +133,11 @@ def test_trailing_nul_is_ignored() -> None:
 
 
 def test_compression_is_recognised_by_content(tmp_path: Path) -> None:
-    packed = tmp_path / "x.a3m"
-    packed.write_bytes(gzip.compress(b">q\nMK\n"))
-    read = read_alignment(packed)
+    compressed = tmp_path / "x.a3m"
+    compressed.write_bytes(gzip.compress(b">q\nMK\n"))
+    read = read_alignment(compressed)
     assert read.query == "MK"
-    assert read.source == str(packed)
+    assert read.source == str(compressed)
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,10 @@ ERRORS = [
 ]
 
 
-def outcome(reader, data: bytes):
-    """Return what a reader returns or raises, in comparable form."""
+def parse_result(parse, data: bytes):
+    """Return the alignment or the error message of a parser, in comparable form."""
     try:
-        read = reader(data, "x.a3m")
+        read = parse(data, "x.a3m")
     except InputError as error:
         return str(error)
     return (
@@ -95,11 +95,11 @@ def stockholm(draw: st.DrawFn) -> bytes:
 @example(b"# STOCKHOLM 1.0\nq MKV\na MKV\n\nq MKV\na 5KV\n//\n", 1)
 @settings(max_examples=600, deadline=None)
 def test_readers_agree_for_any_block_size(data: bytes, block: int) -> None:
-    expected = outcome(reference_alignments.parse_alignment, data)
-    assert outcome(parse_alignment, data) == expected
+    expected = parse_result(reference_alignments.parse_alignment, data)
+    assert parse_result(parse_alignment, data) == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(query_columns, "BLOCK_BYTES", block)
-        assert outcome(parse_alignment, data) == expected
+        assert parse_result(parse_alignment, data) == expected
 
 
 def test_readers_agree_on_alignments_of_several_blocks() -> None:
@@ -114,9 +114,9 @@ def test_readers_agree_on_alignments_of_several_blocks() -> None:
     sto = "# STOCKHOLM 1.0\n" + "".join(f"s{k} {row}\n" for k, row in enumerate(rows)) + "//\n"
     for data in (fasta, a3m, sto.encode()):
         assert len(data) > 2 * query_columns.BLOCK_BYTES
-        expected = outcome(reference_alignments.parse_alignment, data)
+        expected = parse_result(reference_alignments.parse_alignment, data)
         assert not isinstance(expected, str)
-        assert outcome(parse_alignment, data) == expected
+        assert parse_result(parse_alignment, data) == expected
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_readers_agree_on_alignments_of_several_blocks() -> None:
 )
 def test_readers_agree_on_real_alignments(shared_dir: Path, file: str) -> None:
     data = read_bytes(shared_dir / "data" / "msas" / file)
-    assert outcome(parse_alignment, data) == outcome(reference_alignments.parse_alignment, data)
+    assert parse_result(parse_alignment, data) == parse_result(reference_alignments.parse_alignment, data)

@@ -1,4 +1,4 @@
-"""Input files are decompressed according to their content, and incomplete ones are errors."""
+"""Compressed input files: recognised by content, decompressed, and rejected if incomplete or damaged."""
 
 import bz2
 import gzip
@@ -58,10 +58,10 @@ def test_trailing_nul_bytes_are_ignored(tmp_path: Path, kind: str) -> None:
     assert read_bytes(path) == CONTENT
 
 
-@pytest.mark.parametrize("left", [7, 100, 150_000, -4, -1])
-def test_truncated_file_is_an_error(tmp_path: Path, kind: str, left: int) -> None:
+@pytest.mark.parametrize("end", [7, 100, 150_000, -4, -1])
+def test_truncated_file_is_an_error(tmp_path: Path, kind: str, end: int) -> None:
     path = tmp_path / "file"
-    path.write_bytes(COMPRESSORS[kind](CONTENT)[:left])
+    path.write_bytes(COMPRESSORS[kind](CONTENT)[:end])
     with pytest.raises(InputError, match=f"truncated {kind} file") as caught:
         read_bytes(path)
     assert caught.value.path == str(path)

@@ -37,7 +37,7 @@ def parsed(tmp_path: Path, content: bytes) -> list[tuple[str, str]]:
         (gzip.compress(b">a\nMKV\n", mtime=0), [("a", "MKV")]),
     ],
 )
-def test_valid_input(tmp_path: Path, content: bytes, expected: list[tuple[str, str]]) -> None:
+def test_valid_input_is_parsed(tmp_path: Path, content: bytes, expected: list[tuple[str, str]]) -> None:
     assert parsed(tmp_path, content) == expected
 
 

@@ -1,4 +1,4 @@
-"""The compiled FASTA parser equals a simple one for all block boundaries, and counts its changes."""
+"""The compiled FASTA parser equals a simple one for all block boundaries, and counts unusual content."""
 
 import io
 
@@ -104,7 +104,9 @@ def test_blocks_are_cut_at_a_header_on_a_read_boundary() -> None:
         (b">a\nMKV\n>b\nMKV\nMKV\xc3\n", "in:5:4", "byte 0xc3 is not a residue letter"),
     ],
 )
-def test_errors_name_their_location(content: bytes, location: str, reason: str, size: int) -> None:
+def test_invalid_input_is_reported_with_its_location(
+    content: bytes, location: str, reason: str, size: int
+) -> None:
     with pytest.raises(InputError) as caught:
         parsed(content, size)
     assert str(caught.value).startswith(f"{location}: ")
@@ -133,7 +135,7 @@ def test_id_hashes_of_numbered_ids_do_not_collide() -> None:
     assert len(np.unique(block.id_hashes % np.uint64(1 << 32))) > 99_990
 
 
-def test_every_letter_is_kept() -> None:
+def test_every_letter_is_preserved() -> None:
     letters = bytes(range(ord("A"), ord("Z") + 1))
     residues = parse_block(FastaBlock("in", 1, b">a\n" + letters + letters.lower())).residues
     assert alphabet.decode(residues) == letters.decode() * 2

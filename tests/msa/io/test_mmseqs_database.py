@@ -20,7 +20,13 @@ RECORDS = [
     ("three same length as two", "YWVTSRQPNMLKIHGFEDCA"),
     ("four", "MKV"),
 ]
-ODD = [("lower", "mkvlaaWY"), ("odd", "MXUOBZJ*"), ("", "MK-V.A"), ("inner", "MK*VV"), ("empty", "")]
+UNUSUAL_RECORDS = [
+    ("lower", "mkvlaaWY"),
+    ("odd", "MXUOBZJ*"),
+    ("", "MK-V.A"),
+    ("inner", "MK*VV"),
+    ("empty", ""),
+]
 
 
 def set_type(name: Path, dbtype: int) -> None:
@@ -34,8 +40,8 @@ def checksums_from_fasta(folder: Path, records: Sequence[tuple[str, str]]) -> di
 
 
 @pytest.mark.parametrize("files", [1, 2, 4])
-def test_database_equals_that_of_the_fasta_file(tmp_path: Path, files: int) -> None:
-    records = RECORDS + ODD
+def test_converted_database_equals_that_of_the_fasta_file(tmp_path: Path, files: int) -> None:
+    records = RECORDS + UNUSUAL_RECORDS
     name = write(tmp_path / "db", records, files=files)
     assert is_mmseqs(name)
     progress: list[tuple[int, int | None]] = []
@@ -48,7 +54,7 @@ def test_database_equals_that_of_the_fasta_file(tmp_path: Path, files: int) -> N
     assert len(progress) > 1 and progress[-1][0] == progress[-1][1]
 
 
-def test_padded_database_equals_that_of_the_fasta_file(tmp_path: Path) -> None:
+def test_converted_padded_database_equals_that_of_the_fasta_file(tmp_path: Path) -> None:
     records = [*RECORDS, ("x", "AXA")]
     name = write(tmp_path / "db", records, padded=True)
     data = bytearray(name.read_bytes())
@@ -59,14 +65,14 @@ def test_padded_database_equals_that_of_the_fasta_file(tmp_path: Path) -> None:
     assert manifest.inputs[0]["format"] == "padded MMseqs2 database"
     data[1] = 21
     name.write_bytes(data)
-    with pytest.raises(InputError, match="the entry with key 0 has a byte 0x15"):
+    with pytest.raises(InputError, match="the entry with key 0 contains the byte 0x15"):
         build_from_mmseqs(name, tmp_path / "out2", SETTINGS)
 
 
 def test_entries_are_sorted_by_key_and_joined_with_headers(tmp_path: Path) -> None:
-    """The index is unsorted, keys have gaps, and some headers have no entry."""
-    more = [("none of these", ""), *RECORDS, ("nor this", "")]
-    name = write(tmp_path / "db", more, keys=[5, 7, 8, 10, 20, 30], order=[3, 1, 5, 0, 4, 2])
+    """Use an unsorted index, keys with gaps, and headers without sequences."""
+    records = [("unused header", ""), *RECORDS, ("unused header", "")]
+    name = write(tmp_path / "db", records, keys=[5, 7, 8, 10, 20, 30], order=[3, 1, 5, 0, 4, 2])
     lines = Path(f"{name}.index").read_text().splitlines(keepends=True)
     Path(f"{name}.index").write_text("".join(line for line in lines if not line.startswith(("5\t", "30\t"))))
     assert build_from_mmseqs(name, tmp_path / "out", SETTINGS).checksums == checksums_from_fasta(
@@ -78,7 +84,7 @@ def test_entries_are_sorted_by_key_and_joined_with_headers(tmp_path: Path) -> No
         build_from_mmseqs(name, tmp_path / "out2", SETTINGS)
 
 
-def test_index_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_index_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("msa.io.mmseqs_database._INDEX_CHUNK_BYTES", 100)
     monkeypatch.setattr("msa.io.mmseqs_database._RELEASE_PAGES_EVERY", 200)
     rng = np.random.default_rng(1)
@@ -98,7 +104,7 @@ def test_index_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (2, "this MMseqs2 database holds profiles: give the sequence database"),
         (6, "this MMseqs2 database holds clusters: give"),
         (5 | 1 << 31, "this MMseqs2 database holds alignments: give"),
-        (12, "this MMseqs2 database holds texts such as headers: give"),
+        (12, "this MMseqs2 database holds text such as headers: give"),
         (77, "this MMseqs2 database of type 77 holds no sequences"),
         (16 << 16, r"an MMseqs2 database of an unknown kind \(flags 0x10 in .dbtype\)"),
         (
@@ -151,15 +157,15 @@ def replaced(path: str, old: bytes, new: bytes) -> Callable[[Path], None]:
         ),
         (lambda folder: (folder / "db_h.dbtype").unlink(), "db_h.dbtype: incomplete MMseqs2 database: this"),
         (cut("db.dbtype", 2), "db.dbtype: damaged: 2 bytes instead of 4"),
-        (cut("db", 3), "db: truncated: 80 bytes, and the entry with key 3 ends at byte 82"),
-        (cut("db_h", 20), r"db_h: truncated: \d+ bytes, and the entry with key 2 ends at byte 55"),
-        (cut("db.index", 1), "db.index:4: truncated: the last line has no end"),
+        (cut("db", 3), "db: truncated: 80 bytes, but the entry with key 3 ends at byte 82"),
+        (cut("db_h", 20), r"db_h: truncated: \d+ bytes, but the entry with key 2 ends at byte 55"),
+        (cut("db.index", 1), "db.index:4: truncated: the last line does not end in a newline"),
         (lambda folder: (folder / "db.index").write_text(""), "db.index: no entries"),
         (replaced("db.index", b"1\t", b"x\t"), "db.index:2: not an index line"),
         (replaced("db.index", b"\t34\n", b"\t33\n"), "db: damaged: the entry with key 0 does not end where"),
-        (replaced("db", b"MKV\n", b"MK>\n"), "db: damaged: the entry with key 3 has a byte 0x3e"),
+        (replaced("db", b"MKV\n", b"MK>\n"), "db: damaged: the entry with key 3 contains the byte 0x3e"),
         (replaced("db", b"MKV\n", b"MK1\n"), r"db: '1' is not a residue letter \(in the entry with key 3\)"),
-        (replaced("db_h", b"two", b"t\0o"), "db_h: damaged: the entry with key 1 has a byte 0x00"),
+        (replaced("db_h", b"two", b"t\0o"), "db_h: damaged: the entry with key 1 contains the byte 0x00"),
     ],
 )
 def test_damage_is_reported_with_file_and_reason(
@@ -176,7 +182,7 @@ def test_cached_database_depends_on_content(tmp_path: Path) -> None:
     name = write(tmp_path / "db", RECORDS, files=2)
     notices: list[str] = []
     first = open_or_build_database(name, tmp_path / "cache", notify=notices.append)
-    assert notices == [f"{name}: an MMseqs2 database, converted once, to {first.path}"]
+    assert notices == [f"{name}: converting this MMseqs2 database once, to {first.path}"]
     copy = write(tmp_path / "copy", RECORDS, files=2)
     assert open_or_build_database(copy, tmp_path / "cache", notify=notices.append).path == first.path
     assert len(notices) == 1

@@ -77,7 +77,7 @@ def test_damage_is_reported_with_file_and_reason(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"damaged: an invalid residue in the entry with key 0"):
         read_queries(name)
     name.write_bytes(data[:-5])
-    with pytest.raises(InputError, match=r"truncated: \d+ bytes, and the entry with key 2 ends at byte"):
+    with pytest.raises(InputError, match=r"truncated: \d+ bytes, but the entry with key 2 ends at byte"):
         read_queries(name)
     name = write_profiles(tmp_path, scores)
     Path(f"{name}_h.index").unlink()

@@ -23,24 +23,24 @@ QUERIES = [
     FastaRecord("", "MXUOBZJK"),
     FastaRecord("three", "MK" * 500),
 ]
-USED = [
+PROFILES = [
     QueryProfile(encode(q.sequence), rng.integers(-20, 20, (len(q.sequence), 32)).astype(np.int16))
     for q in QUERIES
 ]
 
 
-def saved(count: int = len(QUERIES)) -> bytes:
+def archive_bytes(count: int = len(QUERIES)) -> bytes:
     stream = io.BytesIO()
     with ProfileWriter(stream) as writer:
-        for query, used in list(zip(QUERIES, USED, strict=True))[:count]:
-            writer.add(query, used)
+        for query, profile in list(zip(QUERIES, PROFILES, strict=True))[:count]:
+            writer.add(query, profile)
     return stream.getvalue()
 
 
-def changed(**arrays: np.ndarray | bytes | None) -> bytes:
+def changed_archive(**arrays: np.ndarray | bytes | None) -> bytes:
     """Return a file of one profile with some arrays, or their raw contents, replaced; None removes one."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(saved(1))) as old, zipfile.ZipFile(stream, "w") as new:
+    with zipfile.ZipFile(io.BytesIO(archive_bytes(1))) as old, zipfile.ZipFile(stream, "w") as new:
         contents = {name: old.read(name) for name in old.namelist()}
         for name, array in arrays.items():
             buffer = io.BytesIO()
@@ -54,26 +54,26 @@ def changed(**arrays: np.ndarray | bytes | None) -> bytes:
 
 
 def about(**values: object) -> np.ndarray:
-    text = bytes(np.load(io.BytesIO(saved(1)))["about"])
+    text = bytes(np.load(io.BytesIO(archive_bytes(1)))["about"])
     return np.frombuffer(json.dumps(json.loads(text) | values).encode(), np.uint8)
 
 
 def test_round_trip(tmp_path: Path) -> None:
     with atomic_write(tmp_path / "p.npz", "wb") as stream:
-        stream.write(saved())
+        stream.write(archive_bytes())
     found = read_profiles(tmp_path / "p.npz")
     assert [(query.header, query.sequence) for query in found] == [(q.header, q.sequence) for q in QUERIES]
-    for query, used in zip(found, USED, strict=True):
+    for query, profile in zip(found, PROFILES, strict=True):
         assert query.profile.dtype == np.int16
-        np.testing.assert_array_equal(query.profile, used.profile)
+        np.testing.assert_array_equal(query.profile, profile.profile)
     assert found[0].source == f"an earlier search, saved in {tmp_path}/p.npz"
 
 
 def test_numpy_can_read_the_file_and_equal_profiles_give_equal_bytes() -> None:
-    with np.load(io.BytesIO(saved()), allow_pickle=False) as archive:
-        np.testing.assert_array_equal(archive["profile_2"], USED[2].profile)
-        np.testing.assert_array_equal(archive["residues_0"], USED[0].codes)
-    assert saved() == saved()
+    with np.load(io.BytesIO(archive_bytes()), allow_pickle=False) as archive:
+        np.testing.assert_array_equal(archive["profile_2"], PROFILES[2].profile)
+        np.testing.assert_array_equal(archive["residues_0"], PROFILES[0].codes)
+    assert archive_bytes() == archive_bytes()
 
 
 def test_error_while_writing_leaves_no_file(tmp_path: Path) -> None:
@@ -82,13 +82,13 @@ def test_error_while_writing_leaves_no_file(tmp_path: Path) -> None:
         atomic_write(tmp_path / "p.npz", "wb") as stream,
         ProfileWriter(stream) as writer,
     ):
-        writer.add(QUERIES[0], USED[0])
+        writer.add(QUERIES[0], PROFILES[0])
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
 
 
 def test_every_truncation_is_an_error() -> None:
-    whole = saved(2)
+    whole = archive_bytes(2)
     for end in range(len(whole)):
         with pytest.raises(InputError, match=r"^p\.npz: "):
             list(parse_profiles(whole[:end], "p.npz"))
@@ -97,7 +97,7 @@ def test_every_truncation_is_an_error() -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_changed_byte_is_an_error_or_has_no_effect(data: st.DataObject) -> None:
-    whole = bytearray(saved(2))
+    whole = bytearray(archive_bytes(2))
     index = data.draw(st.integers(0, len(whole) - 1))
     whole[index] ^= data.draw(st.integers(1, 255))
     try:
@@ -106,8 +106,8 @@ def test_changed_byte_is_an_error_or_has_no_effect(data: st.DataObject) -> None:
         assert str(error).startswith("p.npz: ")
         return
     assert [query.header for query in found] == [query.header for query in QUERIES[:2]]
-    for query, used in zip(found, USED, strict=False):
-        np.testing.assert_array_equal(query.profile, used.profile)
+    for query, profile in zip(found, PROFILES, strict=False):
+        np.testing.assert_array_equal(query.profile, profile.profile)
 
 
 class PickleBomb:
@@ -118,28 +118,31 @@ class PickleBomb:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (changed(about=None), "not a file of profiles saved by --save-profile"),
-        (changed(about=about(format="x")), "not a file of profiles saved by --save-profile"),
+        (changed_archive(about=None), "not a file of profiles saved by --save-profile"),
+        (changed_archive(about=about(format="x")), "not a file of profiles saved by --save-profile"),
         (
-            changed(about=about(version=2)),
+            changed_archive(about=about(version=2)),
             r"version 2 is newer than this foldcli reads \(1\): update foldcli",
         ),
-        (changed(about=about(version=0)), "damaged profiles: invalid description"),
-        (changed(about=about(alphabet="ACGT")), "damaged profiles: invalid description"),
-        (changed(about=about(profiles=[])), "damaged profiles: invalid description"),
-        (changed(about=about(profiles=[{}])), "damaged profiles: 'length'"),
-        (changed(about=about(profiles=7)), "damaged profiles: "),
-        (changed(about=np.frombuffer(b"{", np.uint8)), "damaged profiles: "),
-        (changed(profile_0=None), "damaged profiles: "),
+        (changed_archive(about=about(version=0)), "damaged profiles: invalid description"),
+        (changed_archive(about=about(alphabet="ACGT")), "damaged profiles: invalid description"),
+        (changed_archive(about=about(profiles=[])), "damaged profiles: invalid description"),
+        (changed_archive(about=about(profiles=[{}])), "damaged profiles: 'length'"),
+        (changed_archive(about=about(profiles=7)), "damaged profiles: "),
+        (changed_archive(about=np.frombuffer(b"{", np.uint8)), "damaged profiles: "),
+        (changed_archive(profile_0=None), "damaged profiles: "),
         (
-            changed(profile_0=USED[0].profile + np.int16(1)),
+            changed_archive(profile_0=PROFILES[0].profile + np.int16(1)),
             "damaged profiles: the SHA-256 of the profile of 'one",
         ),
-        (changed(profile_0=USED[0].profile[:3]), r"damaged profiles: profile_0 is int16 \[3, 32\]"),
-        (changed(profile_0=USED[1].codes), r"damaged profiles: profile_0 is uint8 \[8\]"),
-        (changed(profile_0=USED[2].profile), "damaged profiles: profile_0 has [0-9]+ bytes"),
-        (changed(profile_0=np.array([PickleBomb()], object)), "damaged profiles: "),
-        (changed(profile_0=b""), "damaged profiles: |damaged or truncated profiles"),
+        (
+            changed_archive(profile_0=PROFILES[0].profile[:3]),
+            r"damaged profiles: profile_0 is int16 \[3, 32\]",
+        ),
+        (changed_archive(profile_0=PROFILES[1].codes), r"damaged profiles: profile_0 is uint8 \[8\]"),
+        (changed_archive(profile_0=PROFILES[2].profile), "damaged profiles: profile_0 has [0-9]+ bytes"),
+        (changed_archive(profile_0=np.array([PickleBomb()], object)), "damaged profiles: "),
+        (changed_archive(profile_0=b""), "damaged profiles: |damaged or truncated profiles"),
     ],
 )
 def test_invalid_archives_are_refused(content: bytes, reason: str) -> None:

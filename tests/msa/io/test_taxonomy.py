@@ -43,7 +43,7 @@ def test_organism_fields_and_species(header: str, fields: str, name: str) -> Non
     assert species(header) == name
 
 
-def written(hits: list[Hit]) -> str:
+def a3m_text(hits: list[Hit]) -> str:
     stream = io.StringIO()
     write_a3m(stream, QUERY, hits)
     return stream.getvalue()
@@ -51,7 +51,7 @@ def written(hits: list[Hit]) -> str:
 
 def test_a3m_round_trip_keeps_species() -> None:
     hits = [hit(header) for header, _, _ in HEADERS]
-    read = parse_alignment(written(hits).encode())
+    read = parse_alignment(a3m_text(hits).encode())
     assert [species(name) for name in read.names[1:]] == [name for _, _, name in HEADERS]
     # the ten fields of ColabFold's alignments come first
     fields = read.names[4].split("\t")
@@ -80,17 +80,17 @@ def test_rows_that_differ_only_in_insertions_are_kept() -> None:
     inserted = Hit(0, "i", "MKVLAWAGIVG", 10, 9.0, 1e-3, LocalAlignment(40, 1, 10, 1, 11, 10, 11, runs))
     rows = alignment_hits(QUERY, [inserted, hit("same")], AlignmentFilter())
     assert [row.id for row in rows] == ["i"]
-    assert "MKVLAwAGIVG" in written(rows)
+    assert "MKVLAwAGIVG" in a3m_text(rows)
 
 
 def test_alignment_filter_applies_after_deduplication() -> None:
     hits = [hit("near", "MKVLAAGIVA"), hit("far", "MKWWWWGIVG"), hit("short", "MKVL")]
     everything = alignment_hits(QUERY, hits, AlignmentFilter())
     assert [row.id for row in everything] == ["near", "far", "short"]
-    for chosen, left in (
+    for filter_settings, ids in (
         (AlignmentFilter(qid=0.8), ["near", "short"]),
         (AlignmentFilter(cov=0.5), ["near", "far"]),
         (AlignmentFilter(max_seq_id=0.85), ["far"]),
         (AlignmentFilter(qsc=1.2), ["short"]),
     ):
-        assert [row.id for row in alignment_hits(QUERY, hits, chosen)] == left
+        assert [row.id for row in alignment_hits(QUERY, hits, filter_settings)] == ids

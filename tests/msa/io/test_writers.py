@@ -41,7 +41,7 @@ def test_default_columns_are_those_of_mmseqs2() -> None:
     assert m8(DEFAULT_COLUMNS) == "q1\tt1|x\t0.500\t10\t0\t2\t2\t9\t3\t9\t1.234E-05\t26\n"
 
 
-def test_text_of_every_column() -> None:
+def test_every_m8_column() -> None:
     expected = {
         "query": "q1", "target": "t1|x", "fident": "0.500", "pident": "50.000", "alnlen": "10",
         "mismatch": "0", "gapopen": "2", "qstart": "2", "qend": "9", "tstart": "3", "tend": "9",
@@ -54,21 +54,21 @@ def test_text_of_every_column() -> None:
     assert dict(zip(names, m8(names).rstrip("\n").split("\t"), strict=True)) == expected
 
 
-def test_number_formats_of_mmseqs2() -> None:
+def test_numbers_are_formatted_like_mmseqs2() -> None:
     # E-values have four digits and a signed exponent; bits are rounded, halves up
     tiny = Hit(0, "t", "MKTAYIAKQR", 10, 100.5, 0.0, HIT.alignment)
     assert COLUMNS["evalue"](QUERY, tiny) == "0.000E+00"
     assert COLUMNS["bits"](QUERY, tiny) == "101"
 
 
-def test_parse_columns() -> None:
+def test_parse_columns_accepts_known_names_only() -> None:
     assert parse_columns("target,query") == ("target", "query")
     for bad in ("query,nonsense", "", "query,,target", "Query"):
-        with pytest.raises(ValueError, match=r"no column '.*'; there are query, target"):
+        with pytest.raises(ValueError, match=r"unknown column '.*'; available: query, target"):
             parse_columns(bad)
 
 
-def test_a3m_text() -> None:
+def test_a3m_output() -> None:
     stream = io.StringIO()
     write_a3m(stream, QUERY, [HIT])
     assert stream.getvalue() == (
@@ -76,7 +76,7 @@ def test_a3m_text() -> None:
     )
 
 
-def test_stockholm_text() -> None:
+def test_stockholm_output() -> None:
     other = make_hit([(2, "M"), (1, "D"), (2, "M"), (1, "D"), (6, "M")], 1, 1, "MKGTAWYIAKQR", 10)
     stream = io.StringIO()
     write_stockholm(stream, QUERY, [HIT, HIT, other])
