@@ -21,8 +21,8 @@ def main() -> None:
         click.echo(f"foldcli: error: {problem}", err=True)
         sys.exit(ExitCode.MISSING)
     code = run_with_exit_codes(cli)
-    # At a normal exit Python would cut off a thread that is still opening a GPU inside CUDA's libraries,
-    # which then abort the process.
+    # At a normal exit, Python would stop a thread that is still opening a GPU, and CUDA's libraries would then
+    # abort the process.
     if "numba.cuda" in sys.modules or any(thread.daemon for thread in threading.enumerate()):
         _exit_at_once(code)
     sys.exit(code)
@@ -42,7 +42,7 @@ def _hidden_package() -> str | None:
 
 
 def _exit_at_once(code: int) -> None:
-    """End the process without the quarter of a second that Python and numba take to clean up."""
+    """End the process at once, without the cleanup of Python and numba, which takes 0.25 s."""
     logging.shutdown()
     for stream in sys.stdout, sys.stderr:
         with contextlib.suppress(OSError, ValueError):

@@ -25,7 +25,7 @@ COMMANDS = {
     "cache": "List, check and prune a feature cache.",
     "predict": "Predict structures from alignments or cached features.",
     "train": "Train a network on experimental chains.",
-    "report": "Remake the reports of finished targets.",
+    "report": "Regenerate the reports of finished targets.",
     "params": "Fetch, list and verify DeepMind's parameter files.",
     "doctor": "Check what works on this machine and suggest how to fix the rest.",
     "bench": "Measure this machine, and tune GPU kernels for it.",

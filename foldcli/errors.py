@@ -36,7 +36,7 @@ class StdoutClosed(Exception):
 
 
 class SomeTargetsFailed(Exception):
-    """Some targets of a run failed, and the others were finished; raised at the end of the run."""
+    """Some targets of a run failed and the others finished; raised at the end of the run."""
 
 
 class TargetFailed(Exception):
@@ -65,7 +65,7 @@ class ServerError(Exception):
 
 
 class ServerLost(ServerError):
-    """A search server that has gone away or is closing the connection, so that a retry would not help."""
+    """The search server has gone away or is closing the connection, so a retry would not help."""
 
 
 def _is_named(error: BaseException, *names: str) -> bool:
@@ -108,7 +108,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError):
         if error.errno == errno.ENOSPC:
             file = error.filename or "the output"
-            return f"no space left on the disk while writing {file}; nothing half-written was kept"
+            return f"no space left on the disk while writing {file}; no partial file was kept"
         if error.filename is not None:
             return f"{os.fspath(error.filename)}: {(error.strerror or str(error)).lower()}"
     return str(error) or type(error).__name__

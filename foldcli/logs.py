@@ -11,9 +11,9 @@ logger = logging.getLogger("foldcli")
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter that makes one JSON object per record.
+    """A formatter that writes each record as one JSON object.
 
-    Its keys are time (UTC, ISO 8601), level and message, and those of `extra={"fields": …}`.
+    Its keys are time (UTC, ISO 8601), level and message, plus those of `extra={"fields": …}`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -36,7 +36,7 @@ class TextFormatter(logging.Formatter):
 
 
 class StderrHandler(logging.Handler):
-    """A handler that writes to stderr without tearing a progress bar that is drawn there."""
+    """A handler that writes to stderr without breaking up a progress bar that is drawn there."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""

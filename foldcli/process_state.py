@@ -1,4 +1,4 @@
-"""Changes to state that a whole process shares: environment variables, signal handlers, warnings and others.
+"""Changes to process-wide state: environment variables, signal handlers, warnings and others.
 
 foldcli passes values as arguments everywhere else. The settings here are read by the operating system or by
 libraries while they are imported, so they cannot be passed as arguments.
@@ -44,7 +44,7 @@ def keep_bytecode() -> None:
 
 
 def ignore_small_launch_warnings() -> None:
-    """Ignore numba's warnings about small GPU launches; the alignment of a short query is one."""
+    """Ignore numba's warnings about small GPU launches, which short queries cause."""
     warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
 
 

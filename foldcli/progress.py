@@ -55,7 +55,7 @@ class CompilationProgress:
         """
         if not self._announced:
             self._announced = True
-            logger.info("compiling GPU kernels, which are kept for the next time")
+            logger.info("compiling GPU kernels; later runs reuse them")
         if self._bar is None and done < total:
             self._bar = tqdm(
                 desc="compiling GPU kernels", unit="kernel", total=total, initial=done, file=sys.stderr,

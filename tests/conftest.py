@@ -100,7 +100,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
-    """Return the folder of large real data next to the checkout; skip the test if there is none."""
+    """Return the folder of large real data next to the checkout; skip the test if it is missing."""
     folder = ROOT.parent / "shared"
     if not folder.is_dir():
         pytest.skip("no ../shared next to the checkout")

@@ -52,7 +52,7 @@ def test_features_imports_only_readers_and_errors_from_msa(root: Path) -> None:
             assert not any(name == part or name.startswith(part + ".") for part in engine), f"{path}: {name}"
 
 
-def test_the_command_line_imports_nothing_heavy_at_top_level(root: Path) -> None:
+def test_command_line_imports_nothing_heavy_at_top_level(root: Path) -> None:
     files = [path for pattern in LIGHT for path in root.glob(pattern)]
     assert len(files) > 20
     for path in files:

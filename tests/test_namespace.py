@@ -1,6 +1,6 @@
 """The `cuda` namespace, shared with NVIDIA's wheels: both sides import from a checkout and under pytest.
 
-tests/test_packaging.py tests the same with a wheel.
+tests/test_packaging.py does the same with a wheel.
 """
 
 import subprocess

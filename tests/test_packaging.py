@@ -37,7 +37,7 @@ def package_files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
 
 
-def test_both_contain_every_file_of_the_packages(package_files, in_sdist, in_wheel) -> None:
+def test_sdist_and_wheel_contain_every_package_file(package_files, in_sdist, in_wheel) -> None:
     assert any(name.endswith("tuning/default.json") for name in package_files)
     assert package_files - in_sdist == set()
     assert package_files - in_wheel == set()
@@ -51,7 +51,7 @@ def test_sdist_contains_documentation_and_examples(root: Path, in_sdist) -> None
     assert expected - in_sdist == set()
 
 
-def test_neither_contains_other_files(in_sdist, in_wheel) -> None:
+def test_sdist_and_wheel_contain_no_other_files(in_sdist, in_wheel) -> None:
     unwanted = re.compile(r"^(tests|benchmarks)/|\.pyc$")
     assert {name for name in in_sdist if unwanted.search(name)} == set()
     tops = {name.partition("/")[0] for name in in_wheel}
@@ -92,7 +92,7 @@ def test_apptainer_recipe_copies_everything_an_installation_needs(root: Path) ->
     assert copied == {*PACKAGES, "docs", "pyproject.toml", "README.md", "LICENSE"}
 
 
-def test_second_build_of_changed_tree_holds_no_removed_modules(root: Path, tmp_path: Path) -> None:
+def test_rebuilt_wheel_omits_removed_modules(root: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     for name in PACKAGES:
         shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "docs"))

@@ -31,7 +31,7 @@ def command() -> None:
     show_default="128,256,512,1024,2048; with --tune, those of the launch table",
     help="Query lengths.",
 )
-@click.option("--gpu", type=click.IntRange(0), default=0, show_default=True, help="Number of the GPU.")
+@click.option("--gpu", type=click.IntRange(0), default=0, show_default=True, help="Index of the GPU.")
 @options.logging_options
 def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: int) -> None:
     """Time the gapless filter on a GPU by query length.
@@ -40,8 +40,8 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
     residues) per second, and as a fraction of the shared-memory limit at two bytes per cell.
 
     With --tune, tries all suitable launch parameters, which takes minutes, and prints and saves the table of
-    the fastest. Searches read a GPU's table from $FOLDCLI_CACHE/kernels/tuning, or else the one that comes
-    with foldcli.
+    the fastest. Searches read a GPU's table from $FOLDCLI_CACHE/kernels/tuning, or else the one that is
+    installed with foldcli.
     """
     if out is not None and not tune:
         raise click.UsageError("-o needs --tune.")

@@ -65,7 +65,7 @@ def ls(cache: Path, as_json: bool) -> None:
 @options.json_option
 @options.logging_options
 def stats(cache: Path, as_json: bool) -> None:
-    """Count entries, bytes, and what `foldcli cache prune` could remove."""
+    """Show the size of the cache, and how much `foldcli cache prune` could remove."""
     from features.temporaries import find_abandoned
 
     entries = _entries(cache)
@@ -96,7 +96,7 @@ def verify(cache: Path, as_json: bool) -> None:
     """Read every entry and compare it with its checksum.
 
     An entry is broken if it is truncated, altered, not a cache entry, named after another key, or of another
-    format version. Broken entries are named, with exit code 5.
+    format version. Broken entries are listed, and the exit code is 5.
     """
     from features.cache import find_problem
     from foldcli.errors import SomeTargetsFailed
@@ -147,8 +147,8 @@ def prune(
 
     An entry is removed if any of the options applies to it. Temporary files are removed in any case: at once
     if their process ran on this machine and has ended, otherwise an hour after their last change. Entries
-    made from standard input never count as missing their source. Other processes may use the cache meanwhile;
-    they recompute missing entries.
+    made from standard input never count as missing their source. Other processes may use the cache at the
+    same time; they recompute missing entries.
     """
     from features.pruning import PruneSettings, entries_to_prune, remove_entry
     from features.temporaries import find_abandoned, remove_abandoned

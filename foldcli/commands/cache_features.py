@@ -17,7 +17,7 @@ from foldcli.options import search as search_options
     "--cache",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of the feature cache; made when absent.",
+    help="Folder of the feature cache; created if it does not exist.",
 )
 @click.option(
     "--db",
@@ -58,8 +58,8 @@ def command(
     INPUT is one of these, compressed or not:
       an alignment              A3M, Stockholm or aligned FASTA; its first sequence is the query
       a FASTA file              sequences that are searched first, with --db; each is a target
-      a folder                  of such files, or of folders as described next
-      a target's folder         uniref90_hits, bfd_*_hits and mgnify_hits (.a3m or .sto), as AlphaFold and
+      a folder                  of such files, or of target folders (see the next line)
+      a target folder           uniref90_hits, bfd_*_hits and mgnify_hits (.a3m or .sto), as AlphaFold and
                                 OpenFold write them, joined in this order
       -                         standard input, an alignment or FASTA
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     "output",
     type=click.Path(path_type=Path),
     metavar="DB",
-    help="The database to create: a folder that appears when it is complete.",
+    help="Database to create: a folder, which appears once it is complete.",
 )
 @click.option(
     "--from-mmseqs", metavar="MMSEQSDB", help="Convert an MMseqs2 sequence database, plain or padded."
 )
-@click.option("--no-mask", is_flag=True, help="Leave low complexity and short tandem repeats unmasked.")
+@click.option("--no-mask", is_flag=True, help="Do not mask low-complexity regions and short tandem repeats.")
 @click.option(
     "--clusters",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

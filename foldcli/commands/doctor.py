@@ -38,9 +38,10 @@ def command(
 ) -> None:
     """Check what works on this machine and suggest how to fix the rest.
 
-    Prints one line per check: ok, warning (predictions run, but with limits or slower) or broken (they do not
-    run), what was found, and how to fix it. Exit code 4 if anything is broken. Missing parameters are a
-    warning, as `--params demo` needs none. Checks run in a child process; one that crashes is broken.
+    Prints one line per check with its status, its finding and, if needed, a fix. The status is ok, warning
+    (predictions run, but slower or with limits) or broken (predictions do not run). The exit code is 4 if
+    anything is broken. Missing parameters are a warning, as `--params demo` needs none. Checks run in a child
+    process; one that crashes is broken.
     """
     import json
 

@@ -61,8 +61,8 @@ def command(
       NAME_coverage, _plddt, _pae.png    plots
       NAME.done.json                     settings, versions, seconds and memory per stage
 
-    The alignment has no row twice. --max-seq-id, --qid, --qsc, --cov and --diff remove further rows; NAME.m8
-    keeps all hits.
+    The alignment has no duplicate rows. --max-seq-id, --qid, --qsc, --cov and --diff remove further rows;
+    NAME.m8 keeps all hits.
 
     Finished targets are skipped, and an interrupted run continues where it stopped. One target's failure does
     not stop the others: the exit code is 5, and OUT/failures.jsonl lists the failures.

@@ -13,7 +13,7 @@ PAGES = Path(__file__).parents[1] / "docs"
 
 
 def topics() -> dict[str, Path]:
-    """Return the pages by name, such as "search" or "how-to/resume", without README, the index on the web."""
+    """Return the pages by name, such as "search" or "how-to/resume", without README, the index page."""
     pages = dict(_pages(PAGES, "")) if PAGES.is_dir() else {}
     pages.pop("README", None)
     return pages

@@ -53,7 +53,7 @@ def command() -> None:
     "local",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="TAR",
-    help="Read an archive on this machine instead of downloading one; it is kept.",
+    help="Use an archive on this machine instead of downloading one; it is not removed.",
 )
 @click.option(
     "--sha256",
@@ -113,7 +113,7 @@ def fetch(
     )
     written = fetch(settings, reporter)
     if not written:
-        logger.info("%s: all files are already there; --overwrite replaces them", folder)
+        logger.info("%s: all files are already installed; --overwrite replaces them", folder)
         return
     for file in written:
         logger.info("%s", file)
@@ -198,7 +198,7 @@ def path(folder: Path | None) -> None:
 
 
 def _installed(folder: Path | None) -> "list[ParameterSource]":
-    """Return the parameter files in a folder, by default in that of predictions.
+    """Return the parameter files in a folder, by default the one that predictions use.
 
     Raises:
         MissingError: there are none.

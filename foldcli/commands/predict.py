@@ -45,9 +45,9 @@ def command(
     """Predict structures from alignments or cached features.
 
     TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence is enough), a folder of
-    alignments, a target's folder as AlphaFold and OpenFold write it, the name of a target in the feature
-    cache, or a file of the cache (.safetensors). The outputs are those of `foldcli fold`, except for the
-    search's.
+    alignments, a target folder as AlphaFold and OpenFold write it, the name of a target in the feature
+    cache, or a file of the cache (.safetensors). The outputs are those of `foldcli fold`, without
+    those of the search.
 
     While the network works on one target, the features of the next target are loaded and its random features
     sampled, and the results of the previous target are written.
@@ -60,7 +60,9 @@ def command(
     from foldcli.report import ReportSettings
 
     if all_cached == bool(targets):
-        problem = "TARGET... and --all exclude each other." if targets else "Missing argument 'TARGET...'."
+        problem = (
+            "TARGET... and --all are mutually exclusive." if targets else "Missing argument 'TARGET...'."
+        )
         raise click.UsageError(problem)
     network = NetworkOptions.from_options(option_values)
     features = FeatureSettings(cache or cache_dir() / "features", verify=verify)

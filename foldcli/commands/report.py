@@ -1,4 +1,4 @@
-"""`foldcli report`: remake pages and plots of existing results."""
+"""`foldcli report`: regenerate pages and plots of existing results."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from foldcli.options import common as options
 @options.report_options
 @options.logging_options
 def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool) -> None:
-    """Remake the reports of finished targets.
+    """Regenerate the reports of finished targets.
 
     OUT is a folder of results of `fold` or `predict`, the folder of one target, or a folder of ColabFold's
     results. Writes NAME.html and plots next to the structures of each target, and index.html for a folder of
@@ -33,7 +33,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool) -> None:
 
     settings = ReportSettings(page=not no_report, plots=not no_plots)
     if not (settings.page or settings.plots):
-        raise click.UsageError("--no-report and --no-plots together leave nothing to make")
+        raise click.UsageError("--no-report and --no-plots together leave nothing to write")
     failed = total = 0
     for out in folders:
         targets = finished_targets(out)

@@ -85,15 +85,15 @@ def command(
     of its rows), a ColabFold table `id,sequence`, an AlphaFold 3 JSON or Boltz YAML file of a single protein
     chain, profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder of such
     files, or - for standard input; see docs/inputs.md. DB is a database from `foldcli createdb`, or a FASTA
-    file or MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and device
-    and threads are the server's; everything else works the same.
+    file or MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and the
+    server decides on device and threads; everything else works the same.
 
     \b
     With --format m8, OUT is one table with the hits of all queries.
     With a3m or sto, OUT is a folder that gets NAME.a3m or NAME.sto for each query. Queries that were searched
     before with the same settings are skipped; one query's failure does not stop the others: the exit code is
-    5, and OUT/failures.jsonl lists the failures. Alignments have no row twice, best hit first; --max-seq-id,
-    --qid, --qsc, --cov and --diff remove further rows as HH-suite's hhfilter does.
+    5, and OUT/failures.jsonl lists the failures. Alignments have no duplicate rows, best hit first;
+    --max-seq-id, --qid, --qsc, --cov and --diff remove further rows as HH-suite's hhfilter does.
     """
     from foldcli.pipeline.search_run import SearchRun
     from foldcli.pipeline.settings import AlignmentSettings
@@ -101,7 +101,7 @@ def command(
 
     inputs, db = list(queries), None
     if server is not None:
-        _refuse_server_settings(context, inputs, save_profile)
+        _refuse_local_options(context, inputs, save_profile)
     elif not inputs or len(inputs) + len(profiles) < 2:
         raise click.UsageError("Missing argument 'DB': give one or more queries, then the database.")
     else:
@@ -139,7 +139,7 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
         return RemoteSearcher(server)
 
     def open_here() -> "Searcher":
-        # imports numba, which takes longer than a client's whole search
+        # imports numba, which takes longer than a complete search of a client
         from foldcli.pipeline.searcher import DatabaseSource
 
         return DatabaseSource(db, device).open_searcher()
@@ -147,19 +147,17 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
     return open_here if server is None else connect
 
 
-def _refuse_server_settings(context: click.Context, inputs: list[str], save_profile: str | None) -> None:
-    """Refuse options and arguments that have no meaning with --server.
+def _refuse_local_options(context: click.Context, inputs: list[str], save_profile: str | None) -> None:
+    """Refuse options and arguments of local searches, which have no meaning with --server.
 
     Raises:
-        click.UsageError: an option that only the server has, or a database among the queries.
+        click.UsageError: one of these options is set, or a database is among the queries.
     """
     from msa.database.manifest import MANIFEST
 
     for name in ("device", "threads"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(
-                f"--{name} is the server's: give it to `foldcli serve`, not with --server."
-            )
+            raise click.UsageError(f"--{name} cannot be combined with --server: give it to `foldcli serve`.")
     if save_profile is not None:
         raise click.UsageError("--save-profile: the profiles stay in the server; search without --server.")
     for path in inputs:

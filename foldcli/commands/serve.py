@@ -25,7 +25,7 @@ from foldcli.options import common as options
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time that running requests have to finish when the server stops.",
+    help="Time limit for running requests to finish when the server stops.",
 )
 @click.option(
     "--max-request",
@@ -40,14 +40,14 @@ def command(db: str, path: Path, device: str, threads: int, drain: float, max_re
     """Keep a target database loaded for searches by other processes.
 
     DB is a database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into
-    $FOLDCLI_CACHE. Database, compiled kernels and GPU stay in this process, and a search is a message to it:
+    $FOLDCLI_CACHE. The server keeps database, compiled kernels and GPU ready, and clients send it queries:
 
     \b
       foldcli serve uniref50 --socket /run/user/1000/fold.sock &
       foldcli search query.fasta --server /run/user/1000/fold.sock -o hits.m8
 
-    Wait for the line "ready". Clients take turns. SIGTERM or SIGINT stops the server: it refuses new
-    requests, finishes running ones and exits with 0; a second signal aborts them.
+    Clients can connect once the server has logged "ready", and take turns. SIGTERM or SIGINT stops the
+    server: it refuses new requests, finishes running ones and exits with 0; a second signal aborts them.
     """
     from foldcli.server.server import ServerSettings
     from foldcli.server.service import Service

@@ -41,7 +41,7 @@ def check_cpu_search(context: CheckContext) -> CheckResult:
         for name, target in (("ubiquitin", UBIQUITIN), ("nedd8", NEDD8))
     ]
     hits = [hit[:3] for hit in _search(CpuEngine())]
-    return _compare_hits("search on the CPU", hits, expected, "the scores computed without it")
+    return _compare_hits("search on the CPU", hits, expected, "independently computed scores")
 
 
 def check_gpu_search(context: CheckContext) -> list[CheckResult]:
@@ -90,7 +90,7 @@ def _compare_hits(name: str, hits: list, expected: list, reference: str) -> Chec
         name,
         CheckStatus.BROKEN,
         f"differs from {reference}: {hits} instead of {expected}",
-        f"Remove the folder kernels in $FOLDCLI_CACHE and try again. If the problem stays: {_REPORT}",
+        f"Remove the folder kernels in $FOLDCLI_CACHE and try again. If the problem persists: {_REPORT}",
     )
 
 

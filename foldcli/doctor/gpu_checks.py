@@ -50,7 +50,7 @@ def _check_search_gpu(number: int, context: CheckContext) -> CheckResult:
 
 
 def check_network_gpu(context: CheckContext) -> list[CheckResult]:
-    """Check the GPU that the network would run on, the first of the named ones, through torch."""
+    """Check the GPU that the network would run on, the first of the listed ones, through torch."""
     if not context.uses_gpu():
         return []
     import torch
@@ -68,7 +68,7 @@ def check_network_gpu(context: CheckContext) -> list[CheckResult]:
         ]
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if number >= count:
-        reason = "" if count else _cuda_start_error()
+        reason = "" if count else _cuda_init_error()
         return [
             CheckResult(
                 name,
@@ -99,8 +99,8 @@ def check_network_gpu(context: CheckContext) -> list[CheckResult]:
     return [CheckResult(name, CheckStatus.OK, ", ".join(parts))]
 
 
-def _cuda_start_error() -> str:
-    """Return CUDA's message about a failed start, in parentheses; "" if it starts."""
+def _cuda_init_error() -> str:
+    """Return the error of initializing CUDA, in parentheses; "" if there is none."""
     import torch
 
     try:

@@ -1,4 +1,4 @@
-"""The result of a check, and the machine and options that it is made for."""
+"""The result of a check, and the options that checks depend on."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -22,9 +22,9 @@ class CheckResult:
     """One line of the report.
 
     Args:
-        name: name of what was checked.
+        name: name of the check.
         status: see CheckStatus.
-        found: one line about what was found.
+        found: the finding, one line.
         remedy: instructions for the user; "" if none are needed.
     """
 
@@ -52,7 +52,7 @@ class CheckContext:
 
     @property
     def gpus(self) -> list[int]:
-        """Numbers of the GPUs that would be used: the named ones, or the first; none for "cpu"."""
+        """Numbers of the GPUs that would be used: the listed ones, or the first; none for "cpu"."""
         from msa.search.engine_selection import gpu_numbers
 
         return [] if self.device == "cpu" else gpu_numbers(self.device)

@@ -72,7 +72,7 @@ def remedy_for(name: str) -> str:
     """Return instructions for a check that did not complete."""
     if name in package_ranges():
         return install_command(name)
-    return "Fix the other problems first; if this one stays, report it with the whole output."
+    return "Fix the other problems first; if this one persists, report it with the whole output."
 
 
 def run_checks(

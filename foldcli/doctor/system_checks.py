@@ -183,7 +183,7 @@ def _check_folder(name: str, folder: Path, remedy: str) -> CheckResult:
 
 def check_parameters(context: CheckContext) -> list[CheckResult]:
     """Check the keys and shapes of the parameter files that predictions would use."""
-    from foldcli.params.verify import problem_of
+    from foldcli.params.verify import find_problem
 
     name, fetch = "parameters", f"foldcli params fetch --dest {context.params}"
     if str(context.params) == DEMO:
@@ -195,7 +195,7 @@ def check_parameters(context: CheckContext) -> list[CheckResult]:
     broken = []
     for source in sources:
         assert source.file is not None
-        if problem := problem_of(source.file, source.config_name):
+        if problem := find_problem(source.file, source.config_name):
             found = f"{source.file}: {problem}"
             broken.append(CheckResult(name, CheckStatus.BROKEN, found, f"{fetch} --overwrite"))
     if broken:

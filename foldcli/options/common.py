@@ -73,7 +73,7 @@ class NumbersType(click.ParamType):
 
     Args:
         expected: description of valid values, for the error message.
-        is_valid: returns whether the text between two commas is a valid number.
+        is_valid: returns True if the text between two commas is a valid number.
     """
 
     name = "N,N,…"
@@ -137,7 +137,7 @@ shard_option = click.option(
     type=ShardType(),
     default="1/1",
     show_default=True,
-    help="Process every N-th target of the sorted names, starting with the I-th (1-based).",
+    help="Process every N-th target in the order of their names, starting with the I-th (1-based).",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace existing results.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -149,7 +149,7 @@ out_option = click.option(
     "--out",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the results; made when absent.",
+    help="Folder for the results; created if it does not exist.",
 )
 cache_option = click.option(
     "--cache",
@@ -172,8 +172,8 @@ database_option = click.option(
     "once into $FOLDCLI_CACHE.",
 )
 report_options = combine(
-    click.option("--no-report", is_flag=True, help="Make no HTML pages (NAME.html, index.html)."),
-    click.option("--no-plots", is_flag=True, help="Make no PNG plots (NAME_coverage, _plddt, _pae)."),
+    click.option("--no-report", is_flag=True, help="Do not write HTML pages (NAME.html, index.html)."),
+    click.option("--no-plots", is_flag=True, help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),
 )
 
 params_option = click.option(
@@ -184,23 +184,23 @@ params_option = click.option(
 )
 
 
-def device_option(what: str) -> Callable[[Command], Command]:
-    """Return the option `--device` of a command that runs `what` on the device."""
+def device_option(workload: str) -> Callable[[Command], Command]:
+    """Return the option `--device`; its help text names the workload that runs on the device."""
     return click.option(
         "--device",
         type=DeviceType(),
         default="auto",
         show_default=True,
-        help=f"Device for {what}; auto is the first GPU that works, else the CPU.",
+        help=f"Device for {workload}; auto is the first GPU that works, else the CPU.",
     )
 
 
 def logging_options(function: Command) -> Command:
     """Add -q, -v and --log-json to a command, which set up logging before the command runs."""
 
-    @click.option("-q", "--quiet", is_flag=True, help="Only warnings and errors on stderr.")
-    @click.option("-v", "--verbose", is_flag=True, help="More messages on stderr.")
-    @click.option("--log-json", is_flag=True, help="Messages as JSON lines.")
+    @click.option("-q", "--quiet", is_flag=True, help="Show only warnings and errors on stderr.")
+    @click.option("-v", "--verbose", is_flag=True, help="Show more messages on stderr.")
+    @click.option("--log-json", is_flag=True, help="Write messages as JSON lines.")
     @functools.wraps(function)
     def wrapped(*args: Any, quiet: bool, verbose: bool, log_json: bool, **kwargs: Any) -> Any:
         configure(quiet, verbose, log_json)

@@ -25,7 +25,7 @@ predict_options = combine(
         type=click.Choice(["auto", "alphafold2_ptm", "alphafold2"]),
         default="auto",
         show_default=True,
-        help="Parameters with (_ptm) or without a PAE head; auto is with, if these exist.",
+        help="Parameters with (_ptm) or without a PAE head; auto prefers those with one.",
     ),
     click.option(
         "--num-recycle",
@@ -33,7 +33,7 @@ predict_options = combine(
         type=click.IntRange(0),
         default=3,
         show_default=True,
-        help="Recycles after the first pass.",
+        help="Number of recycles after the first pass.",
     ),
     click.option(
         "--recycle-early-stop-tolerance",
@@ -53,14 +53,14 @@ predict_options = combine(
         type=click.IntRange(5),
         default=512,
         show_default=True,
-        help="Rows of the clustered alignment, including four template rows.",
+        help="Maximum number of rows of the clustered alignment, including four template rows.",
     ),
     click.option(
         "--max-extra-seq",
         type=click.IntRange(1),
         default=5120,
         show_default=True,
-        help="Rows of the extra alignment.",
+        help="Maximum number of rows of the extra alignment.",
     ),
     click.option(
         "--rank",
@@ -72,7 +72,7 @@ predict_options = combine(
     click.option(
         "--precision",
         type=click.Choice(["bf16", "fp32"]),
-        show_default="bf16 on a GPU that has it, else fp32",
+        show_default="bf16 on a GPU that supports it, else fp32",
         help="Number format of the trunk; sums, softmax, structure module and confidence are always fp32.",
     ),
     click.option(
@@ -85,7 +85,7 @@ predict_options = combine(
     click.option(
         "--max-memory",
         type=SizeType(),
-        show_default="all that is free",
-        help="Largest GPU memory for the network, such as 20G.",
+        show_default="all free memory",
+        help="Maximum GPU memory for the network, such as 20G.",
     ),
 )

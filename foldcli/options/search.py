@@ -1,4 +1,4 @@
-"""Options of searches and of the alignments made from their hits."""
+"""Options of searches and of the alignments built from their hits."""
 
 from collections.abc import Callable
 
@@ -8,21 +8,26 @@ from foldcli.options.common import Command, combine
 
 _hit_options = combine(
     click.option(
-        "-e", "--evalue", type=click.FloatRange(0), default=1e-3, show_default=True, help="Largest E-value."
+        "-e",
+        "--evalue",
+        type=click.FloatRange(0),
+        default=1e-3,
+        show_default=True,
+        help="Maximum E-value of a hit.",
     ),
     click.option(
         "--max-seqs",
         type=click.IntRange(1),
         default=300,
         show_default=True,
-        help="Number of targets that pass the gapless filter and are aligned.",
+        help="Maximum number of targets that pass the gapless filter and are aligned.",
     ),
     click.option(
         "--min-ungapped-score",
         type=click.IntRange(0),
         default=15,
         show_default=True,
-        help="Smallest score that passes the gapless filter (half-bits).",
+        help="Minimum score that passes the gapless filter (half-bits).",
     ),
     click.option(
         "--matrix",
@@ -33,13 +38,13 @@ _hit_options = combine(
     click.option(
         "--gap-open",
         type=click.IntRange(1),
-        show_default="the matrix's own, 11; 10 for profiles of families",
+        show_default="the matrix's default, 11 for BLOSUM62; one less for family profiles",
         help="Cost of a gap's first residue.",
     ),
     click.option(
         "--gap-extend",
         type=click.IntRange(1),
-        show_default="the matrix's own, 1",
+        show_default="the matrix's default, 1 for BLOSUM62",
         help="Cost of each further residue of a gap.",
     ),
     click.option(
@@ -61,14 +66,14 @@ _hit_options = combine(
         type=click.FloatRange(0),
         default=0.1,
         show_default=True,
-        help="Largest E-value of a target for the profile of the next iteration.",
+        help="Maximum E-value of a hit that is added to the profile of the next iteration.",
     ),
     click.option(
         "--min-seq-id",
         type=click.FloatRange(0, 1),
         default=0.0,
         show_default=True,
-        help="Smallest fraction of identical residues in a hit.",
+        help="Minimum fraction of identical residues in a hit.",
     ),
 )
 
@@ -81,7 +86,7 @@ def _coverage_options(*names: str) -> Callable[[Command], Command]:
             type=click.FloatRange(0, 1),
             default=0.0,
             show_default=True,
-            help="Smallest fraction of aligned residues; see --cov-mode.",
+            help="Minimum fraction of aligned residues; see --cov-mode.",
         ),
         click.option(
             "--cov-mode",
@@ -103,27 +108,27 @@ alignment_options = combine(
         type=click.FloatRange(0, 1),
         default=1.0,
         show_default=True,
-        help="Largest identity of two rows of the alignment; the shorter row is removed (ColabFold: 0.95).",
+        help="Maximum identity of two rows of the alignment; the shorter row is removed (ColabFold: 0.95).",
     ),
     click.option(
         "--qid",
         type=click.FloatRange(0, 1),
         default=0.0,
         show_default=True,
-        help="Smallest identity of a row with the query, as a fraction of the row's residues.",
+        help="Minimum identity of a row with the query, as a fraction of the row's residues.",
     ),
     click.option(
         "--qsc",
         type=float,
         show_default="none",
-        help="Smallest score of a row with the query, in bits per residue.",
+        help="Minimum score of a row with the query, in bits per residue.",
     ),
     click.option(
         "--cov",
         type=click.FloatRange(0, 1),
         default=0.0,
         show_default=True,
-        help="Smallest fraction of the query's columns in which a row has a residue.",
+        help="Minimum fraction of the query's columns in which a row has a residue.",
     ),
     click.option(
         "--diff",

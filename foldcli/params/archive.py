@@ -18,33 +18,33 @@ _MAX_LICENCE_BYTES = 1 << 20
 _MAX_CHECKSUM_LIST_BYTES = 1 << 20
 
 
-def expected_sha256(given: str, archive: str) -> str:
+def expected_sha256(checksum: str, archive: str) -> str:
     """Return the checksum (hex) that an archive must have.
 
     Args:
-        given: 64 hexadecimal digits, or a file or https URL with the output of sha256sum.
+        checksum: 64 hexadecimal digits, or a file or https URL with the output of sha256sum.
         archive: URL or path of the archive.
 
     Raises:
-        InputError: `given` has no checksum of the archive.
+        InputError: `checksum` has no checksum of the archive.
         Unreachable: the URL cannot be read.
         OSError: the file cannot be read.
     """
-    if _is_sha256(given):
-        return given.lower()
+    if _is_sha256(checksum):
+        return checksum.lower()
     name = PurePosixPath(urlsplit(archive).path).name
-    if urlsplit(given).scheme == "http":
-        raise InputError("a checksum sent over http could be forged; use https", given)
-    if urlsplit(given).scheme != "https":
-        if not Path(given).is_file():
-            raise InputError("--sha256 is neither 64 hexadecimal digits nor an existing file", given)
-        return _sha256_in_list(Path(given).read_text(encoding="utf-8", errors="replace"), name, given)
+    if urlsplit(checksum).scheme == "http":
+        raise InputError("a checksum sent over http could be forged; use https", checksum)
+    if urlsplit(checksum).scheme != "https":
+        if not Path(checksum).is_file():
+            raise InputError("--sha256 is neither 64 hexadecimal digits nor an existing file", checksum)
+        return _sha256_in_list(Path(checksum).read_text(encoding="utf-8", errors="replace"), name, checksum)
     try:
-        with open_url(given, {}, has_answered=False) as response:
+        with open_url(checksum, {}, has_answered=False) as response:
             text = response.read(_MAX_CHECKSUM_LIST_BYTES).decode(errors="replace")
     except TransientError as error:
         raise Unreachable(str(error), "Try again, or give the SHA-256 itself.") from error
-    return _sha256_in_list(text, name, given)
+    return _sha256_in_list(text, name, checksum)
 
 
 def _sha256_in_list(text: str, name: str, source: str) -> str:

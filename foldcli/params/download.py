@@ -24,16 +24,16 @@ from msa.io.atomic import atomic_write
 _TIMEOUT_SECONDS = 60
 _MAX_PAUSE_SECONDS = 30
 _CHUNK_BYTES = 1 << 20
-# HTTP statuses that may go away on a retry
+# HTTP statuses for which a retry may succeed
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 
 _ADDRESS_REMEDY = "Is the address right? --url names a mirror, and --from an archive on this machine."
 _CERTIFICATE_REMEDY = (
-    "Nothing was downloaded. If your site's proxy signs for other hosts, set SSL_CERT_FILE to the "
-    "certificates that the site trusts."
+    "Nothing was downloaded. If your site's proxy inspects HTTPS connections, set SSL_CERT_FILE to "
+    "its certificates."
 )
 _NETWORK_REMEDY = (
-    "Is there a network connection, or does https_proxy have to name a proxy? --from reads an archive that "
+    "Is there a network connection, and does it need a proxy (set https_proxy)? --from reads an archive that "
     "was copied from another machine."
 )
 _RESUME_REMEDY = "Run the same command again to resume, if the server supports it."
@@ -44,7 +44,7 @@ class Unreachable(MissingError):
 
 
 class TransientError(Exception):
-    """A network failure that a retry may solve."""
+    """A network failure after which a retry may succeed."""
 
 
 class _SecureRedirects(HTTPRedirectHandler):
@@ -125,7 +125,7 @@ class RemoteFile:
     Args:
         url: requested URL.
         length: size in bytes, or None if the server does not say.
-        etag: strong entity tag, or None; a weak tag does not promise equal bytes and is dropped.
+        etag: strong entity tag, or None; a weak tag does not guarantee equal bytes and is ignored.
         last_modified: the header's text, or None.
         md5: MD5 of the whole file in base64, which Google Cloud Storage sends; None from other servers.
     """
@@ -206,7 +206,7 @@ class Download:
     Args:
         url: URL of the file.
         part: receives the bytes.
-        check_space: called with the number of bytes still to come; raises if they do not fit.
+        check_space: called with the number of bytes still to be downloaded; raises if they do not fit.
         notify: called with one line when the download is retried or restarted.
         progress: called with (bytes so far, bytes in total).
         retries: number of consecutive attempts that may end without progress.
@@ -244,7 +244,7 @@ class Download:
                 futile_attempts = 0 if self._part.size > furthest else futile_attempts + 1
                 furthest = max(furthest, self._part.size)
                 if futile_attempts > self._retries:
-                    message = f"{error}; {furthest:,} bytes are downloaded"
+                    message = f"{error}; {furthest:,} bytes were downloaded"
                     raise Unreachable(message, _RESUME_REMEDY) from error
                 self._notify(f"{error}; trying again")
                 if futile_attempts:
@@ -279,8 +279,8 @@ class Download:
             elif validator is None:
                 raise TransientError(f"{self._url}: the server answers {response.status}")
             else:
-                # The response is of another file, from another offset, or 416. A request without a range
-                # leaves the server no choice.
+                # The response is for another file or another offset, or its status is 416: request the whole
+                # file instead.
                 self._notify(f"{self._url}: the server cannot resume that file at byte {offset:,}")
                 self._part.remove()
                 return self._attempt()
@@ -318,7 +318,7 @@ class Download:
         rest = memoryview(chunk)
         try:
             while rest:
-                # the stream is unbuffered, so it may take less than it is given
+                # the stream is unbuffered, so it may write only a part
                 rest = rest[stream.write(rest) :]
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -335,7 +335,7 @@ def _whole_file(url: str, response: HTTPResponse) -> RemoteFile:
 
 
 def _continues(response: HTTPResponse, remote: RemoteFile, offset: int) -> bool:
-    """Return True if a response continues a file at an offset; some servers get If-Range wrong."""
+    """Return True if a response continues a file at an offset; some servers implement If-Range wrongly."""
     unit, _, content_range = response.headers.get("Content-Range", "").partition(" ")
     extent, _, total = content_range.partition("/")
     first = extent.partition("-")[0]
@@ -350,11 +350,11 @@ def _continues(response: HTTPResponse, remote: RemoteFile, offset: int) -> bool:
 def _reason_to_restart(remote: RemoteFile | None, response: HTTPResponse) -> str:
     """Return why the server sends the whole file although part of it was already downloaded."""
     if remote is None:
-        return "the existing bytes are of another download"
+        return "the existing bytes are from another download"
     if remote.validator is None:
-        return "the server did not say which version the existing bytes are of"
+        return "the server did not identify the version of the existing bytes"
     unchanged = _whole_file(remote.url, response) == remote
-    return "the server cannot resume downloads" if unchanged else "the server has another file now"
+    return "the server cannot resume downloads" if unchanged else "the file on the server has changed"
 
 
 def _parse_number(text: str | None) -> int | None:

@@ -22,7 +22,7 @@ from foldcli.params.manifest import (
     read_manifest,
 )
 from foldcli.params.parameters import installed_parameters
-from foldcli.params.verify import damaged_array, parameter_bytes, problem_of
+from foldcli.params.verify import find_damaged_array, find_problem, parameter_bytes
 from foldcli.paths import make_writable_folder
 from foldcli.progress import Progress
 from msa.errors import InputError, MissingError
@@ -78,7 +78,7 @@ def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:
     incomplete download stays and is resumed by the next call; a wrong one is removed.
 
     Returns:
-        The files that were written; empty if all were there.
+        The files that were written; empty if none was missing.
 
     Raises:
         Unreachable: the archive cannot be downloaded; see Download.
@@ -109,7 +109,7 @@ def _usable_networks(folder: Path, reporter: FetchReporter) -> set[str]:
     networks = set()
     for source in installed_parameters(folder):
         assert source.file is not None
-        if problem := problem_of(source.file, source.config_name):
+        if problem := find_problem(source.file, source.config_name):
             reporter.notify(f"{source.file} cannot be used ({problem}); it will be replaced")
         else:
             networks.add(source.config_name)
@@ -183,9 +183,9 @@ def _check_file(file: Path, network: str) -> None:
     Raises:
         InputError: it does not.
     """
-    if problem := problem_of(file, network):
+    if problem := find_problem(file, network):
         raise InputError(f"in the archive, {file.name}: {problem}")
-    if damaged := damaged_array(file):
+    if damaged := find_damaged_array(file):
         raise InputError(f"in the archive, {file.name}: the bytes of {damaged} are damaged")
 
 

@@ -42,21 +42,21 @@ class ParameterSource:
 
 
 def find_parameters(
-    given: str | None, numbers: tuple[int, ...], model_type: ModelType
+    params: str | None, numbers: tuple[int, ...], model_type: ModelType
 ) -> list[ParameterSource]:
     """Return the parameters to use for each model number.
 
     Args:
-        given: a folder, "demo", or None for `default_folder()`.
+        params: a folder, "demo", or None for `default_folder()`.
         numbers: requested model numbers, in order.
         model_type: "auto" prefers params_model_N_ptm.npz to params_model_N.npz.
 
     Raises:
         MissingError: a file is missing; the remedy says how to get DeepMind's.
     """
-    if given == DEMO:
+    if params == DEMO:
         return [ParameterSource(number, DEMO, None) for number in numbers]
-    folder = Path(given) if given is not None else default_folder()
+    folder = Path(params) if params is not None else default_folder()
     if not folder.is_dir():
         raise MissingError(f"no network parameters: {folder} is not a folder", download_instructions(folder))
     return [_find(folder, number, _SUFFIXES[model_type]) for number in numbers]
@@ -94,6 +94,6 @@ def _find(folder: Path, number: int, suffixes: tuple[str, ...]) -> ParameterSour
 
 
 def _find_file(folder: Path, name: str) -> Path | None:
-    """Return a network's file in a folder or in its subfolder `params`, where other programs put it."""
+    """Return a network's file in a folder or in its subfolder `params`, where other programs store it."""
     files = (parent / f"params_{name}.npz" for parent in (folder, folder / "params"))
     return next((file for file in files if file.is_file()), None)

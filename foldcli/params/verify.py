@@ -50,7 +50,7 @@ def verify(sources: Sequence[ParameterSource], progress: Progress) -> list[Verif
         def update(read: int, _: int | None, before: int = done) -> None:
             progress(before + read, total)
 
-        problem = problem_of(file, network) or _damage(file, record, update)
+        problem = find_problem(file, network) or _find_damage(file, record, update)
         results.append(VerifiedFile(file, problem, "crc32" if record is None else "sha256"))
         done += file.stat().st_size
         progress(done, total)
@@ -67,17 +67,17 @@ def check_parameters(sources: Sequence[ParameterSource]) -> list[dict[str, str]]
         ParametersError: a file cannot be used; names the file and the problem.
     """
 
-    def content(source: ParameterSource) -> str:
+    def content_hash(source: ParameterSource) -> str:
         return DEMO if source.file is None else check_npz(source.file, model_config(source.config_name))
 
     return [
-        {"label": source.label, "network": source.config_name, "content": content(source)}
+        {"label": source.label, "network": source.config_name, "content": content_hash(source)}
         for source in sources
     ]
 
 
-def problem_of(file: Path, network: str) -> str:
-    """Return what is wrong with a file's keys, shapes or types, without its path; "" if nothing is."""
+def find_problem(file: Path, network: str) -> str:
+    """Return the problem with a file's keys, shapes or types, without its path; "" if there is none."""
     try:
         check_npz(file, model_config(network))
     except ParametersError as error:
@@ -85,7 +85,7 @@ def problem_of(file: Path, network: str) -> str:
     return ""
 
 
-def damaged_array(file: Path) -> str:
+def find_damaged_array(file: Path) -> str:
     """Return the name of the first array of an npz file that does not match its CRC-32; "" if all match."""
     try:
         with zipfile.ZipFile(file) as archive:
@@ -99,10 +99,10 @@ def parameter_bytes(network: str) -> int:
     return 4 * sum(prod(shape) for shape in expected_shapes(model_config(network)).values())
 
 
-def _damage(file: Path, record: FileRecord | None, progress: Callable[[int, int | None], None]) -> str:
-    """Return how a file's bytes differ from its checksum; "" if they do not."""
+def _find_damage(file: Path, record: FileRecord | None, progress: Callable[[int, int | None], None]) -> str:
+    """Return the difference between a file's bytes and their checksum; "" if there is none."""
     if record is None:
-        damaged = damaged_array(file)
+        damaged = find_damaged_array(file)
         return f"the bytes of {damaged} are damaged" if damaged else ""
     if (size := file.stat().st_size) != record.bytes:
         return f"has {size:,} bytes instead of the {record.bytes:,} that were unpacked"

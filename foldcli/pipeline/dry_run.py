@@ -133,7 +133,7 @@ def print_plan(planned: list[PlannedTarget], heading: list[str], failures: Failu
         SomeTargetsFailed, TargetFailed: there are failures.
     """
     width = max([len("target"), *(len(target.name) for target in planned)])
-    lines = [*heading, "", f"{'target':<{width}}  residues    memory      time  what happens"]
+    lines = [*heading, "", f"{'target':<{width}}  residues    memory      time  action"]
     lines += [_line(target, width) for target in planned]
     names = {target.name for target in planned}
     unreadable = [f"unreadable: {describe(error)}" for name, error in failures.failed if name not in names]

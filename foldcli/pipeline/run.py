@@ -253,7 +253,7 @@ def predict_target(
 
 def _finish_target(target: TargetRun, record: done.DoneRecord, report: ReportSettings) -> None:
     """Make the report, write done.json, and remove the work folder."""
-    warning: str | None = "the report was interrupted; foldcli report makes it"
+    warning: str | None = "the report was interrupted; run `foldcli report` to create it"
     try:
         with target.stage("report"):
             warning = try_report(target.files, record.content(), report)

@@ -99,7 +99,7 @@ class SearchRun:
         """Write one alignment per query; failed queries do not stop the others.
 
         Args:
-            folder: folder for the alignments; made when absent.
+            folder: folder for the alignments; created if it does not exist.
             kind: "a3m" or "sto".
 
         Raises:

@@ -1,6 +1,6 @@
 """Reports: one HTML page and four plots per target, and an index of a folder of targets.
 
-They are made only from the files of a finished target, so they can be remade at any time; see docs/report.md.
+They use only the files of a finished target, so they can be regenerated at any time; see docs/report.md.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 # here because runs read their settings before they import numpy, which the other modules need
 @dataclass(frozen=True)
 class ReportSettings:
-    """The parts of a report to make.
+    """The parts of a report to write.
 
     Args:
         page: NAME.html, and index.html for several targets.

@@ -66,12 +66,12 @@ class HitRow:
 
 @dataclass(frozen=True, eq=False)
 class AlignmentSummary:
-    """The content of a report about an alignment.
+    """The parts of an alignment that a report shows.
 
     Args:
         coverage: see Coverage.
         hits: the first hits, at most MAX_HITS.
-        hit_count: number of all hits.
+        hit_count: total number of hits.
     """
 
     coverage: Coverage

@@ -1,4 +1,4 @@
-"""index.html: one table of all targets of a folder, made from their done.json files."""
+"""index.html: one table of all targets of a folder, built from their done.json files."""
 
 import json
 from dataclasses import dataclass, replace
@@ -46,8 +46,8 @@ class IndexRow:
 def write_index(out: Path) -> Path | None:
     """Write OUT/index.html if OUT has several targets, finished or failed.
 
-    Another job may finish a target meanwhile. The index is rewritten until the records no longer change, so
-    that of several jobs ending together, the last to write knows all targets.
+    Another job may finish a target in the meantime. The index is therefore rewritten until the records no
+    longer change: if several jobs end together, the last one to write it includes all targets.
 
     Returns:
         Its path; None if there are fewer than two targets.
@@ -73,7 +73,7 @@ def index_rows(out: Path) -> list[IndexRow]:
         earlier = rows.get(name)
         if earlier is not None and earlier.page is not None:
             rows[name] = replace(
-                earlier, status="failed", note=f"{error}. The results shown are of an earlier run."
+                earlier, status="failed", note=f"{error}. The results shown are from an earlier run."
             )
         else:
             rows[name] = IndexRow(name, "failed", note=error)
@@ -81,7 +81,7 @@ def index_rows(out: Path) -> list[IndexRow]:
 
 
 def _record_times(out: Path) -> list[tuple[str, int]]:
-    """Return the modification times of all files that the index is made from."""
+    """Return the modification times of all files that the index is built from."""
     times = []
     for path in [*find_done_files(out), *sorted(out.glob("failures*.jsonl"))]:
         try:

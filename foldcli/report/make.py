@@ -1,4 +1,4 @@
-"""Reports of finished targets; a report that fails never costs the target."""
+"""Reports of finished targets; a failed report does not make its target fail."""
 
 import traceback
 from pathlib import Path
@@ -18,12 +18,12 @@ from msa.io.atomic import atomic_write
 
 
 def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettings) -> list[Path]:
-    """Make the page and plots of a target from its files.
+    """Write the page and plots of a target.
 
     Args:
         files: the target's files.
         done: content of its done.json; empty if there is none.
-        settings: parts to make.
+        settings: parts to write.
 
     Returns:
         The files that were written.
@@ -46,7 +46,7 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
             stream.write(target_page(result, alignment, missing, viewer))
         written.append(page)
     if settings.plots:
-        # matplotlib takes half a second to import; predictions make plots while the GPU works
+        # matplotlib takes half a second to import; predictions draw plots while the GPU works
         from foldcli.report.plots import write_plots
 
         written += write_plots(result, alignment)
@@ -60,7 +60,7 @@ def _read_alignment(
     own, recorded = files.path("alignment"), done.get("facts", {}).get("alignment")
     path = own if own.is_file() or not recorded else Path(recorded)
     if not path.is_file():
-        return None, "The alignment is not shown, because it is not next to the structures."
+        return None, "The alignment is not shown, because its file is not next to the structures."
     m8 = files.path("hits")
     try:
         return read_alignment_summary(path, m8 if m8.is_file() else None, length), ""
@@ -70,7 +70,7 @@ def _read_alignment(
 
 
 def try_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettings) -> str | None:
-    """Make the report of a target; log a failure instead of raising it.
+    """Write the report of a target; log a failure instead of raising it.
 
     Returns:
         A warning for done.json if the report could not be made.
@@ -85,7 +85,7 @@ def try_report(files: TargetFiles, done: dict[str, Any], settings: ReportSetting
 
 
 def try_index(out: Path, settings: ReportSettings) -> None:
-    """Make or update the index of a folder; log a failure instead of raising it."""
+    """Write or update the index of a folder; log a failure instead of raising it."""
     if not settings.page:
         return
     try:

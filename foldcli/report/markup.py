@@ -64,7 +64,7 @@ def note(text: str) -> Markup:
 def table(
     header: Sequence[object], rows: Iterable[Sequence[object]], caption: str, **attributes: object
 ) -> Markup:
-    """Return a table in a box that scrolls by itself, so that narrow screens need not scroll the page."""
+    """Return a table in a scrollable box, so that narrow screens need not scroll the whole page."""
 
     def row(cells: Sequence[object]) -> Markup:
         first, *rest = cells

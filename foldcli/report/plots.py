@@ -1,6 +1,6 @@
-"""The three plots of a target that ColabFold makes too, under its names, and a thumbnail.
+"""The three plots that ColabFold also draws for a target, under the same names, and a thumbnail.
 
-Figures are made without pyplot, so nothing is shared between targets or with a caller's own plots.
+Figures are drawn without pyplot, so nothing is shared between targets or with a caller's own plots.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def write_plots(result: TargetResult, alignment: AlignmentSummary | None) -> lis
     if any(model.pae is not None for model in result.models):
         drawings["pae"] = lambda: _pae(result)
     written = []
-    # the user's own matplotlib settings, such as LaTeX, could make the plots fail
+    # ignore the user's matplotlib settings: some, such as LaTeX, could make the plots fail
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         for kind, draw in drawings.items():
@@ -151,7 +151,7 @@ def _pae(result: TargetResult) -> Figure:
     length = len(result.sequence)
     scale = ScalarMappable(Normalize(0, palettes.MAX_PAE), _colormap("pae", palettes.PAE_COLOURS))
     for axes, (rank, pae) in zip(grid.flat, shown, strict=False):
-        # the last cell may be of fewer residues than the others
+        # the last cell may cover fewer residues than the others
         end = len(pae.cells) * pae.block + 0.5
         axes.imshow(
             pae.cells * PAE_STEP, cmap=scale.cmap, norm=scale.norm,

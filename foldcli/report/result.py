@@ -11,11 +11,11 @@ import numpy as np
 from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles, find_targets
 from msa.errors import InputError
 
-# limits the page of a run with hundreds of seeds to a size that browsers open
+# keeps the page of a run with hundreds of seeds small enough for browsers
 MAX_MODELS = 25
 # total number of cells of all PAE maps of a page, one byte each
 MAX_PAE_CELLS = 1_500_000
-# Å; eight bits in steps of 1/8 Å hold the largest possible PAE, 31.75 Å
+# Å; one byte in steps of 1/8 Å can store the largest possible PAE, 31.75 Å
 PAE_STEP = 0.125
 
 _ONE_LETTER = {
@@ -75,7 +75,7 @@ class TargetResult:
         files: the target's files.
         sequence: one-letter codes, X for unknown residues.
         models: best first, at most MAX_MODELS.
-        model_count: number of all models.
+        model_count: total number of models.
         done: content of done.json, empty if there is none.
     """
 

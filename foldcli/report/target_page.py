@@ -30,7 +30,7 @@ _REFERENCES = (
     "Jumper et al., Nature 596, 583 (2021), for the network and its confidences; "
     "Mirdita et al., Nature Methods 19, 679 (2022), for file names and plots"
 )
-# columns of an alignment per line
+# alignment columns per line
 _LINE_WIDTH = 60
 # labels for facts of done.json; other facts are shown by their names, with spaces for underscores
 _FACT_NAMES = {
@@ -155,7 +155,7 @@ def _model_row(model: RankedModel, record: dict[str, Any]) -> tuple[object, ...]
 
 def _hits_section(alignment: AlignmentSummary | None, missing: str) -> Markup:
     if alignment is None or not alignment.hits:
-        no_hits = "The alignment has only the query, or comes from the feature cache, which keeps no names."
+        no_hits = "The alignment has only the query, or comes from the feature cache, which stores no names."
         return section("Hits", "hits", note(no_hits if alignment else missing))
     columns = ("hit", "E-value", "bits", "identity", "query", "target", "alignment")
     shown = "All"

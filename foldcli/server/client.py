@@ -52,7 +52,7 @@ class RemoteSearcher:
         self._path = path
         self._socket = _connect(path)
         self._decoder = MessageDecoder(_HELLO_BYTES)
-        self._messages: list[dict[str, Any]] = []  # received and not yet handled, the next one last
+        self._messages: list[dict[str, Any]] = []  # received but not yet handled, in reverse order
         self._socket.settimeout(_HELLO_SECONDS)
         try:
             self.hello = self._receive_hello()
@@ -97,7 +97,7 @@ class RemoteSearcher:
             on_profile: ignored, since profiles stay in the server; accepted so that signatures match.
 
         Raises:
-            InputError: a query exceeds the server's limits; the queries before it have been searched with.
+            InputError: a query exceeds the server's limits; the hits of earlier queries have been yielded.
             ServerError: the server has refused the request, or failed.
             ServerLost: the server is gone.
         """
@@ -113,7 +113,7 @@ class RemoteSearcher:
             self._receive_type("end")
 
     def _request_batches(self, queries: Sequence[FastaRecord]) -> Iterator[Sequence[FastaRecord]]:
-        """Yield batches of queries, as many at a time as fit into a request.
+        """Yield batches of queries, each as large as fits into a request.
 
         Raises:
             InputError: the next query does not fit into any request.

@@ -24,7 +24,7 @@ MAX_CHUNK_QUERIES = 64
 """Maximum number of queries in a chunk."""
 
 MAX_CHUNK_CANDIDATES = 2**16
-"""Maximum number of targets that a chunk may align, so that its hits take tens of megabytes."""
+"""Maximum number of targets that a chunk may align, which limits its hits to tens of megabytes."""
 
 CHUNK_SECONDS = 0.5
 
@@ -67,7 +67,7 @@ class ScheduledRequest:
 
     @property
     def remaining(self) -> Sequence[FastaRecord]:
-        """Queries that have not been searched with."""
+        """Queries that have not been searched yet."""
         return self.request.queries[self.searched :]
 
 
@@ -75,8 +75,8 @@ class Scheduler:
     """A queue of requests, searched in turn by the thread that calls `run`.
 
     Args:
-        search: searches with the queries of a chunk.
-        check: makes a search that succeeds as long as the engine works.
+        search: searches the queries of a chunk.
+        check: runs a small search, which fails only if the engine no longer works.
     """
 
     def __init__(self, search: Search, check: Callable[[], None]) -> None:
@@ -107,7 +107,7 @@ class Scheduler:
         """Search until `stop` is called.
 
         Raises:
-            Exception: what `check` raised after a search had failed: the engine no longer works.
+            Exception: the error of `check` after a failed search: the engine no longer works.
         """
         while (scheduled := self._next()) is not None:
             if not self._search_chunk(scheduled):
@@ -130,7 +130,7 @@ class Scheduler:
         return None
 
     def _search_chunk(self, scheduled: ScheduledRequest) -> bool:
-        """Search with some queries of a request; return False if the engine may have failed."""
+        """Search the next chunk of a request; return False if the engine may have failed."""
         start_time, first = time.perf_counter(), scheduled.searched
         queries = self._next_chunk(scheduled)
         receiver = scheduled.receiver

@@ -1,7 +1,7 @@
 """The server's event loop: accept clients, read requests, and write results as clients read them.
 
 One thread does all this without ever waiting for a single client; a second thread searches. A client that
-does not read, sends half a message or garbage, or dies therefore affects nobody else.
+does not read, sends half a message or garbage, or dies therefore affects no other client.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ MAX_CLIENTS = 256
 """Maximum number of connected clients; more wait until one disconnects."""
 
 MAX_UNREAD_BYTES = 8 << 20
-"""Size of a client's unread results from which on its search pauses."""
+"""Size of a client's unread results at which its search pauses."""
 
 _RECEIVE_BYTES = 1 << 18
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -39,7 +39,7 @@ class ServerSettings:
 
     Args:
         threads: number of CPU threads of a search.
-        drain_seconds: time that running requests have to finish once the server stops.
+        drain_seconds: time limit for running requests to finish when the server stops.
     """
 
     threads: int
@@ -110,17 +110,17 @@ class ClientConnection:
 
     @property
     def full(self) -> bool:
-        """True if so much is unsent that nothing should be added."""
+        """True if the unsent messages have reached the limit, so that a search should pause."""
         return self._unsent_bytes >= MAX_UNREAD_BYTES
 
     @property
     def unsent(self) -> bool:
-        """True if something is left to write."""
+        """True if there are unsent messages."""
         return bool(self._unsent_bytes)
 
     @property
     def idle(self) -> bool:
-        """True if nothing is left to search for or to write."""
+        """True if no request is running and no message is unsent."""
         with self._lock:
             return self.scheduled is None and not self._unsent_bytes
 
@@ -219,7 +219,7 @@ class Server:
     def _drain(self) -> None:
         deadline = time.monotonic() + self._settings.drain_seconds
         running = sum(connection.scheduled is not None for connection in self._connections)
-        logger.info("stopping: no more requests are taken, %d are running", running)
+        logger.info("stopping: no more requests are accepted, %d are running", running)
         for connection in list(self._connections):
             if connection.idle:
                 self._send_last_error(connection, _stopping_error())
@@ -260,7 +260,7 @@ class Server:
                 self._write(connection)
 
     def _handle_message(self, connection: ClientConnection, message: dict[str, Any]) -> None:
-        """Schedule a request, or send the reason why not."""
+        """Schedule a request, or send the error for which it is refused."""
         if connection.scheduled is not None:
             raise InputError("a request before the last one has been answered")
         if self._stopping:
@@ -283,7 +283,7 @@ class Server:
         request = SearchRequest.parse(message, self._settings.threads)
         for query in request.queries:
             self._hello.check_query_length(query)
-        # a larger number would only take memory on the device
+        # a larger number would only waste memory on the device
         max_seqs = min(request.settings.max_seqs, self._hello.sequences)
         if max_seqs > MAX_CHUNK_CANDIDATES:
             raise InputError(f"max_seqs is {max_seqs:,}: the server takes up to {MAX_CHUNK_CANDIDATES:,}")
@@ -349,7 +349,7 @@ class Server:
         except OSError as error:
             if not self._connections:
                 raise
-            # usually too many open files, which the next closed connection solves
+            # usually too many open files; closing a connection makes room
             logger.warning("cannot accept a client: %s", error)
             self._pause_listening(listener)
             return

@@ -1,4 +1,4 @@
-"""The life of a server process: load database and engine, serve clients, clean up."""
+"""The lifecycle of a server process: load database and engine, serve clients, clean up."""
 
 import os
 import sys
@@ -53,7 +53,7 @@ class Service:
         Raises:
             InputError: the socket is taken, or there is no such database.
             MissingError: the requested GPU cannot be used.
-            Exception: the error with which the engine stopped working.
+            Exception: the error that stopped the engine.
         """
         search_thread: _SearchThread | None = None
         # until the server is ready there is nothing to drain: a signal just ends the startup
@@ -115,8 +115,8 @@ class _SearchThread(Thread):
     """The only thread that uses the engine.
 
     Attributes:
-        ready: done when a first search has compiled the kernels and loaded the database.
-        failed: done, with the error, when the engine has stopped working.
+        ready: done when the first search has compiled the kernels and loaded the database.
+        failed: done, with an error, when the engine no longer works.
     """
 
     def __init__(self, searcher: "LocalSearcher", threads: int) -> None:
@@ -127,7 +127,7 @@ class _SearchThread(Thread):
         self.scheduler = Scheduler(self._search, self._check)
 
     def run(self) -> None:
-        """Make a first search, then run the scheduler."""
+        """Run a first search, then the scheduler."""
         try:
             self._check()
         except BaseException as error:
@@ -160,8 +160,8 @@ class _SearchThread(Thread):
 class _StartupInterrupted(BaseException):
     """A signal arrived before the server was ready.
 
-    Not a KeyboardInterrupt: if one has passed through `exec`, as it may during an import, Python ends by
-    SIGINT whatever the exit code.
+    Not a KeyboardInterrupt: after one has passed through `exec`, as it may during an import, Python kills
+    itself with SIGINT instead of returning an exit code.
     """
 
 

@@ -35,7 +35,7 @@ def claim_socket(path: Path) -> Iterator[None]:
     """Hold the exclusive right to listen on `path`, and remove a socket that a dead server left there.
 
     The right is a lock on PATH.lock. The system releases it however the process ends, so if two servers start
-    at once, only one of them replaces a dead one. Socket and lock file are removed at the end.
+    at once, only one of them replaces a dead server's socket. Socket and lock file are removed at the end.
 
     Raises:
         InputError: the path is too long, or belongs to a live server or to something other than a socket.

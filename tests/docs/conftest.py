@@ -13,6 +13,6 @@ def pages() -> list[Path]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that takes `page` for every page."""
+    """Run each test with a `page` argument once per page."""
     if "page" in metafunc.fixturenames:
         metafunc.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

@@ -29,7 +29,7 @@ def command_lines(code: str) -> Iterator[list[str]]:
         # skip synopses such as `foldcli fold [OPTIONS]`
         if not re.search(r"\bfoldcli\s", line) or re.search(r"[\[…]|\.\.\.", line.replace("[cuda]", "")):
             continue
-        # remove explanations, which are in a column of their own
+        # remove explanations, which are in a separate column
         line = re.split(r"(?<=\S) {2,}", line)[0]
         line = re.sub(r"\$\(\(.*?\)\)", "1", line)
         line = re.sub(r"\$\{?(\w+)\}?", lambda match: NUMBERS.get(match[1], "value"), line)
@@ -43,11 +43,11 @@ def calls(words: list[str]) -> Iterator[list[str]]:
     while "foldcli" in words:
         words = words[words.index("foldcli") + 1 :]
         end = next((i for i, word in enumerate(words) if re.fullmatch(r"[&|;<>]+", word)), len(words))
-        own, words = words[:end], words[end:]
+        call, words = words[:end], words[end:]
         # remove the number of a redirected stream, as in `2>`
-        if words and ">" in words[0] and own and own[-1] == "2":
-            own = own[:-1]
-        yield own
+        if words and ">" in words[0] and call and call[-1] == "2":
+            call = call[:-1]
+        yield call
 
 
 def parse(arguments: list[str]) -> None:
@@ -70,7 +70,7 @@ def parse(arguments: list[str]) -> None:
         try:
             command.make_context("foldcli", list(arguments)).close()
         except click.BadParameter as error:
-            # the reader's files do not exist here
+            # the files of the examples do not exist here
             if error.param is None or not isinstance(error.param.type, click.Path):
                 raise
 

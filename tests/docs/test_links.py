@@ -13,7 +13,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors that GitHub makes from a page's headings."""
+    """Return the anchors that GitHub creates for a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

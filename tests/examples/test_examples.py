@@ -23,7 +23,7 @@ MIN_MEMBERS = {
 }
 MYOGLOBIN_MET = 1  # the initiator Met is residue 0 in the numbering that the literature uses
 
-# SHA-256 of the sorted lines "id sequence", after every residue was compared with public copies
+# SHA-256 of the sorted lines "id sequence"; every residue has been compared with public copies
 COMPARED_SHA256 = "bcd21a11308ac729c729875a8dc6577ad30e32a2f05b29967ffe0595decbe99a"
 
 # published average masses (Da) of the chains in the file, without ligands and reduced: UniProt's, or a
@@ -164,7 +164,7 @@ def test_ubiquitin(demo):
         assert demo[name].startswith(demo[species]), name
 
 
-def test_ubiquitin_likes_end_in_gly_gly(demo):
+def test_ubiquitin_like_proteins_end_in_gly_gly(demo):
     assert demo["NEDD8_HUMAN"][70:76] == "LALRGG"
     assert demo["RUB1_YEAST"][70:76] == "LTLRGG"
     assert demo["ISG15_HUMAN"][151:157] == "LRLRGG"

@@ -48,9 +48,9 @@ function drawCoverage(plot) {
   context.imageSmoothingEnabled = false;
   context.drawImage(coverageImage, left, top, width, height);
   const x = (residue) => left + ((residue + 0.5) / size) * width, y = (rows) => top + (1 - rows / coverage.depth) * height;
-  for (const [colour, wide] of [[themeColour('plot'), 4], [themeColour('ink'), 2]]) {
+  for (const [colour, lineWidth] of [[themeColour('plot'), 4], [themeColour('ink'), 2]]) {
     context.strokeStyle = colour;
-    context.lineWidth = wide;
+    context.lineWidth = lineWidth;
     context.beginPath();
     coveredRows.forEach((rows, i) => (i ? context.lineTo(x(i), y(rows)) : context.moveTo(x(i), y(rows))));
     context.stroke();

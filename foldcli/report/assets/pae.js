@@ -2,7 +2,7 @@
 
 const paePlot = byId('pae-canvas') && data.models[0].pae && new Plot('pae', [52, 8, 18, 44], drawPae);
 const paeImages = new Map();
-// selected box, [[column, row], [column, row]] in residue indices; cell and box corner of the keyboard
+// selected box, [[column, row], [column, row]] in residue indices; cursor and box corner set by the keyboard
 let paeBox = null, paeCursor = null, paeCorner = null;
 
 // PAE in Å of residue index `scored` when aligned on residue index `aligned`
@@ -11,7 +11,7 @@ function paeAt(scored, aligned) {
   return cells[Math.floor(aligned / block) * side + Math.floor(scored / block)] * data.paeStep;
 }
 
-// a canvas with one pixel per cell, made when a model is first shown
+// a canvas with one pixel per cell, created when a model is first shown
 function paeImage() {
   if (!paeImages.has(state.model)) {
     const { cells, side } = currentModel().pae;
@@ -27,19 +27,19 @@ function paeImage() {
 
 function drawPae(plot) {
   const { context, left, top, width, height } = plot, { side, block } = currentModel().pae;
-  // the last cell may be of fewer residues than the others
-  const whole = (side * block) / size;
+  // the last cell may cover fewer residues than the others
+  const scale = (side * block) / size;
   context.imageSmoothingEnabled = false;
   context.save();
   context.beginPath();
   context.rect(left, top, width, height);
   context.clip();
-  context.drawImage(paeImage(), left, top, width * whole, height * whole);
+  context.drawImage(paeImage(), left, top, width * scale, height * scale);
   const across = (residue) => left + (residue / size) * width, down = (residue) => top + (residue / size) * height;
   if (paeBox) {
     const [[x1, y1], [x2, y2]] = paeBox;
-    const sides = [across(Math.min(x1, x2)), down(Math.min(y1, y2)), ((Math.abs(x2 - x1) + 1) / size) * width, ((Math.abs(y2 - y1) + 1) / size) * height];
-    strokeTwice(context, () => context.strokeRect(...sides));
+    const rectangle = [across(Math.min(x1, x2)), down(Math.min(y1, y2)), ((Math.abs(x2 - x1) + 1) / size) * width, ((Math.abs(y2 - y1) + 1) / size) * height];
+    strokeTwice(context, () => context.strokeRect(...rectangle));
   } else if (state.selected.size) {
     context.fillStyle = themeColour('mark');
     for (const residue of state.selected) {
@@ -67,9 +67,9 @@ function drawPae(plot) {
 
 // stroke with an outline, visible on dark and on light cells
 function strokeTwice(context, stroke, width = 2) {
-  for (const [colour, wide] of [['#ffffff', width + 2], ['#b8300b', width]]) {
+  for (const [colour, lineWidth] of [['#ffffff', width + 2], ['#b8300b', width]]) {
     context.strokeStyle = colour;
-    context.lineWidth = wide;
+    context.lineWidth = lineWidth;
     stroke();
   }
 }
@@ -120,7 +120,7 @@ if (paePlot) {
   });
   paePlot.canvas.addEventListener('blur', () => { paeCorner = null; update({ hovered: [] }); });
   onChange((changed) => {
-    // remove the box once another selection is made
+    // remove the box when the selection changes
     if (changed.has('selected') && paeBox) {
       const same = rangeSet([paeBox[0][0], paeBox[1][0]], [paeBox[0][1], paeBox[1][1]]);
       if (same.size !== state.selected.size || [...same].some((i) => !state.selected.has(i))) paeBox = null;

@@ -1,4 +1,4 @@
-// The rest of the page: choice of the model, selection by residue number, and the sequence.
+// The rest of the page: model selection, selection by residue number, and the sequence.
 
 for (const input of document.querySelectorAll('input[name="model"]')) {
   input.addEventListener('change', () => update({ model: Number(input.value) }));

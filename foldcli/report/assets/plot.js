@@ -34,7 +34,7 @@ class Plot {
     this.context.strokeRect(this.left - 0.5, this.top - 0.5, this.width + 1, this.height + 1);
   }
 
-  // ticks at residues (from 1) below; the middle of residue i of n is at (i − ½) / n
+  // ticks at residue numbers (from 1) below the plot; residue i of n is centred at (i − ½) / n
   residueTicks(title) {
     const { context } = this;
     context.fillStyle = themeColour('soft');
@@ -48,7 +48,7 @@ class Plot {
     context.fillText(title, this.left + this.width / 2, this.top + this.height + 22);
   }
 
-  // a tick on the left; y in CSS pixels
+  // a tick on the left axis; y in CSS pixels
   leftTick(y, text) {
     const { context } = this;
     context.fillStyle = themeColour('soft');
@@ -88,11 +88,11 @@ class Plot {
       onPoint(this.position(event));
     });
     this.canvas.addEventListener('pointermove', (event) => {
-      const here = this.position(event, start !== null);
-      onPoint(here);
-      if (start && here && onDrag) {
-        moved = moved || Math.hypot((here[0] - start[0]) * this.width, (here[1] - start[1]) * this.height) > 4;
-        if (moved) onDrag(start, here, false);
+      const position = this.position(event, start !== null);
+      onPoint(position);
+      if (start && position && onDrag) {
+        moved = moved || Math.hypot((position[0] - start[0]) * this.width, (position[1] - start[1]) * this.height) > 4;
+        if (moved) onDrag(start, position, false);
       }
     });
     this.canvas.addEventListener('pointerup', (event) => {

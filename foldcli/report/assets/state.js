@@ -24,7 +24,7 @@ const listeners = [];
 const onChange = (listener) => listeners.push(listener);
 let pendingChanges = new Set();
 
-// Change the state. Listeners are called once per animation frame, with the names of all changes.
+// Change the state. Listeners are called once per animation frame, with the names of all changed properties.
 function update(change) {
   Object.assign(state, change);
   if (pendingChanges.size === 0) {
@@ -90,5 +90,5 @@ function interpolate(stops, position) {
 const paeStops = data.palettes.pae.map(rgb);
 const identityStops = data.palettes.identity.map(rgb);
 
-// a colour of the style sheet; depends on the light or dark theme
+// a colour of the style sheet, for the current light or dark theme
 const themeColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -18,7 +18,7 @@ function startStructure() {
     },
   };
   window.py2dmol_staticData = { [VIEWER]: [{ name: data.name, frames: data.models.map(frame) }] };
-  // the viewer calls this after it has drawn
+  // the viewer calls this after drawing
   window.SEQ = { drawHighlights };
   initializePy2DmolViewer(box, VIEWER);
   byId('canvasContainer').style.width = byId('canvasContainer').style.height = '100%';
@@ -140,7 +140,7 @@ if (structure) {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', recolour);
 }
 
-// index of the front residue drawn near a point; null if there is none
+// index of the frontmost residue drawn near a point; null if there is none
 function nearest(x, y) {
   let best = null, depth = -Infinity;
   for (let i = 0; i < present.length; i++) {

@@ -24,7 +24,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """Make three entries, 1000 seconds apart: of a.a3m, of b.a3m, and of no file."""
+    """Create three entries, 1000 seconds apart: from a.a3m, from b.a3m, and without a source file."""
     root = tmp_path / "cache"
     for number, name in enumerate("ab"):
         file = tmp_path / f"{name}.a3m"

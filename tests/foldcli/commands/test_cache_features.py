@@ -35,13 +35,13 @@ def entries(cache: Path) -> dict[str, int]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a folder of three alignments in three formats, and another file."""
-    made = tmp_path / "msas"
-    made.mkdir()
-    (made / "one.a3m").write_text(A3M)
-    (made / "two.sto").write_text(STO)
-    (made / "three.fasta.gz").write_bytes(gzip.compress(b">q\nMKWW\n>a\nMK-W\n"))
-    (made / "notes.txt").write_text("not an alignment")
-    return made
+    alignments = tmp_path / "msas"
+    alignments.mkdir()
+    (alignments / "one.a3m").write_text(A3M)
+    (alignments / "two.sto").write_text(STO)
+    (alignments / "three.fasta.gz").write_bytes(gzip.compress(b">q\nMKWW\n>a\nMK-W\n"))
+    (alignments / "notes.txt").write_text("not an alignment")
+    return alignments
 
 
 def test_folder_is_cached_once_unless_overwritten(folder: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_folder_is_cached_once_unless_overwritten(folder: Path, tmp_path: Path) 
     assert sum(after[name] != before[name] for name in before) == 1
 
 
-def test_standard_input_makes_the_same_entry_as_the_file(folder: Path, tmp_path: Path) -> None:
+def test_standard_input_gives_the_same_entry_as_the_file(folder: Path, tmp_path: Path) -> None:
     assert run(folder / "one.a3m", "-c", tmp_path / "a").returncode == 0
     assert run("-", "-c", tmp_path / "b", stdin=A3M).returncode == 0
     assert entries(tmp_path / "a").keys() == entries(tmp_path / "b").keys()
@@ -145,8 +145,8 @@ def test_checksums_are_verified_unless_no_verify_is_given(folder: Path, tmp_path
     good = path.read_bytes()
     altered = good.replace(b"one.a3m", b"eno.a3m")  # only the checksum shows it
     path.write_bytes(altered)
-    trusting = run(folder / "one.a3m", "-c", cache, "--no-verify")
-    assert "one: already cached" in trusting.stderr and path.read_bytes() == altered
+    unverified = run(folder / "one.a3m", "-c", cache, "--no-verify")
+    assert "one: already cached" in unverified.stderr and path.read_bytes() == altered
     assert "damaged cache entry" in run(folder / "one.a3m", "-c", cache).stderr
     assert path.read_bytes() == good
 
@@ -165,10 +165,10 @@ def bytes_of(cache: Path) -> dict[str, bytes]:
 
 def test_number_of_workers_changes_neither_entries_nor_messages(folder: Path, tmp_path: Path) -> None:
     (folder / "bad.a3m").write_text(">q\nMK\n>short\nM\n")
-    alone, many = (run(folder, "-c", tmp_path / n, "--workers", n) for n in ("1", "3"))
-    assert alone.returncode == many.returncode == 5
-    assert many.stderr.replace(str(tmp_path / "3"), str(tmp_path / "1")) == alone.stderr
-    assert "one: cached, 6 residues, 2 rows" in many.stderr
+    one, three = (run(folder, "-c", tmp_path / n, "--workers", n) for n in ("1", "3"))
+    assert one.returncode == three.returncode == 5
+    assert three.stderr.replace(str(tmp_path / "3"), str(tmp_path / "1")) == one.stderr
+    assert "one: cached, 6 residues, 2 rows" in three.stderr
     assert bytes_of(tmp_path / "3") == bytes_of(tmp_path / "1")
     assert len(bytes_of(tmp_path / "3")) == 3
 
@@ -235,8 +235,8 @@ def test_sequences_are_searched_once(root: Path, tmp_path: Path) -> None:
         [*map(str, searched), "--format", "a3m", "--device", "cpu", "-o", str(a3m.parent)], check=True
     )
     assert "already cached" in run(a3m, "-c", tmp_path / "cache").stderr
-    (kept,) = (tmp_path / "cache" / "alignments").rglob("UBIQ_HUMAN.a3m.gz")
-    assert gzip.decompress(kept.read_bytes()) == a3m.read_bytes()
+    (stored,) = (tmp_path / "cache" / "alignments").rglob("UBIQ_HUMAN.a3m.gz")
+    assert gzip.decompress(stored.read_bytes()) == a3m.read_bytes()
 
     stricter = run(queries[0], *searching, "-e", "1e-20")
     assert "UBIQ_HUMAN: cached" in stricter.stderr
@@ -244,8 +244,8 @@ def test_sequences_are_searched_once(root: Path, tmp_path: Path) -> None:
 
 
 def test_interrupt_ends_all_workers_and_leaves_no_partial_files(folder: Path, tmp_path: Path) -> None:
-    never = folder / "zzz.a3m"  # one worker waits for input that never comes
-    os.mkfifo(never)
+    blocked = folder / "zzz.a3m"  # a pipe without a writer, which blocks one worker
+    os.mkfifo(blocked)
     command = [sys.executable, "-m", "foldcli", "cache-features", folder, "-c", tmp_path / "cache"]
     process = subprocess.Popen(
         [*map(str, command), "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -257,7 +257,7 @@ def test_interrupt_ends_all_workers_and_leaves_no_partial_files(folder: Path, tm
     assert "interrupted" in process.stderr.read()
     assert process.wait() == 130
     with pytest.raises(OSError, match="No such device"):
-        os.open(never, os.O_WRONLY | os.O_NONBLOCK)  # its reader has ended
+        os.open(blocked, os.O_WRONLY | os.O_NONBLOCK)  # its reader has ended
     assert len(entries(tmp_path / "cache")) == 3
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.suffix == ".tmp"]
 
@@ -269,7 +269,7 @@ def test_dry_run_reports_existing_entries_and_writes_nothing(
     sequence.write_text(">gb1\nMTYKLILNGKTLKGETTTEAVDAATAEKVFKQY\n")
     (folder / "bad.a3m").write_text(">q\nMK7\n")
     command = (folder, sequence, "--db", tmp_path / "db", "-c", cache, "--workers", 1)
-    made = [
+    createdb = [
         sys.executable,
         "-m",
         "foldcli",
@@ -278,11 +278,11 @@ def test_dry_run_reports_existing_entries_and_writes_nothing(
         "-o",
         str(tmp_path / "db"),
     ]
-    assert subprocess.run(made, capture_output=True).returncode == 0
+    assert subprocess.run(createdb, capture_output=True).returncode == 0
 
     def states(*more: object) -> tuple[int, dict[str, str]]:
         result = run(*command, "--dry-run", *more)
-        lines = result.stdout.partition("what happens\n")[2].partition("\n\n")[0].splitlines()
+        lines = result.stdout.partition("action\n")[2].partition("\n\n")[0].splitlines()
         return result.returncode, {
             line.split()[0]: line.split("  ")[-1].partition(":")[0].strip() for line in lines
         }

@@ -25,7 +25,7 @@ QUICK = [
 ]
 NAME = "SPG1_STRSG_B1"
 GB1_LENGTH = 56
-# keys that only the demo network's scores have
+# keys that exist only in the scores of the demo network
 UNTRAINED_KEYS = {"untrained", "warning"}
 
 # file names; NAME is the target, MODEL its model, seed and rank
@@ -148,11 +148,11 @@ def test_files_and_keys_are_as_listed(result: Path) -> None:
     assert any(re.fullmatch(line, each) for each in (result / "log.txt").read_text().splitlines())
 
 
-def test_list_matches_a_result_of_colabfold(shared_dir: Path) -> None:
+def test_listed_files_and_keys_match_a_result_of_colabfold(shared_dir: Path) -> None:
     (real,) = (path for path in (shared_dir / "data/colabfold_result").iterdir() if path.is_dir())
     (alignment,) = real.glob("*.a3m")
     name = alignment.stem
-    # the CSV was its input
+    # the CSV file was the input of ColabFold
     kinds = {kind_of(path.name, name): path for path in real.iterdir() if path.suffix != ".csv"}
     assert set(kinds) == NAMES
     assert {kind: shapes_of(kinds[kind]) for kind in SHAPES} == SHAPES
@@ -173,12 +173,12 @@ def test_settings_have_the_types_of_colabfold(result: Path, shared_dir: Path) ->
 def test_additional_files_are_in_a_separate_folder_and_mark_the_target_as_finished(
     root: Path, cache: Path, result: Path
 ) -> None:
-    own = result / "foldcli" / NAME
-    kinds = {kind_of(path.name, NAME) for path in own.iterdir()}
+    additional_folder = result / "foldcli" / NAME
+    kinds = {kind_of(path.name, NAME) for path in additional_folder.iterdir()}
     additional = {"NAME.m8", "NAME.done.json", "NAME_unrelaxed_MODEL.cif", "NAME.html", "NAME_thumbnail.png"}
     assert kinds == additional
-    links = re.findall(r'href="([^"#]+\.(?:pdb|cif|json))"', (own / f"{NAME}.html").read_text())
-    assert len(links) == 6 and all((own / link).is_file() for link in links)
+    links = re.findall(r'href="([^"#]+\.(?:pdb|cif|json))"', (additional_folder / f"{NAME}.html").read_text())
+    assert len(links) == 6 and all((additional_folder / link).is_file() for link in links)
     before = {path: path.stat().st_mtime_ns for path in result.rglob("*") if NAME in path.name}
     assert "already done" in fold(root, result, cache=cache)
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -191,7 +191,7 @@ def test_additional_files_are_in_a_separate_folder_and_mark_the_target_as_finish
     check_ranges(result, NAME)
 
 
-def test_predict_reads_the_alignment_that_it_kept(cache: Path, tmp_path: Path) -> None:
+def test_predict_reads_the_alignments_in_its_own_results(cache: Path, tmp_path: Path) -> None:
     for name in "qr":
         (tmp_path / f"{name}.a3m").write_text(f">{name}\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
     command = [*FOLDCLI, "predict", *QUICK, "--layout", "colabfold"]

@@ -100,9 +100,9 @@ def test_cached_target_is_folded_by_name_without_a_search(
     assert done["facts"]["feature_cache_hit"] is True
     scores = [sorted(folder.glob("*_scores_*.json")) for folder in (finished, tmp_path / finished.name)]
     assert [path.read_bytes() for path in scores[0]] == [path.read_bytes() for path in scores[1]]
-    unknown = fold("nobody", *database, *QUICK, "-o", tmp_path, env=environment)
+    unknown = fold("no_such_target", *database, *QUICK, "-o", tmp_path, env=environment)
     assert unknown.returncode == 3
-    assert "nobody: no such file, and no target of this name in the feature cache" in unknown.stderr
+    assert "no_such_target: no such file, and no target of this name in the feature cache" in unknown.stderr
     twice = fold(
         root / "examples/gb1.fasta", finished.name, *database, *QUICK, "-o", tmp_path, env=environment
     )

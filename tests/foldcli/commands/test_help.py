@@ -26,7 +26,7 @@ def loaded_after(*arguments: str) -> set[str]:
     return set(result.stdout.split())
 
 
-def test_version_is_printed_alone() -> None:
+def test_version_prints_only_the_version() -> None:
     result = subprocess.run([*FOLDCLI, "--version"], capture_output=True, text=True)
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{VERSION}\n", "")
 
@@ -40,7 +40,7 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_listed_line_is_that_of_the_command(name: str) -> None:
+def test_listed_summary_equals_the_help_of_the_command(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None and command.help
     assert command.help.strip().splitlines()[0] == COMMANDS[name]

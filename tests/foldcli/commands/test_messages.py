@@ -1,4 +1,4 @@
-"""Messages on stderr: bars on a terminal, fewer lines with -q, only JSON with --log-json."""
+"""Messages on stderr: progress bars on a terminal, fewer lines with -q, only JSON with --log-json."""
 
 import fcntl
 import json
@@ -32,7 +32,7 @@ def run_on_terminal(*arguments: str | Path, env: dict[str, str]) -> tuple[int, s
     while True:
         try:
             block = os.read(our_end, 65536)
-        except OSError:  # on Linux, the other end is closed
+        except OSError:  # how Linux reports that the other end is closed
             break
         if not block:
             break
@@ -55,7 +55,9 @@ def command(root: Path, tmp_path: Path) -> list[str | Path]:
     ]
 
 
-def test_terminal_shows_bars_and_a_summary(command: list[str | Path], environment: dict[str, str]) -> None:
+def test_terminal_shows_progress_bars_and_a_summary(
+    command: list[str | Path], environment: dict[str, str]
+) -> None:
     code, stderr = run_on_terminal(*command, env=environment)
     assert code == 5
     # with space for remaining time and rate, which are unknown at first

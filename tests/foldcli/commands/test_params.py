@@ -15,7 +15,7 @@ from tests.foldcli.conftest import Npz, npz
 from tests.foldcli.params.conftest import damaged, keys, mirror, small_archive
 from tests.foldcli.params.mirror import Mirror
 
-# pytest finds fixtures by their names in this module
+# imported, since pytest finds fixtures by their names in this module
 __all__ = ["keys", "mirror", "npz", "small_archive"]
 
 FOLDCLI = [sys.executable, "-m", "foldcli", "params"]

@@ -104,8 +104,8 @@ def cache(environment: dict[str, str], tmp_path: Path) -> Path:
     for name, text in {"one": A3M, "two": ">q\nGGSWTLPEKR\n>h\nGGSWT-PEKR\n"}.items():
         (tmp_path / f"{name}.a3m").write_text(text)
     inputs = [tmp_path / "one.a3m", tmp_path / "two.a3m"]
-    made = foldcli("cache-features", *inputs, "-c", tmp_path / "features", env=environment)
-    assert made.returncode == 0, made.stderr
+    cached = foldcli("cache-features", *inputs, "-c", tmp_path / "features", env=environment)
+    assert cached.returncode == 0, cached.stderr
     return tmp_path / "features"
 
 
@@ -113,7 +113,7 @@ def test_cached_targets_are_found_by_name_by_content_and_with_all(
     environment: dict[str, str], cache: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other.a3m").write_text(A3M)
-    (tmp_path / "two.a3m").unlink()  # an entry needs no source
+    (tmp_path / "two.a3m").unlink()  # cached entries do not need their source
     out = tmp_path / "out"
     arguments = [*QUICK, "--cache", cache, "-o", out]
     result = foldcli("predict", "one", tmp_path / "other.a3m", "two", *arguments, env=environment)
@@ -158,7 +158,7 @@ def test_damaged_entry_is_computed_again_from_its_source(
     good = {path: path.read_bytes() for path in cache.glob("??/*.safetensors")}
     for path, content in good.items():
         path.write_bytes(content[:-3] + b"???")
-    (tmp_path / "two.a3m").write_text(">q\nGGSWTLPEKR\n")  # no longer what the entry was made from
+    (tmp_path / "two.a3m").write_text(">q\nGGSWTLPEKR\n")  # differs from the alignment in the entry
     arguments = [*QUICK, "--cache", cache, "-o", tmp_path / "out"]
     result = foldcli("predict", "one", "two", *arguments, env=environment)
     assert result.returncode == 5
@@ -178,8 +178,8 @@ def test_checksums_are_verified_unless_no_verify_is_given(
     arguments = ["1ne", *QUICK, "--cache", cache, "-o", tmp_path / "out"]
     checked = foldcli("predict", *arguments, env=environment)
     assert checked.returncode == 3 and "checksum" in checked.stderr
-    trusting = foldcli("predict", *arguments, "--no-verify", env=environment)
-    assert trusting.returncode == 0, trusting.stderr
+    unverified = foldcli("predict", *arguments, "--no-verify", env=environment)
+    assert unverified.returncode == 0, unverified.stderr
 
 
 def test_error_in_the_background_fails_only_its_target(

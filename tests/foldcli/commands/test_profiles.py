@@ -77,15 +77,15 @@ def test_saved_profiles_are_combined_with_queries_and_iterations(folder: Path) -
 
 
 def test_alignment_of_a_search_is_the_profile_of_the_next_search(folder: Path) -> None:
-    """A profile is made from the hits up to --e-profile, which are also the rows of the alignment."""
+    """Check that profiles are computed from the hits up to --e-profile, which are also the rows of the alignment."""
     members = ("ubiquitin.fasta", "db", "-e", "0.1", "--max-seqs", "60")
     iterated = search("ubiquitin.fasta", "db", "-o", "-", *LIMITS, "--num-iterations", "2").stdout
     for kind in ("a3m", "sto"):
         search(*members, "--format", kind, "-o", "out")
-        found = search(f"out/UBIQ_HUMAN.{kind}", "db", "-o", "-", *LIMITS, "-v")
-        names = [line.split("\t", 1)[1] for line in found.stdout.splitlines()]
+        result = search(f"out/UBIQ_HUMAN.{kind}", "db", "-o", "-", *LIMITS, "-v")
+        names = [line.split("\t", 1)[1] for line in result.stdout.splitlines()]
         assert names == [line.split("\t", 1)[1] for line in iterated.splitlines()]
-        assert "searching with the profile of an alignment of" in found.stderr
+        assert "searching with the profile of an alignment of" in result.stderr
     piped = search("-", "db", "-o", "-", *LIMITS, stdin=(folder / "out/UBIQ_HUMAN.a3m").read_bytes())
     assert piped.stdout == iterated
 
@@ -100,14 +100,14 @@ def test_each_query_gets_a_profile_and_is_searched_again_without_one(folder: Pat
     assert search(*command).stderr.count("already done") == 2
     with np.load(folder / "profiles/alone.npz") as archive:
         assert json.loads(bytes(archive["about"]))["profiles"][0]["header"] == "alone"
-    # a profile of this name with other settings
+    # replace the saved profile by one with other settings
     search("ubiquitin.fasta", "db", "-o", "-", "--save-profile", "profiles/UBIQ_HUMAN.npz", "--overwrite")
     redone = search(*command, "--save-profile", "profiles")
     assert "alone: already done" in redone.stderr and "UBIQ_HUMAN: already done" not in redone.stderr
     # a folder of profiles is a folder of queries
     search("profiles", "db", "-o", "again", "--format", "a3m")
     assert (folder / "again/UBIQ_HUMAN.a3m").read_bytes() == (folder / "out/UBIQ_HUMAN.a3m").read_bytes()
-    # another profile is another query
+    # a query with another profile is searched again
     search("ubiquitin.fasta", "db", "-o", "-", "--save-profile", "profiles/UBIQ_HUMAN.npz", "--overwrite")
     changed = search("profiles", "db", "-o", "again", "--format", "a3m")
     assert "alone: already done" in changed.stderr and "UBIQ_HUMAN: already done" not in changed.stderr

@@ -14,7 +14,7 @@ def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=os.environ)
 
 
-def test_reports_are_remade_and_failures_named(tmp_path: Path) -> None:
+def test_reports_are_regenerated_and_failures_named(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_result(tmp_path / name, name)
     result = report(tmp_path)
@@ -43,12 +43,12 @@ def test_report_of_colabfold_results(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_missing_input_and_useless_options(tmp_path: Path) -> None:
+def test_missing_input_and_conflicting_options(tmp_path: Path) -> None:
     empty = report(tmp_path)
     assert empty.returncode == 3 and f"{tmp_path}: no finished target here" in empty.stderr
     assert report(tmp_path / "absent").returncode == 2
-    useless = report(tmp_path, "--no-report", "--no-plots")
-    assert useless.returncode == 2 and "leave nothing to make" in useless.stderr
+    conflicting = report(tmp_path, "--no-report", "--no-plots")
+    assert conflicting.returncode == 2 and "leave nothing to write" in conflicting.stderr
 
 
 def test_interrupted_report_does_not_lose_the_prediction(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_interrupted_report_does_not_lose_the_prediction(tmp_path: Path) -> None
     (tmp_path / "t.a3m").write_text(">t\nMKVLAAGIIV\n>near\nMKVLSAGIIV\n")
     arguments = ["predict", tmp_path / "t.a3m", "--params", "demo", "--models", "3", "--num-recycle", "0"]
     arguments += ["--max-extra-seq", "8", "-o", tmp_path / "out"]
-    # raise the interrupt in the right place: a signal during an import may be lost
+    # raise the interrupt inside the report: a signal during an import may be lost
     code = (
         "import foldcli.pipeline.run, foldcli.__main__\n"
         "def interrupted(*_): raise KeyboardInterrupt\n"
@@ -66,7 +66,7 @@ def test_interrupted_report_does_not_lose_the_prediction(tmp_path: Path) -> None
     stopped = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True)
     assert stopped.returncode == 130, stopped.stderr
     done = json.loads((tmp_path / "out/t/t.done.json").read_text())
-    assert "the report was interrupted; foldcli report makes it" in done["warnings"]
+    assert "the report was interrupted; run `foldcli report` to create it" in done["warnings"]
     command = [sys.executable, "-m", "foldcli", *arguments]
     again = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
     assert again.returncode == 0 and "t: already done" in again.stderr

@@ -71,19 +71,19 @@ def test_built_database_standard_streams_and_columns(folder: Path) -> None:
 
 def test_members_of_clusters_are_found(folder: Path) -> None:
     (folder / "clusters.tsv").write_text("nedd8\tubq\nnedd8\tnedd8\ngb1\tgb1\n")
-    made = subprocess.run(
+    built = subprocess.run(
         [*FOLDCLI, "createdb", "db.fasta", "--clusters", "clusters.tsv", "-o", "clustered", "-q"],
         capture_output=True,
         text=True,
     )
-    assert made.returncode == 0, made.stderr
+    assert built.returncode == 0, built.stderr
     expected = search("queries.fasta", "db.fasta", "-o", "-", "-q").stdout
     for iterations in ("1", "3"):
         command = ("queries.fasta", "clustered", "-o", "-", "-q", "--num-iterations", iterations)
         result = search(*command, "--max-seqs", "1")
         assert result.returncode == 0, result.stderr
-        found = [line.split("\t")[:2] for line in result.stdout.splitlines()]
-        assert found == [["q1", "ubq"], ["q1", "nedd8"], ["q2", "gb1"]]
+        pairs = [line.split("\t")[:2] for line in result.stdout.splitlines()]
+        assert pairs == [["q1", "ubq"], ["q1", "nedd8"], ["q2", "gb1"]]
         assert iterations == "3" or result.stdout == expected
     search("queries.fasta", "clustered", "-o", "out", "--format", "a3m")
     search("queries.fasta", "db.fasta", "-o", "plain", "--format", "a3m")
@@ -123,7 +123,7 @@ def test_filters_remove_rows_of_alignments(folder: Path) -> None:
         assert result.returncode == 0, result.stderr
         return json.loads((folder / "out/q1.a3m.json").read_text())  # type: ignore[no-any-return]
 
-    # the target that equals the query is not a second row
+    # the target that equals the query adds no row
     assert (record()["hits"], record()["rows"]) == (2, 1)
     thin = record("--qid", "0.7")
     assert (thin["hits"], thin["rows"]) == (2, 0)
@@ -247,13 +247,13 @@ def test_unwritable_output_is_reported_before_the_search(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["m8", "a3m"])
 def test_interrupt_leaves_no_partial_files(folder: Path, kind: str) -> None:
-    # more than can be searched before the signal arrives
+    # more queries than can be searched before the signal arrives
     (folder / "many.fasta").write_text("".join(f">q{i}\n{UBIQUITIN}\n" for i in range(20_000)))
     command = [*FOLDCLI, "search", "many.fasta", "db.fasta", "-o", "out", "--format", kind]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "q1: 2 hits" in line:  # the second hit line: the first result is written
+            if "q1: 2 hits" in line:  # the second line about hits; the first result has been written
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stderr.read()

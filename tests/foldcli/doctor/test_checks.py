@@ -43,7 +43,7 @@ def test_requirements_are_read_from_pyproject() -> None:
 def test_package_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: str, status: CheckStatus, found: str
 ) -> None:
-    # the first folder of sys.path that has metadata of a package decides its version
+    # the version is read from the first folder of sys.path that has metadata of the package
     (tmp_path / f"{name}-{version}.dist-info").mkdir()
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(metadata)

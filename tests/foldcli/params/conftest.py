@@ -45,13 +45,13 @@ def small_archive(npz: Npz) -> bytes:
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return a certificate for localhost and its key."""
     if shutil.which("openssl") is None:
-        pytest.skip("needs openssl to make a certificate")
+        pytest.skip("needs openssl to create a certificate")
     return certificate(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture
 def mirror(keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    """Start a trusted server that serves the content, and has the faults, that a test sets."""
+    """Start a trusted server; a test sets its content and its faults."""
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SSL_CERT_FILE", str(keys[0]))

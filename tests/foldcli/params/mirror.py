@@ -17,8 +17,8 @@ class Mirror:
         content: content of the file, served at every path.
         etag: entity tag of the file, or None.
         ranges: True if range requests are supported.
-        ignores_if_range: answer a range request whatever If-Range says.
-        shift: offset in bytes by which a partial response starts too late.
+        ignores_if_range: answer range requests regardless of If-Range.
+        shift: number of bytes by which partial responses start too late.
         refuse_ranges: answer every range request with 416.
         drops: body sizes in bytes after which the connection of the first, second, … response is closed.
         stops_listening: accept no more connections after one was dropped.
@@ -50,7 +50,7 @@ class Mirror:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a self-signed certificate for localhost; return its path and that of its key."""
+    """Create a self-signed certificate for localhost; return its path and that of its key."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     command = [
         "openssl",
@@ -69,7 +69,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 class QuietServer(ThreadingHTTPServer):
-    """A server that does not print errors of clients that hang up, as these tests make them do."""
+    """A server that does not print the errors of clients that close their connection early."""
 
     daemon_threads = True
 

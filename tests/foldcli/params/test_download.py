@@ -1,4 +1,4 @@
-"""Downloads from a local server that drops connections, lies, changes its file and refuses."""
+"""Downloads from a local server that drops connections, sends wrong data, changes its file or refuses."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ from tests.foldcli.params.mirror import Mirror, start_proxy
 
 
 class Fetcher:
-    """Downloads from the server to one partial file, and everything that was reported."""
+    """Runs downloads from the server to one partial file, and collects their reports."""
 
     def __init__(self, mirror: Mirror, path: Path) -> None:
         self.mirror, self.part = mirror, PartialFile(path)
@@ -61,7 +61,7 @@ def test_download_resumes_after_a_dropped_connection(fetch: Fetcher, mirror: Mir
 
 def test_attempts_without_progress_are_limited(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.drops = [60_000, 0, 0, 0]
-    with pytest.raises(Unreachable, match="60,000 bytes are downloaded"):
+    with pytest.raises(Unreachable, match="60,000 bytes were downloaded"):
         fetch(retries=1)
     assert len(mirror.requests) == 3
     mirror.drops = []
@@ -72,7 +72,7 @@ def test_attempts_without_progress_are_limited(fetch: Fetcher, mirror: Mirror) -
 
 def test_a_server_that_stops_listening_is_retried(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.drops, mirror.stops_listening = [60_000], True
-    with pytest.raises(Unreachable, match="connection refused; 60,000 bytes are downloaded"):
+    with pytest.raises(Unreachable, match="connection refused; 60,000 bytes were downloaded"):
         fetch()
 
 
@@ -91,12 +91,12 @@ def test_restarts_without_progress_are_limited(fetch: Fetcher, mirror: Mirror) -
 
 
 def test_weak_tag_is_not_resumed(fetch: Fetcher, mirror: Mirror) -> None:
-    # a weak tag does not promise equal bytes
+    # a weak tag does not guarantee equal bytes
     mirror.etag, mirror.drops = 'W/"one"', [60_000]
     fetch()
     fetch.assert_whole()
     assert "Range" not in mirror.requests[-1]
-    assert "did not say which version" in fetch.notices[-1]
+    assert "did not identify the version" in fetch.notices[-1]
 
 
 @pytest.mark.parametrize("ignores_if_range", [False, True])
@@ -114,7 +114,10 @@ def test_changed_file_is_downloaded_from_the_beginning(
     remote = fetch()
     fetch.assert_whole()
     assert (remote.length, remote.etag) == (len(mirror.content), mirror.etag)
-    assert any("has another file now" in line or "that file at byte 60,000" in line for line in fetch.notices)
+    assert any(
+        "the file on the server has changed" in line or "that file at byte 60,000" in line
+        for line in fetch.notices
+    )
 
 
 def test_partial_download_of_another_url_is_not_resumed(fetch: Fetcher, mirror: Mirror) -> None:
@@ -159,7 +162,7 @@ def test_only_transient_statuses_are_retried(
     assert len(mirror.requests) == requests
 
 
-def test_response_from_another_offset_is_not_used(fetch: Fetcher, mirror: Mirror) -> None:
+def test_response_from_another_offset_is_discarded(fetch: Fetcher, mirror: Mirror) -> None:
     mirror.drops = [60_000]
     mirror.shift = 5
     fetch()
@@ -180,10 +183,10 @@ def test_compressed_response_is_refused(fetch: Fetcher, mirror: Mirror) -> None:
 
 
 def test_refused_connection_is_not_retried(fetch: Fetcher, mirror: Mirror) -> None:
-    with socket.socket() as own:
-        own.bind(("localhost", 0))
+    with socket.socket() as unused:
+        unused.bind(("localhost", 0))
         with pytest.raises(Unreachable, match=r"connection refused\n.*https_proxy"):
-            fetch(retries=5, url=f"https://localhost:{own.getsockname()[1]}/a.tar")
+            fetch(retries=5, url=f"https://localhost:{unused.getsockname()[1]}/a.tar")
 
 
 def test_untrusted_certificate_is_refused(
@@ -218,7 +221,7 @@ def test_proxy_is_used(fetch: Fetcher, mirror: Mirror, monkeypatch: pytest.Monke
     assert tunnels == [mirror.url.removeprefix("https://").removesuffix("/params.tar")]
     proxy.shutdown()
     proxy.server_close()
-    # without the proxy, no connection is made around it
+    # if the proxy does not answer, it is not bypassed
     with pytest.raises(Unreachable, match="connection refused"):
         fetch(url=f"{mirror.url}?other")
     monkeypatch.setenv("no_proxy", "localhost")

@@ -27,7 +27,7 @@ FILE = "params_model_3_ptm.npz"
 
 
 class Fetcher:
-    """Fetches of model 3 from the server into a folder, and everything that was reported."""
+    """Fetches model 3 from the server into a folder, and collects the reports."""
 
     def __init__(self, mirror: Mirror, folder: Path) -> None:
         self.settings = FetchSettings(folder, "ptm", (3,), mirror.url, None, None, 0, False)
@@ -113,7 +113,7 @@ def test_compared_checksum_is_recorded(
 
 def test_resumed_download_gives_whole_files(fetcher: Fetcher, mirror: Mirror, npz: Npz, folder: Path) -> None:
     mirror.drops = [60_000, 0]
-    with pytest.raises(Unreachable, match="60,000 bytes are downloaded"):
+    with pytest.raises(Unreachable, match="60,000 bytes were downloaded"):
         fetcher()
     assert names(folder) == {".fetch/archive.tar.part", ".fetch/archive.tar.part.json"}
     fetcher()
@@ -122,7 +122,7 @@ def test_resumed_download_gives_whole_files(fetcher: Fetcher, mirror: Mirror, np
     assert names(folder) == {FILE, "LICENSE", "parameters.json"}
 
 
-def test_web_page_is_not_taken_for_an_archive(fetcher: Fetcher, mirror: Mirror, folder: Path) -> None:
+def test_web_page_is_not_mistaken_for_an_archive(fetcher: Fetcher, mirror: Mirror, folder: Path) -> None:
     mirror.content = b"<!doctype html><title>Log in</title>" * 50
     with pytest.raises(InputError, match="not a tar archive"):
         fetcher()
@@ -144,14 +144,14 @@ def test_only_one_process_fetches_into_a_folder(fetcher: Fetcher, mirror: Mirror
         with pytest.raises(MissingError, match="another process is fetching"):
             fetcher()
         assert lock.exists() and not mirror.requests
-    # as a killed process leaves it
+    # a folder that a killed process has left
     (lock.parent / "unpacked-x").mkdir()
     fetcher()
     assert names(folder) == {FILE, "LICENSE", "parameters.json"}
 
 
 def test_local_archive_is_read_and_kept(fetcher: Fetcher, npz: Npz, folder: Path, tmp_path: Path) -> None:
-    # in a folder, as some mirrors pack them, and without a licence
+    # an archive with its files in a folder, as on some mirrors, and without a licence
     archive = tmp_path / "local.tar"
     files = {f"params_{name}.npz": npz(name) for name in ("model_3", "model_3_ptm")}
     archive.write_bytes(tar_of({f"./params/{name}": content for name, content in files.items()}))
@@ -213,7 +213,7 @@ def test_files_without_a_manifest_are_checked_by_crc32(npz: Npz, folder: Path) -
     assert result.problem and list((folder / "params").iterdir()) == [file]
 
 
-def test_default_folder_is_that_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_folder_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FOLDCLI_PARAMS", raising=False)
     assert default_folder() == tmp_path / "cache" / "params"

@@ -43,7 +43,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
             "request", lambda request: problems.append(request.url) if request.url[:5] != "file:" else None
         )
         page.goto(path.resolve().as_uri())
-        # two frames: changes of the first are drawn in the second
+        # wait for two frames: changes in the first are drawn in the second
         page.settle = lambda: page.evaluate(
             "() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)))"
         )

@@ -15,7 +15,7 @@ from tests.foldcli.report.results import SEQUENCE, target_files, write_result
 
 N = len(SEQUENCE)
 OpenPage = Callable[..., Any]
-# the canvas of the PAE map: its margins left, top, right, bottom
+# left, top, right and bottom margins in the canvas of the PAE map
 MARGINS = (52, 8, 18, 44)
 
 
@@ -53,7 +53,7 @@ def drag(page: Any, selector: str, start: dict[str, float], end: dict[str, float
     page.settle()
 
 
-def picture(page: Any, canvas: str) -> str:
+def image(page: Any, canvas: str) -> str:
     return page.evaluate("(id) => document.getElementById(id).toDataURL()", canvas)
 
 
@@ -82,7 +82,7 @@ def test_structure_is_coloured_by_confidence(report: Path, open_page: OpenPage) 
 
 def test_pae_under_the_pointer_is_shown(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
-    # |i − j| / 4 + rank, plus 3 Å if the scored residue comes after the one aligned on
+    # |i − j| / 4 + rank, plus 3 Å if the scored residue comes after the aligned residue
     for scored, aligned, error in ((30, 10, 9.0), (10, 30, 6.0), (7, 7, 1.0)):
         page.locator("#pae-canvas").hover(position=pae_position(page, scored, aligned))
         page.settle()
@@ -96,14 +96,14 @@ def test_pae_under_the_pointer_is_shown(report: Path, open_page: OpenPage) -> No
 
 def test_box_in_the_pae_map_selects_residues_everywhere(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
-    before = picture(page, "canvas"), colours(page, 5, 10, 30, 40)
+    before = image(page, "canvas"), colours(page, 5, 10, 30, 40)
     drag(page, "#pae-canvas", pae_position(page, 28, 4), pae_position(page, 32, 6))
     assert page.input_value("#residues-input") == "4-6, 28-32"
     assert page.inner_text("#selected").startswith("8 selected")
     after = colours(page, 5, 10, 30, 40)
     assert (after[0], after[2]) == (before[1][0], before[1][2]), "selected residues keep their colour"
     assert after[1] == after[3] not in before[1], "other residues are dimmed"
-    assert picture(page, "canvas") != before[0]
+    assert image(page, "canvas") != before[0]
     assert page.locator("#sequence b.on").count() == 8
     # a click without a drag clears the selection
     page.locator("#pae-canvas").click(position=pae_position(page, 20, 20))
@@ -114,13 +114,13 @@ def test_box_in_the_pae_map_selects_residues_everywhere(report: Path, open_page:
 def test_choosing_a_model_updates_all_panels(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
     views = ("canvas", "pae-canvas", "curve-canvas")
-    before = [picture(page, view) for view in views]
+    before = [image(page, view) for view in views]
     shares = page.inner_text("#share-0")
     page.focus("#model-1")
     page.keyboard.press("ArrowDown")
     page.settle()
     assert page.is_checked("#model-2")
-    assert all(picture(page, view) != old for view, old in zip(views, before, strict=True))
+    assert all(image(page, view) != old for view, old in zip(views, before, strict=True))
     assert colours(page, 1) == [(0x65, 0xCB, 0xF3)], "81 in the second model"
     assert page.inner_text("#share-0").strip() == "0 %" != shares.strip()
     assert "rank 2" in page.get_attribute("#canvas", "aria-label")
@@ -147,12 +147,12 @@ def test_everything_works_by_keyboard(report: Path, open_page: OpenPage) -> None
     assert page.input_value("#residues-input") == "2-4"
     assert page.inner_text("#curve-readout").startswith("F4: rank 1 ")
     page.focus("#canvas")
-    seen = [(view(page), picture(page, "canvas"))]
+    seen = [(view(page), image(page, "canvas"))]
     for key in ("ArrowRight", "+", "0"):
         page.keyboard.press(key)
-        seen.append((view(page), picture(page, "canvas")))
-    views, pictures = zip(*seen, strict=True)
-    assert len(set(views)) == len(set(pictures[:3])) == 3 and views[3] == views[0]
+        seen.append((view(page), image(page, "canvas")))
+    views, images = zip(*seen, strict=True)
+    assert len(set(views)) == len(set(images[:3])) == 3 and views[3] == views[0]
     page.focus("#coverage-canvas")
     page.keyboard.press("ArrowRight")
     page.settle()
@@ -174,10 +174,10 @@ def test_everything_works_by_keyboard(report: Path, open_page: OpenPage) -> None
 
 def test_residues_are_selected_by_number(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
-    before = picture(page, "canvas")
+    before = image(page, "canvas")
     page.fill("#residues-input", "3, 10 – 12")
     page.settle()
-    assert picture(page, "canvas") != before
+    assert image(page, "canvas") != before
     assert page.inner_text("#selected").startswith("4 selected")
     for wrong in ("0", "3-", "x", f"{N + 1}", "9-3"):
         page.fill("#residues-input", wrong)
@@ -215,7 +215,7 @@ def test_page_fits_phones_and_dark_mode(report: Path, open_page: OpenPage) -> No
         page.evaluate("getComputedStyle(document.documentElement).backgroundColor") for page in (light, dark)
     ]
     assert [sum(map(int, re.findall(r"\d+", each))) > 384 for each in backgrounds] == [True, False]
-    assert picture(light, "curve-canvas") != picture(dark, "curve-canvas")
+    assert image(light, "curve-canvas") != image(dark, "curve-canvas")
 
 
 def test_alignment_of_a_hit_opens(report: Path, open_page: OpenPage) -> None:

@@ -49,7 +49,7 @@ def test_failure_after_an_earlier_success_shows_both(out: Path) -> None:
     write_failure(out, "good", "disk full", ".3-of-3")
     (good,) = [row for row in index_rows(out) if row.name == "good"]
     assert good.status == "failed" and good.plddt is not None
-    assert good.note == "disk full. The results shown are of an earlier run."
+    assert good.note == "disk full. The results shown are from an earlier run."
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"name": "x"}', '{"name": "x", "ranking": []}', "{", "null"])

@@ -83,7 +83,7 @@ def test_data_block_has_the_numbers_of_the_files(tmp_path: Path) -> None:
         assert unpack_array(model["plddt"], "<u2") / 100 == pytest.approx(scores["plddt"], abs=0.005)
         cells = unpack_array(model["pae"]["cells"], "u1").reshape(len(SEQUENCE), -1) * PAE_STEP
         assert np.abs(cells - scores["pae"]).max() <= PAE_STEP / 2 + 1e-6
-        # the models are one helix, shifted: superposed they coincide, and distances are unchanged
+        # all models are the same helix, shifted: superposed, they coincide and distances are unchanged
         ca = unpack_array(model["ca"], "<i2").reshape(-1, 3) * data["step"]
         distances = np.linalg.norm(np.subtract.outer(ca, ca).diagonal(axis1=1, axis2=3), axis=-1)
         ideal = helix(len(SEQUENCE), 0)

@@ -40,7 +40,7 @@ def test_plots_have_colabfolds_names_and_reproducible_bytes(tmp_path: Path) -> N
         assert len(np.unique(pixels(path).reshape(-1, 4), axis=0)) > 20
 
 
-def test_user_settings_of_matplotlib_have_no_effect_and_stay(tmp_path: Path) -> None:
+def test_user_settings_of_matplotlib_have_no_effect_and_are_restored(tmp_path: Path) -> None:
     plain = write_result(tmp_path / "plain")
     make_report(target_files(plain), {}, PLOTS_ONLY)
     styled = write_result(tmp_path / "styled")

@@ -11,7 +11,7 @@ MESSAGE = bytes(range(256)) * 4096
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[ClientConnection, socket.socket]]:
+def sockets() -> Iterator[tuple[ClientConnection, socket.socket]]:
     """Yield a connection and the socket of its client."""
     server_end, client_end = socket.socketpair()
     connection = ClientConnection(server_end, "client", 1000, lambda connection: None)
@@ -21,9 +21,9 @@ def ends() -> Iterator[tuple[ClientConnection, socket.socket]]:
 
 
 def test_results_are_accepted_until_too_many_are_unread(
-    ends: tuple[ClientConnection, socket.socket],
+    sockets: tuple[ClientConnection, socket.socket],
 ) -> None:
-    connection, client = ends
+    connection, client = sockets
     count = 0
     while connection.accepts_results() and count < 100:
         connection.send(MESSAGE)
@@ -42,10 +42,10 @@ def test_results_are_accepted_until_too_many_are_unread(
     assert received == MESSAGE * count
 
 
-def test_nothing_is_kept_after_the_last_message_or_for_a_closed_client(
-    ends: tuple[ClientConnection, socket.socket],
+def test_messages_after_the_last_one_or_after_closing_are_discarded(
+    sockets: tuple[ClientConnection, socket.socket],
 ) -> None:
-    connection, client = ends
+    connection, client = sockets
     connection.send_last(b"last")
     connection.send(b"more")
     connection.finish(b"end")

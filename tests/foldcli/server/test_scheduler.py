@@ -68,18 +68,18 @@ class Run:
             self.scheduler.stop()
 
 
-def nothing_found(queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
+def search_without_hits(queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
     for query in queries:
         yield query, []
 
 
 def test_clients_take_turns() -> None:
-    run = Run(nothing_found)
+    run = Run(search_without_hits)
     run.submit("a", 500)
     run.submit("b", 1)
     run.submit("c", 100)
     run.scheduler.run()
-    # the first chunk is one query, since their cost is not known yet; then b and c have their turns
+    # the first chunk is one query, since the cost is not known yet; then it is the turn of b and c
     assert run.log[:4] == ["a", "b", "b done", "c"]
     assert run.log.index("c done") < run.log.index("a done")
     assert [run.log.count(name) for name in "abc"] == [500, 1, 100]
@@ -89,18 +89,18 @@ def test_clients_take_turns() -> None:
 
 
 def test_chunks_are_limited_by_queries_and_by_candidates() -> None:
-    run = Run(nothing_found)
+    run = Run(search_without_hits)
     run.submit("a", 500)
     run.scheduler.run()
     assert max(map(len, run.chunks)) == MAX_CHUNK_QUERIES
-    run = Run(nothing_found)
+    run = Run(search_without_hits)
     run.submit("a", 50, max_seqs=MAX_CHUNK_CANDIDATES // 3)
     run.scheduler.run()
     assert max(map(len, run.chunks)) == 3
 
 
 def test_slow_client_waits_and_loses_nothing() -> None:
-    run = Run(nothing_found)
+    run = Run(search_without_hits)
     slow = run.submit("slow", 2)
     slow.receiver.accepts = False
     quick = run.submit("quick", 3)

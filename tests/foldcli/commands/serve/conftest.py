@@ -92,7 +92,7 @@ class Client:
         return data
 
     def receive_results(self) -> list[dict[str, Any]]:
-        """Return the messages up to the first that is not hits."""
+        """Return the messages up to the first of another type than hits."""
         messages = [self.receive()]
         while messages[-1]["type"] == "hits":
             messages.append(self.receive())
@@ -128,7 +128,7 @@ def database(relatives: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Change to a temporary folder that has queries.fasta."""
+    """Change to a temporary folder with queries.fasta, and return it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
     (tmp_path / "queries.fasta").write_text(QUERIES)
@@ -155,7 +155,7 @@ def serve(database: Path, folder: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def shared(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Start one server for all tests that leave it as it was."""
+    """Start one server for all tests that do not stop or disturb it."""
     server = Server(database, tmp_path_factory.mktemp("shared") / "s.sock", "-v", "--max-request", "1")
     server.wait_for("ready: ")
     yield server

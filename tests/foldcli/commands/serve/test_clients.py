@@ -26,12 +26,12 @@ FOLDCLI = [sys.executable, "-m", "foldcli"]
 def test_server_survives_dying_clients(
     shared: "Server", connect: Callable[[Path], "Client"], works: Callable[["Server"], bool]
 ) -> None:
-    # before they send anything, within a length, within a message
+    # clients that die before sending anything, within a length, or within a message
     for data in (b"", b"\0\0", struct.pack(">I", 1000) + b'{"type": '):
         client = connect(shared.path)
         client.socket.sendall(data)
         client.close()
-    # after a request, before and during its hits
+    # clients that die after a request, before or while reading its hits
     for read in (0, 3):
         client = connect(shared.path)
         client.request([UBIQUITIN * 10] * 500)
@@ -59,7 +59,7 @@ def test_server_survives_dying_clients(
     assert works(shared)
 
 
-def test_client_that_does_not_read_blocks_nobody(
+def test_client_that_does_not_read_does_not_block_others(
     shared: "Server",
     connect: Callable[[Path], "Client"],
     works: Callable[["Server"], bool],

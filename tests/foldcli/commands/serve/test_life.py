@@ -1,4 +1,4 @@
-"""The life of a server: its socket, the right to it, and signals."""
+"""The lifecycle of a server: its socket, the lock on it, and signals."""
 
 import json
 import signal
@@ -78,7 +78,7 @@ def test_only_one_of_two_servers_replaces_a_dead_one(
     assert works(both[codes.index(None)])
 
 
-def test_sockets_and_files_of_others_are_left_alone(database: Path, folder: Path, refused: "Search") -> None:
+def test_foreign_sockets_and_files_are_not_replaced(database: Path, folder: Path, refused: "Search") -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         other.bind("other.sock")
         other.listen()
@@ -108,7 +108,7 @@ def test_signal_lets_running_requests_finish(
     running.request([UBIQUITIN] * 100)
     assert running.receive()["query"] == 0
     server.process.send_signal(number)
-    server.wait_for("stopping: no more requests are taken, 1 are running")
+    server.wait_for("stopping: no more requests are accepted, 1 are running")
     with pytest.raises(FileNotFoundError):
         connect(server.path)
     for other in (idle, half):

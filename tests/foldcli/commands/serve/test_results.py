@@ -45,7 +45,7 @@ def test_alignments_equal_those_of_a_local_search(
     assert {path.name for path in (folder / "remote").iterdir()} == names
     for name in names:
         assert (folder / "remote" / name).read_bytes() == (folder / "local" / name).read_bytes()
-    # each skips what the other has finished, until a setting changes
+    # each search skips the other's finished queries, until a setting changes
     again = search("queries.fasta", "--server", shared.path, "-o", "local", *limits)
     assert again.stderr.count("already done") == 2
     again = search("queries.fasta", database, "-o", "remote", "--device", "cpu", *limits)
@@ -96,10 +96,10 @@ def test_bad_query_does_not_stop_the_others(shared: "Server", folder: Path, sear
     assert (folder / "out/q1.a3m").exists() and (folder / "out/q2.a3m").exists()
 
 
-def test_query_over_the_limits_fails_alone(
+def test_query_over_the_limits_does_not_stop_the_others(
     shared: "Server", folder: Path, search: "Search", works: Callable[["Server"], bool]
 ) -> None:
-    # the first has too many residues, the second too many bytes for a request
+    # q1a has too many residues, and q1b too many bytes for a request
     huge = f">p\n{GB1}\n>q1a\n{'MK' * 50_001}\n>q1b\n{'MK' * 600_000}\n"
     (folder / "mixed.fasta").write_text(f"{QUERIES}{huge}>q3\n{GB1}\n")
     result = search("mixed.fasta", "--server", shared.path, "-o", "out", "--format", "a3m")
@@ -135,8 +135,16 @@ def test_many_queries_are_sent_in_several_requests(shared: "Server", folder: Pat
             3,
             "too long for a unix socket: 119 bytes, and the limit is 107",
         ),
-        (("queries.fasta", "--server", "no.sock", "--device", "cpu"), 2, "--device is the server's"),
-        (("queries.fasta", "--server", "no.sock", "--threads", "2"), 2, "--threads is the server's"),
+        (
+            ("queries.fasta", "--server", "no.sock", "--device", "cpu"),
+            2,
+            "--device cannot be combined with --server",
+        ),
+        (
+            ("queries.fasta", "--server", "no.sock", "--threads", "2"),
+            2,
+            "--threads cannot be combined with --server",
+        ),
         (("queries.fasta", "DB", "--server", "no.sock"), 2, "DB is a database: with --server every"),
         (("--server", "no.sock"), 2, "Missing argument"),
     ],
