@@ -21,8 +21,8 @@ def main() -> None:
         click.echo(f"foldcli: error: {problem}", err=True)
         sys.exit(ExitCode.MISSING)
     code = run_with_exit_codes(cli)
-    # At a normal exit, Python would stop a thread that is still opening a GPU, and CUDA's libraries would then
-    # abort the process.
+    # At a normal exit, Python would stop a thread that is still opening a GPU, and CUDA's libraries would
+    # then abort the process.
     if "numba.cuda" in sys.modules or any(thread.daemon for thread in threading.enumerate()):
         _exit_at_once(code)
     sys.exit(code)

@@ -77,7 +77,7 @@ def test_saved_profiles_are_combined_with_queries_and_iterations(folder: Path) -
 
 
 def test_alignment_of_a_search_is_the_profile_of_the_next_search(folder: Path) -> None:
-    """Check that profiles are computed from the hits up to --e-profile, which are also the rows of the alignment."""
+    """Check that profiles use the hits up to --e-profile, which are also the rows of the alignment."""
     members = ("ubiquitin.fasta", "db", "-e", "0.1", "--max-seqs", "60")
     iterated = search("ubiquitin.fasta", "db", "-o", "-", *LIMITS, "--num-iterations", "2").stdout
     for kind in ("a3m", "sto"):
