@@ -38,7 +38,7 @@ _LOG_EVERY = 10  # steps
     show_default="under $FOLDCLI_CACHE/training",
     help="Folder for the unpacked training data, about 140 MB.",
 )
-@click.option("--prepare", is_flag=True, help="Unpack the training data, print where it is, and stop.")
+@click.option("--prepare", is_flag=True, help="Unpack the training data and stop; -v shows the folder.")
 @click.option("--max-seconds", type=click.FloatRange(0), help="Write a checkpoint and stop after this time.")
 @click.option(
     "--max-steps", type=click.IntRange(1), help="Write a checkpoint and stop after this many steps."
@@ -48,16 +48,16 @@ _LOG_EVERY = 10  # steps
     "--export",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="NPZ",
-    help=("Write the averaged network of RUN as a parameter file for inference, and stop."),
+    help="Write the averaged network of RUN as a parameter file for inference, and stop.",
 )
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
     show_default=True,
-    help=("Where to train; with torchrun each process takes one GPU."),
+    help="Device for training; with torchrun, each process uses one GPU.",
 )
-@click.option("--workers", type=click.IntRange(0), help="Processes that make samples, for each GPU.")
+@click.option("--workers", type=click.IntRange(0), help="Number of processes per GPU that prepare samples.")
 @options.logging_options
 def command(
     config: Path,
@@ -150,7 +150,7 @@ def command(
 
 
 def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
-    """Unpack the training data into a folder named by what it is made from, unless it is there."""
+    """Unpack the training data into a folder named by a hash of its sources, unless it exists."""
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
     from model.training.data import FORMAT_VERSION, SOURCES, prepare
@@ -165,7 +165,7 @@ def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
 
 
 def _log(reports: Iterator["StepReport"], quiet: bool) -> None:
-    """Follow the steps of a run, and log some of them."""
+    """Log validations, skipped steps and every _LOG_EVERY-th step of a run."""
     from foldcli.logs import logger
 
     for report in reports:

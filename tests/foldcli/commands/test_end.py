@@ -1,4 +1,4 @@
-"""Tests of the end of the process."""
+"""Tests of the exit of the process."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ main()
 
 
 def test_process_ends_at_once_while_a_background_thread_is_busy() -> None:
-    """Python would stop the thread, and CUDA's libraries abort the process if the thread is using them."""
+    """Check that Python's cleanup is skipped: it would stop the thread, which CUDA's libraries abort on."""
     for arguments, code, stdout in ((["--version"], 0, f"{VERSION}\n"), (["--nonsense"], 2, "")):
         command = [sys.executable, "-c", BUSY, *arguments]
         result = subprocess.run(command, capture_output=True, text=True)

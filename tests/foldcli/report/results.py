@@ -55,7 +55,7 @@ def write_result(
     """Write the files of a target as `foldcli fold` does, without report and plots.
 
     The model of rank r has pLDDT 101 − 10 r at the first residue and 35 at the last. Its PAE is
-    |i − j| / 4 + r Å, plus 3 Å if the scored residue comes after the one aligned on.
+    |i − j| / 4 + r Å, plus 3 Å if the scored residue comes after the aligned residue.
     """
     folder.mkdir(parents=True, exist_ok=True)
     count, ranking = len(sequence), []
