@@ -21,10 +21,10 @@ OVERLAP_TOLERANCE = 1.5  # Å
 BOND_LENGTH, BOND_DEVIATION = (1.329, 1.341), (0.014, 0.016)
 # cosines of the angles CA-C-N and C-N-CA between residues
 CA_C_N, C_N_CA = -0.4473, -0.5203
-# in the published code a standard deviation of the bond length serves for the angles
-ANGLE_DEVIATION = 0.014
+# the first is a deviation of the bond length, which the published code uses for this angle
+CA_C_N_DEVIATION, C_N_CA_DEVIATION = 0.014, 0.0353
 VDW_RADIUS = {"C": 1.7, "N": 1.55, "O": 1.52, "S": 1.8}  # Å
-PROLINE, CYSTEINE = (residue_constants.RESTYPES.index(letter) for letter in "PC")
+PROLINE = residue_constants.RESTYPES.index("P")
 N_SLOT, CA_SLOT, C_SLOT, SULPHUR_SLOT = 0, 1, 2, 5
 BONDED = 1.95  # Å, longer than any bond between heavy atoms of a residue
 NO_BOUND = 1e10
@@ -64,9 +64,9 @@ def structural_violations(
         clash_function: a compiled form of `between_residue_clashes`.
     """
     exists = residue_rows(residue_constants.atom14_mask, aatype) * seq_mask[..., None]  # [B, N, 14]
-    bond_loss, bond = _peptide_bonds(atom14, aatype, exists, bonded)
+    bond_loss, bond = peptide_bonds(atom14, aatype, exists, bonded)
     clash_loss, clashes = (clash_function or between_residue_clashes)(
-        atom14, exists, residue_rows(vdw_radii, aatype), (aatype == CYSTEINE).float(), bonded
+        atom14, exists, residue_rows(vdw_radii, aatype), bonded
     )
     lower, upper = residue_rows(within_residue_bounds, aatype).unbind(dim=2)  # each [B, N, 14, 14]
     within_loss = within_residue_loss(atom14, exists, lower, upper)
@@ -75,7 +75,7 @@ def structural_violations(
     return Violations(loss, bond, peptide, clashes)
 
 
-def _peptide_bonds(
+def peptide_bonds(
     atom14: torch.Tensor, aatype: torch.Tensor, exists: torch.Tensor, bonded: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss [B] and violations [B, N-1] of bonds and angles between neighbours."""
@@ -90,20 +90,11 @@ def _peptide_bonds(
     ca_c_n = (to_ca * to_n).sum(dim=-1) / (lengths[0] * lengths[1])
     c_n_ca = -(to_n * n_to_ca).sum(dim=-1) / (lengths[1] * lengths[2])
     c_n = exists[:, :-1, C_SLOT] * exists[:, 1:, N_SLOT] * bonded[:, 1:]
-    checks = (
+    ca_mask, next_ca_mask = c_n * exists[:, :-1, CA_SLOT], c_n * exists[:, 1:, CA_SLOT]
+    checks: tuple[tuple[torch.Tensor, torch.Tensor | float, torch.Tensor | float, torch.Tensor], ...] = (
         (lengths[1], ideal, deviation, c_n),
-        (
-            ca_c_n,
-            torch.full_like(ideal, CA_C_N),
-            torch.full_like(ideal, ANGLE_DEVIATION),
-            c_n * exists[:, :-1, 1],
-        ),
-        (
-            c_n_ca,
-            torch.full_like(ideal, C_N_CA),
-            torch.full_like(ideal, ANGLE_DEVIATION),
-            c_n * exists[:, 1:, 1],
-        ),
+        (ca_c_n, CA_C_N, CA_C_N_DEVIATION, ca_mask),
+        (c_n_ca, C_N_CA, C_N_CA_DEVIATION, next_ca_mask),
     )
     loss, violated = torch.zeros_like(ideal[:, 0]), torch.zeros_like(ideal)
     for value, expected, sigma, mask in checks:
@@ -118,7 +109,6 @@ def between_residue_clashes(
     atom14: torch.Tensor,
     exists: torch.Tensor,
     radii: torch.Tensor,
-    cysteine: torch.Tensor,
     bonded: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the overlap of atoms of different residues, counted for both atoms, and the number of clashes.
@@ -127,7 +117,6 @@ def between_residue_clashes(
         atom14: [B, N, 14, 3].
         exists: [B, N, 14].
         radii: [B, N, 14], Å.
-        cysteine: [B, N], 1 for cysteines, whose sulphurs may be bonded.
         bonded: [B, N], 1 where a residue is bonded to the one before.
 
     Returns:
@@ -143,13 +132,9 @@ def between_residue_clashes(
     atom = torch.arange(14, device=atom14.device)
     next_residue = (index[:, None] + 1 == index[None]).float() * bonded[:, None]  # [B, N, N]
     peptide = ((atom[:, None] == C_SLOT) & (atom[None] == N_SLOT)).float()
+    # sulphurs of cysteines may be bonded; the published code leaves out the same slot of all residues
     sulphurs = ((atom[:, None] == SULPHUR_SLOT) & (atom[None] == SULPHUR_SLOT)).float()
-    disulphide = cysteine[:, :, None] * cysteine[:, None]
-    mask = (
-        mask
-        * (1.0 - next_residue[..., None, None] * peptide)
-        * (1.0 - disulphide[..., None, None] * sulphurs)
-    )
+    mask = mask * (1.0 - next_residue[..., None, None] * peptide) * (1.0 - sulphurs)
     lower = radii[:, :, None, :, None] + radii[:, None, :, None] - OVERLAP_TOLERANCE
     overlap = mask * torch.relu(lower - distance)
     clashes = mask * (distance < lower).float()
