@@ -64,7 +64,7 @@ def set_up_worker_process(on_terminate: SignalHandler) -> None:
 
 
 def on_stop_signals(handler: SignalHandler) -> None:
-    """Install a handler for SIGTERM and SIGINT."""
+    """Call a handler on SIGTERM and SIGINT, instead of the handler before."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
 
@@ -73,7 +73,7 @@ def on_stop_signals(handler: SignalHandler) -> None:
 def private_new_files() -> Iterator[None]:
     """Create files that only this user can read and write (mode 0600) while the context is open.
 
-    If the mode were set after the file was created, others could open the file in between.
+    Setting the mode after the file was created would leave it open to others for a moment.
     """
     previous = os.umask(0o177)
     try:

@@ -40,7 +40,7 @@ def package_ranges() -> dict[str, str]:
 
 
 def python_range() -> str:
-    """Return the required versions of Python, such as ">=3.11,<3.13"."""
+    """Return the required versions of Python, such as ">=3.11,<3.14"."""
     if _PYPROJECT.is_file():
         required = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["requires-python"]
     else:

@@ -32,7 +32,7 @@ _REFERENCES = (
 )
 # alignment columns per line
 _LINE_WIDTH = 60
-# labels for facts of done.json; other facts are shown by their names, with spaces for underscores
+# facts of done.json in plain words, where the name with spaces for underscores does not do
 _FACT_NAMES = {
     "waited_for_features_seconds": "time spent waiting for features",
     "peak_gpu_memory_bytes": "peak GPU memory",
