@@ -13,8 +13,7 @@ import sys
 
 import pytest
 
-# instead of those of pyproject.toml, which may deselect tests or start more processes
-_OPTIONS = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib --strict-markers"]
+from tests.plain_pytest import PLAIN_OPTIONS
 
 
 def main() -> None:
@@ -25,7 +24,7 @@ def main() -> None:
     for line in sys.stdin:
         output = io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            status = int(pytest.main([*_OPTIONS, json.loads(line)]))
+            status = int(pytest.main([*PLAIN_OPTIONS, json.loads(line)]))
         print(json.dumps([status, output.getvalue()]), file=answers, flush=True)
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.plain_pytest import PLAIN_OPTIONS
+
 FOLDER = Path(__file__).parent
 
 
@@ -38,7 +40,7 @@ def marks(function: str) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize("function", [pytest.param(name, marks=marks(name)) for name in functions()])
 def test_kernel_under_the_interpreter(function: str, root: Path) -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / function)]
+    command = [sys.executable, "-m", "pytest", *PLAIN_OPTIONS, str(FOLDER / function)]
     run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     if " passed" not in run.stdout:

@@ -97,7 +97,7 @@ def write_result(
             "predict": {"num_recycle": 3, "rank": "auto"},
         },
         "versions": {"foldcli": "9.8.7", "torch": "2.11.0"},
-        "facts": {"residues": count, "alignment_rows": len(rows), "waited_for_features_seconds": 0.25},
+        "facts": {"residues": count, "alignment_rows": len(rows)},
         "warnings": [*warnings, *(["UNTRAINED demonstration network"] if untrained else [])],
         "ranking": ranking,
         "stages": [{"stage": "predict", "seconds": 83.0, "peak_memory_bytes": 2**30}],

@@ -56,7 +56,6 @@ def test_page_has_every_part_once(tmp_path: Path) -> None:
     for text in (*texts, "1.0E-20", "pLDDT", "alphafold2_ptm_model_1_seed_000", "py2Dmol 1.6"):
         assert text in outline.text, text
     assert "ntrained" not in outline.text
-    assert "time spent waiting for features" in outline.texts and "waited for" not in outline.text
     # every canvas has a description, and every button a type
     for tag, attribute in (("canvas", "aria-label"), ("button", "type")):
         assert outline.tags.count(tag) == sum(t == tag and a == attribute for t, a, _ in outline.attributes)

@@ -20,6 +20,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
+from tests.plain_pytest import PLAIN_OPTIONS
 
 W = LETTERS.index("W")
 
@@ -234,7 +235,7 @@ def test_scores_are_equal_with_smaller_vector_registers(features: str, tmp_path:
     }
     checks = "thousands_of_pairs or around_the_limits or masked_residues"
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", checks],
+        [sys.executable, "-m", "pytest", *PLAIN_OPTIONS, __file__, "-k", checks],
         env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout

@@ -18,6 +18,7 @@ from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.pssm import query_profile
+from tests.plain_pytest import PLAIN_OPTIONS
 
 
 def database(sequences: list[np.ndarray]) -> SequenceArrays:
@@ -149,7 +150,7 @@ def test_scores_are_equal_with_smaller_vector_registers(features: str, tmp_path:
     }
     checks = "largest_byte or gap_costs or long_target"
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", checks],
+        [sys.executable, "-m", "pytest", *PLAIN_OPTIONS, __file__, "-k", checks],
         env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout
