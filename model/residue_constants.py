@@ -402,6 +402,11 @@ def _table_on_device(table: Callable[[], np.ndarray], device: torch.device) -> t
     return torch.from_numpy(table()).to(device)
 
 
+def clear_device_tables() -> None:
+    """Forget the tables on all devices, such as those made in inference mode, which autograd cannot save."""
+    _table_on_device.cache_clear()
+
+
 def residue_rows(table: Callable[[], np.ndarray], aatype: torch.Tensor) -> torch.Tensor:
     """Look up rows of a table by residue code.
 

@@ -113,6 +113,12 @@ def _update_table(device: torch.device) -> torch.Tensor:
     return torch.from_numpy(table.reshape(12, 4)).to(device)
 
 
+def clear_device_tables() -> None:
+    """Forget the tables on all devices, such as those made in inference mode, which autograd cannot save."""
+    _rotation_table.cache_clear()
+    _update_table.cache_clear()
+
+
 def frame_from_points(on_negative_x: torch.Tensor, origin: torch.Tensor, in_xy: torch.Tensor) -> Rigid:
     """Construct frames from three points (Algorithm 21, with the x axis reversed as for torsion angles).
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from model import residue_constants
+from model import residue_constants, rigid
 from model.embedders import pseudo_beta
 from model.residue_constants import residue_rows
 from model.rigid import Rigid, frame_from_points, rotation_from_quaternion, update_quaternion
@@ -309,6 +309,8 @@ def group_exists() -> np.ndarray:
 
 def warm_tables(device: torch.device) -> None:
     """Copy all tables to the device, outside of inference mode, whose tensors autograd cannot save."""
+    residue_constants.clear_device_tables()
+    rigid.clear_device_tables()
     constants = residue_constants
     tables = (
         constants.atom14_mask,

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig, TemplateConfig
 from model.residue_constants import ATOM14_NAMES, RESTYPE_NAMES
 from model.training.data import ChainSet, Split
+from model.training.features import warm_tables
 from model.training.sampling import SamplingSettings
 from model.training.settings import OptimizerSettings, Phase, TrainingSettings
 
@@ -22,6 +24,12 @@ def helix_atoms(aatype: np.ndarray) -> np.ndarray:
     spread /= np.linalg.norm(spread, axis=1, keepdims=True)
     spread[1] = 0.0
     return alpha[:, None] + 1.5 * spread
+
+
+@pytest.fixture(autouse=True)
+def tables_that_autograd_can_save() -> None:
+    """Replace the lookup tables that tests of inference have left."""
+    warm_tables(torch.device("cpu"))
 
 
 @pytest.fixture(scope="session")
