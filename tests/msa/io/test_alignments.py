@@ -68,7 +68,9 @@ def test_stockholm_and_aligned_fasta_round_trip(rows, width: int, gap: str) -> N
             f"{name.split()[0]} {text[start : start + width]}\n" for name, text in full.items()
         )
     fasta = "".join(f">{name}\n{wrapped(text, width)}" for name, text in full.items())
-    for text in (sto + "//\n", fasta):
+    # with dots as gaps and equally many residues in all rows, the FASTA is an A3M as well, and read as one
+    is_a3m = gap == "." and len({len(text.replace(gap, "")) for text in full.values()}) == 1
+    for text in [sto + "//\n"] if is_a3m else [sto + "//\n", fasta]:
         parsed = parse_alignment(text.encode())
         assert parsed.sequences == ["".join(cells) for _, cells, _ in rows]
         np.testing.assert_array_equal(parsed.deletions, [[len(x) for x in ins[:-1]] for _, _, ins in rows])
