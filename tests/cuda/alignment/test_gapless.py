@@ -145,6 +145,7 @@ def test_scores_of_query_lengths_around_a_tile(tmp_path: Path, length: int) -> N
     assert_exact(tmp_path, random_profile(rng, length), targets)
 
 
+@pytest.mark.slow
 @simulated
 def test_scores_of_unsorted_targets(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
@@ -353,6 +354,7 @@ def test_bounds_of_a_query_longer_than_the_widest_tile(tmp_path: Path) -> None:
     assert_bounded(tmp_path, rng.integers(-4, 8, (2049, 32)).astype(np.int16), targets)
 
 
+@pytest.mark.slow
 @simulated
 def test_scores_of_a_list(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)

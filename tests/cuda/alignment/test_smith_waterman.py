@@ -153,6 +153,7 @@ def test_scores_around_the_packed_limit() -> None:
             check(profile, query, [query, other], (11, 1), shapes=shapes)
 
 
+@pytest.mark.slow
 @simulated
 def test_several_queries_at_once() -> None:
     rng = np.random.default_rng(2)

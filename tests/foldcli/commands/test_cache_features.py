@@ -72,6 +72,7 @@ def test_standard_input_gives_the_same_entry_as_the_file(folder: Path, tmp_path:
     assert entries(tmp_path / "a").keys() == entries(tmp_path / "b").keys()
 
 
+@pytest.mark.slow
 def test_shards_share_the_targets_without_overlap(folder: Path, tmp_path: Path) -> None:
     whole, shards = tmp_path / "whole", [tmp_path / "1", tmp_path / "2"]
     assert run(folder, "-c", whole).returncode == 0
@@ -138,6 +139,7 @@ def test_damaged_entry_is_reported_and_computed_again(folder: Path, tmp_path: Pa
     assert path.read_bytes() == good
 
 
+@pytest.mark.slow
 def test_checksums_are_verified_unless_no_verify_is_given(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert run(folder / "one.a3m", "-c", cache).returncode == 0
@@ -163,6 +165,7 @@ def bytes_of(cache: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in cache.glob("??/*.safetensors")}
 
 
+@pytest.mark.slow
 def test_number_of_workers_changes_neither_entries_nor_messages(folder: Path, tmp_path: Path) -> None:
     (folder / "bad.a3m").write_text(">q\nMK\n>short\nM\n")
     one, three = (run(folder, "-c", tmp_path / n, "--workers", n) for n in ("1", "3"))
@@ -215,6 +218,7 @@ def test_sequences_without_a_database_are_a_usage_error(tmp_path: Path) -> None:
     assert run("-", "-c", tmp_path / "cache", stdin=">a\nMKVLGA\n").returncode == 2
 
 
+@pytest.mark.slow
 def test_sequences_are_searched_once(root: Path, tmp_path: Path) -> None:
     examples = root / "examples"
     queries = [examples / "ubiquitin.fasta", examples / "gb1.fasta"]
@@ -262,6 +266,7 @@ def test_interrupt_ends_all_workers_and_leaves_no_partial_files(folder: Path, tm
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.suffix == ".tmp"]
 
 
+@pytest.mark.slow
 def test_dry_run_reports_existing_entries_and_writes_nothing(
     root: Path, folder: Path, tmp_path: Path
 ) -> None:

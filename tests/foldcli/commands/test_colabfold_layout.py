@@ -170,6 +170,7 @@ def test_settings_have_the_types_of_colabfold(result: Path, shared_dir: Path) ->
     assert differing <= free
 
 
+@pytest.mark.slow
 def test_additional_files_are_in_a_separate_folder_and_mark_the_target_as_finished(
     root: Path, cache: Path, result: Path
 ) -> None:
@@ -191,6 +192,7 @@ def test_additional_files_are_in_a_separate_folder_and_mark_the_target_as_finish
     check_ranges(result, NAME)
 
 
+@pytest.mark.slow
 def test_predict_reads_the_alignments_in_its_own_results(cache: Path, tmp_path: Path) -> None:
     for name in "qr":
         (tmp_path / f"{name}.a3m").write_text(f">{name}\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")

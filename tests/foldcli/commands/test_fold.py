@@ -121,6 +121,7 @@ def test_done_json_has_the_cost_of_each_stage(finished: Path) -> None:
     assert set(done["versions"]) >= {"foldcli", "python", "torch", "numpy", "numba"}
 
 
+@pytest.mark.slow
 def test_finished_target_is_skipped_unless_settings_change(
     root: Path, environment: dict[str, str], finished: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_finished_target_is_skipped_unless_settings_change(
     assert results() == bytes_before
 
 
+@pytest.mark.slow
 def test_alignment_is_folded_with_the_hits_of_its_profile(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -206,6 +208,7 @@ def test_failed_target_does_not_stop_the_others(
     assert all(name in index for name in ("absent.fasta", "a_short", "b_good/b_good.html", "c_odd_name"))
 
 
+@pytest.mark.slow
 def test_standard_input_is_split_into_shards(root: Path, environment: dict[str, str], tmp_path: Path) -> None:
     fasta = "".join(f">t{i}\n{GB1[:20]}\n" for i in range(3))
     for shard, names in (("1/2", {"t0", "t2"}), ("2/2", {"t1"})):
@@ -324,6 +327,7 @@ def test_wrong_arguments_are_refused(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_failed_write_leaves_no_partial_files(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

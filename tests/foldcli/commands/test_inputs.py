@@ -74,6 +74,7 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
     )
 
 
+@pytest.mark.slow
 def test_job_on_standard_input_is_folded_and_complex_is_refused(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

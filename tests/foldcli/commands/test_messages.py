@@ -55,6 +55,7 @@ def command(root: Path, tmp_path: Path) -> list[str | Path]:
     ]
 
 
+@pytest.mark.slow
 def test_terminal_shows_progress_bars_and_a_summary(
     command: list[str | Path], environment: dict[str, str]
 ) -> None:
@@ -67,6 +68,7 @@ def test_terminal_shows_progress_bars_and_a_summary(
     assert "\na " in stderr.replace("\r", "") and "failed: b" in stderr
 
 
+@pytest.mark.slow
 def test_quiet_shows_warnings_and_errors_only(command: list[str | Path], environment: dict[str, str]) -> None:
     code, stderr = run_on_terminal(*command, "-q", env=environment)
     assert code == 5

@@ -15,6 +15,8 @@ from msa.database.database import TargetDatabase
 from msa.io.mmseqs_database import open_mmseqs
 from msa.io.mmseqs_files import PROFILES
 
+pytestmark = pytest.mark.slow
+
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 RunMmseqs = Callable[..., str]
 

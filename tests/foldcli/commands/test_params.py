@@ -44,6 +44,7 @@ def error_of(result: "subprocess.CompletedProcess[str]", code: int) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_fetch_list_verify_and_path(
     params: Run, mirror: Mirror, small_archive: bytes, npz: Npz, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_interrupted_download_is_resumed(
     assert (folder / FILE).read_bytes() == npz("model_3_ptm")
 
 
+@pytest.mark.slow
 def test_errors_are_one_line(params: Run, mirror: Mirror, tmp_path: Path) -> None:
     mirror.status = 404
     fetch = ["fetch", "--models", "3", "--url", mirror.url]

@@ -34,6 +34,7 @@ def scores_of(folder: Path) -> dict:
     return json.loads(path.read_text())
 
 
+@pytest.mark.slow
 def test_every_input_format_gives_the_same_prediction(environment: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "alignments"
     folder.mkdir()
@@ -57,6 +58,7 @@ def test_every_input_format_gives_the_same_prediction(environment: dict[str, str
     assert all(scores_of(out / name) == first for name in names)
 
 
+@pytest.mark.slow
 def test_precision_and_kernels_are_part_of_the_settings(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "t.a3m").write_text(A3M)
     scores = []
@@ -80,6 +82,7 @@ def test_precision_and_kernels_are_part_of_the_settings(environment: dict[str, s
     assert np.allclose(scores[0]["plddt"], scores[1]["plddt"], atol=1.0)
 
 
+@pytest.mark.slow
 def test_seed_determines_the_random_features(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "t.a3m").write_text(A3M)
     seeds = ["--random-seed", "7", "--num-seeds", "2"]
@@ -109,6 +112,7 @@ def cache(environment: dict[str, str], tmp_path: Path) -> Path:
     return tmp_path / "features"
 
 
+@pytest.mark.slow
 def test_cached_targets_are_found_by_name_by_content_and_with_all(
     environment: dict[str, str], cache: Path, tmp_path: Path
 ) -> None:
@@ -169,6 +173,7 @@ def test_damaged_entry_is_computed_again_from_its_source(
     assert sorted(path.read_bytes() == content for path, content in good.items()) == [False, True]
 
 
+@pytest.mark.slow
 def test_checksums_are_verified_unless_no_verify_is_given(
     environment: dict[str, str], cache: Path, tmp_path: Path
 ) -> None:
@@ -182,6 +187,7 @@ def test_checksums_are_verified_unless_no_verify_is_given(
     assert unverified.returncode == 0, unverified.stderr
 
 
+@pytest.mark.slow
 def test_error_in_the_background_fails_only_its_target(
     environment: dict[str, str], cache: Path, tmp_path: Path
 ) -> None:
@@ -226,6 +232,7 @@ def write_parameters(folder: Path, kind: str) -> None:
         np.savez(path, **{key: np.zeros(1, np.float32) for key in shapes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "code", "message"),
     [

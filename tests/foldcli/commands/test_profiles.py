@@ -64,6 +64,7 @@ def test_saved_profile_finds_the_hits_of_the_last_iteration(folder: Path, iterat
     assert search("-", *options, stdin=(folder / "p.npz").read_bytes()).stdout == iterated
 
 
+@pytest.mark.slow
 def test_saved_profiles_are_combined_with_queries_and_iterations(folder: Path) -> None:
     search(
         "ubiquitin.fasta", "db", "-o", "two.m8", *LIMITS, "--num-iterations", "2", "--save-profile", "p.npz"
@@ -76,6 +77,7 @@ def test_saved_profiles_are_combined_with_queries_and_iterations(folder: Path) -
     )
 
 
+@pytest.mark.slow
 def test_alignment_of_a_search_is_the_profile_of_the_next_search(folder: Path) -> None:
     """Check that profiles use the hits up to --e-profile, which are also the rows of the alignment."""
     members = ("ubiquitin.fasta", "db", "-e", "0.1", "--max-seqs", "60")
@@ -90,6 +92,7 @@ def test_alignment_of_a_search_is_the_profile_of_the_next_search(folder: Path) -
     assert piped.stdout == iterated
 
 
+@pytest.mark.slow
 def test_each_query_gets_a_profile_and_is_searched_again_without_one(folder: Path) -> None:
     command = ("queries.fasta", "db", "-o", "out", "--format", "a3m", "--num-iterations", "2")
     search(*command)
@@ -152,6 +155,7 @@ def test_wrong_arguments_are_refused(
     assert result.returncode == code and reason in result.stderr, result.stderr
 
 
+@pytest.mark.slow
 def test_bad_alignment_does_not_stop_the_others(folder: Path) -> None:
     (folder / "bad.a3m").write_text(">a\nMKV\n>b\nMK-VL\n")
     result = run("bad.a3m", "ubiquitin.fasta", "db", "-o", "out", "--format", "a3m")

@@ -27,6 +27,7 @@ def plots(folder: Path, name: str = "target") -> dict[str, bytes]:
     return {path.name[len(name) + 1 : -4]: path.read_bytes() for path in folder.glob(f"{name}_*.png")}
 
 
+@pytest.mark.slow
 def test_plots_have_colabfolds_names_and_reproducible_bytes(tmp_path: Path) -> None:
     folder = write_result(tmp_path)
     written = make_report(target_files(folder), {}, PLOTS_ONLY)

@@ -17,6 +17,8 @@ from msa.gpu import gapless_benchmark
 from msa.gpu.devices import find_gpu
 from msa.gpu.gapless_benchmark import QUERY_LENGTHS, GaplessBenchmark, candidate_launches, table_json
 
+pytestmark = pytest.mark.slow
+
 
 def test_local_launch_table_is_preferred(tmp_path: Path) -> None:
     row = {"longest_query": 40, "lanes": 4, "columns": 16, "threads": 64, "blocks": 1}

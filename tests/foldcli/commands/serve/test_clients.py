@@ -59,6 +59,7 @@ def test_server_survives_dying_clients(
     assert works(shared)
 
 
+@pytest.mark.slow
 def test_client_that_does_not_read_does_not_block_others(
     shared: "Server",
     connect: Callable[[Path], "Client"],
@@ -78,6 +79,7 @@ def test_client_that_does_not_read_does_not_block_others(
     assert [m["hits"] for m in again[:-1]] == [m["hits"] for m in messages[250:260]]
 
 
+@pytest.mark.slow
 def test_requests_of_a_client_that_does_not_read_are_not_received(
     serve: "Start", connect: Callable[[Path], "Client"], works: Callable[["Server"], bool]
 ) -> None:
