@@ -20,6 +20,7 @@ def foldcli(*arguments: str | Path, env: dict[str, str]) -> subprocess.Completed
     return subprocess.run([*FOLDCLI, *map(str, arguments)], env=env, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_plan_of_fold_before_and_after_the_run(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

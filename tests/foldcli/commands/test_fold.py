@@ -89,6 +89,7 @@ def test_files_contain_the_query_and_the_warning_about_untrained_networks(finish
     assert {sum(not c.islower() for c in row) for row in rows} == {len(GB1)}
 
 
+@pytest.mark.slow
 def test_cached_target_is_folded_by_name_without_a_search(
     finished: Path, root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -220,7 +221,14 @@ def test_standard_input_is_split_into_shards(root: Path, environment: dict[str, 
         assert (out / "index.html").is_file() == (len(names) > 1)
 
 
-@pytest.mark.parametrize("stage", ["search", "features", "predict"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pytest.param("search", marks=pytest.mark.slow),
+        pytest.param("features", marks=pytest.mark.slow),
+        "predict",
+    ],
+)
 def test_interrupted_run_leaves_no_finished_files_and_the_next_run_continues(
     root: Path, environment: dict[str, str], tmp_path: Path, stage: str
 ) -> None:

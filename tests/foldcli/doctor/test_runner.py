@@ -57,6 +57,7 @@ def test_unknown_check_is_broken() -> None:
     assert result.status is CheckStatus.BROKEN
 
 
+@pytest.mark.slow
 def test_gpu_search_in_numbas_simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path))
