@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from msa.alphabet import STANDARD, encode
-from msa.search.alignment_filter import AlignmentFilter
 from msa.search.row_filter import filter_rows
+from msa.search.settings import AlignmentFilter
 
 GAP = ord("-")
 FILTERS = [

@@ -39,3 +39,15 @@ class MissingError(Exception):
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason, self.remedy = reason, remedy
         super().__init__(f"{reason}\n{remedy}")
+
+
+class OutOfGpuMemory(Exception):
+    """An allocation on the GPU failed.
+
+    Args:
+        requested_bytes: size of the allocation.
+    """
+
+    def __init__(self, requested_bytes: int) -> None:
+        self.requested_bytes = requested_bytes
+        super().__init__(f"no {requested_bytes} bytes free on the GPU")

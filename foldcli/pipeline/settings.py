@@ -11,8 +11,7 @@ from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import ModelType
 from foldcli.report import ReportSettings
 from msa.errors import InputError
-from msa.search.alignment_filter import AlignmentFilter
-from msa.search.settings import SearchSettings, default_gap_costs
+from msa.search.settings import AlignmentFilter, SearchSettings, default_gap_costs
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from cuda.alignment.arrays import AlignmentPaths, DeviceSequences
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from cuda.alignment.smith_waterman.plan import MANY_PAIRS
 from msa.database.sequence_arrays import SequenceArrays
+from msa.errors import OutOfGpuMemory
 from msa.gpu.database_stream import Chunk
-from msa.gpu.devices import GpuUnavailable, OutOfGpuMemory
+from msa.gpu.devices import GpuUnavailable
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.gpu.memory import Allocate, free_bytes, is_out_of_memory, release_unused
 from msa.search.engine import QueryProfile

@@ -37,18 +37,6 @@ class GpuUnavailable(MissingError):
         super().__init__(reason, remedy)
 
 
-class OutOfGpuMemory(Exception):
-    """An allocation on the GPU failed.
-
-    Args:
-        requested_bytes: size of the allocation.
-    """
-
-    def __init__(self, requested_bytes: int) -> None:
-        self.requested_bytes = requested_bytes
-        super().__init__(f"no {requested_bytes} bytes free on the GPU")
-
-
 @dataclass(frozen=True)
 class Gpu:
     """A GPU that kernels can run on.

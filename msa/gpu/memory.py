@@ -17,7 +17,7 @@ from cuda.bindings import driver
 from numba import cuda
 
 from cuda.alignment.kernel_cache import SIMULATED
-from msa.gpu.devices import OutOfGpuMemory
+from msa.errors import OutOfGpuMemory
 
 _MIN_BLOCK_BYTES = 512
 _MIN_UNPOOLED_BYTES = 256 * 2**20

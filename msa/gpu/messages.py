@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.devices import GpuUnavailable, OutOfGpuMemory
+from msa.errors import OutOfGpuMemory
+from msa.gpu.devices import GpuUnavailable
 
 
 @dataclass(frozen=True)

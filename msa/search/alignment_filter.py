@@ -4,60 +4,17 @@ The filter itself is in msa/search/row_filter.py; docs/search.md lists where its
 hhfilter's.
 """
 
-import math
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msa.alphabet import encode
-from msa.errors import InputError
 from msa.io.a3m import a3m_row
 from msa.io.fasta import FastaRecord
 from msa.io.taxonomy import species
 from msa.search.hits import Hit
+from msa.search.settings import AlignmentFilter
 
-_RANGES = {
-    "max_seq_id": (0, 1),
-    "qid": (0, 1),
-    "qsc": (-math.inf, math.inf),
-    "cov": (0, 1),
-    "diff": (0, 2**31 - 1),
-}
 _REMOVE_INSERTIONS = str.maketrans("", "", string.ascii_lowercase)
-
-
-@dataclass(frozen=True)
-class AlignmentFilter:
-    """The criteria for rows of an alignment; by default, all rows are kept.
-
-    Args:
-        max_seq_id: largest identity of two rows, as a fraction of the columns in which both have a residue;
-            of two rows above it, the one with fewer residues is removed.
-        qid: smallest identity with the query, as a fraction of the row's residues.
-        qsc: smallest score with the query, bits per residue; None for no limit.
-        cov: smallest fraction of the query's columns in which the row has a residue.
-        diff: keep only the most diverse rows, at least this many around every column; 0 to keep all.
-
-    Raises:
-        InputError: a number is out of range.
-    """
-
-    max_seq_id: float = 1.0
-    qid: float = 0.0
-    qsc: float | None = None
-    cov: float = 0.0
-    diff: int = 0
-
-    def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:  # also rejects NaN
-                raise InputError(f"{name} is {value}: expected {low} to {high}")
-
-    @property
-    def active(self) -> bool:
-        """True if the criteria can remove rows."""
-        return self != AlignmentFilter()
 
 
 def alignment_hits(

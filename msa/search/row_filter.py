@@ -22,7 +22,7 @@ from msa.alphabet import LETTERS, STANDARD
 from msa.cpu.threads import run_in_threads
 from msa.jit import kernel
 from msa.profile.matrices import gonnet_matrix
-from msa.search.alignment_filter import AlignmentFilter
+from msa.search.settings import AlignmentFilter
 
 UNKNOWN, GAP = 20, 21
 """Row codes of X and of a gap; the twenty standard residues have codes 0 to 19."""

@@ -1,4 +1,4 @@
-"""The settings of a search."""
+"""The settings of a search, and of the filter of its alignments."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
 from msa.profile.matrices import DEFAULT_MATRIX
 
 _INT32_MAX = 2**31 - 1
-_RANGES = {
+_SEARCH_RANGES = {
     "evalue": (0, math.inf),
     "max_seqs": (1, _INT32_MAX),
     "min_ungapped_score": (0, _INT32_MAX),
@@ -18,6 +18,13 @@ _RANGES = {
     "num_iterations": (1, _INT32_MAX),
     "e_profile": (0, math.inf),
     "threads": (1, _INT32_MAX),
+}
+_FILTER_RANGES = {
+    "max_seq_id": (0, 1),
+    "qid": (0, 1),
+    "qsc": (-math.inf, math.inf),
+    "cov": (0, 1),
+    "diff": (0, 2**31 - 1),
 }
 
 
@@ -73,7 +80,7 @@ class SearchSettings:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
+        for name, (low, high) in _SEARCH_RANGES.items():
             if not low <= getattr(self, name) <= high:  # also rejects NaN
                 raise InputError(f"{name} is {getattr(self, name)}: expected {low} to {high}")
         try:
@@ -82,3 +89,37 @@ class SearchSettings:
                 gumbel_parameters(self.profile_gap_open, self.gap_extend, self.matrix)
         except ValueError as error:
             raise InputError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class AlignmentFilter:
+    """The criteria for rows of an alignment; by default, all rows are kept.
+
+    Args:
+        max_seq_id: largest identity of two rows, as a fraction of the columns in which both have a residue;
+            of two rows above it, the one with fewer residues is removed.
+        qid: smallest identity with the query, as a fraction of the row's residues.
+        qsc: smallest score with the query, bits per residue; None for no limit.
+        cov: smallest fraction of the query's columns in which the row has a residue.
+        diff: keep only the most diverse rows, at least this many around every column; 0 to keep all.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    max_seq_id: float = 1.0
+    qid: float = 0.0
+    qsc: float | None = None
+    cov: float = 0.0
+    diff: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _FILTER_RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:  # also rejects NaN
+                raise InputError(f"{name} is {value}: expected {low} to {high}")
+
+    @property
+    def active(self) -> bool:
+        """True if the criteria can remove rows."""
+        return self != AlignmentFilter()

@@ -6,8 +6,7 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities, fingerprint
 from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
 from msa.io.fasta import FastaRecord
-from msa.search.alignment_filter import AlignmentFilter
-from msa.search.settings import SearchSettings
+from msa.search.settings import AlignmentFilter, SearchSettings
 
 QUERY = FastaRecord("q human", "MKVLAAGIV")
 REQUEST = AlignmentRequest(

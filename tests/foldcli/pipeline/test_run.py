@@ -24,8 +24,7 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.search.alignment_filter import AlignmentFilter
-from msa.search.settings import SearchSettings
+from msa.search.settings import AlignmentFilter, SearchSettings
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 QUERY = FastaRecord("q", UBIQUITIN)

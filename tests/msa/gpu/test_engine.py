@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msa.errors import OutOfGpuMemory
 from msa.gpu import alignment, engine
-from msa.gpu.devices import GpuUnavailable, OutOfGpuMemory, find_gpu
+from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings
 from msa.gpu.local_worker import LocalWorker

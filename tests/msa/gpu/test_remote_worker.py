@@ -18,8 +18,9 @@ import pytest
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
+from msa.errors import OutOfGpuMemory
 from msa.gpu import engine
-from msa.gpu.devices import GpuUnavailable, OutOfGpuMemory
+from msa.gpu.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings
 from msa.gpu.messages import MappedArray, WorkerFailure

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from msa.errors import OutOfGpuMemory
 from msa.gpu import alignment, local_worker
 from msa.gpu.database_stream import DatabaseStream
-from msa.gpu.devices import OutOfGpuMemory
 from msa.gpu.local_worker import LocalWorker
 from msa.gpu.worker_process import main
 from tests.msa.gpu import cpu_kernels

@@ -10,8 +10,9 @@ from msa.io.a3m import write_a3m
 from msa.io.alignments import parse_alignment
 from msa.io.fasta import FastaRecord
 from msa.io.taxonomy import organism_fields, species
-from msa.search.alignment_filter import AlignmentFilter, alignment_hits
+from msa.search.alignment_filter import alignment_hits
 from msa.search.hits import Hit, LocalAlignment
+from msa.search.settings import AlignmentFilter
 
 QUERY = FastaRecord("query", "MKVLAAGIVG")
 # header in a database, fields kept in alignments, species

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from msa.alphabet import encode
 from msa.errors import InputError
 from msa.io.alignments import read_alignment
-from msa.search.alignment_filter import AlignmentFilter
 from msa.search.row_filter import (
     NO_RESIDUE,
     ROW_CODES,
@@ -25,6 +24,7 @@ from msa.search.row_filter import (
     select_diverse_rows,
     similar_to_query,
 )
+from msa.search.settings import AlignmentFilter
 
 needs_hhfilter = pytest.mark.skipif(shutil.which("hhfilter") is None, reason="no hhfilter installed")
 
