@@ -64,3 +64,23 @@ def test_cuda_is_a_namespace_package_without_nvidias_names(root: Path) -> None:
     assert not (root / "cuda" / "__init__.py").exists()
     names = {path.stem for path in (root / "cuda").iterdir()}
     assert not names & NVIDIA
+
+
+def test_imports_have_no_circles(root: Path) -> None:
+    paths = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for package in ALLOWED
+        for path in (root / package).rglob("*.py")
+    }
+    imports: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        found: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= submodules & paths.keys() or {node.module} & paths.keys()
+        imports[module] = found
+    # remove modules that import no remaining module until none is left, or only circles are
+    while leaves := {module for module, found in imports.items() if not found & imports.keys()}:
+        imports = {module: found for module, found in imports.items() if module not in leaves}
+    assert not imports, f"import circles among {sorted(imports)}"
