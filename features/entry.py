@@ -202,7 +202,7 @@ class CacheEntry:
 
     @property
     def sources_are_gone(self) -> bool:
-        """Whether the features were computed from files that are all gone."""
+        """True if the features were computed from files that are all gone."""
         return bool(self.sources) and not any(Path(source).exists() for source in self.sources)
 
 

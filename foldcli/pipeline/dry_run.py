@@ -54,7 +54,7 @@ class PlannedTarget:
 
     @property
     def to_do(self) -> bool:
-        """Whether the run would process the target."""
+        """True if the run would process the target."""
         return self.action in (TO_DO, RESUMED)
 
 

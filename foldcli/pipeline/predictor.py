@@ -165,7 +165,7 @@ class Predictor:
 
     @property
     def untrained(self) -> bool:
-        """Whether any of the networks is untrained."""
+        """True if any of the networks is untrained."""
         return any(source.untrained for source in self.sources)
 
     def network(self, source: ParameterSource) -> AlphaFold:

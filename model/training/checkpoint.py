@@ -37,7 +37,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is.
+    """The progress of a run.
 
     Args:
         step: optimiser steps done.

@@ -41,7 +41,7 @@ Features = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Recycled:
-    """What one pass hands to the next, detached.
+    """Outputs of a pass that are inputs of the next, detached.
 
     Args:
         msa_first_row: [B, N, C].
@@ -56,7 +56,7 @@ class Recycled:
 
 @dataclass(frozen=True)
 class NetworkOutput:
-    """What the losses read, float32.
+    """Outputs of a pass, for the losses, float32.
 
     Args:
         structure: all iterations of the structure module.
@@ -70,7 +70,7 @@ class NetworkOutput:
 
 
 class Execution:
-    """How the network is run.
+    """Options of running the network: dtype, checkpointing and compilation.
 
     Args:
         dtype: of the trunk's activations.

@@ -23,7 +23,7 @@ _WEIGHED_LENGTHS = (64, 384)
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How samples are drawn.
+    """Settings of the samples: rows, templates, and the rates of reduced inputs.
 
     Args:
         msa_rows: rows of the MSA representation, the template rows among them.

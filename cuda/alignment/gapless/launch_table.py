@@ -102,7 +102,7 @@ def border_launch(launch: Launch) -> Launch:
 
 
 def choose_list_launch(query_length: int, shared_bytes: int) -> Launch | None:
-    """Return the launch for listed targets; there are few of them, so many lanes share each one.
+    """Return the launch for listed targets; because they are few, each is shared by many lanes.
 
     Returns:
         None if the query is too long for shared memory, or for a warp with 64 columns per lane.
