@@ -379,7 +379,7 @@ class Trainer:
 
     @property
     def _stopping(self) -> bool:
-        """True if a process requested a stop before the last exchange, or this one has if it is the only one."""
+        """True if a process requested a stop before the last exchange, or this one if it is alone."""
         if self.workers.count == 1:
             return self._stop
         return bool(self._stop_votes > 0)
