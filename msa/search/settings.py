@@ -28,6 +28,13 @@ _FILTER_RANGES = {
 }
 
 
+def _check_range(name: str, value: float, bounds: tuple[float, float]) -> None:
+    """Raise InputError if a setting is out of range or NaN."""
+    low, high = bounds
+    if not low <= value <= high:
+        raise InputError(f"{name} is {value}: expected {low} to {high}")
+
+
 def default_gap_costs(matrix: str) -> tuple[int, int, int]:
     """Return `gap_open`, `gap_extend` and `profile_gap_open` of a matrix.
 
@@ -80,9 +87,8 @@ class SearchSettings:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _SEARCH_RANGES.items():
-            if not low <= getattr(self, name) <= high:  # also rejects NaN
-                raise InputError(f"{name} is {getattr(self, name)}: expected {low} to {high}")
+        for name, bounds in _SEARCH_RANGES.items():
+            _check_range(name, getattr(self, name), bounds)
         try:
             gumbel_parameters(self.gap_open, self.gap_extend, self.matrix)
             if self.num_iterations > 1:
@@ -114,10 +120,10 @@ class AlignmentFilter:
     diff: int = 0
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _FILTER_RANGES.items():
+        for name, bounds in _FILTER_RANGES.items():
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:  # also rejects NaN
-                raise InputError(f"{name} is {value}: expected {low} to {high}")
+            if value is not None:
+                _check_range(name, value, bounds)
 
     @property
     def active(self) -> bool:
