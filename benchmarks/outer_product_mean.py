@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from fused_timing import Call, Floors, Tuner, print_times, with_options
 
-from cuda.fused import outer_product_mean
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, reference, triton
 
 Size = tuple[int, int, int]
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     dtype = getattr(torch, options.dtype)
-    kernel = outer_product_mean.resolve(device="cuda")
+    kernel = implementation_module("outer_product_mean", device="cuda")
     floors = Floors.measure()
     tuner = Tuner(run_once) if options.tune else None
     for text in options.sizes.split(","):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from fused_timing import Call, Floors, Tuner, print_times, with_options
 
-from cuda.fused import pair_bias
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.pair_bias import reference, triton
 
 Size = tuple[int, int, int]
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
-    kernel = pair_bias.resolve(device="cuda")
+    kernel = implementation_module("pair_bias", device="cuda")
     floors = Floors.measure()
     tuner = Tuner(run_once) if options.tune else None
     for length in [int(n) for n in options.lengths.split(",")]:

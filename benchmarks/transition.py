@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from fused_timing import Call, Floors, Tuner, print_times, with_options
 
-from cuda.fused import transition
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.transition import TransitionWeights, reference, triton
 
 Size = tuple[int, int, int]
@@ -68,7 +68,7 @@ def main() -> None:
     options = parser.parse_args()
     lengths, channels = ([int(n) for n in text.split(",")] for text in (options.lengths, options.channels))
     dtype = getattr(torch, options.dtype)
-    kernel = transition.resolve(device="cuda")
+    kernel = implementation_module("transition", device="cuda")
     floors = Floors.measure()
     tuner = Tuner(run_once) if options.tune else None
     for length, width in product(lengths, channels):

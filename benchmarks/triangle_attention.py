@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from fused_timing import Call, Floors, Tuner, print_times, with_options
 from torch.nn.attention.flex_attention import flex_attention
 
-from cuda.fused import attention
 from cuda.fused.attention import AttentionWeights, reference, triton
+from cuda.fused.dispatch import implementation_module
 
 HEADS, WIDTH, CHANNELS = 4, 32, 128
 MSA_ROWS, MSA_HEADS = 508, 8
@@ -47,7 +47,7 @@ def core(
     implementation: str = "auto",
 ) -> Call:
     """Return a call of our kernel between the projections."""
-    kernel, inner = attention.resolve(implementation, "cuda"), heads * WIDTH
+    kernel, inner = implementation_module("attention", implementation, "cuda"), heads * WIDTH
     shape = (length, rows) if swapped else (rows, length)
     projected, gated, gating_bias = random(*shape, 4 * inner), random(*shape, inner), random(heads, WIDTH)
     if swapped:
@@ -91,7 +91,7 @@ def peers(length: int) -> dict[str, Call]:
 
 def whole(length: int) -> dict[str, Call]:
     """Return calls of the whole operation around a starting and an ending node."""
-    kernel = attention.resolve(device="cuda")
+    kernel = implementation_module("attention", device="cuda")
     shapes: list[tuple[int, ...]] = [(CHANNELS,), (CHANNELS,), *[(CHANNELS, HEADS, WIDTH)] * 4]
     shapes += [(HEADS, WIDTH), (HEADS, WIDTH, CHANNELS), (CHANNELS,)]
     weights = AttentionWeights(*(random(*shape, scale=shape[0] ** -0.5) for shape in shapes))

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from fused_timing import Call, Floors, Tuner, print_times, with_options
 
-from cuda.fused import triangle_multiplication
-from cuda.fused.dispatch import hopper_available
+from cuda.fused.dispatch import hopper_available, implementation_module
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights, reference, triton
 
 INNER = 128
@@ -40,7 +39,7 @@ def random_layer(length: int, channels: int = 128) -> tuple[torch.Tensor, Triang
 
 def run(floors: Floors, length: int, with_peers: bool) -> None:
     """Print a line for one length."""
-    kernel = triangle_multiplication.resolve(device="cuda")
+    kernel = implementation_module("triangle_multiplication", device="cuda")
     pair, weights = random_layer(length)
     calls: dict[str, Call] = {}
     if with_peers:

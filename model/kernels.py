@@ -2,22 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from cuda.fused import (
-    attention,
-    global_attention,
-    layer_norm,
-    outer_product_mean,
-    pair_bias,
-    transition,
-    triangle_multiplication,
-)
 from cuda.fused.dispatch import (
     HOPPER_TRITON,
     IMPLEMENTATIONS,
     hopper_disabled,
+    implementation_module,
     kernel_implementation,
     resolve_implementation,
 )
@@ -52,16 +45,15 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
     if name != "fused" and name not in IMPLEMENTATIONS:
         raise ValueError(f"unknown kernels {name!r}; expected 'auto', 'fused' or 'reference'")
     implementation = kernel_implementation(device) if name == "fused" else name
+    module = partial(implementation_module, implementation=implementation, device=device)
     return Kernels(
-        layer_norm=layer_norm.resolve(implementation, device).layer_norm,
-        pair_bias=pair_bias.resolve(implementation, device).pair_bias,
-        add_attention=attention.resolve(implementation, device).add_attention,
-        global_attention=global_attention.resolve(implementation, device).global_attention,
-        add_triangle_multiplication=triangle_multiplication.resolve(
-            implementation, device
-        ).add_triangle_multiplication,
-        add_transition=transition.resolve(implementation, device).add_transition,
-        add_outer_product_mean=outer_product_mean.resolve(implementation, device).add_outer_product_mean,
+        layer_norm=module("layer_norm").layer_norm,
+        pair_bias=module("pair_bias").pair_bias,
+        add_attention=module("attention").add_attention,
+        global_attention=module("global_attention").global_attention,
+        add_triangle_multiplication=module("triangle_multiplication").add_triangle_multiplication,
+        add_transition=module("transition").add_transition,
+        add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,
     )
 
 

@@ -7,7 +7,9 @@ experimental, so they run only with the version of Triton that they were tested 
 
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 
@@ -38,6 +40,34 @@ def resolve_implementation(implementation: str, device: torch.device | str) -> s
     if implementation == "hopper" and not hopper_available(device):
         raise ValueError(f"Hopper kernels need a Hopper GPU and Triton {HOPPER_TRITON}x, not {device}")
     return implementation
+
+
+def implementation_module(
+    operation: str, implementation: str = "auto", device: torch.device | str = "cpu"
+) -> ModuleType:
+    """Return the module that implements an operation; its functions do not check shapes.
+
+    An operation without kernels of its own for Hopper GPUs uses the Triton kernels there.
+
+    Args:
+        operation: name of its subpackage of `cuda.fused`.
+        implementation: see `resolve_implementation`.
+        device: where the operation runs.
+
+    Raises:
+        ValueError: as `resolve_implementation`.
+        ModuleNotFoundError: kernels are requested, but Triton is not installed.
+    """
+    return _import_implementation(operation, resolve_implementation(implementation, device))
+
+
+@cache
+def _import_implementation(operation: str, name: str) -> ModuleType:
+    # imported when first used: Triton is optional, and Gluon differs between its versions
+    package = f"cuda.fused.{operation}"
+    if name == "hopper" and find_spec(f"{package}.hopper") is None:
+        name = "triton"
+    return import_module(f"{package}.{name}")
 
 
 def kernel_implementation(device: torch.device | str) -> str:

@@ -5,15 +5,12 @@ attention around starting and ending nodes (Algorithms 13 and 14). Algorithm num
 supplement of Jumper et al., Nature 596, 583 (2021).
 """
 
-from types import ModuleType
-
 import torch
 
-from cuda.fused.attention import reference
 from cuda.fused.attention.reference import AttentionWeights
-from cuda.fused.dispatch import check_shapes, resolve_implementation
+from cuda.fused.dispatch import check_shapes, implementation_module
 
-__all__ = ["AttentionWeights", "add_attention", "attention", "resolve"]
+__all__ = ["AttentionWeights", "add_attention", "attention"]
 
 WEIGHT_AXES = ("C", "C", "C H D", "C H D", "C H D", "C H D", "H D", "H D O", "O")
 
@@ -44,13 +41,9 @@ def attention(
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.
     """
-    check_shapes(
-        "attention",
-        {"x": (x, "B L C"), "mask": (mask, "B L"), "pair_bias": (pair_bias, "H L *")},
-        weights,
-        WEIGHT_AXES,
-    )
-    result: torch.Tensor = resolve(implementation, x.device).attention(x, weights, mask, pair_bias, budget)
+    _check_arguments(x, weights, mask, pair_bias)
+    module = implementation_module("attention", implementation, x.device)
+    result: torch.Tensor = module.attention(x, weights, mask, pair_bias, budget)
     return result
 
 
@@ -67,32 +60,18 @@ def add_attention(
 
     Same arguments and errors as `attention`.
     """
+    _check_arguments(x, weights, mask, pair_bias)
+    module = implementation_module("attention", implementation, x.device)
+    result: torch.Tensor = module.add_attention(x, weights, mask, pair_bias, budget)
+    return result
+
+
+def _check_arguments(
+    x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor | None, pair_bias: torch.Tensor | None
+) -> None:
     check_shapes(
         "attention",
         {"x": (x, "B L C"), "mask": (mask, "B L"), "pair_bias": (pair_bias, "H L *")},
         weights,
         WEIGHT_AXES,
     )
-    module = resolve(implementation, x.device)
-    result: torch.Tensor = module.add_attention(x, weights, mask, pair_bias, budget)
-    return result
-
-
-def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
-    """Return the module that implements the operation, whose functions do not check shapes.
-
-    Args:
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
-        device: where the operation runs.
-    """
-    name = resolve_implementation(implementation, device)
-    if name == "reference":
-        return reference
-    # deferred: Triton is optional, and Gluon differs between its versions
-    if name == "hopper":
-        from cuda.fused.attention import hopper
-
-        return hopper
-    from cuda.fused.attention import triton
-
-    return triton

@@ -3,15 +3,12 @@
 The algorithm number is that of the supplement of Jumper et al., Nature 596, 583 (2021).
 """
 
-from types import ModuleType
-
 import torch
 
 from cuda.fused.attention.reference import AttentionWeights
-from cuda.fused.dispatch import check_shapes, resolve_implementation
-from cuda.fused.global_attention import reference
+from cuda.fused.dispatch import check_shapes, implementation_module
 
-__all__ = ["global_attention", "resolve"]
+__all__ = ["global_attention"]
 
 WEIGHT_AXES = ("C", "C", "C H D", "C D", "C D", "C H D", "H D", "H D O", "O")
 
@@ -40,21 +37,7 @@ def global_attention(
         ValueError: shapes disagree, or the implementation does not support these tensors.
     """
     check_shapes("global_attention", {"x": (x, "B L C"), "mask": (mask, "B L")}, weights, WEIGHT_AXES)
-    result: torch.Tensor = resolve(implementation, x.device).global_attention(x, weights, mask, budget)
+    result: torch.Tensor = implementation_module(
+        "global_attention", implementation, x.device
+    ).global_attention(x, weights, mask, budget)
     return result
-
-
-def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
-    """Return the module that implements the operation: `global_attention` without checks of shapes.
-
-    Args:
-        implementation: see `cuda.fused.dispatch.resolve_implementation`. Hopper GPUs have no kernel of their
-            own: "hopper" is the Triton kernels.
-        device: where the operation runs.
-    """
-    if resolve_implementation(implementation, device) == "reference":
-        return reference
-    # deferred: Triton is optional
-    from cuda.fused.global_attention import triton
-
-    return triton

@@ -1,13 +1,10 @@
 """Layer normalisation over the last axis."""
 
-from types import ModuleType
-
 import torch
 
-from cuda.fused.dispatch import check_shapes, resolve_implementation
-from cuda.fused.layer_norm import reference
+from cuda.fused.dispatch import check_shapes, implementation_module
 
-__all__ = ["layer_norm", "resolve"]
+__all__ = ["layer_norm"]
 
 
 def layer_norm(
@@ -28,21 +25,6 @@ def layer_norm(
         ValueError: shapes disagree, or the implementation does not support these tensors.
     """
     check_shapes("layer_norm", {"x": (x, "... C"), "scale": (scale, "C"), "offset": (offset, "C")})
-    result: torch.Tensor = resolve(implementation, x.device).layer_norm(x, scale, offset)
+    module = implementation_module("layer_norm", implementation, x.device)
+    result: torch.Tensor = module.layer_norm(x, scale, offset)
     return result
-
-
-def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
-    """Return the module that implements the operation: `layer_norm` without checks of shapes.
-
-    Args:
-        implementation: see `cuda.fused.dispatch.resolve_implementation`. Hopper GPUs need no kernel of their
-            own: "hopper" is the Triton kernel.
-        device: where the operation runs.
-    """
-    if resolve_implementation(implementation, device) == "reference":
-        return reference
-    # deferred: Triton is optional
-    from cuda.fused.layer_norm import triton
-
-    return triton

@@ -3,15 +3,12 @@
 The algorithm number is that of the supplement of Jumper et al., Nature 596, 583 (2021).
 """
 
-from types import ModuleType
-
 import torch
 
-from cuda.fused.dispatch import check_shapes, resolve_implementation
-from cuda.fused.outer_product_mean import reference
+from cuda.fused.dispatch import check_shapes, implementation_module
 from cuda.fused.outer_product_mean.reference import OuterProductMeanWeights
 
-__all__ = ["OuterProductMeanWeights", "add_outer_product_mean", "outer_product_mean", "resolve"]
+__all__ = ["OuterProductMeanWeights", "add_outer_product_mean", "outer_product_mean"]
 
 WEIGHT_AXES = ("C", "C", "C E", "E", "C E", "E", "E E Z", "Z")
 
@@ -43,7 +40,7 @@ def outer_product_mean(
         ValueError: shapes disagree, or the implementation does not support these tensors.
     """
     check_shapes("outer_product_mean", {"msa": (msa, "S N C"), "mask": (mask, "S N")}, weights, WEIGHT_AXES)
-    module = resolve(implementation, msa.device)
+    module = implementation_module("outer_product_mean", implementation, msa.device)
     result: torch.Tensor = module.outer_product_mean(msa, weights, mask, budget)
     return result
 
@@ -67,26 +64,6 @@ def add_outer_product_mean(
         weights,
         WEIGHT_AXES,
     )
-    module = resolve(implementation, msa.device)
+    module = implementation_module("outer_product_mean", implementation, msa.device)
     result: torch.Tensor = module.add_outer_product_mean(pair, msa, weights, mask, budget)
     return result
-
-
-def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
-    """Return the module that implements the operation, whose functions do not check shapes.
-
-    Args:
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
-        device: where the operation runs.
-    """
-    name = resolve_implementation(implementation, device)
-    if name == "reference":
-        return reference
-    # deferred: Triton is optional, and Gluon differs between its versions
-    if name == "hopper":
-        from cuda.fused.outer_product_mean import hopper
-
-        return hopper
-    from cuda.fused.outer_product_mean import triton
-
-    return triton

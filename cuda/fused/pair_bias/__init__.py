@@ -1,13 +1,10 @@
 """The pair bias of attention: a projection of the normalised pair representation to heads."""
 
-from types import ModuleType
-
 import torch
 
-from cuda.fused.dispatch import check_shapes, resolve_implementation
-from cuda.fused.pair_bias import reference
+from cuda.fused.dispatch import check_shapes, implementation_module
 
-__all__ = ["pair_bias", "resolve"]
+__all__ = ["pair_bias"]
 
 
 def pair_bias(
@@ -47,26 +44,6 @@ def pair_bias(
             "weights": (weights, "C H"),
         },
     )
-    module = resolve(implementation, pair.device)
+    module = implementation_module("pair_bias", implementation, pair.device)
     result: torch.Tensor = module.pair_bias(pair, norm_scale, norm_offset, weights, budget)
     return result
-
-
-def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
-    """Return the module that implements the operation: `pair_bias` without checks of shapes.
-
-    Args:
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
-        device: where the operation runs.
-    """
-    name = resolve_implementation(implementation, device)
-    if name == "reference":
-        return reference
-    # deferred: Triton is optional, and Gluon differs between its versions
-    if name == "hopper":
-        from cuda.fused.pair_bias import hopper
-
-        return hopper
-    from cuda.fused.pair_bias import triton
-
-    return triton

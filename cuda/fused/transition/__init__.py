@@ -3,15 +3,12 @@
 Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 (2021).
 """
 
-from types import ModuleType
-
 import torch
 
-from cuda.fused.dispatch import check_shapes, resolve_implementation
-from cuda.fused.transition import reference
+from cuda.fused.dispatch import check_shapes, implementation_module
 from cuda.fused.transition.reference import TransitionWeights
 
-__all__ = ["TransitionWeights", "add_transition", "resolve", "transition"]
+__all__ = ["TransitionWeights", "add_transition", "transition"]
 
 WEIGHT_AXES = ("C", "C", "C W", "W", "W C", "C")
 
@@ -34,7 +31,8 @@ def transition(
         ValueError: shapes disagree, or the implementation does not support these tensors.
     """
     check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES)
-    result: torch.Tensor = resolve(implementation, x.device).transition(x, weights, budget)
+    module = implementation_module("transition", implementation, x.device)
+    result: torch.Tensor = module.transition(x, weights, budget)
     return result
 
 
@@ -46,25 +44,6 @@ def add_transition(
     Same arguments and errors as `transition`.
     """
     check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES)
-    result: torch.Tensor = resolve(implementation, x.device).add_transition(x, weights, budget)
+    module = implementation_module("transition", implementation, x.device)
+    result: torch.Tensor = module.add_transition(x, weights, budget)
     return result
-
-
-def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
-    """Return the module that implements the operation, whose functions do not check shapes.
-
-    Args:
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
-        device: where the operation runs.
-    """
-    name = resolve_implementation(implementation, device)
-    if name == "reference":
-        return reference
-    # deferred: Triton is optional, and Gluon differs between its versions
-    if name == "hopper":
-        from cuda.fused.transition import hopper
-
-        return hopper
-    from cuda.fused.transition import triton
-
-    return triton

@@ -3,18 +3,14 @@
 Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 (2021).
 """
 
-from types import ModuleType
-
 import torch
 
-from cuda.fused.dispatch import check_shapes, resolve_implementation
-from cuda.fused.triangle_multiplication import reference
+from cuda.fused.dispatch import check_shapes, implementation_module
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 
 __all__ = [
     "TriangleMultiplicationWeights",
     "add_triangle_multiplication",
-    "resolve",
     "triangle_multiplication",
 ]
 
@@ -53,7 +49,7 @@ def triangle_multiplication(
     check_shapes(
         "triangle_multiplication", {"pair": (pair, "N N C"), "mask": (mask, "N N")}, weights, WEIGHT_AXES
     )
-    module = resolve(implementation, pair.device)
+    module = implementation_module("triangle_multiplication", implementation, pair.device)
     result: torch.Tensor = module.triangle_multiplication(
         pair, weights, mask, outgoing=outgoing, budget=budget
     )
@@ -76,28 +72,8 @@ def add_triangle_multiplication(
     check_shapes(
         "triangle_multiplication", {"pair": (pair, "N N C"), "mask": (mask, "N N")}, weights, WEIGHT_AXES
     )
-    module = resolve(implementation, pair.device)
+    module = implementation_module("triangle_multiplication", implementation, pair.device)
     result: torch.Tensor = module.add_triangle_multiplication(
         pair, weights, mask, outgoing=outgoing, budget=budget
     )
     return result
-
-
-def resolve(implementation: str = "auto", device: torch.device | str = "cpu") -> ModuleType:
-    """Return the module that implements the operation, whose functions do not check shapes.
-
-    Args:
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
-        device: where the operation runs.
-    """
-    name = resolve_implementation(implementation, device)
-    if name == "reference":
-        return reference
-    # deferred: Triton is optional, and Gluon differs between its versions
-    if name == "hopper":
-        from cuda.fused.triangle_multiplication import hopper
-
-        return hopper
-    from cuda.fused.triangle_multiplication import triton
-
-    return triton

@@ -54,3 +54,11 @@ def test_leading_axes_and_free_sizes() -> None:
     check_shapes("test", {"x": (torch.zeros(4), "... C"), "y": (None, "C")})
     with pytest.raises(ValueError, match="y has shape"):
         check_shapes("test", {"x": (torch.zeros(2, 4), "... C"), "y": (torch.zeros(4), "C *")})
+
+
+def test_operation_without_hopper_kernels_uses_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(dispatch, "hopper_available", lambda device: True)
+    for operation, expected in (("layer_norm", "triton"), ("transition", "hopper")):
+        module = dispatch.implementation_module(operation, "hopper", "cuda")
+        assert module.__name__ == f"cuda.fused.{operation}.{expected}"

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from cuda.fused import attention
 from cuda.fused.attention import AttentionWeights, reference
 from cuda.fused.attention import triton as triton_attention
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.layer_norm.reference import layer_norm
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernels = attention.resolve(IMPLEMENTATION, DEVICE)
+kernels = implementation_module("attention", IMPLEMENTATION, DEVICE)
 
 
 def random_weights(draw: Draw, channels: int, heads: int, width: int) -> AttentionWeights:

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cuda.fused import global_attention
 from cuda.fused.attention import AttentionWeights
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.global_attention import reference
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernels = global_attention.resolve(IMPLEMENTATION, DEVICE)
+kernels = implementation_module("global_attention", IMPLEMENTATION, DEVICE)
 
 
 def random_weights(draw: Draw, channels: int, heads: int, width: int) -> AttentionWeights:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cuda.fused import layer_norm
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.layer_norm import reference
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernels = layer_norm.resolve(IMPLEMENTATION, DEVICE)
+kernels = implementation_module("layer_norm", IMPLEMENTATION, DEVICE)
 
 
 def check(x: torch.Tensor, draw: Draw, compare: Compare) -> None:

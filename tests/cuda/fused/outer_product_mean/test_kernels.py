@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cuda.fused import outer_product_mean
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, reference
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernels = outer_product_mean.resolve(IMPLEMENTATION, DEVICE)
+kernels = implementation_module("outer_product_mean", IMPLEMENTATION, DEVICE)
 
 
 def random_weights(draw: Draw, channels: int, inner: int, pair: int) -> OuterProductMeanWeights:

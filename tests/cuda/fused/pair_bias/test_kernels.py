@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cuda.fused import pair_bias
 from cuda.fused.attention.reference import KEY_ALIGNMENT
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.pair_bias import reference
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernels = pair_bias.resolve(IMPLEMENTATION, DEVICE)
+kernels = implementation_module("pair_bias", IMPLEMENTATION, DEVICE)
 
 
 def check(pair: torch.Tensor, heads: int, draw: Draw, compare: Compare) -> None:

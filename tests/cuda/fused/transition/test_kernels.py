@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cuda.fused import transition
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.transition import TransitionWeights, reference
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernels = transition.resolve(IMPLEMENTATION, DEVICE)
+kernels = implementation_module("transition", IMPLEMENTATION, DEVICE)
 
 
 def random_weights(draw: Draw, channels: int, width: int) -> TransitionWeights:

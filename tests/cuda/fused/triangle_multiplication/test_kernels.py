@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from cuda.fused import triangle_multiplication
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights, reference
 from cuda.fused.triangle_multiplication import triton as triton_kernels
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
-kernels = triangle_multiplication.resolve(IMPLEMENTATION, DEVICE)
+kernels = implementation_module("triangle_multiplication", IMPLEMENTATION, DEVICE)
 # Hopper GPUs have their own kernels for 128 channels; the interpreter does not support them
 WIDTHS = (16,) if INTERPRETED else (16, 128)
 
