@@ -4,11 +4,9 @@ Residue codes 0 to 19 are the amino acids in RESTYPES order, 20 is unknown. `ato
 across all residue types; `atom14` numbers the heavy atoms, 14 at most, of one residue type.
 """
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-import torch
 
 RESTYPES = "ARNDCQEGHILKMFPSTWYV"
 UNKNOWN = 20
@@ -391,30 +389,3 @@ def _frame(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     second = y - (y @ first) * first
     second /= np.linalg.norm(second)
     return np.stack([first, second, np.cross(first, second)], axis=1)
-
-
-@cache
-def _table_on_device(table: Callable[[], np.ndarray], device: torch.device) -> torch.Tensor:
-    """Return a table as a tensor, which callers must not modify.
-
-    Cached, because a copy from the CPU would make each pass wait for the previous one.
-    """
-    return torch.from_numpy(table()).to(device)
-
-
-def clear_device_tables() -> None:
-    """Forget the tables on all devices, such as those made in inference mode, which autograd cannot save."""
-    _table_on_device.cache_clear()
-
-
-def residue_rows(table: Callable[[], np.ndarray], aatype: torch.Tensor) -> torch.Tensor:
-    """Look up rows of a table by residue code.
-
-    Args:
-        table: one of this module's functions without arguments, which returns an array [21, ...].
-        aatype: [...], residue codes.
-
-    Returns:
-        [..., ...] on the device of `aatype`.
-    """
-    return _table_on_device(table, aatype.device)[aatype]

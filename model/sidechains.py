@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from model import residue_constants
-from model.residue_constants import residue_rows
+from model.residue_tables import residue_rows
 from model.rigid import Rigid
 
 

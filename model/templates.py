@@ -14,7 +14,7 @@ from model.embedders import Features, distance_bins, pseudo_beta
 from model.evoformer import Mask, TriangleAttention, TriangleMultiplication
 from model.kernels import Kernels
 from model.layers import LayerNorm, Linear, Transition, parameter
-from model.residue_constants import residue_rows
+from model.residue_tables import residue_rows
 from model.rigid import frame_from_points
 
 # bins of the CB distances in a template: first and last lower edge in Å, and their number

@@ -13,7 +13,7 @@ from foldcli.version import VERSION
 from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
-    from model.recycling import Prediction
+    from model.output.prediction import Prediction
 
 
 @dataclass(frozen=True)

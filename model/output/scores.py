@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from model.recycling import Prediction
+from model.output.prediction import Prediction
 
 
 def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -> str:

@@ -7,7 +7,7 @@ import gemmi
 import numpy as np
 
 from model import residue_constants
-from model.recycling import Prediction
+from model.output.prediction import Prediction
 
 CHAIN = "A"
 # columns for text after "REMARK nnn " in a PDB line

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from model import residue_constants, rigid
+from model import residue_constants, residue_tables, rigid
 from model.embedders import pseudo_beta
-from model.residue_constants import residue_rows
+from model.residue_tables import residue_rows
 from model.rigid import Rigid, frame_from_points, rotation_from_quaternion, update_quaternion
 from model.sidechains import atom14_to_atom37_positions
 from model.templates import PSI, RESIDUE_TYPES, TEMPLATE_BINS, torsion_angles
@@ -309,7 +309,7 @@ def group_exists() -> np.ndarray:
 
 def warm_tables(device: torch.device) -> None:
     """Copy all tables to the device, outside of inference mode, whose tensors autograd cannot save."""
-    residue_constants.clear_device_tables()
+    residue_tables.clear_device_tables()
     rigid.clear_device_tables()
     constants = residue_constants
     tables = (

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from model import residue_constants
 from model.heads import PAE_BINS, PLDDT_BINS, aligned_error_edges, distogram_edges
-from model.residue_constants import residue_rows
+from model.residue_tables import residue_rows
 from model.rigid import Rigid
 from model.sidechains import atom14_to_atom37_positions
 from model.training.features import Targets

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from model import residue_constants
-from model.residue_constants import residue_rows
+from model.residue_tables import residue_rows
 
 TOLERANCE_FACTOR = 12.0  # standard deviations
 OVERLAP_TOLERANCE = 1.5  # Å

@@ -30,8 +30,9 @@ from model.config import model_config
 from model.errors import OutOfMemory
 from model.kernels import REFERENCE
 from model.memory_plan import PassSize
+from model.output.prediction import Prediction
 from model.parameters import random_parameters
-from model.recycling import Prediction, RecyclingSettings
+from model.recycling import RecyclingSettings
 from msa.errors import MissingError
 
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB"

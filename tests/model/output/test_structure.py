@@ -9,8 +9,8 @@ import pytest
 from Bio.PDB import MMCIFParser, PDBParser
 
 from model import residue_constants
+from model.output.prediction import Prediction
 from model.output.structure import Provenance, format_mmcif, format_pdb
-from model.recycling import Prediction
 
 NAMES = ("MET", "GLY", "TRP", "SER")
 PROVENANCE = Provenance("target_1", "foldcli 0.0", "alphafold2_ptm_model_3, seed 0, 3 recycles")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from model import residue_constants
-from model.residue_constants import residue_rows
+from model.residue_tables import residue_rows
 from model.rigid import Rigid
 from model.training.features import Targets, make_targets
 from model.training.losses import (

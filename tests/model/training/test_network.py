@@ -8,7 +8,7 @@ from model import residue_constants
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.parameters import random_parameters
-from model.residue_constants import residue_rows
+from model.residue_tables import residue_rows
 from model.sidechains import atom14_to_atom37_positions
 from model.training.data import CENTI, ChainSet, Split
 from model.training.features import make_targets, network_features, unpack_atoms

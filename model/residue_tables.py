@@ -1,0 +1,34 @@
+"""Tables of `model.residue_constants` as tensors on a device."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import torch
+
+
+@cache
+def _table_on_device(table: Callable[[], np.ndarray], device: torch.device) -> torch.Tensor:
+    """Return a table as a tensor, which callers must not modify.
+
+    Cached, because a copy from the CPU would make each pass wait for the previous one.
+    """
+    return torch.from_numpy(table()).to(device)
+
+
+def clear_device_tables() -> None:
+    """Forget the tables on all devices, such as those made in inference mode, which autograd cannot save."""
+    _table_on_device.cache_clear()
+
+
+def residue_rows(table: Callable[[], np.ndarray], aatype: torch.Tensor) -> torch.Tensor:
+    """Look up rows of a table by residue code.
+
+    Args:
+        table: a function of `model.residue_constants` without arguments, which returns an array [21, ...].
+        aatype: [...], residue codes.
+
+    Returns:
+        [..., ...] on the device of `aatype`.
+    """
+    return _table_on_device(table, aatype.device)[aatype]
