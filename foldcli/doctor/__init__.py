@@ -1,5 +1,5 @@
 """Checks of the installation and the machine, with suggested fixes, for `foldcli doctor`; see docs/doctor.md.
 
-Unlike in the rest of foldcli, checks import torch, numba and foldcli's own packages inside functions: one of
-these may be what is broken, and the other checks must still run.
+The modules are divided by the libraries that they import: system_checks needs none, search_checks numba, and
+network_checks torch. So the checks that do not need a broken library still run.
 """

@@ -5,6 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from msa.gpu.devices import gpu_numbers, has_nvidia_hardware
+
+REPORT_REQUEST = "Report it with this output."
+
 
 class CheckStatus(StrEnum):
     """The status of one check.
@@ -53,8 +57,6 @@ class CheckContext:
     @property
     def gpus(self) -> list[int]:
         """Numbers of the GPUs that would be used: the listed ones, or the first; none for "cpu"."""
-        from msa.search.engine_selection import gpu_numbers
-
         return [] if self.device == "cpu" else gpu_numbers(self.device)
 
     @property
@@ -64,8 +66,6 @@ class CheckContext:
 
     def uses_gpu(self) -> bool:
         """Return True if GPUs are to be checked: for "auto", only if the machine has one."""
-        from msa.gpu.devices import has_nvidia_hardware
-
         return self.device != "cpu" and (self.device != "auto" or has_nvidia_hardware())
 
 

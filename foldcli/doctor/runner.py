@@ -24,20 +24,20 @@ from foldcli.process_state import set_triton_cache_folder
 
 _EXIT_SECONDS = 5
 
-# Checks by name, in the order of the report. Each is imported only when it runs, since an import may be what
-# is broken.
+# Checks by name, in the order of the report. A check's module is imported when the check runs, because a
+# library that the module imports may be what is broken.
 _CHECKS = {
     "cuda namespace": "system_checks.check_namespace",
     "machine": "system_checks.check_machine",
     "cache folder": "system_checks.check_cache",
     "temporary files": "system_checks.check_temporary",
-    "parameters": "system_checks.check_parameters",
-    "search on the CPU": "computation_checks.check_cpu_search",
-    "network on the CPU": "computation_checks.check_cpu_network",
-    "GPU": "gpu_checks.check_gpus",
-    "GPU for the network": "gpu_checks.check_network_gpu",
-    "search on the GPU": "computation_checks.check_gpu_search",
-    "network on the GPU": "computation_checks.check_gpu_network",
+    "parameters": "network_checks.check_parameters",
+    "search on the CPU": "search_checks.check_cpu_search",
+    "network on the CPU": "network_checks.check_cpu_network",
+    "GPU": "system_checks.check_gpus",
+    "GPU for the network": "network_checks.check_network_gpu",
+    "search on the GPU": "search_checks.check_gpu_search",
+    "network on the GPU": "network_checks.check_gpu_network",
 }
 
 _CHILD = """\

@@ -1,4 +1,7 @@
-"""Checks of the installation and the machine: versions, the `cuda` namespace, folders and parameters."""
+"""Checks of the installation and the machine: versions, the `cuda` namespace, folders and GPUs.
+
+This module imports no library, not even numpy: any of them may be what is broken.
+"""
 
 import importlib
 import importlib.metadata
@@ -13,8 +16,9 @@ from pathlib import Path
 
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.options.common import available_cores
-from foldcli.params.parameters import DEMO, download_instructions, installed_parameters
 from foldcli.paths import cache_dir, hiding_file
+from foldcli.report.viewer import load_viewer
+from msa.gpu.devices import GpuUnavailable, find_gpu
 
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # modules that are not named like their package
@@ -24,6 +28,7 @@ _BOUND = re.compile(r"(>=|<)\s*([0-9][0-9.]*)")
 
 _GIB = 2**30
 _LOW_DISK_BYTES = 5 * _GIB
+_DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
 def package_ranges() -> dict[str, str]:
@@ -88,8 +93,6 @@ def check_package(name: str) -> CheckResult:
 
 def _check_viewer(install: str) -> CheckResult:
     """Check py2Dmol, whose JavaScript draws structures in reports; it is never imported."""
-    from foldcli.report.viewer import load_viewer
-
     viewer = load_viewer()
     if viewer.missing:
         found = "reports have no structure: " + viewer.missing
@@ -181,29 +184,37 @@ def _check_folder(name: str, folder: Path, remedy: str) -> CheckResult:
     return CheckResult(name, CheckStatus.OK, found)
 
 
-def check_parameters(context: CheckContext) -> list[CheckResult]:
-    """Check the keys and shapes of the parameter files that predictions would use."""
-    from foldcli.params.verify import find_problem
+def check_gpus(context: CheckContext) -> list[CheckResult]:
+    """Check driver, toolkit, device and memory through the functions that the search uses."""
+    if context.device == "cpu":
+        return [CheckResult("GPU", CheckStatus.OK, "not checked: --device cpu")]
+    if not context.uses_gpu():
+        return [CheckResult("GPU", CheckStatus.OK, "no NVIDIA GPU: search and network run on the CPU")]
+    return [_driver_version(), *(_check_search_gpu(number, context) for number in context.gpus)]
 
-    name, fetch = "parameters", f"foldcli params fetch --dest {context.params}"
-    if str(context.params) == DEMO:
-        return [CheckResult(name, CheckStatus.OK, "none needed: the untrained demonstration network")]
-    sources = installed_parameters(context.params)
-    if not sources:
-        remedy = download_instructions(context.params)
-        return [CheckResult(name, CheckStatus.WARNING, f"none in {context.params}", remedy)]
-    broken = []
-    for source in sources:
-        assert source.file is not None
-        if problem := find_problem(source.file, source.config_name):
-            found = f"{source.file}: {problem}"
-            broken.append(CheckResult(name, CheckStatus.BROKEN, found, f"{fetch} --overwrite"))
-    if broken:
-        return broken
-    found = f"{', '.join(source.config_name for source in sources)} in {context.params}"
-    if missing := {1, 2, 3, 4, 5} - {source.number for source in sources}:
-        missing_numbers = ", ".join(map(str, sorted(missing)))
-        numbers = ",".join(sorted({str(source.number) for source in sources}))
-        remedy = f"{fetch}, or predict with --models {numbers}."
-        return [CheckResult(name, CheckStatus.WARNING, f"{found}; none for model {missing_numbers}", remedy)]
-    return [CheckResult(name, CheckStatus.OK, found)]
+
+def _driver_version() -> CheckResult:
+    """Read the driver's own version, which its CUDA library does not report."""
+    try:
+        text = _DRIVER_FILE.read_text()
+    except OSError:
+        return CheckResult("NVIDIA driver", CheckStatus.OK, f"version unknown: no {_DRIVER_FILE}")
+    match = re.search(r"\d{3,}\.\d+(\.\d+)?", text)
+    return CheckResult("NVIDIA driver", CheckStatus.OK, match.group() if match else text.strip())
+
+
+def _check_search_gpu(number: int, context: CheckContext) -> CheckResult:
+    name = f"GPU {number} for the search"
+    try:
+        gpu = find_gpu(number)
+    except GpuUnavailable as error:
+        return CheckResult(name, context.status_without_gpu, error.reason, error.remedy)
+    capability, driver, toolkit = (
+        f"{major}.{minor}" for major, minor in (gpu.capability, gpu.driver, gpu.toolkit)
+    )
+    return CheckResult(
+        name,
+        CheckStatus.OK,
+        f"{gpu.name}, compute capability {capability}, {gpu.free_bytes / _GIB:.1f} of "
+        f"{gpu.total_bytes / _GIB:.1f} GiB free, driver for CUDA {driver}, toolkit {toolkit}",
+    )

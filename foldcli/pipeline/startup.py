@@ -14,9 +14,8 @@ from foldcli.params.parameters import ParameterSource, find_parameters
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.settings import NetworkOptions
 from foldcli.process_state import keep_bytecode, set_triton_cache_folder
-from msa.gpu.devices import create_context
+from msa.gpu.devices import create_context, gpu_numbers
 from msa.gpu.process_state import without_collection
-from msa.search.engine_selection import gpu_numbers
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,18 +3,15 @@
 Each reason is a single line that names the relevant versions or sizes. A search on the CPU takes a hundred
 times as long, so users should learn what to fix.
 
-numba is imported inside functions: a process whose GPUs are driven by other processes never loads it.
+This module does not import numba, because a process whose GPUs are driven by other processes never needs it.
 """
 
 import ctypes
-import importlib.metadata
 import os
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from msa.errors import MissingError
 
@@ -58,6 +55,11 @@ class Gpu:
     toolkit: Version
     free_bytes: int
     total_bytes: int
+
+
+def gpu_numbers(device: str) -> list[int]:
+    """Return the GPU numbers of a device such as "cuda:0,1"; [0] if it has none."""
+    return [int(number) for number in (device.partition(":")[2] or "0").split(",")]
 
 
 def has_nvidia_hardware() -> bool:
@@ -104,9 +106,7 @@ def find_gpu(number: int = 0) -> Gpu:
         return _simulator_gpu(number)
     driver = _start_driver()
     check_driver(driver, number)
-    gpu = _open_gpu(number, driver.cuda, _toolkit_version())
-    check_gpu(gpu, lambda: _compiles_and_runs(number))
-    return gpu
+    return _open_gpu(number, driver.cuda)
 
 
 def open_gpu(number: int) -> Gpu:
@@ -186,34 +186,36 @@ def check_gpu(gpu: Gpu, runs_code: Callable[[], bool]) -> None:
         )
 
 
-def _open_gpu(number: int, driver: Version, toolkit: Version) -> Gpu:
-    """Create the primary context of an existing GPU, and read its properties."""
-    from numba import cuda
+def _open_gpu(number: int, driver: Version) -> Gpu:
+    """Create the primary context of an existing GPU, read its properties and check them."""
+    from msa.gpu import contexts  # imports numba
 
-    from msa.gpu.memory import use_pool
-
-    use_pool()
     try:
-        with warnings.catch_warnings():
-            # the bindings print a long warning about older drivers; `check_gpu` reports this in one line
-            warnings.filterwarnings("ignore", message="cuda-bindings was built for", category=UserWarning)
-            with cuda.gpus[number]:
-                device = cuda.get_current_device()
-                free, total = map(int, cuda.current_context().get_memory_info())
+        toolkit = contexts.toolkit_version()
+    except Exception as error:  # the library loader raises various exceptions
+        raise GpuUnavailable(
+            "there is no CUDA toolkit to compile kernels with", f"pip install 'foldcli[cuda]'. {_REMEDY}"
+        ) from error
+    try:
+        properties = contexts.open_context(number)
     except Exception as error:  # numba's and cuda-core's errors have no common base class
         supported, required = _version_text(driver), _version_text(toolkit)
         older = f" (the driver supports CUDA {supported}, and the toolkit is {required})"
         raise GpuUnavailable(
             f"GPU {number} cannot be opened: {_first_line(error)}{older if driver < toolkit else ''}"
         ) from error
-    name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
-    return Gpu(number, name, tuple(device.compute_capability), driver, toolkit, free, total)
+    gpu = Gpu(
+        number, properties.name, properties.capability, driver, toolkit,
+        properties.free_bytes, properties.total_bytes,
+    )  # fmt: skip
+    check_gpu(gpu, lambda: contexts.runs_compiled_code(number))
+    return gpu
 
 
 def _start_driver() -> Driver:
     """Start the driver."""
     try:
-        from cuda.bindings import driver
+        from cuda.bindings import driver  # optional: part of the extra `cuda`
     except ImportError as error:
         raise GpuUnavailable(
             "the CUDA bindings are not installed", f"pip install 'foldcli[cuda]'. {_REMEDY}"
@@ -226,46 +228,6 @@ def _start_driver() -> Driver:
     # a driver that failed to start cannot count GPUs
     count = driver.cuDeviceGetCount()[1] if result == driver.CUresult.CUDA_SUCCESS else 0
     return Driver(_parse_version(version), result.name, int(count))
-
-
-def _toolkit_version() -> Version:
-    """Return the CUDA version of numba's compiler: from its wheels, else from the installed toolkit."""
-    for package in ("nvidia-nvvm", "nvidia-cuda-nvrtc"):
-        try:
-            major, minor = importlib.metadata.version(package).split(".")[:2]
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        return int(major), int(minor)
-    from numba import cuda
-
-    try:
-        major, minor = cuda.runtime.get_version()
-    except Exception as error:  # the library loader raises various exceptions
-        raise GpuUnavailable(
-            "there is no CUDA toolkit to compile kernels with", f"pip install 'foldcli[cuda]'. {_REMEDY}"
-        ) from error
-    return int(major), int(minor)
-
-
-def _compiles_and_runs(number: int) -> bool:
-    """Return whether the driver runs what the toolkit compiles.
-
-    A driver older than the toolkit may, if code is linked first.
-    """
-    import numpy as np
-    from numba import cuda
-
-    @cuda.jit
-    def count(numbers: Any) -> None:
-        numbers[cuda.threadIdx.x] += 1
-
-    try:
-        with cuda.gpus[number]:
-            numbers = cuda.to_device(np.zeros(32, np.int32))
-            count[1, 32](numbers)
-            return bool((numbers.copy_to_host() == 1).all())
-    except Exception:  # linker, driver and compiler errors have no common base class
-        return False
 
 
 def _simulator_gpu(number: int) -> Gpu:

@@ -83,8 +83,7 @@ class _Server:
         sys.setswitchinterval(SWITCH_SECONDS)
         with without_collection():
             found = open_gpu(gpu)
-            # imported while the driver starts
-            from msa.gpu.local_worker import LocalWorker
+            from msa.gpu.local_worker import LocalWorker  # imports numba, while the driver starts
 
         self._worker = LocalWorker(found, settings, self._report_compilation, share)
         opened: Future[Any] = Future()

@@ -1,19 +1,21 @@
 """Selection of the search engine: the CPU, one GPU or several GPUs.
 
-Engines are imported only when they are selected, because numba and the GPU libraries are slow to import.
+The CPU engine and the worker of a single GPU are imported only when they are selected: both need numba, which
+takes a second to import.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from msa.database.sequence_arrays import SequenceArrays
+from msa.gpu.devices import GpuUnavailable, gpu_numbers, has_nvidia_hardware, open_gpu
+from msa.gpu.engine import GpuEngine
+from msa.gpu.interface import GpuSettings, GpuWorker
+from msa.gpu.process_state import without_collection
+from msa.gpu.remote_worker import start_remote_workers
 from msa.progress import CompileProgress
 from msa.search.engine import Engine
-
-if TYPE_CHECKING:
-    from msa.database.sequence_arrays import SequenceArrays
-    from msa.gpu.interface import GpuSettings, GpuWorker
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,6 @@ class EngineSettings:
     kernels: Path
     memory_fraction: float = 0.9
     max_database_bytes: int | None = None
-
-
-def gpu_numbers(device: str) -> list[int]:
-    """Return the GPU numbers of a device such as "cuda:0,1"; [0] if it has none."""
-    return [int(number) for number in (device.partition(":")[2] or "0").split(",")]
 
 
 def create_engine(
@@ -71,9 +68,6 @@ def _single_gpu_engine(
     compile_progress: CompileProgress,
 ) -> Engine | None:
     """Create the engine for one GPU; return None if the device is "auto" and the GPU cannot be used."""
-    from msa.gpu.devices import GpuUnavailable, has_nvidia_hardware, open_gpu
-    from msa.gpu.process_state import without_collection
-
     with without_collection():
         try:
             gpu = open_gpu(number)
@@ -83,20 +77,17 @@ def _single_gpu_engine(
             if has_nvidia_hardware():
                 on_fallback(f"searching on the CPU: {error.reason}")
             return None
-        from msa.gpu.engine import GpuEngine
-        from msa.gpu.local_worker import LocalWorker
+        from msa.gpu.local_worker import LocalWorker  # imports numba, while the driver starts
 
     gpu_settings = _gpu_settings(settings)
     worker = LocalWorker(gpu, gpu_settings, compile_progress)
 
-    def replacement_workers(targets: "SequenceArrays") -> "Sequence[GpuWorker] | None":
+    def replacement_workers(targets: SequenceArrays) -> Sequence[GpuWorker] | None:
         # Streaming a database takes many more kernel launches, each of which would wait for the interpreter
         # lock while other threads merge and write, so a separate process is faster. For a database that fits
         # in GPU memory, starting that process would take too long.
         if worker.fits(targets):
             return None
-        from msa.gpu.remote_worker import start_remote_workers
-
         return start_remote_workers([gpu.number], gpu_settings, compile_progress)
 
     return GpuEngine([worker], replacement_workers)
@@ -106,13 +97,7 @@ def _multi_gpu_engine(
     gpus: Sequence[int], settings: EngineSettings, compile_progress: CompileProgress
 ) -> Engine:
     """Create the engine for several GPUs, each with its own process."""
-    from msa.gpu.remote_worker import start_remote_workers
-
     workers = start_remote_workers(gpus, _gpu_settings(settings), compile_progress)
-    # imported while the processes start
-    from msa.gpu.devices import GpuUnavailable
-    from msa.gpu.engine import GpuEngine
-
     gpu_by_capability = {worker.gpu.capability: worker.gpu for worker in workers}
     if len(gpu_by_capability) > 1:
         one, other, *_ = gpu_by_capability.values()
@@ -123,9 +108,7 @@ def _multi_gpu_engine(
     return GpuEngine(workers)
 
 
-def _gpu_settings(settings: EngineSettings) -> "GpuSettings":
-    from msa.gpu.interface import GpuSettings
-
+def _gpu_settings(settings: EngineSettings) -> GpuSettings:
     gpu_settings = GpuSettings(settings.kernels, settings.memory_fraction)
     if settings.max_database_bytes is not None:
         gpu_settings = replace(gpu_settings, max_database_bytes=settings.max_database_bytes)
@@ -133,6 +116,6 @@ def _gpu_settings(settings: EngineSettings) -> "GpuSettings":
 
 
 def _cpu_engine() -> Engine:
-    from msa.cpu.engine import CpuEngine
+    from msa.cpu.engine import CpuEngine  # imports numba
 
     return CpuEngine()

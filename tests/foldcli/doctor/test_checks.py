@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from foldcli.doctor.computation_checks import compare_with_float64, compare_with_numpy
+from foldcli.doctor.network_checks import compare_with_float64, compare_with_numpy
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.doctor.runner import check_names, remedy_for, run_check
 from foldcli.doctor.system_checks import package_ranges, python_range

@@ -1,0 +1,157 @@
+"""Checks of the network: parameter files, the GPU as torch sees it, and the results of its operations."""
+
+from importlib.metadata import version
+from importlib.util import find_spec
+
+import torch
+
+from foldcli.doctor.result import REPORT_REQUEST, CheckContext, CheckResult, CheckStatus, describe_briefly
+from foldcli.params.parameters import DEMO, download_instructions, installed_parameters
+from foldcli.params.verify import find_problem
+from foldcli.pipeline.device import choose_kernels, choose_precision
+from model.kernel_check import differences_from_numpy, errors_against_float64
+from model.kernels import REFERENCE, Kernels, select_kernels, slower_kernels_warning
+
+_GIB = 2**30
+_CPU_TOLERANCE = 1e-5
+# The kernels' own tests allow twice the error of plain PyTorch; a single random input needs more margin.
+_MAX_ERROR_RATIO = 4
+
+
+def check_parameters(context: CheckContext) -> list[CheckResult]:
+    """Check the keys and shapes of the parameter files that predictions would use."""
+    name, fetch = "parameters", f"foldcli params fetch --dest {context.params}"
+    if str(context.params) == DEMO:
+        return [CheckResult(name, CheckStatus.OK, "none needed: the untrained demonstration network")]
+    sources = installed_parameters(context.params)
+    if not sources:
+        remedy = download_instructions(context.params)
+        return [CheckResult(name, CheckStatus.WARNING, f"none in {context.params}", remedy)]
+    broken = []
+    for source in sources:
+        assert source.file is not None
+        if problem := find_problem(source.file, source.config_name):
+            found = f"{source.file}: {problem}"
+            broken.append(CheckResult(name, CheckStatus.BROKEN, found, f"{fetch} --overwrite"))
+    if broken:
+        return broken
+    found = f"{', '.join(source.config_name for source in sources)} in {context.params}"
+    if missing := {1, 2, 3, 4, 5} - {source.number for source in sources}:
+        missing_numbers = ", ".join(map(str, sorted(missing)))
+        numbers = ",".join(sorted({str(source.number) for source in sources}))
+        remedy = f"{fetch}, or predict with --models {numbers}."
+        return [CheckResult(name, CheckStatus.WARNING, f"{found}; none for model {missing_numbers}", remedy)]
+    return [CheckResult(name, CheckStatus.OK, found)]
+
+
+def check_network_gpu(context: CheckContext) -> list[CheckResult]:
+    """Check the GPU that the network would run on, the first of the listed ones, through torch."""
+    if not context.uses_gpu():
+        return []
+    number = context.gpus[0]
+    name = f"GPU {number} for the network"
+    if torch.version.cuda is None:
+        return [
+            CheckResult(
+                name,
+                context.status_without_gpu,
+                f"torch {torch.__version__} is built without CUDA: the network runs on the CPU",
+                "Install a torch with CUDA; pytorch.org lists the builds for this machine's driver.",
+            )
+        ]
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if number >= count:
+        reason = "" if count else _cuda_init_error()
+        return [
+            CheckResult(
+                name,
+                context.status_without_gpu,
+                f"torch {torch.__version__}, CUDA {torch.version.cuda}, finds {count} GPUs{reason}",
+                "See nvidia-smi and CUDA_VISIBLE_DEVICES; an old driver needs a torch for an older CUDA.",
+            )
+        ]
+    with torch.cuda.device(number):
+        free, total = torch.cuda.mem_get_info()
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    parts = [
+        torch.cuda.get_device_name(number),
+        f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free",
+        f"CUDA {torch.version.cuda}",
+        "bfloat16" if bf16 else "no bfloat16: --precision is fp32",
+        f"{count} visible",
+    ]
+    if find_spec("triton") is None:
+        parts.append("no Triton: the network runs on plain PyTorch, slower and with more memory")
+        return [CheckResult(name, CheckStatus.WARNING, ", ".join(parts), "pip install triton")]
+    parts.append(f"Triton {version('triton')}")
+    if limitation := slower_kernels_warning(torch.cuda.get_device_capability(number), version("triton")):
+        found = ", ".join([*parts, limitation])
+        return [CheckResult(name, CheckStatus.WARNING, found, "pip install 'torch==2.11.*'")]
+    return [CheckResult(name, CheckStatus.OK, ", ".join(parts))]
+
+
+def _cuda_init_error() -> str:
+    """Return the error of initializing CUDA, in parentheses; "" if there is none."""
+    try:
+        torch.cuda.init()
+    except Exception as error:  # torch's errors and CUDA's have no common base class
+        return f" ({describe_briefly(error)})"
+    return ""
+
+
+def check_cpu_network(context: CheckContext) -> CheckResult:
+    """Compare layer normalisation and gated attention, float32 in torch, with float64 in numpy."""
+    return compare_with_numpy("network on the CPU", REFERENCE)
+
+
+def check_gpu_network(context: CheckContext) -> list[CheckResult]:
+    """Check fused kernels, or plain PyTorch if there are none, on the network's GPU in its precision."""
+    if not context.uses_gpu() or not torch.cuda.is_available():
+        return []
+    number = context.gpus[0]
+    if number >= torch.cuda.device_count():
+        return []
+    device = f"cuda:{number}"
+    kernels, precision = choose_kernels("auto", device), choose_precision(None, device)
+    name = f"network on GPU {number} ({kernels}, {precision})"
+    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
+    return [compare_with_float64(name, select_kernels(kernels, device), device, dtype)]
+
+
+def compare_with_numpy(name: str, kernels: Kernels) -> CheckResult:
+    """Check operations in float32 on the CPU against numpy's evaluation of their formulas.
+
+    Args:
+        name: name of the result.
+        kernels: the operations.
+    """
+    differences = differences_from_numpy(kernels)
+    for operation, difference in differences.items():
+        # `not <` instead of `>=`, so that NaN fails
+        if not difference < _CPU_TOLERANCE:
+            found = f"{operation} differs from numpy's by {difference:.1e}"
+            return CheckResult(
+                name, CheckStatus.BROKEN, found, f"Is torch installed correctly? {REPORT_REQUEST}"
+            )
+    found = f"{', '.join(differences)} equal to numpy's within {_CPU_TOLERANCE:.0e}"
+    return CheckResult(name, CheckStatus.OK, found)
+
+
+def compare_with_float64(
+    name: str, kernels: Kernels, device: torch.device | str, dtype: torch.dtype
+) -> CheckResult:
+    """Check that operations are about as close to float64 as plain PyTorch is.
+
+    Args:
+        name: name of the result.
+        kernels: the operations.
+        device: device that they run on.
+        dtype: dtype of their inputs.
+    """
+    errors = errors_against_float64(kernels, device, dtype)
+    for operation, (error, reference_error) in errors.items():
+        if not error <= _MAX_ERROR_RATIO * reference_error + 1e-6:
+            found = f"{operation} is off by {error:.1e}, and plain PyTorch by {reference_error:.1e}"
+            return CheckResult(name, CheckStatus.BROKEN, found, f"Try --kernels reference. {REPORT_REQUEST}")
+    found = f"{', '.join(errors)} compiled, and as close to float64 as plain PyTorch"
+    return CheckResult(name, CheckStatus.OK, found)
