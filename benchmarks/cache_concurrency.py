@@ -19,8 +19,8 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 from features.cache import FeatureCache, read_entry
+from features.cleanup import remove_abandoned
 from features.entry import CorruptEntryError
-from features.temporaries import remove_abandoned
 from msa.io.alignments import Alignment, parse_alignment
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"

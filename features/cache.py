@@ -2,7 +2,7 @@
 
 The file of a key is `CACHE/ab/abcdef….safetensors` (`features.entry`). It is written under a temporary name,
 fsynced and renamed, so that readers on any file system see either the complete file or no file. Several
-processes may write the same entry at once, because they all write the same content. `features.temporaries`
+processes may write the same entry at once, because they all write the same content. `features.cleanup`
 removes the temporary files of killed processes.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from features.cleanup import remove_abandoned_once, temporary_prefix
 from features.deterministic import make_features
 from features.encoding import decode, encode
 from features.entry import (
@@ -28,7 +29,6 @@ from features.entry import (
     unpack_entry,
 )
 from features.schema import CACHED, SCHEMA_VERSION
-from features.temporaries import remove_abandoned_once, temporary_prefix
 from msa.io.alignments import Alignment
 from msa.io.atomic import atomic_write
 

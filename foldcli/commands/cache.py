@@ -66,7 +66,7 @@ def ls(cache: Path, as_json: bool) -> None:
 @options.logging_options
 def stats(cache: Path, as_json: bool) -> None:
     """Show the size of the cache, and how much `foldcli cache prune` could remove."""
-    from features.temporaries import find_abandoned
+    from features.cleanup import find_abandoned
 
     entries = _entries(cache)
     temporary = find_abandoned(cache, include_legacy=True)
@@ -150,8 +150,13 @@ def prune(
     made from standard input never count as missing their source. Other processes may use the cache at the
     same time; they recompute missing entries.
     """
-    from features.pruning import PruneSettings, entries_to_prune, remove_entry
-    from features.temporaries import find_abandoned, remove_abandoned
+    from features.cleanup import (
+        PruneSettings,
+        entries_to_prune,
+        find_abandoned,
+        remove_abandoned,
+        remove_entry,
+    )
     from foldcli.logs import logger
 
     entries = _entries(cache)

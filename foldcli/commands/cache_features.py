@@ -70,7 +70,7 @@ def command(
     others: the exit code is 5, and CACHE/failures.jsonl lists the failures. The alignments of searches are
     kept in CACHE/alignments.
     """
-    from features.temporaries import remove_abandoned
+    from features.cleanup import remove_abandoned
     from foldcli.inputs.targets import find_feature_targets
     from foldcli.paths import make_writable_folder
     from foldcli.pipeline.cache_run import CacheRun

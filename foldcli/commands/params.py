@@ -8,7 +8,7 @@ import click
 
 from foldcli.options import common as options
 from foldcli.options.predict import models_type
-from foldcli.params.manifest import ARCHIVE_URL, LICENCE, NOTICE
+from foldcli.params.parameters import ARCHIVE_URL, LICENCE, NOTICE
 
 if TYPE_CHECKING:
     from foldcli.params.parameters import ParameterSource
@@ -134,7 +134,7 @@ def list_files(folder: Path | None, as_json: bool) -> None:
     """
     import json
 
-    from foldcli.params.manifest import read_manifest
+    from foldcli.params.parameters import read_manifest
 
     rows = []
     for source in _installed(folder):

@@ -9,7 +9,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from foldcli.params.download import TransientError, Unreachable, open_url
-from foldcli.params.manifest import LICENCE_FILE
+from foldcli.params.parameters import LICENCE_FILE
 from foldcli.progress import Progress
 from msa.errors import InputError
 

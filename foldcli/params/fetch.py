@@ -13,15 +13,15 @@ from pathlib import Path
 
 from foldcli.params.archive import file_digests, unpack
 from foldcli.params.download import Download, PartialFile
-from foldcli.params.manifest import (
+from foldcli.params.parameters import (
     LICENCE_FILE,
     NOTICE,
     ArchiveRecord,
     FileRecord,
+    installed_parameters,
     networks_by_file,
     read_manifest,
 )
-from foldcli.params.parameters import installed_parameters
 from foldcli.params.verify import find_damaged_array, find_problem, parameter_bytes
 from foldcli.paths import make_writable_folder
 from foldcli.progress import Progress

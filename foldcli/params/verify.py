@@ -8,8 +8,7 @@ from math import prod
 from pathlib import Path
 
 from foldcli.params.archive import file_digests
-from foldcli.params.manifest import FileRecord, read_manifest
-from foldcli.params.parameters import DEMO, ParameterSource
+from foldcli.params.parameters import DEMO, FileRecord, ParameterSource, read_manifest
 from foldcli.progress import Progress
 from model.config import model_config
 from model.errors import ParametersError

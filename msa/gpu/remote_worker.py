@@ -25,7 +25,7 @@ from cuda.alignment.arrays import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu, GpuUnavailable
 from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings
-from msa.gpu.messages import WorkerFailure, WorkerStatus, share_sequences
+from msa.gpu.worker_process import WorkerFailure, WorkerStatus, share_sequences
 from msa.progress import CompileProgress
 from msa.search.engine import QueryProfile
 

@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from features.cache import FeatureCache, cache_key, read_entry
-from features.temporaries import remove_abandoned
+from features.cleanup import remove_abandoned
 from msa.io.alignments import Alignment, parse_alignment
 
 PROCESSES, TARGETS, KILLS = 16, 24, 4

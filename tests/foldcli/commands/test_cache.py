@@ -192,7 +192,7 @@ def test_prune_removes_abandoned_temporary_files_only(cache: Path) -> None:
 @pytest.mark.parametrize("command", [("cache-features", "a.a3m", "-c", "cache"), ("cache", "prune", "cache")])
 def test_next_run_removes_temporary_files_of_killed_writers(cache: Path, command: tuple[str, ...]) -> None:
     write = (
-        "import os, pathlib, signal; from features.temporaries import temporary_prefix;"
+        "import os, pathlib, signal; from features.cleanup import temporary_prefix;"
         "path = pathlib.Path(f'{temporary_prefix(pathlib.Path(), chr(48) * 64)}x.tmp');"
         "path.write_text('half of an ent'); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -14,8 +14,7 @@ import pytest
 from foldcli.params.archive import expected_sha256
 from foldcli.params.download import Unreachable
 from foldcli.params.fetch import FetchReporter, FetchSettings, fetch
-from foldcli.params.manifest import networks_by_file
-from foldcli.params.parameters import default_folder, find_parameters, installed_parameters
+from foldcli.params.parameters import default_folder, find_parameters, installed_parameters, networks_by_file
 from foldcli.params.verify import parameter_bytes, verify
 from foldcli.progress import Progress
 from msa.errors import InputError, MissingError

@@ -23,8 +23,8 @@ from msa.gpu import engine
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings
-from msa.gpu.messages import MappedArray, WorkerFailure
 from msa.gpu.remote_worker import RemoteWorker, start_remote_workers
+from msa.gpu.worker_process import MappedArray, WorkerFailure
 from msa.io.fasta import FastaRecord
 from msa.search.search import SearchSettings, search_many
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table

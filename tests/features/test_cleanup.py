@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from features import cache as cache_module
-from features import temporaries
+from features import cleanup
 from features.cache import FeatureCache, cache_key, read_entry
+from features.cleanup import find_abandoned, remove_abandoned, temporary_prefix
 from features.deterministic import make_features
-from features.temporaries import find_abandoned, remove_abandoned, temporary_prefix
 from tests.msa.io.alignment_builders import single_sequence
 
 KEY = "ab" * 32
@@ -77,7 +77,7 @@ def test_only_old_files_of_other_machines_are_removed(tmp_path: Path, name: str)
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"")
-    make_older(path, temporaries.ABANDONED_AFTER - 600)
+    make_older(path, cleanup.ABANDONED_AFTER - 600)
     assert remove_abandoned(tmp_path, include_legacy=True) == []
     make_older(path, 1200)
     assert find_abandoned(tmp_path) == ([path] if name.startswith("tmp") else [])
