@@ -36,7 +36,7 @@ from foldcli.pipeline.background import Prefetcher
 from foldcli.pipeline.device import NetworkMemory, choose_device, choose_kernels, choose_precision
 from foldcli.pipeline.predictor import FeatureSampler, Predictor
 from foldcli.pipeline.settings import PredictSettings
-from model.output.prediction import Prediction
+from model.prediction import Prediction
 from msa.io.alignments import read_alignment
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8)

@@ -21,14 +21,13 @@ import torch
 from torch import nn
 
 from model.alphafold import AlphaFold
-from model.confidence import compute_aligned_error, compute_plddt
 from model.config import model_config
 from model.embedders import RecycledState
+from model.heads import compute_aligned_error, compute_plddt
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
 from model.rigid import Rigid
-from model.sidechains import frames_to_atom14_positions
-from model.structure_module import Backbone, SidechainFrames, StructureModule
+from model.structure_module import Backbone, SidechainFrames, StructureModule, frames_to_atom14_positions
 
 UNITS = {
     "structure_module/final_atom_positions": "Å",

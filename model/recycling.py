@@ -9,8 +9,8 @@ import torch
 from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold import AlphaFold, PassOutput
-from model.confidence import compute_aligned_error, compute_plddt
-from model.output.prediction import Prediction
+from model.heads import compute_aligned_error, compute_plddt
+from model.prediction import Prediction
 from model.templates import TEMPLATE_FEATURES
 
 # called with the number of finished passes and the total number

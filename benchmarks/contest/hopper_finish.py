@@ -9,13 +9,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, load_weights
+from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, load_tile, load_weights
 from cuda.fused.triangle_multiplication.hopper_kernels import (
     CHUNK,
     GROUPS,
     POSITIONS,
     REGISTERS,
-    load_channels,
 )
 
 
@@ -26,8 +25,8 @@ def _load_tiles(product, gates, tile, sizes, full, product_tile, gates_tile):
     row = tile // tiles_per_row
     first = tile % tiles_per_row * POSITIONS
     row += row // length * (padded - length)
-    load_channels(product, 0, row, first, full, product_tile)
-    load_channels(gates, 2 * gates.block_type.shape[0], row, first, full, gates_tile)
+    load_tile(product, (0, row, first), full, product_tile)
+    load_tile(gates, (2 * gates.block_type.shape[0], row, first), full, gates_tile)
 
 
 @gluon.jit

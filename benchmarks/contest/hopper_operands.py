@@ -2,7 +2,7 @@
 
 Two warpgroups each have a tile of 64 normalised positions in registers. The weights of 384 channels do not
 fit in shared memory, so they are streamed: both groups multiply with a tile of weights before the next one
-replaces it. Those of 128 channels stay. A third group normalises the next_pair tiles, read from device memory
+replaces it. Those of 128 channels stay. A third group normalises the next tiles, read from device memory
 one batch of rows ahead, and a loading warp copies weights.
 """
 
@@ -68,7 +68,7 @@ def _load_weights(
         for row in range(0, 5 * WIDTH, BLOCK):
             for column in range(0, CHANNELS, SLICE):
                 mbarrier.wait(empty.index(stage), phase)
-                load_tile(packed, row, column, full.index(stage), weights.index(stage))
+                load_tile(packed, (row, column), full.index(stage), weights.index(stage))
                 stage, phase = next_stage(stage, phase, weights.shape[0])
 
 

@@ -17,10 +17,12 @@ from cuda.fused.rows import sigmoid
 from cuda.fused.triangle_multiplication.triton import (
     load_operand_chunks,
     load_product,
+    load_transposed,
     multiply_factors,
     padded_length,
     position_offsets,
     project_columns,
+    store_chunk,
     store_factors,
 )
 from cuda.fused.weights import cast_weights, interleave_columns
@@ -100,24 +102,15 @@ def _finish(
     """
     DTYPE: tl.constexpr = product.dtype.element_ty
     start = tl.program_id(0) * POSITIONS
-    flat = start + tl.arange(0, POSITIONS)
-    inner = tl.arange(0, BLOCK_WIDTH)
-    mask = (inner < WIDTH)[:, None] & (flat < positions)[None, :]
-    planes = inner.to(tl.int64)[:, None] * plane + flat[None, :]
     centred = load_product(
-        product, planes, mask, epsilon, center_scale, center_offset, WIDTH, BLOCK_WIDTH
+        product, plane, start, positions, epsilon, center_scale, center_offset, WIDTH, BLOCK_WIDTH, POSITIONS
     )  # fmt: skip
-    centred *= tl.trans(tl.load(gates + planes, mask=mask, other=0.0)).to(tl.float32)
+    centred *= load_transposed(gates, plane, start, positions, WIDTH, BLOCK_WIDTH, POSITIONS)
     centred = centred.to(DTYPE)
     offsets, real = position_offsets(start, positions, padded, length, result_strides, POSITIONS, ROWS)
     for column in range(0, CHANNELS, OUTPUTS):
         update = tl.dot(centred, output.load([0, column]), input_precision=PRECISION)
-        channel = column + tl.arange(0, OUTPUTS)
-        tl.store(
-            result + offsets[:, None] + channel[None, :],
-            update.to(result.dtype.element_ty),
-            mask=real[:, None] & (channel < CHANNELS)[None, :],
-        )
+        store_chunk(result + offsets, real, column, update, CHANNELS, OUTPUTS)
 
 
 def gate_first_triangle_multiplication(

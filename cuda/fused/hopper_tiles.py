@@ -63,20 +63,20 @@ def allocate_buffers(descriptor, COUNT: gl.constexpr):
 
 
 @gluon.jit
-def load_tile(descriptor, row, column, full, buffer):
-    """Start to copy a tile to a buffer; announces its bytes to the barrier, which counts as one arrival."""
-    mbarrier.expect(full, buffer.numel * 2)
-    tma.async_copy_global_to_shared(descriptor, [row, column], full, buffer)
+def load_tile(descriptor, start, full, buffer):
+    """Start to copy the tile at index `start` to a buffer.
+
+    Announces the tile's bytes to the barrier, which counts as one arrival.
+    """
+    mbarrier.expect(full, descriptor.block_type.nbytes)
+    tma.async_copy_global_to_shared(descriptor, start, full, buffer)
 
 
 @gluon.jit
 def load_positions(x, tile, tiles_per_row, full, buffer):
     """Start to copy tile number `tile` of x [A, B, C], counted along B first."""
     POSITIONS: gl.constexpr = x.block_type.shape[1]
-    mbarrier.expect(full, x.block_type.nbytes)
-    tma.async_copy_global_to_shared(
-        x, [tile // tiles_per_row, tile % tiles_per_row * POSITIONS, 0], full, buffer
-    )
+    load_tile(x, (tile // tiles_per_row, tile % tiles_per_row * POSITIONS, 0), full, buffer)
 
 
 @gluon.jit

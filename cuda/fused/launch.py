@@ -132,9 +132,8 @@ def tma_readable(matrix: torch.Tensor) -> torch.Tensor:
     """
     matrix = matrix.contiguous()
     if matrix.shape[1] * matrix.element_size() % 16:
-        width = matrix.shape[1]
-        raise ValueError(f"{width} columns of {matrix.dtype} are not a multiple of 16 bytes")
-    return matrix.clone() if matrix.data_ptr() % 16 else matrix
+        raise ValueError(f"{matrix.shape[1]} columns of {matrix.dtype} are not a multiple of 16 bytes")
+    return matrix if tma_aligned(matrix) else matrix.clone()
 
 
 def tma_aligned(x: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of channels: strided tensors seen as rows, and the device functions that load and normalise them.
+"""Strided tensors seen as rows of channels, and device functions that load and normalise rows.
 
 Imports Triton, so only modules with kernels import this one.
 """
@@ -12,7 +12,7 @@ import triton.language as tl
 from cuda.fused.launch import INTERPRETED
 from cuda.fused.layer_norm.reference import EPSILON as LAYER_NORM_EPSILON
 
-IN_PYTHON = tl.constexpr(INTERPRETED)
+IN_INTERPRETER = tl.constexpr(INTERPRETED)
 EPSILON = tl.constexpr(LAYER_NORM_EPSILON)
 
 
@@ -60,10 +60,10 @@ def rows_of(x: torch.Tensor) -> Rows:
 def sigmoid(x):
     """Return 1 / (1 + exp(−x)) of float32.
 
-    A third of the instructions of `tl.sigmoid`: exponentials and quotients below float32's normal range are
-    flushed to 0, and each step is exact to two units in the last place.
+    Takes a third of the instructions of `tl.sigmoid`. Exponentials and quotients below float32's normal range
+    are flushed to 0; each step is accurate to two units in the last place.
     """
-    if IN_PYTHON:
+    if IN_INTERPRETER:
         return tl.sigmoid(x)
     return tl.inline_asm_elementwise(
         """{

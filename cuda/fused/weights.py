@@ -16,7 +16,7 @@ def cached_weights(key: str, weights: tuple[torch.Tensor, ...], prepare: Callabl
 
     Args:
         key: name of the preparation.
-        weights: the tensors it uses; the cache entry lives as long as the first of them.
+        weights: the tensors that it reads; the cache entry lives as long as the first of them.
         prepare: computes the prepared weights.
     """
     state = tuple(_state(w) for w in weights)
@@ -49,7 +49,7 @@ def concatenate_columns(*weights: torch.Tensor) -> torch.Tensor:
 
 
 def interleave_columns(*weights: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return matrices with the columns of each consecutive two interleaved (cached; read-only).
+    """Interleave the columns of the first and second matrix, of the third and fourth, … (cached; read-only).
 
     Args:
         weights: an even number of tensors [..., M].
@@ -79,7 +79,7 @@ def fold_layer_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Fold LayerNorm's scale and offset into the projection that follows it.
 
-    A projection of LN(x) is one of (x − mean) / deviation with weights scale ⊙ W and bias offset W.
+    LN(x) W equals (x − mean) / deviation times scale ⊙ W, plus the bias offset W.
 
     Args:
         scale: [C].

@@ -13,7 +13,7 @@ from foldcli.version import VERSION
 from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
-    from model.output.prediction import Prediction
+    from model.prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ def write_model(
         OSError: a file cannot be written.
     """
     # imported here so that loading gemmi does not delay the network's start
-    from model.output.scores import format_scores
-    from model.output.structure import Provenance, format_mmcif, format_pdb
+    from model.output import Provenance, format_mmcif, format_pdb, format_scores
 
     provenance = Provenance(
         name=origin.target,

@@ -21,7 +21,7 @@ from model.errors import OutOfMemory
 from model.kernel_warmup import DIVISOR, warmup_calls
 from model.kernels import best_kernels
 from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
-from model.output.prediction import Prediction
+from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
 from msa.errors import MissingError
 

@@ -33,8 +33,8 @@ from model.alphafold import AlphaFold
 from model.config import model_config
 from model.embedders import RECYCLED_BINS, distance_bins
 from model.memory_plan import PassSize
-from model.output.prediction import Prediction
 from model.parameters import load_npz, random_parameters
+from model.prediction import Prediction
 from model.recycling import RecyclingSettings
 
 # one model with one seed

@@ -15,7 +15,7 @@ from model import residue_constants, residue_tables, rigid
 from model.embedders import pseudo_beta
 from model.residue_tables import residue_rows
 from model.rigid import Rigid, frame_from_points, rotation_from_quaternion, update_quaternion
-from model.sidechains import atom14_to_atom37_positions
+from model.structure_module import atom14_to_atom37_positions
 from model.templates import PSI, RESIDUE_TYPES, TEMPLATE_BINS, torsion_angles
 from model.training.data import CENTI
 from model.training.network import distance_bins

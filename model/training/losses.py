@@ -14,7 +14,7 @@ from model import residue_constants
 from model.heads import PAE_BINS, PLDDT_BINS, aligned_error_edges, distogram_edges
 from model.residue_tables import residue_rows
 from model.rigid import Rigid
-from model.sidechains import atom14_to_atom37_positions
+from model.structure_module import atom14_to_atom37_positions
 from model.training.features import Targets
 from model.training.network import Execution, NetworkOutput
 from model.training.structure import FoldedStructure

@@ -9,8 +9,13 @@ import torch.nn.functional as F
 
 from model.layers import LayerNorm, Linear
 from model.rigid import Rigid, rotation_from_quaternion, update_quaternion
-from model.sidechains import frames_to_atom14_positions, torsion_angles_to_frames
-from model.structure_module import FoldIteration, InvariantPointAttention, StructureModule
+from model.structure_module import (
+    FoldIteration,
+    InvariantPointAttention,
+    StructureModule,
+    frames_to_atom14_positions,
+    torsion_angles_to_frames,
+)
 
 DROPOUT = 0.1
 

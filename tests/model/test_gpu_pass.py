@@ -12,8 +12,8 @@ from foldcli.pipeline.device import NetworkMemory, predict_within
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.errors import OutOfMemory
-from model.output.prediction import Prediction
 from model.parameters import random_parameters
+from model.prediction import Prediction
 from model.recycling import RecyclingSettings, feature_tensors
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]

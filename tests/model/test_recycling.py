@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from model.alphafold import AlphaFold
-from model.confidence import compute_aligned_error, compute_plddt
 from model.config import model_config
+from model.heads import compute_aligned_error, compute_plddt
 from model.parameters import random_parameters
 from model.recycling import RecyclingSettings, ca_distance_change, feature_tensors, predict
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment.arrays import DeviceSequences
-from cuda.alignment.gapless.byte_table import MAX_SCORE, byte_table, slack
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.kernels import SIGNATURES, THREADS, fill_unbounded
 from cuda.alignment.gapless.launch_table import Launch, border_launch, choose_launch, max_query_length
-from cuda.alignment.gapless.layout import BYTE
+from cuda.alignment.gapless.layout import BYTE, MAX_SCORE, byte_table, slack
 from cuda.alignment.gapless.runtime import (
     Device,
     PreparedKernel,

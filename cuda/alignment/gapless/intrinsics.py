@@ -16,7 +16,7 @@ function with the same result.
                                      address, and loads of four words are `stride` bytes apart.
                                      halves, shorts: a word holds the scores of one pair.
                                      bytes: a word holds the scores of two pairs, and cells are 1 − M/2048
-                                     (byte_table.py), so maxima are minima; every second pair is left out.
+                                     (layout.py), so maxima are minima; every second pair is left out.
     greater_…(a, b), largest_…(a)    maximum of two pairs, number by number; maximum of a pair's two numbers
     lesser_…(a, b), largest_bound(a) the same for cells 1 − M/2048: the larger M
 """

@@ -26,7 +26,7 @@ GENERATED_SIGNATURES = {
     # their indices; stretches as written by list_stretches, emptied on return; residues per stretch; residues
     # to process before a stretch, at least the query's length; both multiples of 4
     "listed": types.void(*_COMMON, _INTS, _INTS, _INTS, _INTS, types.int32, types.int32),
-    # bounds int16 [n]; slack (byte_table.py); length from which the groups of a warp share a target; residues
+    # bounds int16 [n]; slack (layout.py); length from which the groups of a warp share a target; residues
     # to process before a share, as for a stretch
     "bounds": types.void(*_COMMON, _BOUNDS, types.int32, types.int32, types.int32),
     # border int32 [half of the residues that a launch may span], two halves per word; 1 for a query's first

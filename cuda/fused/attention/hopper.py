@@ -1,10 +1,11 @@
-"""Gated attention on Hopper GPUs: the projections, and the kernel between them for a pair bias.
+"""Gated attention on Hopper GPUs: a core kernel for pair biases, and the choice of kernels.
 
-The core kernel is that of `triton_core` in Hopper's own instructions. Programs are persistent: each processes
-blocks of 128 queries of one head in four rows. A loading warp copies tiles of keys, values and bias to shared
-memory ahead of their use; four warpgroups each attend from 64 of the queries in two of the rows, which share
-the bias. In a group, the products of the previous and the next row are in flight while the exponentials of
-one row, the most expensive step, are computed. The sum of the softmax is a product with ones.
+The core kernel computes the same as `triton_core`, with Hopper's instructions for copies and products.
+Programs are persistent: each processes blocks of 128 queries of one head in four rows. A loading warp copies
+tiles of keys, values and bias to shared memory ahead of their use. Four warpgroups each attend from 64 of the
+queries in two of the rows, which share the bias. While a group computes the exponentials of one row, its most
+expensive step, the products of the previous and of the next row are in flight. The sum of the softmax is a
+product with ones.
 
 As in `triton_core`, all logits of a query are taken relative to one value, here the maximum of the first
 row's first tile, and sums outside float32's middle range are counted, so that their blocks can be recomputed.
@@ -27,7 +28,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from cuda.fused.attention import hopper_projections, triton
 from cuda.fused.attention import triton_core as core
 from cuda.fused.attention.reference import AttentionWeights
-from cuda.fused.hopper_tiles import allocate_barriers, tile_descriptor
+from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, tile_descriptor
 from cuda.fused.launch import program_count, tma_aligned
 
 WIDTH = gl.constexpr(32)
@@ -57,14 +58,14 @@ SUMS = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 8, 16]))
 
 @gluon.jit
 def _zeros(like):
-    """Return zeros that the compiler cannot recreate: that would stall products in flight."""
+    """Return zeros that the compiler cannot create a second time, which would stall products in flight."""
     return gl.inline_asm_elementwise(
         "mov.f32 $0, 0f00000000; // $1", "=f,f", [like], dtype=gl.float32, is_pure=False, pack=1
     )
 
 
 @gluon.jit
-def _wide(x):
+def _to_float32(x):
     """Convert bfloat16 to float32 with one instruction per element."""
     return gl.inline_asm_elementwise(
         "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
@@ -78,7 +79,7 @@ def _wide(x):
 
 @gluon.jit
 def _iterations(items):
-    """Return how many of all work items this program processes."""
+    """Return the number of work items that this program processes."""
     return gl.cdiv(items - gl.program_id(0), gl.num_programs(0))
 
 
@@ -86,7 +87,7 @@ def _iterations(items):
 def _work_item(iteration, query_blocks, row_blocks):
     """Return the block of queries, the block of rows and the head of an iteration of this program.
 
-    Blocks of one row and head are consecutive, then rows, so that one head's bias stays in the L2 cache.
+    Blocks of queries vary fastest, then rows, then heads, so that one head's bias stays in the L2 cache.
     """
     item = gl.program_id(0) + iteration * gl.num_programs(0)
     rest = item // query_blocks
@@ -106,16 +107,16 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
         row = row_block * PROGRAM_ROWS
         channel = head * WIDTH
         start = block * (QUERY_GROUPS * QUERIES)
-        half = iteration % 2
-        loaded = queries_full.index(half)
-        mbarrier.wait(queries_empty.index(half), (iteration // 2 & 1) ^ 1)
+        buffer = iteration % 2
+        loaded = queries_full.index(buffer)
+        mbarrier.wait(queries_empty.index(buffer), (iteration // 2 & 1) ^ 1)
         mbarrier.expect(loaded, QUERY_GROUPS * PROGRAM_ROWS * QUERIES * WIDTH * 2)
         for group in gl.static_range(QUERY_GROUPS):
             tma.async_copy_global_to_shared(
                 query_tiles,
                 [row, start + group * QUERIES, channel],
                 loaded,
-                queries.index(half * QUERY_GROUPS + group),
+                queries.index(buffer * QUERY_GROUPS + group),
             )
         for begin in range(0, length, KEYS):
             stage = step % STAGES
@@ -150,7 +151,7 @@ def _load_bias(biases, stage, GROUP: gl.constexpr):
     """Load the bias [QUERIES, KEYS] of a group's queries from shared memory, in units of log2."""
     slot = stage * QUERY_GROUPS + GROUP % QUERY_GROUPS
     tile = biases.index(slot)._reinterpret(biases.dtype, [QUERIES, KEYS], FLAT)
-    return _wide(tile.load(LOGITS)) * LOG2_E
+    return _to_float32(tile.load(LOGITS)) * LOG2_E
 
 
 @gluon.jit
@@ -168,12 +169,12 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
     step = 0
     for iteration in range(_iterations(items)):
         block, row_block, head = _work_item(iteration, query_blocks, row_blocks)
-        half = iteration % 2
+        buffer = iteration % 2
         stage = step % STAGES
-        query = queries.index(half * QUERY_GROUPS + GROUP % QUERY_GROUPS)._reinterpret(
+        query = queries.index(buffer * QUERY_GROUPS + GROUP % QUERY_GROUPS)._reinterpret(
             dtype, [PROGRAM_ROWS, QUERIES, WIDTH], FLAT
         )
-        mbarrier.wait(queries_full.index(half), iteration // 2 & 1)
+        mbarrier.wait(queries_full.index(buffer), iteration // 2 & 1)
         mbarrier.wait(full.index(stage), step // STAGES & 1)
         key = _row_tile(keys, stage, FIRST).permute((1, 0))
         logits = warpgroup_mma(query.index(FIRST), key, zero_logits, use_acc=False)
@@ -200,7 +201,7 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
                         query.index(FIRST + k + 1), key, zero_logits, use_acc=False, is_async=True
                     )
                 else:
-                    # after the last tile, the logits of any tile: they are not used
+                    # after the last tile there is no next one; these logits are not used
                     more = tile + 1 < tiles
                     mbarrier.wait(full.index(next_tile_stage), (step + 1) // STAGES & 1, pred=more)
                     key = _row_tile(keys, next_tile_stage, FIRST).permute((1, 0))
@@ -236,7 +237,7 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
         last_out = warpgroup_mma(weights, _row_tile(values, previous, LAST), out[ROWS - 1])
         last_total = warpgroup_mma(weights, ones_operand, total[ROWS - 1])
         mbarrier.arrive(empty.index(previous), count=1)
-        mbarrier.arrive(queries_empty.index(half), count=1)
+        mbarrier.arrive(queries_empty.index(buffer), count=1)
         query_block = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
         first_row = row_block * PROGRAM_ROWS + FIRST
         _finish(
@@ -246,7 +247,7 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
 
 @gluon.jit
 def _finish(out, total, output, block, first_row, head, length, INNER: gl.constexpr):
-    """Divide by the sums, gate and store one group's results; store how many sums are out of range."""
+    """Divide by the sums, gate and store one group's results; store the number of sums out of range."""
     projected, projected_row, projected_position, gating_bias = output[:4]
     gated, gated_row, gated_position, batch, out_of_range = output[4:]
     channel = gl.arange(0, WIDTH, gl.SliceLayout(0, LOGITS))
@@ -266,8 +267,8 @@ def _finish(out, total, output, block, first_row, head, length, INNER: gl.conste
             result = out[k] * (1 / sums)[:, None] * gate
             gl.store(results + row * gated_row, result.to(gated.dtype.element_ty), mask=in_range[:, None])
             # written so that NaN counts as out of range
-            bad = gl.where((sums > MIN_SUM) & (sums < MAX_SUM), 0, 1)
-            out_of_range_count += gl.where(in_range, 1, 0) * bad
+            outside = gl.where((sums > MIN_SUM) & (sums < MAX_SUM), 0, 1)
+            out_of_range_count += gl.where(in_range, 1, 0) * outside
     blocks = gl.cdiv(length, QUERIES)
     row_blocks = gl.cdiv(batch, ROWS)
     row_block = first_row // ROWS
@@ -289,12 +290,10 @@ def attention_kernel(
     of each block.
     """
     dtype: gl.constexpr = query_tiles.dtype
-    queries = gl.allocate_shared_memory(
-        dtype, [2 * QUERY_GROUPS, PROGRAM_ROWS, QUERIES, WIDTH], query_tiles.layout
-    )
-    keys = gl.allocate_shared_memory(dtype, [STAGES, PROGRAM_ROWS, KEYS, WIDTH], key_tiles.layout)
-    values = gl.allocate_shared_memory(dtype, [STAGES, PROGRAM_ROWS, KEYS, WIDTH], key_tiles.layout)
-    biases = gl.allocate_shared_memory(dtype, [STAGES * QUERY_GROUPS, 1, QUERIES, KEYS], bias_tiles.layout)
+    queries = allocate_buffers(query_tiles, 2 * QUERY_GROUPS)
+    keys = allocate_buffers(key_tiles, STAGES)
+    values = allocate_buffers(key_tiles, STAGES)
+    biases = allocate_buffers(bias_tiles, STAGES * QUERY_GROUPS)
     full, empty = allocate_barriers(STAGES, 1), allocate_barriers(STAGES, GROUPS)
     queries_full, queries_empty = allocate_barriers(2, 1), allocate_barriers(2, GROUPS)
     ones = gl.allocate_shared_memory(dtype, [8, KEYS], FLAT)
@@ -333,7 +332,7 @@ def attention(
     kernel handle the dtypes and sizes that Hopper's do not.
     """
     result = triton.empty_result(x, weights)
-    return triton.run(result, x, weights, mask, pair_bias, budget, False, project, attend)
+    return triton.write_update(result, x, weights, mask, pair_bias, budget, project, attend, add=False)
 
 
 def add_attention(
@@ -347,7 +346,7 @@ def add_attention(
 
     Same arguments and errors as `attention`; the channels of x must be contiguous.
     """
-    return triton.run(x, x, weights, mask, pair_bias, budget, True, project, attend)
+    return triton.write_update(x, x, weights, mask, pair_bias, budget, project, attend, add=True)
 
 
 def project(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:

@@ -16,10 +16,10 @@ from cuda.fused.rows import row_offsets
 from cuda.fused.weights import concatenate_columns
 
 WIDTHS = (8, 16, 32, 64)
-# dtypes in which softmax weights are equally precise whatever the logit they are relative to
+# dtypes with float32's range of exponents: softmax weights may be relative to any logit of their query
 FIXED_MAX_DTYPES = (torch.bfloat16,)
 # blocks that one program of `recompute_blocks` checks; few of them need to be recomputed
-SHARE = 32
+CHECKED_BLOCKS = 32
 
 Project = Callable[[torch.Tensor, AttentionWeights], torch.Tensor]
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor], None]
@@ -77,7 +77,8 @@ def attention(
     Raises:
         ValueError: the kernels do not support these tensors.
     """
-    return run(empty_result(x, weights), x, weights, mask, pair_bias, budget, False, project, attend)
+    result = empty_result(x, weights)
+    return write_update(result, x, weights, mask, pair_bias, budget, project, attend, add=False)
 
 
 def add_attention(
@@ -91,7 +92,7 @@ def add_attention(
 
     Same arguments and errors as `attention`; the channels of x must be contiguous.
     """
-    return run(x, x, weights, mask, pair_bias, budget, True, project, attend)
+    return write_update(x, x, weights, mask, pair_bias, budget, project, attend, add=True)
 
 
 def empty_result(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:
@@ -103,16 +104,17 @@ def empty_result(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:
     return x.new_empty(batch, length, outputs)
 
 
-def run(
+def write_update(
     result: torch.Tensor,
     x: torch.Tensor,
     weights: AttentionWeights,
     mask: torch.Tensor | None,
     pair_bias: torch.Tensor | None,
     budget: int | None,
-    add: bool,
     project: Project,
     attend: Attend,
+    *,
+    add: bool,
 ) -> torch.Tensor:
     """Write the update to the result [B, L, O], or add it, in chunks of rows; return the result.
 
@@ -123,9 +125,9 @@ def run(
         mask: mask of the keys, or None.
         pair_bias: bias of the logits, or None.
         budget: maximum number of elements held in memory at once, or None.
-        add: whether to add to the result.
         project: function that computes the projections, like this module's `project`.
         attend: function that computes what is between the projections, like this module's `attend`.
+        add: whether to add to the result.
     """
     check_tensors("attention", x, *weights)
     inner = weights.query[0].numel()
@@ -265,8 +267,8 @@ def recompute_out_of_range(launch: CoreLaunch) -> None:
     if launch.arguments[-1] is not None:
         # with a cap on its registers this kernel would spill; it rarely shares a multiprocessor
         options = {name: value for name, value in launch.options.items() if name != "maxnreg"}
-        recompute_blocks[(triton.cdiv(launch.blocks, SHARE),)](
-            *launch.arguments, launch.blocks, **launch.sizes, SHARE=SHARE, **options
+        recompute_blocks[(triton.cdiv(launch.blocks, CHECKED_BLOCKS),)](
+            *launch.arguments, launch.blocks, **launch.sizes, CHECKED_BLOCKS=CHECKED_BLOCKS, **options
         )
 
 

@@ -1,10 +1,11 @@
-"""The Triton kernel between attention's projections; logits are never in memory.
+"""The Triton kernel between attention's projections; logits are never written to memory.
 
-A program computes a block of queries of one head for some rows, which share each tile of the pair bias. The
-cost of a logit is the cost of the kernel. So the product of queries and keys is accumulated onto the bias,
-and the sum of the softmax is a product with ones. In bfloat16, whose exponents are as wide as float32's, the
-logits of a query are taken relative to the maximum of its first block of keys, without a running maximum.
-Blocks in which such a sum leaves float32's middle range are recomputed with a running maximum.
+A program computes a block of queries of one head for some rows, which share each tile of the pair bias. Most
+time is spent on work per logit, and two tricks reduce it: the product of queries and keys is accumulated onto
+the bias, and the sum of the softmax is a product with ones. In bfloat16, whose exponents are as wide as
+float32's, the logits of a query are taken relative to the maximum of its first block of keys, without a
+running maximum. Blocks in which such a sum leaves float32's middle range are recomputed with a running
+maximum.
 """
 
 import math
@@ -42,7 +43,7 @@ def _step(
     """Continue the softmax of one row over a block of keys; return (maximum, sum, weighted values)."""
     maximum, total, out = state
     if value.dtype == tl.float32:
-        # sums that start with a large bias would lose the digits of the product
+        # a sum that starts with a large bias would round each term of the product
         logits = tl.dot(query, key.T, input_precision=PRECISION) * value.shape[1] ** -0.5
         if bias is not None:
             logits += bias
@@ -108,11 +109,11 @@ def _attend_block(
     PADDED: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Attend from one block of queries of one head in ROWS rows; return how many sums are out of range.
+    """Attend from one block of queries of one head in ROWS rows; return the number of sums out of range.
 
     Positions past the end read the last position, so that only loads of narrow heads are predicated.
     """
-    # blocks of one row and head are consecutive, then rows, so that one head's bias stays in the L2 cache
+    # blocks of queries vary fastest, then rows, then heads, so that one head's bias stays in the L2 cache
     query_blocks = tl.cdiv(length, QUERIES)
     start = index % query_blocks * QUERIES
     index //= query_blocks
@@ -212,15 +213,15 @@ def attend_blocks(
 def recompute_blocks(
     projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
     pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, out_of_range, blocks,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr, SHARE: tl.constexpr,
-    ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
-    PRECISION: tl.constexpr,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr,
+    CHECKED_BLOCKS: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Recompute those of SHARE blocks that have sums outside the middle range, with a running maximum."""
-    begin = tl.program_id(0) * SHARE
-    index = begin + tl.arange(0, SHARE)
+    """Recompute, with a running maximum, those of CHECKED_BLOCKS blocks whose sums left the middle range."""
+    begin = tl.program_id(0) * CHECKED_BLOCKS
+    index = begin + tl.arange(0, CHECKED_BLOCKS)
     if tl.sum(tl.load(out_of_range + index, mask=index < blocks, other=0), 0) > 0:
-        for block in range(begin, tl.minimum(begin + SHARE, blocks)):
+        for block in range(begin, tl.minimum(begin + CHECKED_BLOCKS, blocks)):
             if tl.load(out_of_range + block) > 0:
                 _attend_block(
                     block, projected, projected_row, projected_position, gating_bias, mask, mask_row,

@@ -3,9 +3,9 @@
 A tile of pairs is 64 residues i × 4 residues j, and a program loops over the left factor's channels c. For
 one c, the sum over sequences of a_ic ⊗ b_j is a matrix [64, E] for each j. It is already in the registers
 from which the next product takes its left operand: rounded to the tensors' dtype, it is multiplied with the
-output weights [E, Z] of that c and added to the update [64, Z] of that j. So the right factor's columns stay
-in shared memory for a whole tile, the left factor is streamed, and the output weights are read once per 256
-pairs.
+output weights [E, Z] of that c and added to the update [64, Z] of that j. Thus the right factor's columns
+stay in shared memory for a whole tile, the left factor is streamed, and the output weights are read once per
+256 pairs.
 
 Two warpgroups process two j each, and a loading warp copies to shared memory ahead of them.
 """
@@ -22,6 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from cuda.fused.hopper_tiles import (
     allocate_barriers,
+    allocate_buffers,
     load_tile,
     next_stage,
     previous_stage,
@@ -32,8 +33,8 @@ from cuda.fused.outer_product_mean import triton
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
 BLOCK_I, BLOCK_J, INNER, PAIR = (gl.constexpr(size) for size in (64, 4, 32, 128))
-# columns of a loaded tile, 128 bytes, the width of shared memory's swizzle: 64 i of one c, or two j of a
-# group
+# columns of a loaded tile: 128 bytes, the width of shared memory's swizzle; they are 64 residues i of one
+# channel c, or all channels of two residues j
 COLUMNS = gl.constexpr(64)
 # maximum number of sequences, as the right factor of a tile stays in shared memory
 SEQUENCES = 512
@@ -77,12 +78,12 @@ def _load_tiles(left, right, output, buffers, full, empty, sizes, padded_length,
                     mbarrier.wait(right_empty.index(k), right_phase)
                     for group in gl.static_range(2):
                         column = j * INNER + group * COLUMNS
-                        load_tile(right, row, column, right_full.index(k), rights.index(2 * k + group))
+                        load_tile(right, (row, column), right_full.index(k), rights.index(2 * k + group))
                 mbarrier.wait(left_empty.index(stage), stage_phase)
-                load_tile(left, row, c * padded_length + i, left_full.index(stage), lefts.index(stage))
+                load_tile(left, (row, c * padded_length + i), left_full.index(stage), lefts.index(stage))
                 stage, stage_phase = next_stage(stage, stage_phase, lefts.shape[0])
             mbarrier.wait(output_empty.index(slot), slot_phase)
-            load_tile(output, c * INNER, 0, output_full.index(slot), outputs.index(slot))
+            load_tile(output, (c * INNER, 0), output_full.index(slot), outputs.index(slot))
             slot, slot_phase = next_stage(slot, slot_phase, outputs.shape[0])
         right_phase ^= 1
 
@@ -201,11 +202,10 @@ def outer_product_kernel(
     [INNER², PAIR] in tiles [INNER, PAIR]. There are at most SLICES * SLICE sequences. Updates are divided by
     counts [N, N] or, if that is None, multiplied by the reciprocal.
     """
-    SLICE: gl.constexpr = left.block_type.shape[0]
     buffers = (
-        gl.allocate_shared_memory(left.dtype, [STAGES, SLICE, COLUMNS], left.layout),
-        gl.allocate_shared_memory(left.dtype, [2 * SLICES, SLICE, COLUMNS], right.layout),
-        gl.allocate_shared_memory(left.dtype, [OUTPUTS, INNER, PAIR], output.layout),
+        allocate_buffers(left, STAGES),
+        allocate_buffers(right, 2 * SLICES),
+        allocate_buffers(output, OUTPUTS),
     )
     # tiles of the right factor are two copies, each of which announces its bytes
     full = (allocate_barriers(STAGES, 1), allocate_barriers(SLICES, 2), allocate_barriers(OUTPUTS, 1))
@@ -238,7 +238,7 @@ def outer_product_mean(
     if not supports(msa, weights):
         return triton.outer_product_mean(msa, weights, mask)
     result = msa.new_empty(msa.shape[1], msa.shape[1], PAIR.value)
-    return _launch(result, msa, weights, mask, add=False)
+    return _write_update(result, msa, weights, mask, add=False)
 
 
 def add_outer_product_mean(
@@ -254,7 +254,7 @@ def add_outer_product_mean(
     """
     if not supports(msa, weights):
         return triton.add_outer_product_mean(pair, msa, weights, mask)
-    return _launch(triton.check_pair(pair, msa), msa, weights, mask, add=True)
+    return _write_update(triton.check_pair(pair, msa), msa, weights, mask, add=True)
 
 
 def supports(msa: torch.Tensor, weights: OuterProductMeanWeights) -> bool:
@@ -265,7 +265,7 @@ def supports(msa: torch.Tensor, weights: OuterProductMeanWeights) -> bool:
     )
 
 
-def _launch(
+def _write_update(
     result: torch.Tensor,
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,
@@ -277,7 +277,7 @@ def _launch(
     triton.check_sizes(msa, weights)
     mask, counts = triton.shared_counts(mask)
     left, right = triton.project_factors(msa, weights, mask, padded_length(msa.shape[1]))
-    write_update(left, right, weights, counts, result, add)
+    contract_factors(left, right, weights, counts, result, add)
     return result
 
 
@@ -286,7 +286,7 @@ def padded_length(length: int) -> int:
     return -(-length // ALIGNMENT) * ALIGNMENT
 
 
-def write_update(
+def contract_factors(
     left: torch.Tensor,
     right: torch.Tensor,
     weights: OuterProductMeanWeights,

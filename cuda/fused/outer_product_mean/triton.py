@@ -1,6 +1,6 @@
 """The outer product mean in two Triton kernels: the factors, then outer products and their contraction.
 
-The N × N × E² outer products are never in memory as a whole. A program of the second kernel processes a strip
+The N × N × E² outer products are never all in memory. A program of the second kernel processes a strip
 of residue pairs: tile by tile it sums a_i ⊗ b_j over the sequences on the tensor cores and writes the tile,
 rounded to the tensors' dtype, to its own scratch memory, which stays in the L2 cache. It then contracts the
 strip with the output weights. These are read once per strip, which is why a strip has several tiles.
@@ -206,7 +206,7 @@ def outer_product_mean(
         ValueError: the kernels do not support these tensors.
     """
     result = msa.new_empty(msa.shape[1], msa.shape[1], weights.output.shape[-1])
-    return _launch(result, msa, weights, mask, add=False)
+    return _write_update(result, msa, weights, mask, add=False)
 
 
 def add_outer_product_mean(
@@ -220,7 +220,7 @@ def add_outer_product_mean(
 
     The other arguments and errors are those of `outer_product_mean`.
     """
-    return _launch(check_pair(pair, msa), msa, weights, mask, add=True)
+    return _write_update(check_pair(pair, msa), msa, weights, mask, add=True)
 
 
 def check_pair(pair: torch.Tensor, msa: torch.Tensor) -> torch.Tensor:
@@ -250,9 +250,9 @@ def check_sizes(msa: torch.Tensor, weights: OuterProductMeanWeights) -> None:
 
 
 def shared_counts(mask: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return the mask [S, N] in contiguous float32, and how many sequences two residues share [N, N] plus ε.
+    """Return the mask [S, N] in contiguous float32, and the divisors of the update [N, N].
 
-    Both are None without a mask.
+    A divisor is the number of sequences that have both residues, plus ε. Both are None without a mask.
     """
     if mask is None:
         return None, None
@@ -260,7 +260,7 @@ def shared_counts(mask: torch.Tensor | None) -> tuple[torch.Tensor | None, torch
     return mask, mask.T @ mask + EPSILON
 
 
-def _launch(
+def _write_update(
     result: torch.Tensor,
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,

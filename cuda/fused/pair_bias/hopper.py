@@ -1,4 +1,4 @@
-"""The pair bias on Hopper GPUs, as fast as the pair representation can be read.
+"""The pair bias on Hopper GPUs, limited by the time to read the pair representation.
 
 Programs are persistent. The four warpgroups of a program share only the weights: each processes tiles of 64
 positions in turn, normalised in the registers from which the product takes its left operand.
@@ -11,7 +11,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
@@ -21,6 +20,7 @@ from cuda.fused.hopper_tiles import (
     allocate_barriers,
     allocate_buffers,
     centre_rows,
+    load_tile,
     load_weights,
     scale_and_shift,
     tile_descriptor,
@@ -42,10 +42,7 @@ REGISTERS = gl.constexpr(128)
 @gluon.jit
 def _load_pair(pair, tile, tiles_per_row, full, buffer):
     """Start to copy a tile of the pair representation."""
-    mbarrier.expect(full, pair.block_type.nbytes)
-    tma.async_copy_global_to_shared(
-        pair, [tile // tiles_per_row * SIDE, tile % tiles_per_row * SIDE, 0], full, buffer
-    )
+    load_tile(pair, (tile // tiles_per_row * SIDE, tile % tiles_per_row * SIDE, 0), full, buffer)
 
 
 @gluon.jit

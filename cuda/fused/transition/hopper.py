@@ -1,7 +1,7 @@
 """The transition on Hopper's tensor cores, with the hidden layer in registers.
 
 Two warpgroups process 64 rows each. A group normalises its rows and multiplies them with the widening
-weights, one block of hidden channels at a time; the activated sums are already in the registers from which
+weights, one block of hidden channels at a time. The activated sums are already in the registers from which
 the second product takes its left operand. A loading warp copies weights and the next rows to shared memory
 ahead of both.
 """
@@ -17,7 +17,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from cuda.fused.hopper_tiles import allocate_barriers, load_tile, next_stage, tile_descriptor
+from cuda.fused.hopper_tiles import (
+    allocate_barriers,
+    allocate_buffers,
+    load_tile,
+    next_stage,
+    tile_descriptor,
+)
 from cuda.fused.launch import check_tensors, program_count, tma_readable
 from cuda.fused.rows import EPSILON
 from cuda.fused.transition import triton
@@ -45,7 +51,7 @@ def _load_tiles(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constex
     tile = gl.program_id(0)
     for group in gl.static_range(2):
         slot = group * BUFFERS
-        load_tile(x, (2 * tile + group) * ROWS, 0, rows_full.index(slot), rows.index(slot))
+        load_tile(x, ((2 * tile + group) * ROWS, 0), rows_full.index(slot), rows.index(slot))
     buffer = BUFFERS - 1
     buffer_phase = 1
     stage = 0
@@ -54,16 +60,16 @@ def _load_tiles(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constex
         next_tile = tile + gl.num_programs(0)
         for hidden in range(0, WIDTH, HIDDEN):
             mbarrier.wait(widen_empty.index(stage), phase)
-            load_tile(widen, 0, hidden, widen_full.index(stage), widens.index(stage))
+            load_tile(widen, (0, hidden), widen_full.index(stage), widens.index(stage))
             mbarrier.wait(narrow_empty.index(stage), phase)
-            load_tile(narrow, hidden, 0, narrow_full.index(stage), narrows.index(stage))
+            load_tile(narrow, (hidden, 0), narrow_full.index(stage), narrows.index(stage))
             stage, phase = next_stage(stage, phase, widens.shape[0])
-            # half way through a tile, the groups have finished the one before, whose buffer is filled again
+            # halfway through a tile, the groups have finished the previous one, whose buffer is filled again
             if (BUFFERS > 1) & (hidden == MIDDLE) & (next_tile < tiles):
                 for group in gl.static_range(2):
                     slot = group * BUFFERS + buffer
                     mbarrier.wait(rows_empty.index(slot), buffer_phase)
-                    load_tile(x, (2 * next_tile + group) * ROWS, 0, rows_full.index(slot), rows.index(slot))
+                    load_tile(x, ((2 * next_tile + group) * ROWS, 0), rows_full.index(slot), rows.index(slot))
                 buffer, buffer_phase = next_stage(buffer, buffer_phase, BUFFERS)
         tile = next_tile
 
@@ -146,7 +152,7 @@ def _compute_group(
             stage, phase = next_stage(stage, phase, widens.shape[0])
         if ADD and BUFFERS == 1:
             gl.thread_barrier()
-            load_tile(x, row, 0, rows_full.index(slot), rows.index(slot))
+            load_tile(x, (row, 0), rows_full.index(slot), rows.index(slot))
             buffer_phase ^= 1
         update += gl.load(narrow_bias + channels).to(gl.float32)[None, :]
         if ADD:
@@ -160,7 +166,7 @@ def _compute_group(
         if (BUFFERS == 1) & (next_tile < tiles):
             tma.store_wait(0)
             gl.thread_barrier()
-            load_tile(x, (2 * next_tile + GROUP) * ROWS, 0, rows_full.index(slot), rows.index(slot))
+            load_tile(x, ((2 * next_tile + GROUP) * ROWS, 0), rows_full.index(slot), rows.index(slot))
         buffer, buffer_phase = next_stage(buffer, buffer_phase, BUFFERS)
     tma.store_wait(0)
 
@@ -186,16 +192,9 @@ def transition_kernel(
     Descriptors: x and result in tiles [ROWS, C], widen [C, WIDTH] in tiles [C, HIDDEN], narrow [WIDTH, C] in
     tiles [HIDDEN, C]. `tiles` counts pairs of tiles of rows.
     """
-    CHANNELS: gl.constexpr = widen.block_type.shape[0]
-    HIDDEN: gl.constexpr = widen.block_type.shape[1]
-    rows = gl.allocate_shared_memory(x.dtype, [2 * BUFFERS, ROWS, CHANNELS], x.layout)
-    normed = gl.allocate_shared_memory(x.dtype, [2, ROWS, CHANNELS], x.layout) if BUFFERS > 1 else rows
-    buffers = (
-        rows,
-        normed,
-        gl.allocate_shared_memory(x.dtype, [STAGES, CHANNELS, HIDDEN], widen.layout),
-        gl.allocate_shared_memory(x.dtype, [STAGES, HIDDEN, CHANNELS], narrow.layout),
-    )
+    rows = allocate_buffers(x, 2 * BUFFERS)
+    normed = allocate_buffers(x, 2) if BUFFERS > 1 else rows
+    buffers = (rows, normed, allocate_buffers(widen, STAGES), allocate_buffers(narrow, STAGES))
     full = (allocate_barriers(2 * BUFFERS, 1), allocate_barriers(STAGES, 1), allocate_barriers(STAGES, 1))
     empty = (allocate_barriers(2 * BUFFERS, 1), allocate_barriers(STAGES, 2), allocate_barriers(STAGES, 2))
     fence_async_shared()
@@ -221,7 +220,7 @@ def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None =
     if not supports(x, weights):
         return triton.transition(x, weights)
     result = torch.empty_like(x)
-    write_transition(x, weights, result, add=False)
+    write_update(x, weights, result, add=False)
     return result
 
 
@@ -232,7 +231,7 @@ def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | No
     """
     if not supports(x, weights):
         return triton.add_transition(x, weights)
-    write_transition(x, weights, x, add=True)
+    write_update(x, weights, x, add=True)
     return x
 
 
@@ -248,8 +247,8 @@ def supports(x: torch.Tensor, weights: TransitionWeights) -> bool:
     )
 
 
-def write_transition(x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, add: bool) -> None:
-    """Write the update of x to the result, or the sum of both if `add`.
+def write_update(x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, add: bool) -> None:
+    """Write the update of x to the result, plus x if `add`.
 
     Args:
         x: [..., C], contiguous.

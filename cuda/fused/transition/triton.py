@@ -83,7 +83,7 @@ def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None =
     Raises:
         ValueError: the kernel does not support these tensors.
     """
-    return _launch(x, weights, x.new_empty(x.shape), add=False)
+    return _write_update(x, weights, x.new_empty(x.shape), add=False)
 
 
 def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
@@ -91,10 +91,13 @@ def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | No
 
     Same arguments and errors as `transition`.
     """
-    return _launch(x, weights, x, add=True)
+    return _write_update(x, weights, x, add=True)
 
 
-def _launch(x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, *, add: bool) -> torch.Tensor:
+def _write_update(
+    x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, *, add: bool
+) -> torch.Tensor:
+    """Write the update of x to the result, or add it if the result is x; return the result."""
     check_tensors("transition", x, *weights)
     channels, width = weights.widen.shape
     options = choose_launch("transition", x, channels)

@@ -24,6 +24,7 @@ from cuda.fused.hopper_tiles import (
     allocate_buffers,
     centre_rows,
     load_positions,
+    load_tile,
     load_weights,
     scale_and_shift,
 )
@@ -78,13 +79,6 @@ def store_channels(values, out, channel, row, first, buffer):
     buffer.reshape([CHUNK, POSITIONS]).permute([1, 0]).store(values.to(out.dtype))
     fence_async_shared()
     tma.async_copy_shared_to_global(out, [channel, row, first], buffer)
-
-
-@gluon.jit
-def load_channels(channels, channel, row, first, full, buffer):
-    """Start to copy a tile of [M, N, N], from a channel and a position of a row on."""
-    mbarrier.expect(full, channels.block_type.nbytes)
-    tma.async_copy_global_to_shared(channels, [channel, row, first], full, buffer)
 
 
 @gluon.jit
@@ -179,8 +173,7 @@ def operands_kernel(
 @gluon.jit
 def _load_product(product, tile, tiles_per_row, full, buffer):
     """Start to copy tile number `tile` of the product, with all channels."""
-    row = tile // tiles_per_row
-    load_channels(product, 0, row, tile % tiles_per_row * POSITIONS, full, buffer)
+    load_tile(product, (0, tile // tiles_per_row, tile % tiles_per_row * POSITIONS), full, buffer)
 
 
 @gluon.jit

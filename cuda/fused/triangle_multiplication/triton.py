@@ -2,8 +2,8 @@
 
 The first kernel normalises the pair representation, projects, gates and masks it, and writes the two factors
 channel by channel, so that the product is a plain batch of matrix products, left to the GPU's own library.
-The second kernel normalises the product over its channels, projects and gates it. Nothing else of the size of
-the pair representation is in memory.
+The second kernel normalises the product over its channels, projects and gates it. No other intermediate of
+the pair representation's size is stored.
 
 Kernels work on batches [B, N, N, C]. Factors and product are [M, B, P, P], with N padded to P.
 """
@@ -26,7 +26,7 @@ ALIGNMENT = 16
 
 @triton.jit
 def position_offsets(start, count, padded, length, strides, POSITIONS: tl.constexpr, ROWS: tl.constexpr):
-    """Return the offsets in [B, N, N] of POSITIONS flat positions of [B, P, P], and whether they exist there.
+    """Return the offsets in [B, N, N] of POSITIONS flat positions of [B, P, P], and which of them exist.
 
     Args:
         start: first flat position, a scalar.
@@ -69,6 +69,14 @@ def load_chunk(rows, real, first, CHANNELS: tl.constexpr, CHUNK: tl.constexpr):
     channel = first + tl.arange(0, CHUNK)
     mask = real[:, None] & (channel < CHANNELS)[None, :]
     return tl.load(rows[:, None] + channel[None, :], mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_chunk(rows, real, first, values, CHANNELS: tl.constexpr, CHUNK: tl.constexpr):
+    """Store a chunk of channels [positions, CHUNK] of real positions."""
+    channel = first + tl.arange(0, CHUNK)
+    mask = real[:, None] & (channel < CHANNELS)[None, :]
+    tl.store(rows[:, None] + channel[None, :], values.to(rows.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -175,13 +183,25 @@ def _operands(
 
 
 @triton.jit
-def load_product(
-    base, offsets, mask, epsilon, center_scale, center_offset, WIDTH: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr,
+def load_transposed(
+    base, plane, start, positions, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr, POSITIONS: tl.constexpr
 ):  # fmt: skip
-    """Load the product at offsets [M, positions] and normalise it over its channels: [positions, M]."""
+    """Load POSITIONS flat positions of [M, B, P, P] as float32 [positions, M]; `plane` is B · P · P."""
+    flat = start + tl.arange(0, POSITIONS)
+    inner = tl.arange(0, BLOCK_WIDTH)
+    mask = (inner < WIDTH)[:, None] & (flat < positions)[None, :]
+    offsets = inner.to(tl.int64)[:, None] * plane + flat[None, :]
+    return tl.trans(tl.load(base + offsets, mask=mask, other=0.0)).to(tl.float32)
+
+
+@triton.jit
+def load_product(
+    base, plane, start, positions, epsilon, center_scale, center_offset, WIDTH: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
+):  # fmt: skip
+    """Load flat positions of the product and normalise them over its channels: float32 [positions, M]."""
     return normalise(
-        tl.trans(tl.load(base + offsets, mask=mask, other=0.0)).to(tl.float32),
+        load_transposed(base, plane, start, positions, WIDTH, BLOCK_WIDTH, POSITIONS),
         (tl.arange(0, BLOCK_WIDTH) < WIDTH)[None, :],
         load_channels(center_scale, 0, WIDTH, BLOCK_WIDTH),
         load_channels(center_offset, 0, WIDTH, BLOCK_WIDTH),
@@ -205,12 +225,8 @@ def _finish(
     """
     DTYPE: tl.constexpr = product.dtype.element_ty
     start = tl.program_id(0) * POSITIONS
-    flat = start + tl.arange(0, POSITIONS)
-    inner = tl.arange(0, BLOCK_WIDTH)
-    mask = (inner < WIDTH)[:, None] & (flat < positions)[None, :]
-    planes = inner.to(tl.int64)[:, None] * plane + flat[None, :]
     centred = load_product(
-        product, planes, mask, epsilon, center_scale, center_offset, WIDTH, BLOCK_WIDTH
+        product, plane, start, positions, epsilon, center_scale, center_offset, WIDTH, BLOCK_WIDTH, POSITIONS
     ).to(DTYPE)  # fmt: skip
     offsets, real = position_offsets(start, positions, padded, length, result_strides, POSITIONS, ROWS)
     x_offsets, _ = position_offsets(start, positions, padded, length, x_strides, POSITIONS, ROWS)
@@ -224,12 +240,7 @@ def _finish(
         update = (update + load_channels(output_bias, column, CHANNELS, OUTPUTS)[None, :]) * sigmoid(gate)
         if ADD:
             update += load_chunk(rows, real, column, CHANNELS, OUTPUTS)
-        channel = column + tl.arange(0, OUTPUTS)
-        tl.store(
-            result + offsets[:, None] + channel[None, :],
-            update.to(result.dtype.element_ty),
-            mask=real[:, None] & (channel < CHANNELS)[None, :],
-        )
+        store_chunk(result + offsets, real, column, update, CHANNELS, OUTPUTS)
 
 
 def triangle_multiplication(
@@ -255,7 +266,7 @@ def triangle_multiplication(
     Raises:
         ValueError: the kernels do not support these tensors.
     """
-    return _launch(torch.empty_like(pair), pair, weights, mask, outgoing, add=False)
+    return _write_update(torch.empty_like(pair), pair, weights, mask, outgoing, add=False)
 
 
 def add_triangle_multiplication(
@@ -270,10 +281,10 @@ def add_triangle_multiplication(
 
     Same arguments and errors as `triangle_multiplication`.
     """
-    return _launch(pair, pair, weights, mask, outgoing, add=True)
+    return _write_update(pair, pair, weights, mask, outgoing, add=True)
 
 
-def _launch(
+def _write_update(
     result: torch.Tensor,
     pair: torch.Tensor,
     weights: TriangleMultiplicationWeights,

@@ -12,7 +12,6 @@ from numba import cuda
 
 from cuda.alignment.arrays import DeviceSequences
 from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, bounder, runtime, scorer
-from cuda.alignment.gapless.byte_table import MAX_PENALTY, MAX_SCORE, byte_table, entry_bytes
 from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import (
     Launch,
@@ -22,7 +21,15 @@ from cuda.alignment.gapless.launch_table import (
     launch_table,
     max_query_length,
 )
-from cuda.alignment.gapless.layout import BYTE, HALF, Layout
+from cuda.alignment.gapless.layout import (
+    BYTE,
+    HALF,
+    MAX_PENALTY,
+    MAX_SCORE,
+    Layout,
+    byte_table,
+    entry_bytes,
+)
 from tests.cuda.alignment.reference import gapless_scores
 
 PAD, MASK, X = 52, 32, 20

@@ -30,8 +30,8 @@ from model.config import model_config
 from model.errors import OutOfMemory
 from model.kernels import REFERENCE
 from model.memory_plan import PassSize
-from model.output.prediction import Prediction
 from model.parameters import random_parameters
+from model.prediction import Prediction
 from model.recycling import RecyclingSettings
 from msa.errors import MissingError
 

@@ -9,7 +9,7 @@ from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.parameters import random_parameters
 from model.residue_tables import residue_rows
-from model.sidechains import atom14_to_atom37_positions
+from model.structure_module import atom14_to_atom37_positions
 from model.training.data import CENTI, ChainSet, Split
 from model.training.features import make_targets, network_features, unpack_atoms
 from model.training.losses import LossWeights, total_loss

@@ -55,5 +55,5 @@ def test_matches_float64(
 
     exact, plain = finished(outer), finished(outer.bfloat16().double()).bfloat16()
     result = pair.clone() if add else torch.full_like(pair, torch.nan)
-    hopper.write_update(left.flatten(1), b.flatten(1), weights, counts, result, add)
+    hopper.contract_factors(left.flatten(1), b.flatten(1), weights, counts, result, add)
     compare(result, plain, exact)

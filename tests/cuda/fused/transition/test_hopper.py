@@ -46,5 +46,5 @@ def test_matches_float64(
     if add:
         exact, plain = exact + x.double(), plain + x
     result = x if add else torch.full_like(x, torch.nan)
-    hopper.write_transition(x, weights, result, add)
+    hopper.write_update(x, weights, result, add)
     compare(result, plain, exact)

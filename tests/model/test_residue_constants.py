@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from model import residue_constants as rc
 from model.rigid import Rigid, rotation_from_quaternion
-from model.sidechains import (
+from model.structure_module import (
     atom14_to_atom37_positions,
     frames_to_atom14_positions,
     torsion_angles_to_frames,

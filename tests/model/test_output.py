@@ -1,7 +1,9 @@
-"""Tests of PDB and mmCIF files, read back with gemmi and Biopython."""
+"""Tests of PDB and mmCIF files, read back with gemmi and Biopython, and of the scores JSON."""
 
 import dataclasses
 import io
+import json
+from pathlib import Path
 
 import gemmi
 import numpy as np
@@ -9,8 +11,8 @@ import pytest
 from Bio.PDB import MMCIFParser, PDBParser
 
 from model import residue_constants
-from model.output.prediction import Prediction
-from model.output.structure import Provenance, format_mmcif, format_pdb
+from model.output import Provenance, format_mmcif, format_pdb, format_scores
+from model.prediction import Prediction
 
 NAMES = ("MET", "GLY", "TRP", "SER")
 PROVENANCE = Provenance("target_1", "foldcli 0.0", "alphafold2_ptm_model_3, seed 0, 3 recycles")
@@ -100,3 +102,34 @@ def test_coordinates_that_do_not_fit_are_an_error(prediction: Prediction) -> Non
     prediction.atom_positions[0, 1, 0] = np.nan
     with pytest.raises(ValueError, match="finite"):
         format_pdb(prediction, PROVENANCE)
+
+
+def test_scores_and_their_rounding() -> None:
+    prediction = prediction_of([0, 1, 2])
+    scores = json.loads(format_scores(prediction))
+    assert list(scores) == ["plddt", "max_pae", "pae", "ptm"]
+    assert np.allclose(scores["plddt"], prediction.plddt, atol=5.1e-3)
+    assert scores["max_pae"] == prediction.pae.max()
+    assert np.allclose(scores["pae"], prediction.pae, atol=5.1e-3)
+    assert scores["plddt"] == [round(value, 2) for value in scores["plddt"]]
+
+
+def test_scores_without_a_pae_head() -> None:
+    prediction = dataclasses.replace(prediction_of([0, 1]), pae=None, ptm=None, max_pae=None)
+    assert list(json.loads(format_scores(prediction))) == ["plddt"]
+
+
+def test_extra_scores_are_added() -> None:
+    assert json.loads(format_scores(prediction_of([0]), {"untrained": True}))["untrained"] is True
+
+
+def test_keys_and_types_equal_colabfolds(shared_dir: Path) -> None:
+    files = sorted(shared_dir.glob("data/colabfold_result/*/*_scores_rank_*.json"))
+    if not files:
+        pytest.skip("needs a ColabFold result in ../shared")
+    ours = json.loads(format_scores(prediction_of([0, 1, 2])))
+    for file in files:
+        theirs = json.loads(file.read_text())
+        assert {key: type(value) for key, value in ours.items()} == {
+            key: type(value) for key, value in theirs.items()
+        }

@@ -1,1 +1,0 @@
-"""Structure files and confidence scores of a prediction."""
