@@ -43,7 +43,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the kernel in the simulator."""
     monkeypatch.setattr(triton_attention, "check_tensors", lambda *_: None)
     # functions of GPU instructions
-    instructions = {"_zeros": torch.zeros_like, "_wide": torch.Tensor.float}
+    instructions = {"_zeros": torch.zeros_like, "_to_float32": torch.Tensor.float}
     monkeypatch.setattr(
         hopper, "attention_kernel", SimulatedKernel(hopper, "attention_kernel", **instructions)
     )
