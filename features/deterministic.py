@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.residues import atom_maps, encode_msa, encode_query
+from features.residues import NUM_CODES, atom_maps, encode_msa, encode_query
 from features.templates import no_templates
 from msa.errors import InputError
 from msa.io.alignments import Alignment
 
-NUM_CODES = 22  # twenty residues, X, gap
 # number of letters processed at a time, which limits memory
 _BLOCK = 1 << 16
 

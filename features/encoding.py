@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from features.residues import NUM_CODES
 from msa.jit import kernel
 
 # docs/features.md has the measurements behind these settings
 _ALIGNMENT_SETTINGS = {"strategy": zstandard.STRATEGY_LAZY2, "min_match": 7}
 _ALIGNMENT_LEVEL, _REST_LEVEL, _LARGE_REST_LEVEL = 12, 16, 9
-_LARGE = 1 << 20  # bytes
+_LARGE_REST_BYTES = 1 << 20
 
 ALIGNMENT, REST = "alignment", "rest"
 # features that are not stored as plain bytes
 _ENCODED = ("msa", "deletion_matrix")
 
-NUM_CODES = 22  # twenty residues, X, gap
 # stored instead of this rank and all higher ones
 _ESCAPE_RANK = 15
 # marks an escaped rank while codes are decoded
@@ -59,7 +59,7 @@ def encode(features: Mapping[str, np.ndarray]) -> tuple[dict[str, bytes], dict[s
     rest = b"".join([*tensors, escaped_ranks.tobytes(), encode_sparse(positions, deletions[positions])])
     blocks = {
         ALIGNMENT: _compress(packed_ranks.data, _ALIGNMENT_LEVEL, **_ALIGNMENT_SETTINGS),
-        REST: _compress(rest, _REST_LEVEL if len(rest) < _LARGE else _LARGE_REST_LEVEL),
+        REST: _compress(rest, _REST_LEVEL if len(rest) < _LARGE_REST_BYTES else _LARGE_REST_LEVEL),
     }
     return blocks, layout
 
@@ -180,7 +180,7 @@ def _codes_of_rank_pairs(codes: np.ndarray) -> np.ndarray:
 
 @kernel
 def _decode_ranks(packed_ranks: np.ndarray, codes: np.ndarray, msa: np.ndarray) -> None:
-    # a table of code pairs needs half as many reads as one of codes
+    # each lookup gives the codes of two residues
     columns = msa.shape[1]
     last = len(codes) - 1
     for row in range(len(packed_ranks)):

@@ -5,6 +5,8 @@ import numpy as np
 RESTYPES = "ARNDCQEGHILKMFPSTWYV"
 X, GAP, MASK = 20, 21, 22
 GLYCINE = RESTYPES.index("G")
+NUM_CODES = 22  # of an alignment: twenty residues, X, gap
+NUM_MASKED_CODES = 23  # of a masked alignment: the same, and mask
 
 # Codes of ASCII letters, in an alignment and in the query. In an alignment ambiguous letters follow HHblits:
 # B → D, Z → E, U → C, J and O → X.

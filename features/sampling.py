@@ -9,11 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
-from features.residues import GAP, MASK
+from features.residues import GAP, MASK, NUM_MASKED_CODES
 from features.schema import UNCHANGED, UNCHANGED_TEMPLATES
 from msa.jit import kernel
 
-NUM_CODES = 23  # twenty residues, X, gap, mask
 # probabilities of replacing a masked position by a uniformly drawn residue, by one drawn from the profile, or
 # by itself; otherwise it gets the mask code
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
@@ -57,7 +56,7 @@ class SamplingSettings:
 
 
 class Draws(Protocol):
-    """The random choices of one iteration, called in this order.
+    """The random choices of one iteration; the methods are called in this order.
 
     All of AlphaFold2's random choices about the MSA go through this interface, so that tests can substitute
     the choices of another program.
@@ -209,7 +208,7 @@ def _mask(
     """
     masked = draws.mask_positions(*msa.shape) < fraction
     row, column = np.nonzero(masked)
-    probabilities = np.zeros((len(row), NUM_CODES))
+    probabilities = np.zeros((len(row), NUM_MASKED_CODES))
     probabilities[:, :20] = _UNIFORM / 20
     probabilities[:, : profile.shape[1]] += _PROFILE * profile[column]
     probabilities[np.arange(len(row)), msa[row, column]] += _SAME
@@ -278,7 +277,7 @@ def summarize_clusters(
         `cluster_profile` float32 [S, R, 23] and `cluster_deletion_mean` float32 [S, R].
     """
     clusters, length = centres.shape
-    counts = np.zeros((clusters, length, NUM_CODES), np.float32)
+    counts = np.zeros((clusters, length, NUM_MASKED_CODES), np.float32)
     counts[np.arange(clusters)[:, None], np.arange(length), centres] = 1
     sums = deletions.astype(np.int64)
     _add_members(others, other_deletions, assignment, counts, sums)
@@ -314,11 +313,11 @@ def _msa_feat(
     Channels: code (23), has deletion, deletion value, cluster profile (23), mean deletion.
     """
     rows, length = msa.shape
-    feat = np.zeros((rows, length, 2 * NUM_CODES + 3), np.float32)
+    feat = np.zeros((rows, length, 2 * NUM_MASKED_CODES + 3), np.float32)
     feat[np.arange(rows)[:, None], np.arange(length), msa] = 1
-    feat[..., NUM_CODES] = deletions > 0
-    feat[..., NUM_CODES + 1] = _scale_deletions(deletions)
-    feat[..., NUM_CODES + 2 : -1] = profile
+    feat[..., NUM_MASKED_CODES] = deletions > 0
+    feat[..., NUM_MASKED_CODES + 1] = _scale_deletions(deletions)
+    feat[..., NUM_MASKED_CODES + 2 : -1] = profile
     feat[..., -1] = _scale_deletions(deletion_mean)
     return feat
 

@@ -36,11 +36,11 @@ class StdoutClosed(Exception):
 
 
 class SomeTargetsFailed(Exception):
-    """Some targets of a run failed and the others finished; raised at the end of the run."""
+    """The failure of some targets of a run whose others finished; raised at the end of the run."""
 
 
 class TargetFailed(Exception):
-    """The only target of a run failed, which has already been logged; raised at the end of the run.
+    """The failure, already logged, of the only target of a run; raised at the end of the run.
 
     Args:
         code: exit code of the target's own error.
@@ -69,7 +69,10 @@ class ServerLost(ServerError):
 
 
 def _is_named(error: BaseException, *names: str) -> bool:
-    """Return True if the error's class or a base class has one of the names; imports nothing heavy."""
+    """Return True if the error's class or a base class has one of the names.
+
+    The classes are not imported: this module must work if another package hides `msa` or `model`.
+    """
     return any(f"{c.__module__}.{c.__qualname__}" in names for c in type(error).__mro__)
 
 

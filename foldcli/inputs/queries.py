@@ -2,12 +2,12 @@
 
 An alignment or a saved profile is one query, searched with a profile. A FASTA file has one query per record,
 ColabFold's table one per row, AlphaFold 3's JSON and Boltz's YAML one per job. If the content is ambiguous,
-the file's suffix determines the format. Text that begins like FASTA is an alignment if it has several records
-and
+the file's suffix determines the format. Text of several records that begins like FASTA is an alignment in two
+cases:
 
-- a gap occurs in one of them, or
-- the first is in upper case, another has lower case as well, and all have the same number of upper-case
-  letters.
+- A record has a gap.
+- The first record is in upper case, another one has lower case as well, and all have the same number of
+  upper-case letters.
 """
 
 import os
@@ -53,7 +53,7 @@ _LOWER_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[a-z]", re.MULTILINE)
 _NEXT_STOCKHOLM = re.compile(rb"^# STOCKHOLM", re.MULTILINE)
 # the first key of a Boltz file, after comments; Stockholm and A3M files also begin with `#`
 _YAML_START = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:---\s+)?(?:version|sequences)[ \t]*:")
-_FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+_JOB_FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
 
@@ -208,7 +208,7 @@ def _job_format(text: bytes, name: str) -> str | None:
         return "yaml"
     if looks_like_table(text):
         return "table"
-    return _FORMATS.get(_without_compression(name).suffix.lower())
+    return _JOB_FORMATS.get(_without_compression(name).suffix.lower())
 
 
 def _without_compression(name: str) -> Path:

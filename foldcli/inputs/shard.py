@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shard:
-    """Part `index` (1-based) of `count`."""
+    """The part `index` (1-based) of `count` parts of a run's targets."""
 
     index: int = 1
     count: int = 1

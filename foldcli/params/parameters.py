@@ -27,7 +27,7 @@ International licence (CC BY 4.0), https://creativecommons.org/licenses/by/4.0/l
 Cite: Jumper et al., Highly accurate protein structure prediction with AlphaFold, Nature 596, 583 (2021).
 """
 # suffixes of network names by `params fetch --which`
-_FETCHED_SUFFIXES: dict[str, tuple[str, ...]] = {"ptm": ("_ptm",), "monomer": ("",), "all": ("_ptm", "")}
+_SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {"ptm": ("_ptm",), "monomer": ("",), "all": ("_ptm", "")}
 
 MANIFEST_FILE = "parameters.json"
 FORMAT_VERSION = 1
@@ -36,7 +36,7 @@ DEMO = "demo"
 UNTRAINED = "UNTRAINED demonstration network: coordinates and confidences mean nothing."
 ModelType = Literal["auto", "alphafold2_ptm", "alphafold2"]
 # suffixes of network names by --model-type, in order of preference
-_SUFFIXES = {"auto": ("_ptm", ""), "alphafold2_ptm": ("_ptm",), "alphafold2": ("",)}
+_SUFFIXES_BY_MODEL_TYPE = {"auto": ("_ptm", ""), "alphafold2_ptm": ("_ptm",), "alphafold2": ("",)}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def find_parameters(
     folder = Path(params) if params is not None else default_folder()
     if not folder.is_dir():
         raise MissingError(f"no network parameters: {folder} is not a folder", download_instructions(folder))
-    return [_find(folder, number, _SUFFIXES[model_type]) for number in numbers]
+    return [_find(folder, number, _SUFFIXES_BY_MODEL_TYPE[model_type]) for number in numbers]
 
 
 def default_folder() -> Path:
@@ -130,7 +130,7 @@ def networks_by_file(which: str, numbers: Sequence[int]) -> dict[str, str]:
         which: "ptm", networks with a head for the predicted aligned error; "monomer", without; or "all".
         numbers: model numbers, 1 to 5.
     """
-    names = [f"model_{number}{suffix}" for suffix in _FETCHED_SUFFIXES[which] for number in numbers]
+    names = [f"model_{number}{suffix}" for suffix in _SUFFIXES_BY_WHICH[which] for number in numbers]
     return {f"params_{name}.npz": name for name in names}
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from features.cache import read_entry
+from features.residues import RESTYPES
 from msa.errors import InputError
 from msa.io import stockholm
 from msa.io.alignments import Alignment, parse_alignment
@@ -18,8 +19,8 @@ _CHUNK_ROWS = 4096
 _GAP = ord("-")
 # dots pad the insertions of other rows; NUL ends the A3M files that MMseqs2 writes
 _PADDING = {ord("."): None, 0: None}
-# letters of the residue codes in cached features, as HHblits numbers them: X is 20, a gap 21
-_CACHED_LETTERS = b"ACDEFGHIKLMNPQRSTVWYX-"
+# letters of the residue codes in cached features
+_CACHED_LETTERS = f"{RESTYPES}X-".encode()
 
 
 @dataclass(frozen=True, eq=False)

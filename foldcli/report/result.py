@@ -30,7 +30,8 @@ class PaeMap:
     """Predicted aligned error, reduced to a displayable size.
 
     Args:
-        cells: uint8 [S, S], mean PAE of a block in steps of PAE_STEP; rows are the residues aligned on.
+        cells: uint8 [S, S], mean PAE of a block in steps of PAE_STEP. Rows are the residues that the
+            structures are aligned on, columns the residues whose error is predicted.
         block: number of residues per cell, along each axis.
         maximum: largest PAE of all residue pairs, Å.
         mean: mean PAE of all residue pairs, Å.

@@ -52,7 +52,7 @@ class AlignmentContext:
 
 
 class BatchAligner:
-    """Aligns a batch's queries to targets: scores first, then the paths of some pairs.
+    """The alignment of a batch's queries to targets: first all scores, then the paths of some pairs.
 
     Used in the GPU's alignment thread.
 

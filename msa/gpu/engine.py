@@ -31,9 +31,9 @@ _STREAMED_BATCH_QUERIES, _STREAMED_BATCH_RESIDUES = 512, 8192
 """The same for a streamed database: filtering a residue then takes about four times as long as copying it."""
 
 _MIN_QUERIES, _STREAMED_MIN_QUERIES = 4, 24
-"""Maximum queries of a batch that is not split any further at the end; fewer would not justify a copy of the
-database. With a resident database, the first batch has this many queries and each further one twice as many,
-so that the GPU starts sooner."""
+"""At the end of a search, batches are halved down to this number of queries; smaller ones would not justify
+another pass over the database. If the database is resident, the first batch has this size, and each further
+one twice the size of the one before, so that the GPU starts sooner."""
 
 _ALIGNED_PAIRS = 8192
 """Target pairs of a batch that is aligned without a filter; a single query may have more."""

@@ -98,7 +98,7 @@ class PendingFilter:
 
 
 class BatchFilter:
-    """Queues the filter of batches on one GPU; used by one thread.
+    """The queue of filters on one GPU; used by one thread.
 
     Args:
         allocate: allocates GPU memory.

@@ -46,7 +46,7 @@ _MANY_COLUMNS = 96
 
 @dataclass(frozen=True)
 class GaplessSpeed:
-    """10¹² cells (query residues × target residues) per second, measured by events around the kernels.
+    """The speed of the filter, in 10¹² cells (query residues × target residues) per second of GPU time.
 
     Args:
         length: residues of the query and of each target.
@@ -83,7 +83,7 @@ class GaplessBenchmark:
         count = max(1, residues // length)
         stride = (length + 3) // 4 * 4
         rng = np.random.default_rng(length)
-        profile = rng.integers(-5, 4, (length, 32)).astype(np.int16)
+        profile = _random_profile(length)
         codes = rng.integers(0, 20, count * stride, dtype=np.uint8)
         targets = _equal_targets(cuda.to_device(codes), count, length)
         bounds, scores = cuda.device_array(count, np.int16), cuda.device_array(count, np.int32)

@@ -37,7 +37,7 @@ _FILTER, _ALIGNMENT, _MANY_ALIGNMENTS = "filter", "alignment", "many alignments"
 
 
 class KernelCompiler:
-    """Compiles kernels before they are used, and reports progress.
+    """A compiler of kernels that works before they are used, and reports progress.
 
     A file next to the kernels lists the query lengths whose kernels have all been compiled, because looking
     for every kernel takes longer than loading the few that the first query needs.
