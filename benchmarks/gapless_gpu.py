@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment import DeviceSequences
 from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer
 from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, row_size
 from msa.alphabet import PAD, encode

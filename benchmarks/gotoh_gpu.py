@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.arrays import AlignmentPaths, DeviceSequences
+from cuda.alignment import AlignmentPaths, DeviceSequences
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from cuda.alignment.smith_waterman.generator import STARTS
 from cuda.alignment.smith_waterman.plan import available_shapes

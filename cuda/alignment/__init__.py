@@ -1,5 +1,43 @@
-"""GPU kernels for sequence alignment, written with numba.cuda.
+"""GPU kernels for sequence alignment, written with numba.cuda, and the arrays that they take and return.
 
 `gapless` scores targets without gaps, `top_k` selects the best-scoring targets of a query, and
-`smith_waterman` computes gapped alignments.
+`smith_waterman` computes gapped alignments. This module itself does not import numba, so that a process that
+only exchanges arrays stays light.
 """
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class DeviceSequences:
+    """Target sequences in the memory of the current GPU, stored as in a target database.
+
+    Args:
+        residues: device uint8 [bytes], letter codes with the mask bit.
+        offsets: device int64 [n], index in `residues` of the first residue of each sequence.
+        lengths: device int32 [n], number of residues of each sequence.
+    """
+
+    residues: Any
+    offsets: Any
+    lengths: Any
+
+
+@dataclass(frozen=True)
+class AlignmentPaths:
+    """Local alignments of query–target pairs, with their paths as run lengths.
+
+    Args:
+        records: int32 [n, 8]: score, first and last query position, first and last target position (from 0,
+            inclusive), identical pairs, alignment columns, runs. All zero where the score is zero.
+        runs: int32 [total runs], each path from first to last column: length · 4 + operation (0 pair,
+            1 query residue against a gap, 2 target residue against a gap).
+        run_offsets: int64 [n + 1]; the runs of alignment k are runs[run_offsets[k] : run_offsets[k + 1]].
+    """
+
+    records: np.ndarray
+    runs: np.ndarray
+    run_offsets: np.ndarray

@@ -13,7 +13,7 @@ from typing import Any
 from cuda.bindings import driver
 
 _DESCRIPTION = "_foldcli_description"
-"""Attribute that caches an array's type and launch words; computing them costs as much as the launch."""
+"""Attribute of an array that caches its type and launch words; computing them takes as long as a launch."""
 
 
 class BinaryKernel:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.arrays import AlignmentPaths, DeviceSequences
+from cuda.alignment import AlignmentPaths, DeviceSequences
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from cuda.alignment.smith_waterman.plan import MANY_PAIRS
 from msa.database.sequence_arrays import SequenceArrays

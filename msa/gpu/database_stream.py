@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment import DeviceSequences
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.memory import Allocate, allocate_on_gpu, free_bytes, new_stream

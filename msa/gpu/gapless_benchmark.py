@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment import DeviceSequences
 from cuda.alignment.gapless import GaplessBounder, GaplessScorer
 from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import Launch, ScoreKind, launch_table, local_table_path

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cuda.alignment.arrays import AlignmentPaths
+from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.interface import AlignmentBatch, FilteredBatch, FilterLimits, GpuWorker
 from msa.search.engine import (

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cuda.alignment.arrays import AlignmentPaths
+from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu
 from msa.search.engine import QueryProfile

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.arrays import AlignmentPaths
+from cuda.alignment import AlignmentPaths
 from cuda.alignment.kernel_cache import SIMULATED
 from cuda.alignment.top_k import GaplessQuery
 from msa.database.sequence_arrays import SequenceArrays

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda.alignment.arrays import AlignmentPaths
+from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu, GpuUnavailable
 from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings

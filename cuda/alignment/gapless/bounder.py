@@ -1,8 +1,8 @@
 """Upper bounds of gapless scores on a GPU, faster to compute than the scores.
 
-A query longer than the widest tile is computed tile by tile. The border, one column of cells with one half
-per target residue, carries the last column of each tile to the next one through GPU memory. A launch covers
-as many targets as the border has room for.
+A query longer than the widest tile is computed tile by tile. The border, an array in GPU memory, passes the
+last column of each tile to the next one: one half-precision number per target residue. A launch covers as
+many targets as the border has room for.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment import DeviceSequences
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.kernels import SIGNATURES, THREADS, fill_unbounded
 from cuda.alignment.gapless.launch_table import Launch, border_launch, choose_launch, max_query_length
@@ -113,7 +113,7 @@ class GaplessBounder:
         common = as_words(targets.residues), targets.offsets, targets.lengths, buffers.work
         tables = [table.copy_for(stream) for table in self._tables]
         if kind == "bounds":
-            # longest targets come first: one that takes less than half of the time does not delay the end
+            # long targets come first; one that takes less than half of the total time need not be shared
             share_from = max(size // kernel.groups // 2, self._min_shared)
             launch(tables[0], *common, bounds, self._slack, np.int32(share_from), self._overlap)
             return

@@ -4,8 +4,8 @@ A lane's cells are a tuple, which the compiler splits into registers; a loop ove
 One intrinsic computes a row, from the last pair to the first, so that each pair reads its diagonal neighbour
 before that is overwritten, and nothing is copied.
 
-All kernels walk along their targets in the same way (`source`). They differ in the work that a group takes
-and in the use of its score:
+All kernels process a target in the same way (`source`). They differ in the targets that a group of lanes
+takes and in what they do with its score:
 
     exact     all targets, longest first; scores that reach the limit are flagged
     listed    stretches of listed targets (`list_stretches`), flagged likewise
@@ -28,9 +28,9 @@ UNBOUNDED = 2**15 - 1
 _RESET_STRETCHES: dict[Kind, str] = {"listed": "\n            stretches[0] = 0"}
 _WARP = 32
 _ROWS_PER_WORD = 4
-# independent chains of running maxima, so that consecutive maxima do not wait for each other
+# number of running maxima per lane; with several, consecutive instructions do not wait for each other
 _CHAINS = 4
-# with more columns per lane, cells leave no registers for additional chains
+# with more columns per lane, no registers are left for more than one
 _MAX_CHAINED_COLUMNS = 112
 
 
@@ -220,7 +220,7 @@ bounds[target] = score
 
 
 def _chains(variant: Variant) -> int:
-    """Return the number of chains of running maxima, each of two pairs (with bytes, every second pair)."""
+    """Return the number of running maxima, each over two pairs in turn (with bytes, every second pair)."""
     if variant.arithmetic is not BYTE:
         return min(_CHAINS, variant.layout.pairs // 2)
     return (

@@ -29,8 +29,8 @@ GENERATED_SIGNATURES = {
     # bounds int16 [n]; slack (layout.py); length from which the groups of a warp share a target; residues
     # to process before a share, as for a stretch
     "bounds": types.void(*_COMMON, _BOUNDS, types.int32, types.int32, types.int32),
-    # border int32 [half of the residues that a launch may span], two halves per word; 1 for a query's first
-    # tile; the launch takes targets that start at bytes from … to
+    # border int32 [residues that a launch may span / 2], two half-precision numbers per word; 1 for a query's
+    # first tile; first byte and end of the range in which the launch's targets start
     "bordered": types.void(*_COMMON, _BOUNDS, types.int32, _INTS, types.int32, types.int64, types.int64),
 }
 
@@ -50,7 +50,7 @@ def gapless_wide(
 ) -> None:
     """Score targets in 32 bits, without limits on scores or query length; one block per target at a time.
 
-    Each thread walks along whole diagonals, which is slower per cell than the packed kernels.
+    Each thread computes whole diagonals, which takes longer per cell than the packed kernels.
 
     Args:
         profile: int32 [32 · query_length], letter by letter.

@@ -3,11 +3,11 @@
 Exact scores are computed from 16-bit entries, upper bounds of them from one-byte entries (`byte_table`), as
 follows.
 
-A cell M is stored as the half-precision number N = 1 − M / 2048. Adding score s to M subtracts s / 2048 from
-N, and the add instruction's clamp at N ≤ 1 implements M ≥ 0. In [1/2, 1) the last bit of a half is 1/2048, so
-sums round to whole scores and an addend may be off by up to half a score without effect. Its low byte can
-therefore be arbitrary; only the high byte (sign, exponent and two bits of the mantissa) matters. The four
-bytes b3 b2 b1 b0 of a word thus hold two pairs of addends, as the halves
+A cell M is stored as the half-precision number (half) N = 1 − M / 2048. Adding score s to M subtracts s /
+2048 from N, and the add instruction's clamp at N ≤ 1 implements M ≥ 0. In [1/2, 1) the last bit of a half is
+1/2048, so sums round to whole scores and an addend may be off by up to half a score without effect. Its low
+byte can therefore be arbitrary; only the high byte (sign, exponent and two bits of the mantissa) matters. The
+four bytes b3 b2 b1 b0 of a word thus hold two pairs of addends, as the halves
 
     b3 b2 and b1 b0    of the word itself
     b2 b1 and b0 00    of the word shifted left by one byte
@@ -15,11 +15,12 @@ bytes b3 b2 b1 b0 of a word thus hold two pairs of addends, as the halves
 Once the low byte is known, the high byte is the one that adds least without the rounded sum falling below the
 exact one. Scores from −4 to 7 are exact; larger ones are too high by less than a quarter.
 
-Running maxima are taken over every second pair only, which halves their cost. A skipped cell continues along
-its diagonal to a cell that is counted, or is in the last row, where all cells count. This single step loses
-at most the magnitude of the profile's most negative score, the slack, which is added to the maximum. To keep
-the slack small, scores below −MAX_PENALTY are raised to −MAX_PENALTY, which only makes bounds larger. Columns
-past the query and rows past the target score 0, so nothing is lost there.
+Running maxima are taken over every second pair only, which halves their cost. The next cell on the diagonal
+of a skipped cell is counted, unless the skipped cell is in the last row, where all cells are counted. From a
+skipped cell to the next one, a score falls by at most the magnitude of the profile's most negative score, the
+slack, which is therefore added to the maximum. To keep the slack small, scores below −MAX_PENALTY are raised
+to −MAX_PENALTY, which only makes bounds larger. Columns past the query and rows past the target score 0, so
+nothing is lost there.
 """
 
 from dataclasses import dataclass

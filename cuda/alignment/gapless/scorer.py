@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment import DeviceSequences
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.kernels import SIGNATURES, THREADS, gapless_wide, list_stretches
 from cuda.alignment.gapless.launch_table import Launch, choose_launch, choose_list_launch

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.arrays import AlignmentPaths, DeviceSequences
+from cuda.alignment import AlignmentPaths, DeviceSequences
 from cuda.alignment.smith_waterman.generator import ENTRY, STARTS
 from cuda.alignment.smith_waterman.kernels import PATH, WALK_THREADS, pack_runs_kernel, walk_kernel
 from cuda.alignment.smith_waterman.plan import Pairs, Shapes, available_shapes, exclusive_sums

@@ -1,7 +1,7 @@
 """The assignment of pairs to row kernels: shapes, and the tables that the kernels read.
 
-The pairs themselves are sorted on the GPU (sorting.py). The host only knows where each query's pairs begin
-and end, and how many of them are long.
+The pairs themselves are sorted on the GPU (sorting.py). The host knows only the first and last position of
+each query's pairs in the sorted order, and the number of long pairs.
 """
 
 from collections.abc import Sequence
@@ -126,7 +126,7 @@ class Plan:
             kernels, blocks with the longest pairs of a query first.
         tasks: index of the first tile's numbers.
         tiles: number of tiles.
-        words: int32 numbers of all arranged profiles.
+        words: number of int32 words of all arranged profiles.
         launches: those that take longest per row first.
     """
 
@@ -167,7 +167,7 @@ def assign_packed(
     if pairs < MANY_PAIRS:
         return Assignments(shapes.low_latency, query, low_latency, base[query], non_empty[query])
     packed = narrowest(shapes.packed, lengths[query]) + len(shapes.low_latency)
-    # few lanes take milliseconds for a long target; only many other pairs could hide this
+    # with few lanes, a long target takes milliseconds, which would delay the end of the call
     return Assignments(
         shapes.low_latency + shapes.packed,
         np.concatenate([query, query]),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment import DeviceSequences
 from cuda.alignment.smith_waterman.generator import ENTRY
 from cuda.alignment.smith_waterman.kernels import Kind, row_kernel
 from cuda.alignment.smith_waterman.plan import (
@@ -213,7 +213,7 @@ class RowLauncher:
             self.launch(prepared, k, stream)
             done.record(stream)
             finished.append(done)
-        # after all launches, because a wait on the default stream would delay every later launch
+        # after all launches, because a wait on the default stream would delay launches that follow it
         for done in finished:
             done.wait(self.stream)
 

@@ -8,10 +8,9 @@
 A row holds the targets selected from some chunks of a database. For a further chunk, `list_bounds` alone
 lists the targets that may still be among the k best, and `choose` merges them with the row into a new row.
 
-A list holds its length and then target indices, in the arbitrary order in which threads wrote them; the
-entries of a row are in arbitrary order, too. All results depend only on the set of entries, not on their
-order. Entries are ranked by unique keys: the score, then the database index counted from the end, so that
-among equal scores the first target has the largest key.
+A list holds its length and then target indices. Threads write lists and rows in arbitrary order; results
+depend only on the set of entries. Entries are ranked by unique keys: the score, then the database index
+counted from the end, so that among equal scores the first target has the largest key.
 """
 
 from typing import Any

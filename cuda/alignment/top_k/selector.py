@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numba import cuda
 
-from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment import DeviceSequences
 from cuda.alignment.gapless import GaplessBounder, GaplessScorer
 from cuda.alignment.kernel_cache import SIMULATED, compiled_kernel
 from cuda.alignment.top_k.kernels import (

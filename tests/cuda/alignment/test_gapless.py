@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment import DeviceSequences
 from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, bounder, runtime, scorer
 from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import (

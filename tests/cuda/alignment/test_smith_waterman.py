@@ -5,7 +5,7 @@ import pytest
 from numba import cuda
 from numba.core import config
 
-from cuda.alignment.arrays import AlignmentPaths, DeviceSequences
+from cuda.alignment import AlignmentPaths, DeviceSequences
 from cuda.alignment.smith_waterman import Pairs, Shape, Shapes, end_positions, plan, sorting, trace_paths
 from cuda.alignment.smith_waterman.generator import STARTS, packed_limit
 from cuda.alignment.smith_waterman.row_launcher import RowLauncher

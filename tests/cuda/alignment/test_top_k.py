@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from cuda.alignment.arrays import DeviceSequences
+from cuda.alignment import DeviceSequences
 from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, row_size
 from msa.search.engine import best_targets
 from tests.cuda.alignment.reference import gapless_scores

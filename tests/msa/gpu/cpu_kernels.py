@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda.alignment.arrays import AlignmentPaths, DeviceSequences
+from cuda.alignment import AlignmentPaths, DeviceSequences
 from cuda.alignment.top_k import read_row, row_size
 from cuda.alignment.top_k.kernels import ROW_COUNT, ROW_TARGETS
 from msa.cpu.gapless import gapless_scores
