@@ -178,9 +178,8 @@ def query_from_alignment(
     Returns:
         A ProfileQuery; a FastaRecord of the first row if no other row differs enough from it.
     """
-    # these import numba, which takes a second and which plain sequences do not need
-    from msa.profile.family_profile import GAP, distinct_rows, family_profile
-    from msa.search.families import MAX_MEMBER_IDENTITY
+    # imports numba, which takes a second and which plain sequences do not need
+    from msa.profile.family_profile import GAP, MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 
     header, sequence = alignment.names[0], alignment.query
     rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)

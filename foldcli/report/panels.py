@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from foldcli.report.alignment import AlignmentSummary
 from foldcli.report.markup import Markup, element, join, note, section
-from foldcli.report.palettes import CONFIDENCE_CLASSES, MAX_PAE, confidence_class
+from foldcli.report.page_data import CONFIDENCE_CLASSES, MAX_PAE, confidence_class
 from foldcli.report.result import PAE_STEP, TargetResult
 from foldcli.report.viewer import Viewer
 

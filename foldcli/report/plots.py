@@ -15,9 +15,15 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
 from foldcli.outputs.layout import FileKind
-from foldcli.report import palettes
 from foldcli.report.alignment import AlignmentSummary, Coverage
-from foldcli.report.page_data import superpose
+from foldcli.report.page_data import (
+    CONFIDENCE_CLASSES,
+    IDENTITY_COLOURS,
+    MAX_PAE,
+    PAE_COLOURS,
+    confidence_class,
+    superpose,
+)
 from foldcli.report.result import PAE_STEP, TargetResult
 from msa.io.atomic import atomic_write
 
@@ -82,7 +88,7 @@ def _coverage(coverage: Coverage) -> Figure:
     length = len(coverage.covered)
     figure = _figure(8, 5)
     axes = figure.subplots()
-    colormap = _colormap("identity", palettes.IDENTITY_COLOURS)
+    colormap = _colormap("identity", IDENTITY_COLOURS)
     image = np.empty((*coverage.occupancy.shape, 4))
     image[...] = colormap(coverage.identity)[:, None]
     image[..., 3] = coverage.occupancy
@@ -111,7 +117,7 @@ def _plddt(result: TargetResult) -> Figure:
     figure = _figure(8, 5)
     axes = figure.subplots()
     upper = 100.0
-    for lower, name, colour in palettes.CONFIDENCE_CLASSES:
+    for lower, name, colour in CONFIDENCE_CLASSES:
         axes.axhspan(lower, upper, color=colour, alpha=0.16, linewidth=0)
         axes.text(
             1.01, (lower + upper) / 2, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9
@@ -149,7 +155,7 @@ def _pae(result: TargetResult) -> Figure:
     figure = _figure(3 * columns + 0.9, 3.3 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
     length = len(result.sequence)
-    scale = ScalarMappable(Normalize(0, palettes.MAX_PAE), _colormap("pae", palettes.PAE_COLOURS))
+    scale = ScalarMappable(Normalize(0, MAX_PAE), _colormap("pae", PAE_COLOURS))
     for axes, (rank, pae) in zip(grid.flat, shown, strict=False):
         # the last cell may cover fewer residues than the others
         end = len(pae.cells) * pae.block + 0.5
@@ -182,7 +188,7 @@ def _thumbnail(result: TargetResult) -> Figure:
     # draw from back to front
     pairs = pairs[np.argsort(ca[pairs, 2] + ca[pairs + 1, 2])]
     segments = np.stack([ca[pairs, :2], ca[pairs + 1, :2]], 1)
-    colours = [palettes.CONFIDENCE_CLASSES[palettes.confidence_class(best.plddt[i])][2] for i in pairs]
+    colours = [CONFIDENCE_CLASSES[confidence_class(best.plddt[i])][2] for i in pairs]
     width = max(1.2, 3.2 - len(pairs) / 250)
     if len(pairs):
         axes.add_collection(

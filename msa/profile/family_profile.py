@@ -21,6 +21,9 @@ from msa.search.hits import OPERATIONS, LocalAlignment
 GAP = 31
 """Code of a column in which a row has no residue; different from all letter codes."""
 
+MAX_MEMBER_IDENTITY = 0.95
+"""A family's row is redundant if at least this fraction of its residues is identical to another row's."""
+
 PSEUDOCOUNTS, PSEUDOCOUNT_DECAY = 1.4, 6.0
 """With n effective residues at a position, the share of pseudocounts is PSEUDOCOUNTS / (1 + (n − 1) /
 PSEUDOCOUNT_DECAY), at most 1. docs/sensitivity.md compares other values."""

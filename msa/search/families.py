@@ -10,7 +10,7 @@ from msa.alphabet import encode
 from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.family_profile import distinct_rows, family_profile, family_rows
+from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile, family_rows
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.profile.statistics import evalues
@@ -18,9 +18,6 @@ from msa.search.engine import QueryProfile
 from msa.search.hits import Hit
 from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
 from msa.search.settings import SearchSettings
-
-MAX_MEMBER_IDENTITY = 0.95
-"""A member is redundant if at least this fraction of its residues is identical to another member's."""
 
 MEMBER_CORRECTION_WEIGHT = 2
 """Weight of the reversed-profile correction for family members; for hits, it is 1. Members need a larger

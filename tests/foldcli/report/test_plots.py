@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from foldcli.report import ReportSettings, palettes
+from foldcli.report import ReportSettings, page_data
 from foldcli.report.make import make_report
 from tests.foldcli.report.results import target_files, write_result
 
@@ -124,7 +124,7 @@ def cielab(colour: str, vision: tuple[tuple[float, ...], ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", BLINDNESS)
 def test_confidence_colours_differ_for_the_colour_blind(kind: str) -> None:
-    colours = [cielab(colour, BLINDNESS[kind]) for _, _, colour in palettes.CONFIDENCE_CLASSES]
+    colours = [cielab(colour, BLINDNESS[kind]) for _, _, colour in page_data.CONFIDENCE_CLASSES]
     distances = [np.linalg.norm(a - b) for i, a in enumerate(colours) for b in colours[:i]]
     assert min(distances) > 20
     # unlike red and green of the same lightness
