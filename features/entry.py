@@ -98,7 +98,7 @@ def corrupt_entry_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise CorruptEntryError(f"damaged cache entry ({type(error).__name__}: {error})", path) from error
 
 
-def entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read an entry's metadata without checking the rest of the file.
 
     Returns:
@@ -174,7 +174,7 @@ class CacheEntry:
         path: the file.
         size: bytes.
         written: modification time, in seconds since 1970.
-        metadata: result of `entry_metadata`; empty if the header cannot be read.
+        metadata: result of `read_entry_metadata`; empty if the header cannot be read.
         problem: the reason why the header cannot be read, or None.
     """
 
@@ -218,6 +218,6 @@ def list_entries(root: Path) -> Iterator[CacheEntry]:
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
             try:
-                yield CacheEntry(path, status.st_size, status.st_mtime, entry_metadata(path))
+                yield CacheEntry(path, status.st_size, status.st_mtime, read_entry_metadata(path))
             except CorruptEntryError as error:
                 yield CacheEntry(path, status.st_size, status.st_mtime, problem=error.reason)

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.entry import CorruptEntryError, entry_keys, entry_metadata, entry_path
+from features.entry import CorruptEntryError, entry_keys, entry_path, read_entry_metadata
 from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name
 from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES
 from foldcli.logs import logger
@@ -96,7 +96,7 @@ class CacheIndex:
         for key in entry_keys(cache):
             path = entry_path(cache, key)
             try:
-                sources = tuple(entry_metadata(path).get("sources", ()))
+                sources = tuple(read_entry_metadata(path).get("sources", ()))
                 name = common_target_name(sources) or key
             except (InputError, OSError, TypeError, AttributeError) as error:
                 self.unreadable.append((path, error))

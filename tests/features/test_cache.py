@@ -10,7 +10,7 @@ import pytest
 from features import cache as cache_module
 from features.cache import FeatureCache, cache_key, read_entry
 from features.deterministic import make_features
-from features.entry import CorruptEntryError, entry_metadata
+from features.entry import CorruptEntryError, read_entry_metadata
 from features.sampling import SamplingSettings, sample_features
 from foldcli.pipeline.features import load_or_make_features
 from foldcli.pipeline.settings import FeatureSettings
@@ -157,7 +157,7 @@ def test_entry_records_its_sources(tmp_path: Path, data_dir: Path) -> None:
     alignments = [*family(data_dir), replace(family(data_dir)[0], source=None)]
     cache = FeatureCache(tmp_path)
     cache.load_or_make(alignments)
-    metadata = entry_metadata(cache.path(cache_key(alignments)))
+    metadata = read_entry_metadata(cache.path(cache_key(alignments)))
     assert metadata["key"] == cache_key(alignments)
     assert metadata["version"] == 3
     assert metadata["name"] == family(data_dir)[0].names[0]

@@ -11,7 +11,7 @@ import safetensors.numpy
 from features import entry as entry_module
 from features.cache import FeatureCache, cache_key, encode_entry, read_entry
 from features.deterministic import make_features
-from features.entry import CorruptEntryError, entry_metadata
+from features.entry import CorruptEntryError, read_entry_metadata
 from features.schema import CACHED
 from msa.io.alignments import read_alignment
 from tests.msa.io.alignment_builders import single_sequence
@@ -138,12 +138,12 @@ def test_metadata_is_readable_from_the_header_alone(entries: dict[str, bytes], t
     path = tmp_path / "entry"
     header = 8 + int.from_bytes(content[:8], "little")
     path.write_bytes(content[:header])
-    metadata = entry_metadata(path)
+    metadata = read_entry_metadata(path)
     assert (metadata["key"], metadata["name"], metadata["version"]) == (key, "row0 a description", 3)
     assert metadata["tensors"]["msa"] == ["|i1", [38, 31]]
     path.write_bytes(content[: header - 1])
     with pytest.raises(CorruptEntryError, match="truncated"):
-        entry_metadata(path)
+        read_entry_metadata(path)
 
 
 def test_foreign_and_newer_entries_are_an_error(
@@ -168,7 +168,7 @@ def test_foreign_and_newer_entries_are_an_error(
             with pytest.raises(CorruptEntryError, match=message):
                 cache.load(key, verify)
             with pytest.raises(CorruptEntryError, match=message):
-                entry_metadata(cache.path(key))
+                read_entry_metadata(cache.path(key))
         cache.path(key).write_bytes(content.replace(b'\\"version\\": 3', b'\\"version\\": 4'))
         with pytest.raises(CorruptEntryError, match="format version 4; this program reads 3"):
             cache.load(key, verify)
