@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from msa.database import build_files
 from msa.database.build_files import publish, temporary_folder
 
 
@@ -44,6 +45,13 @@ def test_existing_folder_is_replaced_only_if_requested(tmp_path: Path) -> None:
     build(tmp_path / "final", replace=True)
     assert (tmp_path / "final" / "file").read_text() == "content"
     assert os.listdir(tmp_path) == ["final"]
+
+
+def test_existing_folder_is_restored_if_its_replacement_fails(tmp_path: Path) -> None:
+    build(tmp_path / "final")
+    with pytest.raises(FileNotFoundError):
+        build_files._swap(tmp_path / "absent", tmp_path / "final")
+    assert os.listdir(tmp_path) == ["final"] and os.listdir(tmp_path / "final") == ["file"]
 
 
 def test_file_as_parent_is_an_error(tmp_path: Path) -> None:
