@@ -74,9 +74,13 @@ def load_tile(descriptor, start, full, buffer):
 
 @gluon.jit
 def load_positions(x, tile, tiles_per_row, full, buffer):
-    """Start to copy tile number `tile` of x [A, B, C], counted along B first."""
-    POSITIONS: gl.constexpr = x.block_type.shape[1]
-    load_tile(x, (tile // tiles_per_row, tile % tiles_per_row * POSITIONS, 0), full, buffer)
+    """Start to copy tile number `tile` of x [A, B, C], counted along B first, with all channels."""
+    ROWS: gl.constexpr = x.block_type.shape[0]
+    COLUMNS: gl.constexpr = x.block_type.shape[1]
+    mbarrier.expect(full, x.block_type.nbytes)
+    # computed after the announcement, which need not wait for the division
+    row, column = tile // tiles_per_row * ROWS, tile % tiles_per_row * COLUMNS
+    tma.async_copy_global_to_shared(x, [row, column, 0], full, buffer)
 
 
 @gluon.jit

@@ -20,7 +20,7 @@ from cuda.fused.hopper_tiles import (
     allocate_barriers,
     allocate_buffers,
     centre_rows,
-    load_tile,
+    load_positions,
     load_weights,
     scale_and_shift,
     tile_descriptor,
@@ -37,12 +37,6 @@ SIDE = gl.constexpr(8)
 HEADS = gl.constexpr(8)
 # per thread; four groups of 128 threads share 65,536
 REGISTERS = gl.constexpr(128)
-
-
-@gluon.jit
-def _load_pair(pair, tile, tiles_per_row, full, buffer):
-    """Start to copy a tile of the pair representation."""
-    load_tile(pair, (tile // tiles_per_row * SIDE, tile % tiles_per_row * SIDE, 0), full, buffer)
 
 
 @gluon.jit
@@ -65,7 +59,7 @@ def _compute_group(GROUP: gl.constexpr, data, sizes, REAL_HEADS: gl.constexpr):
     tile = gl.program_id(0) * GROUPS + GROUP
     phase = 0
     if tile < tiles:
-        _load_pair(pair, tile, tiles_per_row, full, pair_tile)
+        load_positions(pair, tile, tiles_per_row, full, pair_tile)
     mbarrier.wait(barriers.index(GROUPS), 0)
     while tile < tiles:
         query = tile // tiles_per_row * SIDE + position // SIDE
@@ -77,7 +71,7 @@ def _compute_group(GROUP: gl.constexpr, data, sizes, REAL_HEADS: gl.constexpr):
         if tile < tiles:
             # all warps of the group must have read the buffer before it is filled again
             gl.thread_barrier()
-            _load_pair(pair, tile, tiles_per_row, full, pair_tile)
+            load_positions(pair, tile, tiles_per_row, full, pair_tile)
         centred, scale = centre_rows(raw, EPSILON, CHANNELS, ROWS)
         product = gl.zeros([SIDE * SIDE, HEADS], gl.float32, PRODUCT)
         product = warpgroup_mma(
