@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 
+from cuda.fused.attention import differentiable
 from cuda.fused.dispatch import (
     HOPPER_TRITON,
     IMPLEMENTATIONS,
@@ -18,7 +19,10 @@ from cuda.fused.dispatch import (
 
 @dataclass(frozen=True)
 class Kernels:
-    """One implementation of each heavy operation; signatures are those of `cuda.fused`."""
+    """One implementation of each heavy operation; signatures are those of `cuda.fused`.
+
+    `attend` is differentiable, for training; see `cuda.fused.attention.differentiable`.
+    """
 
     layer_norm: Callable[..., torch.Tensor]
     pair_bias: Callable[..., torch.Tensor]
@@ -27,6 +31,7 @@ class Kernels:
     add_triangle_multiplication: Callable[..., torch.Tensor]
     add_transition: Callable[..., torch.Tensor]
     add_outer_product_mean: Callable[..., torch.Tensor]
+    attend: Callable[..., torch.Tensor]
 
 
 def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
@@ -46,6 +51,7 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         raise ValueError(f"unknown kernels {name!r}; expected 'auto', 'fused' or 'reference'")
     implementation = kernel_implementation(device) if name == "fused" else name
     module = partial(implementation_module, implementation=implementation, device=device)
+    plain = resolve_implementation(implementation, device) == "reference"
     return Kernels(
         layer_norm=module("layer_norm").layer_norm,
         pair_bias=module("pair_bias").pair_bias,
@@ -54,6 +60,7 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         add_triangle_multiplication=module("triangle_multiplication").add_triangle_multiplication,
         add_transition=module("transition").add_transition,
         add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,
+        attend=differentiable.attend_reference if plain else differentiable.attend_fused,
     )
 
 

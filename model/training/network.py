@@ -27,6 +27,7 @@ from model.evoformer import (
     TriangleAttention,
     TriangleMultiplication,
 )
+from model.kernels import Kernels
 from model.layers import Attention, LayerNorm, Linear, Transition
 from model.templates import TemplateEmbedding, TemplatePairBlock
 from model.training.structure import FoldedStructure, fold, fold_iteration
@@ -205,29 +206,20 @@ def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) 
 
 
 def gated_attention(
-    x: torch.Tensor, layer: Attention, bias: torch.Tensor | None, mask: torch.Tensor
+    x: torch.Tensor, layer: Attention, kernels: Kernels, bias: torch.Tensor | None, mask: torch.Tensor
 ) -> torch.Tensor:
     """Return gated self-attention along axis 2 of normalised x, independently for each entry of axis 1.
 
     Args:
         x: [B, R, L, C].
         layer: the projections.
-        bias: [B, H, L, L] float32, the same for all R, or None.
+        kernels: whose `attend` computes what is between the projections.
+        bias: [B, H, L, L], the same for all R, or None.
         mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to.
     """
-    heads, width = layer.query_w.shape[1:]
-    inner = heads * width
     weights = (layer.query_w, layer.key_w, layer.value_w, layer.gating_w)
     projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
-    query, key, value, gate = (x @ projection).split(inner, dim=-1)  # each [B, R, L, H*D]
-    query, key, value = (y.unflatten(-1, (heads, width)).transpose(2, 3) for y in (query, key, value))
-    logits = ((query * width**-0.5) @ key.transpose(-1, -2)).float()  # [B, R, H, L, L]
-    logits = logits + MASK_PENALTY * (mask[:, :, None, None] - 1.0)
-    if bias is not None:
-        logits = logits + bias[:, None]
-    attended = torch.softmax(logits, dim=-1).to(x.dtype) @ value  # [B, R, H, L, D]
-    gate = torch.sigmoid(gate + layer.gating_b.flatten().to(x.dtype))
-    gated = attended.transpose(2, 3).flatten(3) * gate  # [B, R, L, H*D]
+    gated = kernels.attend(x @ projection, layer.gating_b.to(x.dtype), mask, bias)  # [B, R, L, H*D]
     return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
 
 
@@ -252,8 +244,8 @@ def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> t
 
 
 def pair_bias(pair: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> torch.Tensor:
-    """Return LN(pair) W with heads first, [B, H, N, N] float32."""
-    return (layer_norm(pair, norm) @ weights.to(pair.dtype)).permute(0, 3, 1, 2).float()
+    """Return LN(pair) W with heads first, [B, H, N, N]."""
+    return (layer_norm(pair, norm) @ weights.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()
 
 
 def msa_row_update(
@@ -261,7 +253,7 @@ def msa_row_update(
 ) -> torch.Tensor:
     """Return the update of Algorithm 7; msa [B, S, N, C], pair [B, N, N, Z], mask [B, S, N]."""
     bias = pair_bias(pair, layer.feat_2d_norm, layer.feat_2d_weights)
-    return gated_attention(layer_norm(msa, layer.query_norm), layer.attention, bias, mask)
+    return gated_attention(layer_norm(msa, layer.query_norm), layer.attention, layer.kernels, bias, mask)
 
 
 def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -271,7 +263,7 @@ def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.
     if layer.is_global:
         update = global_attention(columns, layer.attention, by_column)
     else:
-        update = gated_attention(columns, layer.attention, None, by_column)
+        update = gated_attention(columns, layer.attention, layer.kernels, None, by_column)
     return update.transpose(1, 2)
 
 
@@ -321,8 +313,8 @@ def triangle_attention_update(
     """
     rows = pair if layer.starting else pair.transpose(1, 2)
     normed = layer_norm(rows, layer.query_norm)
-    bias = (normed @ layer.feat_2d_weights.to(pair.dtype)).permute(0, 3, 1, 2).float()  # [B, H, N, N]
-    update = gated_attention(normed, layer.attention, bias, seq_mask[:, None])
+    bias = (normed @ layer.feat_2d_weights.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [B, H, N, N]
+    update = gated_attention(normed, layer.attention, layer.kernels, bias, seq_mask[:, None])
     return update if layer.starting else update.transpose(1, 2)
 
 

@@ -16,6 +16,7 @@ from model.training.losses import LossWeights
 from model.training.sampling import SamplingSettings
 
 Settings = TypeVar("Settings")
+KERNELS = ("auto", "fused", "reference")
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class TrainingSettings:
         memory_budget: share of the intermediates that compiled blocks keep for the backward pass; less is
             recomputed from the rest. 1 keeps all that saves time.
         compile: compile the network's blocks.
+        kernels: "fused" for GPU kernels, "reference" for plain PyTorch, or "auto", which is "fused" on a GPU.
         workers: processes that make samples, for each GPU.
     """
 
@@ -101,6 +103,7 @@ class TrainingSettings:
     checkpoint_blocks: bool = False
     memory_budget: float = 1.0
     compile: bool = True
+    kernels: str = "auto"
     workers: int = 6
 
     def __post_init__(self) -> None:
@@ -111,6 +114,8 @@ class TrainingSettings:
                 raise ConfigError(f"phases[{number}].micro_batch: must divide the batch of {self.batch}")
         if self.sampling.clusters < 1:
             raise ConfigError("sampling.msa_rows: must exceed the template slots")
+        if self.kernels not in KERNELS:
+            raise ConfigError(f"kernels: expected one of {', '.join(KERNELS)}, got {self.kernels!r}")
         if (self.network.template is None) != (self.sampling.templates == 0):
             raise ConfigError("sampling.templates: must be 0 for a network without templates, and only there")
 

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as distributed
 
 from model.alphafold import AlphaFold
+from model.kernels import best_kernels, select_kernels
 from model.training.checkpoint import (
     CARRIED_FOLDER,
     FULL_NAME,
@@ -165,7 +166,7 @@ class Trainer:
             torch.set_float32_matmul_precision("high")
         self.execution = make_execution(settings, device)
         warm_tables(device)
-        self.network = AlphaFold(settings.network)
+        self.network = AlphaFold(settings.network, select_kernels(kernels_name(settings, device), device))
         initialize(self.network, settings.seed)
         self.flat = FlatParameters(self.network, device)
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
@@ -401,6 +402,19 @@ def make_execution(settings: TrainingSettings, device: torch.device) -> Executio
             torch._functorch.config.activation_memory_budget = settings.memory_budget
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     return Execution(dtype, settings.checkpoint_blocks, settings.compile)
+
+
+def kernels_name(settings: TrainingSettings, device: torch.device) -> str:
+    """Return the name of the kernels for a device, for `model.kernels.select_kernels`.
+
+    Raises:
+        ConfigError: fused kernels are requested, but the device is not a GPU.
+    """
+    if settings.kernels == "auto":
+        return best_kernels(device)
+    if settings.kernels == "fused" and device.type != "cuda":
+        raise ConfigError("kernels: fused kernels need a GPU")
+    return settings.kernels
 
 
 def learning_rate(settings: TrainingSettings, step: int, moments_from: int = 0) -> float:

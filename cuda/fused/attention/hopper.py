@@ -391,7 +391,7 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
         heads: number of heads.
     """
     (projected, projected_row, projected_position, gating_bias, _, _, _, pair_bias, _, _, gated, gated_row,
-        gated_position, batch, length, out_of_range) = arguments  # fmt: skip
+        gated_position, batch, length, _, _, _, _, out_of_range) = arguments  # fmt: skip
     query_blocks = -(-length // (QUERY_GROUPS.value * QUERIES.value))
     row_blocks = -(-batch // PROGRAM_ROWS.value)
     items = query_blocks * row_blocks * heads

@@ -193,6 +193,7 @@ def attend(
     mask: torch.Tensor | None,
     pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
+    statistics: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> None:
     """Compute what is between the projections: softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b).
 
@@ -200,13 +201,16 @@ def attend(
         projected: [B, L, 4*H*D], queries, keys, values and gates, with any strides of the first two axes.
         gating_bias: [H, D].
         mask: [B, L] or None.
-        pair_bias: [H, L, L], or as `align_keys` returns it, or None.
+        pair_bias: [H, L, L], or as `align_keys` returns it, or None. With another first axis [S, H, L, L],
+            each of S equal parts of the rows has its own bias.
         gated: [B, L, H*D], written.
+        statistics: two tensors [B, H, L] float32 that receive the logit that each query's weights are
+            relative to, and the sum of the weights; or None.
 
     Raises:
         ValueError: heads do not have 8, 16, 32 or 64 channels, or the device or dtype is not supported.
     """
-    launch = prepare_core(projected, gating_bias, mask, pair_bias, gated)
+    launch = prepare_core(projected, gating_bias, mask, pair_bias, gated, statistics)
     if launch.blocks:
         attend_blocks[(launch.blocks,)](*launch.arguments, **launch.sizes, **launch.options)
         recompute_out_of_range(launch)
@@ -218,6 +222,7 @@ def prepare_core(
     mask: torch.Tensor | None,
     pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
+    statistics: tuple[torch.Tensor, torch.Tensor] | None = None,
     **tile: int,
 ) -> CoreLaunch:
     """Return the launch of the core kernel; same errors as `attend`.
@@ -226,8 +231,9 @@ def prepare_core(
         projected: [B, L, 4*H*D].
         gating_bias: [H, D].
         mask: [B, L] or None.
-        pair_bias: [H, L, K] or None.
+        pair_bias: [H, L, K], [S, H, L, K] or None.
         gated: [B, L, H*D], written by the kernel.
+        statistics: two tensors [B, H, L] float32, written by the kernel, or None.
         tile: ROWS and QUERIES of a block, if not those of the launch table.
     """
     check_tensors("attention", projected, gating_bias, gated)
@@ -236,8 +242,16 @@ def prepare_core(
     if width not in WIDTHS:
         raise ValueError(f"fused attention supports heads of {WIDTHS} channels, not {width}")
     options = choose_launch("attention", projected, width, biased=int(pair_bias is not None))["attend"] | tile
+    bias_rows, bias_strides = batch, (0, 0, 0)
     if pair_bias is not None:
         pair_bias = align_keys(pair_bias)
+        if pair_bias.dim() == 4:
+            bias_rows = batch // pair_bias.shape[0]
+            bias_strides = pair_bias.stride()[:3]
+        else:
+            bias_strides = (0, *pair_bias.stride()[:2])
+    if bias_rows % options["ROWS"] and bias_rows < batch:
+        options["ROWS"] = 1  # the rows of a program share the bias
     blocks = triton.cdiv(length, options["QUERIES"]) * triton.cdiv(batch, options["ROWS"]) * heads
     fixed_max = projected.dtype in FIXED_MAX_DTYPES
     arguments = (
@@ -248,12 +262,15 @@ def prepare_core(
         mask,
         *((0, 0) if mask is None else mask.stride()),
         pair_bias,
-        *((0, 0) if pair_bias is None else pair_bias.stride()[:2]),
+        *bias_strides[1:],
         gated,
         gated.stride(0),
         gated.stride(1),
         batch,
         length,
+        *(statistics or (None, None)),
+        bias_rows,
+        bias_strides[0],
         projected.new_empty(blocks, dtype=torch.int32) if fixed_max else None,
     )
     # in float32 a product with ones costs more than a sum
@@ -273,7 +290,7 @@ def recompute_out_of_range(launch: CoreLaunch) -> None:
 
 
 def align_keys(pair_bias: torch.Tensor) -> torch.Tensor:
-    """Return the bias [H, L, K] with keys rounded up to whole tiles, aligned for wide loads and copies.
+    """Return the bias [..., H, L, K] with keys rounded up to whole tiles, aligned for wide loads and copies.
 
     The bias of keys past the last one is -inf. A bias that is already aligned is returned as it is.
     """

@@ -105,6 +105,7 @@ def _attend_keys(
 def _attend_block(
     index, projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
     pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+    maximum, total, bias_rows, bias_batch,
     FIRST_MODE: tl.constexpr, MODE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     PADDED: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
@@ -145,6 +146,7 @@ def _attend_block(
     bias_offset = None
     if pair_bias is not None:
         bias_start += head.to(tl.int64) * bias_head + start.to(tl.int64) * bias_query
+        bias_start += first_row // bias_rows * bias_batch
         bias_offset = position[:, None] * bias_query
 
     # the last block first, so that all others are complete
@@ -166,38 +168,49 @@ def _attend_block(
 
     channel = tl.arange(0, WIDTH)
     gate_bias = tl.load(gating_bias + head * WIDTH + channel).to(tl.float32)[None, :]
-    in_range = (start + tl.arange(0, QUERIES) < length)[:, None]
+    local = start + tl.arange(0, QUERIES)
+    in_range = (local < length)[:, None]
     gate_start = query_start + 3 * inner + position[:, None] * projected_position + channel[None, :]
     gated += start.to(tl.int64) * gated_position + head * WIDTH
     gated += position[:, None] * gated_position + channel[None, :]
     out_of_range = 0
     for k in tl.static_range(ROWS):
         row = tl.minimum(first_row + k, batch - 1)
-        _, total, out = states[k]
+        row_maximum, row_total, out = states[k]
         gate = sigmoid(tl.load(gate_start + row * projected_row).to(tl.float32) + gate_bias)
-        result = out * (SUMS / tl.sum(total, 1))[:, None] * gate
+        mean_total = tl.sum(row_total, 1) / SUMS
+        result = out * (1.0 / mean_total)[:, None] * gate
         tl.store(gated + row * gated_row, result.to(gated.dtype.element_ty), mask=in_range)
-        out_of_range += tl.sum(tl.sum(1 - ((total > MIN_SUM) & (total < MAX_SUM)).to(tl.int32), 1), 0)
+        if maximum is not None:
+            statistics = (row * HEADS + head) * length + local
+            tl.store(maximum + statistics, row_maximum, mask=local < length)
+            tl.store(total + statistics, mean_total, mask=local < length)
+        in_middle = (row_total > MIN_SUM) & (row_total < MAX_SUM)
+        out_of_range += tl.sum(tl.sum(1 - in_middle.to(tl.int32), 1), 0)
     return out_of_range
 
 
-@triton.jit(do_not_specialize=["batch", "length"])
+@triton.jit(do_not_specialize=["batch", "length", "bias_rows"])
 def attend_blocks(
     projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
-    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, out_of_range,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+    maximum, total, bias_rows, bias_batch, out_of_range,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of one block.
 
-    projected [B, L, 4*H*D] holds q, k, v and g; gated is [B, L, H*D]. If out_of_range is not None, it
-    receives the number of sums outside the middle range of each block.
+    projected [B, L, 4*H*D] holds q, k, v and g; gated is [B, L, H*D]. Each bias_rows rows share a pair bias;
+    those of the next rows are bias_batch elements further. If maximum and total [B, H, L] are not None, they
+    receive the logit that each query's weights are relative to, and the sum of the weights. If out_of_range
+    is not None, it receives the number of sums outside the middle range of each block.
     """
     index = tl.program_id(0)
     if out_of_range is not None:
         count = _attend_block(
             index, projected, projected_row, projected_position, gating_bias, mask, mask_row,
             mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+            maximum, total, bias_rows, bias_batch,
             FIRST_MAX, FIXED_MAX, HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
         )  # fmt: skip
         tl.store(out_of_range + index, count)
@@ -205,14 +218,16 @@ def attend_blocks(
         _attend_block(
             index, projected, projected_row, projected_position, gating_bias, mask, mask_row,
             mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+            maximum, total, bias_rows, bias_batch,
             RUNNING_MAX, RUNNING_MAX, HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["batch", "length", "blocks"])
+@triton.jit(do_not_specialize=["batch", "length", "bias_rows", "blocks"])
 def recompute_blocks(
     projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
-    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, out_of_range, blocks,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+    maximum, total, bias_rows, bias_batch, out_of_range, blocks,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr,
     CHECKED_BLOCKS: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
@@ -226,6 +241,6 @@ def recompute_blocks(
                 _attend_block(
                     block, projected, projected_row, projected_position, gating_bias, mask, mask_row,
                     mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position,
-                    batch, length, RUNNING_MAX, RUNNING_MAX,
+                    batch, length, maximum, total, bias_rows, bias_batch, RUNNING_MAX, RUNNING_MAX,
                     HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
                 )  # fmt: skip

@@ -1,0 +1,313 @@
+"""A benchmark of the kernels of training: milliseconds and GiB of a forward and backward pass in bfloat16.
+
+    python benchmarks/training_kernels.py [--parts check,attention,block] [--profile] [--tune]
+
+`check` compares gradients with float64: errors relative to those of plain PyTorch in bfloat16 (at most 2 is
+allowed). `attention` is what is between the projections of triangle attention, with 4 heads × 32. `block` is
+one Evoformer block with 256 MSA channels and 128 pair channels under torch.compile, with plain PyTorch and
+with the fused operations. Times are those of CUDA graphs, so that the launching CPU does not count. Memory is
+the peak of a pass without a graph, beyond its inputs. cuEquivariance is timed if it is installed. --tune
+prints the times of other launch options, and --profile the slowest kernels of a block.
+"""
+
+import argparse
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from itertools import product
+from statistics import median
+from typing import Any
+
+import torch
+from fused_timing import with_options
+from torch.profiler import ProfilerActivity, profile
+
+from cuda.fused.attention import differentiable as attention
+from cuda.fused.attention import triton_backward
+from cuda.fused.launch import choose_launch
+from model.config import MsaConfig, PairConfig, StackConfig
+from model.evoformer import EvoformerBlock
+from model.kernels import select_kernels
+from model.training.network import evoformer_block
+
+Step = Callable[[], Sequence[torch.Tensor]]
+HEADS, WIDTH = 4, 32
+BLOCKS = ((128, 256), (256, 384), (128, 512))
+BARS = {(128, 256): 4.0, (256, 384): 12.0, (128, 512): 17.0}
+LENGTHS = (128, 256, 512)
+
+
+def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(shape, device="cuda", dtype=dtype)
+
+
+def differentiated(function: Callable[..., Any], *inputs: torch.Tensor | None) -> Step:
+    """Return a call of a function that returns its results and the gradients of the inputs that need one."""
+    wanted = [x for x in inputs if x is not None and x.requires_grad]
+    upstream: list[torch.Tensor] = []
+
+    def step() -> Sequence[torch.Tensor]:
+        result = function(*inputs)
+        results = result if isinstance(result, tuple) else (result,)
+        if not upstream:
+            upstream.extend(torch.randn_like(x) for x in results)
+        return (*results, *torch.autograd.grad(results, wanted, upstream))
+
+    return step
+
+
+def graph_milliseconds(step: Step, repeats: int = 20) -> float:
+    """Return the median time of a replay of the step's CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    times = []
+    for _ in range(repeats + 3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return median(times[3:])
+
+
+def peak_gib(step: Step) -> float:
+    """Return the peak memory of a call, beyond what is allocated before it."""
+    step()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**30
+
+
+def attention_inputs(
+    rows: int, length: int, heads: int = HEADS, biased: bool = True, masked: bool = True, batch: int = 1
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    projected = random(batch, rows, length, 4 * heads * WIDTH).requires_grad_()
+    mask = None
+    if masked:
+        mask = (torch.rand(batch, 1, length, device="cuda") > 0.1).float()
+        mask[..., length // 2] = 1
+    bias = random(batch, heads, length, length).requires_grad_() if biased else None
+    return projected, random(heads, WIDTH).requires_grad_(), mask, bias
+
+
+def check() -> None:
+    """Print errors of results and gradients, relative to those of plain PyTorch."""
+    for rows, length, heads, biased, masked, batch in (
+        (3, 37, 3, True, True, 2),
+        (16, 128, 4, True, True, 2),
+        (16, 200, 8, True, False, 1),
+        (16, 256, 4, True, True, 1),
+        (7, 131, 4, False, True, 2),
+        (4, 384, 4, True, True, 1),
+    ):
+        inputs = attention_inputs(rows, length, heads, biased, masked, batch)
+        exact = [None if x is None else x.detach().double().requires_grad_(x.requires_grad) for x in inputs]
+        torch.manual_seed(0)
+        upstream = random(batch, rows, length, heads * WIDTH)
+
+        def run(function: Callable[..., torch.Tensor], arguments: Any) -> list[torch.Tensor]:
+            wanted = [x for x in arguments if x is not None and x.requires_grad]
+            result = function(*arguments)
+            return [result, *torch.autograd.grad(result, wanted, upstream.to(result.dtype))]  # noqa: B023
+
+        fused, plain, double = (
+            run(function, arguments)
+            for function, arguments in (
+                (attention.attend_fused, inputs),
+                (attention.attend_reference, inputs),
+                (attention.attend_reference, exact),
+            )
+        )
+        again = run(attention.attend_fused, inputs)
+        ratios = [
+            float((x.double() - e).abs().max() / (y.double() - e).abs().max())
+            for x, y, e in zip(fused, plain, double, strict=True)
+        ]
+        same = all(torch.equal(x, y) for x, y in zip(fused, again, strict=True))
+        cells = " ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"attention {rows, length, heads, biased, masked, batch}: {cells}, same again: {same}")
+
+
+def time_attention(tune: bool) -> None:
+    for length in LENGTHS:
+        inputs = attention_inputs(length, length)
+        fused = differentiated(attention.attend_fused, *inputs)
+        compiled = differentiated(torch.compile(attention.attend_reference, dynamic=False), *inputs)
+        with torch.no_grad():
+            forward = graph_milliseconds(lambda: [attention.attend_fused(*inputs)])  # noqa: B023
+        cells = [f"ours {graph_milliseconds(fused):.3f} (forward {forward:.3f})"]
+        cells.append(f"torch.compile {graph_milliseconds(compiled):.3f}")
+        if find_spec("cuequivariance_torch") is not None:
+            cells.append(f"cuEquivariance {graph_milliseconds(cuequivariance_attention(length)):.3f}")
+        cells.append(f"memory {peak_gib(fused):.3f}, torch.compile {peak_gib(compiled):.3f} GiB")
+        print(f"triangle attention N {length}:", " | ".join(cells), flush=True)
+    if tune:
+        tune_attention()
+
+
+def cuequivariance_attention(length: int) -> Step:
+    from cuequivariance_torch import triangle_attention
+
+    q, k, v = (random(1, length, HEADS, length, WIDTH).requires_grad_() for _ in range(3))
+    bias = random(1, 1, HEADS, length, length).requires_grad_()
+    mask = torch.ones(1, length, 1, 1, length, dtype=torch.bool, device="cuda")
+    return differentiated(lambda *x: triangle_attention(*x, mask), q, k, v, bias)
+
+
+# rows, length, heads, whether there is a pair bias, batch
+TUNED = ((128, 128, 4, True, 16), (256, 256, 4, True, 1), (128, 64, 4, False, 16))
+TILES = ((64, 64, 4), (128, 64, 4), (64, 128, 4), (128, 64, 8), (64, 128, 8), (128, 128, 8))
+
+
+def candidates(name: str, length: int) -> list[dict[str, Any]]:
+    """Return launch options of one kernel of the backward pass of attention."""
+    tiles = TILES + ((64, 256, 8), (256, 64, 8), (32, 256, 4), (32, 128, 4)) * (name == "tile")
+    tiles += ((32, 64, 4), (64, 32, 4), (128, 32, 4), (32, 128, 4)) * (name != "tile")
+    return [
+        {"QUERIES": q, "KEYS": k, "STAGES": stages, "PRECISION": "ieee", "num_warps": warps}
+        for (q, k, warps), stages in product(tiles, (1, 2) if name == "tile" else (2, 3))
+        if max(q, k) <= max(64, length)
+    ]
+
+
+def tuned_launch(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    base = choose_launch("attention", torch.empty(0, device="cuda", dtype=torch.bfloat16), WIDTH)
+    return base | {"backward": base["backward"] | {name: options}}
+
+
+def backward_call(shape: tuple[int, int, int, bool, int], name: str, options: dict[str, Any]) -> Step:
+    """Return a call of the backward pass with launch options of one of its kernels."""
+    rows, length, heads, biased, batch = shape
+    projected, gating_bias, mask, bias = attention_inputs(rows, length, heads, biased, True, batch)
+    with torch.no_grad():
+        gated, maximum, total = attention._attend(
+            projected, gating_bias, None if mask is None else mask.expand(batch, rows, length), bias
+        )
+        gradient = torch.randn_like(gated)
+    arguments = (
+        gradient,
+        projected,
+        gating_bias,
+        mask.expand(batch, rows, length),
+        bias,
+        gated,
+        maximum,
+        total,
+    )
+    call = with_options(
+        triton_backward, tuned_launch(name, options), lambda: attention._attend_backward(*arguments)
+    )
+    return call
+
+
+def compile_backward(job: tuple[Any, str, dict[str, Any]]) -> None:
+    shape, name, options = job
+    backward_call(shape, name, options)()
+    torch.cuda.synchronize()
+
+
+def tune_attention() -> None:
+    """Print the times of the backward pass with other launch options of each of its kernels."""
+    jobs = [
+        (shape, name, options)
+        for shape in TUNED
+        for name in ("tile", "keys", "queries")
+        for options in candidates(name, shape[1])
+    ]
+    # launches of the kernels without a bias gradient are the same for all biased shapes
+    compiled = [job for job in jobs if job[1] == "tile" or job[0] in (TUNED[0], TUNED[-1])]
+    with ProcessPoolExecutor(14, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(compile_backward, compiled))
+    for shape in TUNED:
+        for name in ("tile", "keys", "queries"):
+            times = sorted(
+                (graph_milliseconds(backward_call(*job), 5), str(job[2]))
+                for job in jobs
+                if job[0] == shape and job[1] == name
+            )
+            print(f"attention backward {shape} {name}")
+            for time, options in times[:4]:
+                print(f"  {time:.3f} {options}", flush=True)
+
+
+def block_step(rows: int, length: int, kernels: str, batch: int = 1) -> Step:
+    """Return a forward and backward pass of one compiled Evoformer block."""
+    torch.manual_seed(0)
+    block = EvoformerBlock(
+        StackConfig(1, MsaConfig(), PairConfig()), select_kernels(kernels, "cuda")
+    ).requires_grad_(True)
+    for weight in block.parameters():
+        torch.nn.init.normal_(weight, std=weight.shape[0] ** -0.5 if weight.dim() > 1 else 0.1)
+    block.to("cuda")
+    msa, pair = random(batch, rows, length, 256), random(batch, length, length, 128)
+    masks = torch.ones(batch, rows, length, device="cuda"), torch.ones(batch, length, device="cuda")
+    dropout = torch.ones((), device="cuda")
+    runner = torch.compile(evoformer_block, dynamic=False)
+
+    def run(msa: torch.Tensor, pair: torch.Tensor, *_: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        result: tuple[torch.Tensor, torch.Tensor] = runner(block, msa, pair, *masks, dropout)
+        return result
+
+    return differentiated(run, msa.requires_grad_(), pair.requires_grad_(), *block.parameters())
+
+
+def warm_block(job: tuple[int, int, str]) -> None:
+    """Fill torch.compile's cache on disk."""
+    block_step(*job)()
+    torch.cuda.synchronize()
+
+
+def time_blocks(shapes: Sequence[tuple[int, int]], profiled: bool) -> None:
+    jobs = [(*shape, kernels) for shape in shapes for kernels in ("fused", "reference")]
+    with ProcessPoolExecutor(len(jobs), multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(warm_block, jobs))
+    for rows, length in shapes:
+        # the compiled code of one shape is used for all blocks of that shape only
+        torch._dynamo.reset()
+        fused, plain = (block_step(rows, length, kernels) for kernels in ("fused", "reference"))
+        ours, others = graph_milliseconds(fused), graph_milliseconds(plain)
+        memory, other_memory = peak_gib(fused), peak_gib(plain)
+        print(
+            f"Evoformer block {rows, length}: {ours:.2f} ms (bar {BARS[rows, length]:.0f}), torch.compile "
+            f"{others:.2f} ({others / ours:.2f} x) | {memory:.2f} GiB, torch.compile {other_memory:.2f} "
+            f"({memory / other_memory:.2f} x)",
+            flush=True,
+        )
+        if profiled and length == 256:
+            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+                for _ in range(3):
+                    fused()
+                torch.cuda.synchronize()
+            for event in sorted(profiler.key_averages(), key=lambda e: -e.device_time_total)[:45]:
+                print(f"  {event.device_time_total / 3000:.3f} ms {event.count // 3:3d} x {event.key[:100]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", default="check,attention,block")
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--blocks", type=int, default=len(BLOCKS), help="number of block sizes")
+    options = parser.parse_args()
+    parts = options.parts.split(",")
+    if "check" in parts:
+        check()
+    if "block" in parts:
+        time_blocks(BLOCKS[: options.blocks], options.profile)
+    if "attention" in parts:
+        time_attention(options.tune)
+
+
+if __name__ == "__main__":
+    main()
