@@ -119,9 +119,7 @@ def _(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     batch, rows, length, _ = projected.shape
     heads, width = gating_bias.shape
-    maximum, total = (
-        projected.new_empty(batch * rows, heads, length, dtype=torch.float32) for _ in range(2)
-    )
+    maximum, total = (projected.new_empty(batch * rows, heads, length, dtype=torch.float32) for _ in range(2))
     return projected.new_empty(batch, rows, length, heads * width), maximum, total
 
 
