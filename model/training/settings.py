@@ -103,7 +103,7 @@ class TrainingSettings:
     checkpoint_blocks: bool = False
     memory_budget: float = 1.0
     compile: bool = True
-    kernels: str = "auto"
+    kernels: str = "reference"
     workers: int = 6
 
     def __post_init__(self) -> None:
