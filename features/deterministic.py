@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from features.residues import NUM_CODES, atom_maps, encode_msa, encode_query
-from features.templates import no_templates
+from features.templates.template_features import no_templates
 from msa.errors import InputError
 from msa.io.alignments import Alignment
 
@@ -25,7 +25,7 @@ def make_features(
 
     Args:
         alignments: at least one, all of the same query. A query alone is an alignment of one row.
-        templates: result of `features.templates.process_templates`; default no templates.
+        templates: result of `features.templates.template_features.process_templates`; default no templates.
 
     Raises:
         InputError: there is no alignment, or the alignments have different queries.

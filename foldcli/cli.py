@@ -18,8 +18,9 @@ from foldcli.version import VERSION
 # heavy. tests/foldcli/commands/test_help.py compares it with the command's own help.
 COMMANDS = {
     "fold": "Predict structures from protein sequences: search, cache-features, predict.",
-    "createdb": "Build a target database from FASTA files.",
+    "createdb": "Build a target database from FASTA files, or a structure library.",
     "search": "Search a target database with protein queries.",
+    "library": "Describe, list and verify structure libraries.",
     "serve": "Keep a target database loaded for searches by other processes.",
     "cache-features": "Turn alignments into cached model features.",
     "cache": "List, check and prune a feature cache.",

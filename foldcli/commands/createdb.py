@@ -1,4 +1,4 @@
-"""`foldcli createdb`: build, describe and verify target databases."""
+"""`foldcli createdb`: build, describe and verify target databases; build structure libraries."""
 
 import json
 import time
@@ -11,8 +11,12 @@ from foldcli.logs import logger
 from foldcli.options import common as options
 
 if TYPE_CHECKING:
+    from features.templates.build import LibrarySettings
     from msa.database.build import BuildSettings
     from msa.database.manifest import ClusterSummary, DatabaseManifest
+
+# unusable structure files that are named in the log; the manifest lists all
+_MAX_NAMED_FILES = 20
 
 
 @click.command("createdb")
@@ -36,6 +40,19 @@ if TYPE_CHECKING:
     help="Clusters of the sequences, as `mmseqs createtsv` writes them: representative, tab, member, one "
     "member per line. Searches scan the representatives, then align all members of the clusters found.",
 )
+@click.option(
+    "--structures",
+    is_flag=True,
+    help="Build a structure library, for templates, from mmCIF and PDB files or folders of them.",
+)
+@click.option(
+    "--grid",
+    type=click.Choice(["0.001", "0.01", "0.02", "0.04"]),
+    default="0.01",
+    show_default=True,
+    help="With --structures: precision of the stored coordinates, Å.",
+)
+@click.option("--backbone", is_flag=True, help="With --structures: leave out side chains beyond CB.")
 @click.option("--info", type=click.Path(path_type=Path), metavar="DB", help="Describe a database.")
 @click.option("--json", "as_json", is_flag=True, help="With --info: as JSON.")
 @click.option(
@@ -50,13 +67,16 @@ def command(
     from_mmseqs: str | None,
     no_mask: bool,
     clusters: Path | None,
+    structures: bool,
+    grid: str,
+    backbone: bool,
     info: Path | None,
     as_json: bool,
     verify: Path | None,
     threads: int,
     overwrite: bool,
 ) -> None:
-    """Build a target database from FASTA files.
+    """Build a target database from FASTA files, or a structure library.
 
     FASTA files may be compressed; - is standard input. Unusual content that is
     changed or left out is counted, reported, and recorded in the database (--info).
@@ -65,6 +85,7 @@ def command(
       foldcli createdb uniref50.fasta.gz -o uniref50
       foldcli createdb --from-mmseqs uniref30_2302_db_seq -o uniref30
       foldcli createdb members.fasta --clusters clusters.tsv -o clustered
+      foldcli createdb --structures my_models/ 1abc.cif.gz -o library
       foldcli createdb --info uniref50
       foldcli createdb --verify uniref50
     """
@@ -78,14 +99,23 @@ def command(
         raise click.UsageError("--json needs --info")
     if clusters is not None and not fasta:
         raise click.UsageError("--clusters needs FASTA files to build a database from")
+    if structures and (from_mmseqs is not None or clusters is not None or no_mask):
+        raise click.UsageError("--structures cannot be combined with --from-mmseqs, --clusters or --no-mask")
+    if not structures and (backbone or grid != "0.01"):
+        raise click.UsageError("--grid and --backbone need --structures")
     if info is not None:
         _print_info(info, as_json)
     elif verify is not None:
         _verify(verify)
     elif not sources:
-        raise click.UsageError("no FASTA file given")
+        raise click.UsageError(f"no {'structure' if structures else 'FASTA'} file given")
     elif output is None:
         raise click.UsageError("no output given: name the database with -o DB")
+    elif structures:
+        from features.templates.build import LibrarySettings
+
+        library = LibrarySettings(round(1 / float(grid)), backbone, threads, overwrite)
+        _build_structure_library(fasta, output, library)
     else:
         from msa.database.build import BuildSettings
 
@@ -107,6 +137,29 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
     for remark in manifest.remarks():
         logger.warning("%s: %s", output, remark)
     logger.info("%s: %s, %.1f s", output, _summary(manifest), time.perf_counter() - start)
+
+
+def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "LibrarySettings") -> None:
+    """Build a structure library, and name the files that could not be used."""
+    from features.templates.build import build_library
+    from foldcli.progress import progress_bar
+
+    start = time.perf_counter()
+    with progress_bar("createdb", "files") as progress:
+        manifest = build_library(paths, output, settings, progress)
+    for path, reason in list(manifest.unreadable.items())[:_MAX_NAMED_FILES]:
+        logger.warning("%s: %s; not used", path, reason)
+    if (more := len(manifest.unreadable) - _MAX_NAMED_FILES) > 0:
+        logger.warning("%d more files not used: see foldcli library info %s", more, output)
+    logger.info(
+        "%s: %s chains, %s residues from %s of %s files, %.1f s",
+        output,
+        f"{manifest.chains:,}",
+        f"{manifest.residues:,}",
+        f"{manifest.files - len(manifest.unreadable):,}",
+        f"{manifest.files:,}",
+        time.perf_counter() - start,
+    )
 
 
 def _verify(path: Path) -> None:

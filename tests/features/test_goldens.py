@@ -9,7 +9,7 @@ import pytest
 from features.deterministic import make_features
 from features.residues import RESTYPES
 from features.sampling import SamplingSettings, sample_iteration
-from features.templates import HHBLITS_TO_AATYPE, process_templates
+from features.templates.template_features import HHBLITS_TO_AATYPE, process_templates
 from msa.io.alignments import Alignment, read_alignment
 
 SYNTHETIC = {

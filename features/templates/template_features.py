@@ -1,10 +1,11 @@
-"""Template features: empty for targets without templates, or converted from DeepMind's raw arrays."""
+"""Template features: empty, made from template chains, or converted from DeepMind's raw arrays."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.residues import CA, CB, GLYCINE
+from features.residues import ATOM37, CA, CB, GAP, GLYCINE, encode_msa
+from features.templates.chains import TemplateChain
 
 # The network's residue code for each HHblits code. HHblits orders residues alphabetically by letter (A, C, D,
 # …, Y), then X and gap.
@@ -25,6 +26,35 @@ def no_templates(length: int) -> dict[str, np.ndarray]:
     }
 
 
+def make_template_features(
+    length: int, templates: Sequence[tuple[TemplateChain, np.ndarray, float]]
+) -> dict[str, np.ndarray]:
+    """Make the template features of a target.
+
+    Args:
+        length: residues of the query, R.
+        templates: of each template the chain, the aligned residues of query and chain from 0 (int [n, 2]),
+            and the expected number of correctly aligned pairs.
+
+    Returns:
+        The features that `no_templates` returns, for T templates. Residues of the query without an aligned
+        residue have the type gap and no atoms.
+    """
+    shape = len(templates), length
+    aatype = np.full(shape, GAP, np.int32)
+    positions = np.zeros((*shape, len(ATOM37), 3), np.float32)
+    masks = np.zeros((*shape, len(ATOM37)), np.float32)
+    sum_probs = np.zeros((len(templates), 1), np.float32)
+    for k, (chain, pairs, expected_pairs) in enumerate(templates):
+        query, template = pairs[:, 0], pairs[:, 1]
+        letters = np.frombuffer(chain.sequence.encode("ascii"), np.uint8)
+        aatype[k, query] = encode_msa(letters[template])
+        positions[k, query] = chain.positions[template]
+        masks[k, query] = chain.mask[template]
+        sum_probs[k] = expected_pairs
+    return _with_pseudo_beta(aatype, positions, masks, sum_probs)
+
+
 def process_templates(raw: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Convert the arrays of DeepMind's template search into cached template features.
 
@@ -38,12 +68,19 @@ def process_templates(raw: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     aatype = HHBLITS_TO_AATYPE[np.argmax(raw["template_aatype"], axis=-1)]
     positions = np.asarray(raw["template_all_atom_positions"], np.float32)
     masks = np.asarray(raw["template_all_atom_masks"], np.float32)
+    return _with_pseudo_beta(aatype, positions, masks, np.asarray(raw["template_sum_probs"], np.float32))
+
+
+def _with_pseudo_beta(
+    aatype: np.ndarray, positions: np.ndarray, masks: np.ndarray, sum_probs: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return all features, with the positions and mask of CB, or CA for glycine."""
     is_glycine = aatype == GLYCINE
     return {
         "template_aatype": aatype,
         "template_all_atom_positions": positions,
         "template_all_atom_masks": masks,
-        "template_sum_probs": np.asarray(raw["template_sum_probs"], np.float32),
+        "template_sum_probs": sum_probs,
         "template_pseudo_beta": np.where(is_glycine[..., None], positions[..., CA, :], positions[..., CB, :]),
         "template_pseudo_beta_mask": np.where(is_glycine, masks[..., CA], masks[..., CB]),
     }

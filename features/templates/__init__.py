@@ -1,0 +1,1 @@
+"""Templates: structure files, the structure library, template search and template features."""

@@ -1,0 +1,51 @@
+"""The table of a target's template candidates: NAME_templates.tsv."""
+
+from collections.abc import Sequence
+from typing import IO
+
+from features.templates.search import TemplateCandidate, TemplateHits
+
+COLUMNS = (
+    "template", "used", "identity", "coverage", "evalue", "expected_pairs", "query_start", "query_end",
+    "template_start", "template_end", "release_date", "source", "reason",
+)  # fmt: skip
+
+
+def write_template_table(
+    stream: IO[str], hits: TemplateHits, unusable: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Write every candidate: the templates in their order, then rejected hits with the reason.
+
+    Args:
+        stream: text stream.
+        hits: result of the template search.
+        unusable: names and reasons of templates that a user asked for and that could not be read.
+    """
+    stream.write("\t".join(COLUMNS) + "\n")
+    rank = 0
+    for candidate in hits.candidates:
+        rank += candidate.rejection is None
+        used = str(rank) if candidate.rejection is None else "no"
+        stream.write("\t".join(_row(candidate, used)) + "\n")
+    for name, reason in unusable:
+        row = [name, "no", *["-"] * (len(COLUMNS) - 3), reason]
+        stream.write("\t".join(field.replace("\t", " ") for field in row) + "\n")
+
+
+def _row(candidate: TemplateCandidate, used: str) -> list[str]:
+    pairs = candidate.expected_pairs
+    return [
+        candidate.id,
+        used,
+        f"{candidate.identity:.3f}",
+        f"{candidate.query_coverage:.3f}",
+        f"{candidate.evalue:.2e}",
+        "-" if pairs is None else f"{pairs:.1f}",
+        str(candidate.query_start),
+        str(candidate.query_end),
+        str(candidate.template_start),
+        str(candidate.template_end),
+        candidate.release_date or "-",
+        candidate.source.replace("\t", " "),
+        candidate.rejection or "",
+    ]

@@ -1,0 +1,173 @@
+"""Templates that a user selects: a folder of structure files, or the hits of another program."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from features.templates.build import LibrarySettings, build_library, write_library
+from features.templates.chains import TemplateChain
+from features.templates.library import FORMAT_VERSION, StructureLibrary, is_library, normalized_id
+from features.templates.structure_files import find_structure_files, read_chains
+from msa.errors import InputError
+from msa.io.compression import read_bytes
+from msa.progress import Progress
+
+MAX_HITS = 20
+"""Hits of a hit file that are read, as in ColabFold."""
+# all digits of structure files, so that features are exactly those of the files
+_SETTINGS = LibrarySettings(units_per_angstrom=1000)
+# where a PDB mirror has an entry; ColabFold's folders `divided` and `obsolete` included
+_MIRROR_FOLDERS = ("{entry}", "{middle}/{entry}", "divided/{middle}/{entry}", "obsolete/{middle}/{entry}")
+_MIRROR_SUFFIXES = (".cif", ".cif.gz", ".pdb", ".pdb.gz", ".ent", ".ent.gz")
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedTemplates:
+    """Templates that a user selected, as a library.
+
+    Args:
+        library: the chains; None if none could be read.
+        unusable: names of files or chains that could not be used, with the reason.
+    """
+
+    library: StructureLibrary | None
+    unusable: Sequence[tuple[str, str]] = field(default=())
+
+
+def open_or_build_library(
+    path: str | os.PathLike[str], cache_dir: Path, threads: int = 1, progress: Progress | None = None
+) -> StructureLibrary:
+    """Open a structure library; build it first from a folder of structure files, or from one file.
+
+    A built library is kept in `cache_dir/templates/KEY` and reused while the files keep their names, sizes
+    and times.
+
+    Args:
+        path: a library, a folder that is searched for structure files of any name, or one such file.
+        cache_dir: folder for built libraries.
+        threads: worker processes.
+        progress: called with (files read, all files).
+
+    Raises:
+        InputError: there is no usable chain, or the library is damaged.
+        OSError: the cache cannot be written.
+    """
+    if is_library(path):
+        return StructureLibrary.open(path)
+    files = find_structure_files([path])
+    status = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    key = hashlib.sha256(json.dumps([FORMAT_VERSION, status]).encode()).hexdigest()
+    folder = Path(cache_dir) / "templates" / key
+    try:
+        return StructureLibrary.open(folder)
+    except InputError:
+        damaged = is_library(folder)
+    settings = replace(_SETTINGS, threads=threads, overwrite=damaged)
+    try:
+        build_library(files, folder, settings, progress)
+    except InputError:
+        # another process may have finished the same library
+        if not is_library(folder):
+            raise
+    return StructureLibrary.open(folder)
+
+
+def read_hit_file(path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Read a table of template hits, such as ColabFold's pdb70.m8: query, tab, PDB id and chain, and more.
+
+    Returns:
+        For each query its hits, such as 1abc_A, best first, each once.
+
+    Raises:
+        InputError: a line has no two columns, or there are no hits.
+        OSError: the file cannot be read.
+    """
+    hits: dict[str, list[str]] = {}
+    for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        columns = line.split("\t")
+        if len(columns) < 2 or "_" not in columns[1]:
+            raise InputError("expected a query, a tab, and a template such as 1abc_A", path, number)
+        of_query = hits.setdefault(columns[0], [])
+        if columns[1] not in of_query:
+            of_query.append(columns[1])
+    if not hits:
+        raise InputError("no template hits", path)
+    return hits
+
+
+def hits_of_query(hits: dict[str, list[str]], query: str, number: int = 0) -> list[str]:
+    """Return the hits of one query in a hit file.
+
+    Args:
+        hits: result of `read_hit_file`.
+        query: name of the query.
+        number: index of the query in the run; ColabFold's search calls the first query 101.
+
+    Returns:
+        The hits; of a file with a single query, its hits whatever the name is. Empty if there are none.
+    """
+    for name in (query, str(101 + number)):
+        if name in hits:
+            return hits[name]
+    return next(iter(hits.values())) if len(hits) == 1 else []
+
+
+def find_entry(mirror: Path, entry: str) -> Path | None:
+    """Return the file of a PDB entry in a mirror, flat or with two-letter folders, or None."""
+    lower = entry.lower()
+    for pattern in _MIRROR_FOLDERS:
+        for name in (lower, entry, f"pdb{lower}"):
+            location = pattern.format(middle=lower[1:3], entry=name)
+            for suffix in _MIRROR_SUFFIXES:
+                path = mirror / (location + suffix)
+                if path.is_file():
+                    return path
+    return None
+
+
+def select_from_mirror(names: Sequence[str], mirror: Path, folder: Path) -> SelectedTemplates:
+    """Make a library of chains of a PDB mirror.
+
+    Args:
+        names: chains such as 1abc_A, best first; at most `MAX_HITS` are read.
+        mirror: folder with structure files; see `find_entry`.
+        folder: folder to create for the library.
+
+    Raises:
+        InputError: the mirror does not exist.
+        OSError: the library cannot be written.
+    """
+    if not mirror.is_dir():
+        raise InputError("no such folder", mirror)
+    chains: list[TemplateChain] = []
+    unusable: list[tuple[str, str]] = []
+    for name in names[:MAX_HITS]:
+        try:
+            chains.append(_read_from_mirror(name, mirror))
+        except InputError as error:
+            unusable.append((name, str(error)))
+        except OSError as error:
+            unusable.append((name, f"{error.filename}: {error.strerror}"))
+    unusable += [(name, f"not among the first {MAX_HITS} hits") for name in names[MAX_HITS:]]
+    if not chains:
+        return SelectedTemplates(None, unusable)
+    write_library(chains, folder, _SETTINGS)
+    return SelectedTemplates(StructureLibrary.open(folder), unusable)
+
+
+def _read_from_mirror(name: str, mirror: Path) -> TemplateChain:
+    entry, _, chain_name = name.rpartition("_")
+    path = find_entry(mirror, entry)
+    if path is None:
+        raise InputError(f"no structure file of entry {entry}", mirror)
+    chains = read_chains(path)
+    for chain in chains:
+        if chain.id.rpartition("_")[2] == chain_name:
+            return replace(chain, id=normalized_id(name))
+    present = ", ".join(chain.id.rpartition("_")[2] for chain in chains)
+    raise InputError(f"no protein chain {chain_name}, only {present}", path)
