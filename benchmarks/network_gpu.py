@@ -16,7 +16,8 @@ of GPU; see network_floors.py.
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial, wraps
 from itertools import pairwise
@@ -40,7 +41,7 @@ from network_pass import random_features
 
 from cuda.fused.chunking import chunk_budget
 from foldcli.pipeline.device import NetworkMemory
-from model.alphafold import AlphaFold
+from model.alphafold import AlphaFold, PassOutput
 from model.config import model_config
 from model.kernels import Kernels, select_kernels
 from model.layers import LayerNorm
@@ -112,16 +113,23 @@ def network_with_events(
     return network
 
 
-def print_pass(network: AlphaFold, length: int, repeats: int) -> None:
-    """Print time and memory of a pass as one row, with the target and ColabFold's figures."""
+@contextmanager
+def prepared_pass(network: AlphaFold, length: int) -> Iterator[tuple[Callable[[], PassOutput], MemoryPlan]]:
+    """Yield a function that runs a pass on random features, and its memory plan, which applies inside."""
     drawn = random_features(length, ROWS, EXTRA_ROWS)
     plan = MEMORY.plan(network, drawn)
     assert plan is not None
     with torch.inference_mode(), chunk_budget(plan.chunk_elements):
         features = feature_tensors(drawn, 0, GPU)
         previous = network.initial_state(features)
+        yield lambda: network.run_pass(features, previous), plan
+
+
+def print_pass(network: AlphaFold, length: int, repeats: int) -> None:
+    """Print time and memory of a pass as one row, with the target and ColabFold's figures."""
+    with prepared_pass(network, length) as (run_pass, plan):
         torch.cuda.reset_peak_memory_stats()
-        times = [time_call(lambda: network.run_pass(features, previous)) for _ in range(repeats + 1)]
+        times = [time_call(run_pass) for _ in range(repeats + 1)]
     peak = torch.cuda.max_memory_allocated() / GIB
     first = times[0][0]
     seconds, queued = (median(column) for column in zip(*times[min(1, repeats) :], strict=True))
@@ -144,15 +152,10 @@ def comparison_cells(length: int, seconds: float, peak: float, plan: MemoryPlan)
 
 def print_budget(network: AlphaFold, length: int, events: Events, gpu: Floors) -> None:
     """Print a table of one pass: milliseconds of each kind of operation, and its largest lower bound."""
-    drawn = random_features(length, ROWS, EXTRA_ROWS)
-    plan = MEMORY.plan(network, drawn)
-    assert plan is not None
-    with torch.inference_mode(), chunk_budget(plan.chunk_elements):
-        features = feature_tensors(drawn, 0, GPU)
-        previous = network.initial_state(features)
-        network.run_pass(features, previous)
+    with prepared_pass(network, length) as (run_pass, _):
+        run_pass()
         events.clear()
-        whole, _ = time_call(lambda: network.run_pass(features, previous))
+        whole, _ = time_call(run_pass)
     spent = {name: sum(start.elapsed_time(end) for start, end in pairs) for name, pairs in events.items()}
     spent["other"] = whole * 1e3 - sum(spent.values())
     counted = costs(network.config, length)

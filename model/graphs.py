@@ -2,10 +2,10 @@
 
 For short proteins, launching the kernels takes longer than running them. Replaying a graph avoids that.
 
-The first pass calls the modules normally, to compile and load kernels and to pack weights. The
-second pass captures each module and replays it, so that the GPU computes one module while the next is
-captured. Later passes only replay. A graph always uses the same memory: inputs are copied into its own
-tensors, and results out of them. Graphs run the same kernels as normal calls, with bit-identical results.
+The first pass calls the modules normally, to compile and load kernels and to pack weights. The second pass
+captures each module and replays it, so that the GPU computes one module while the next is captured. Later
+passes only replay. A graph always uses the same memory: inputs are copied into its own tensors, and results
+out of them. Graphs run the same kernels as normal calls, with bit-identical results.
 """
 
 from collections.abc import Iterable, Sequence

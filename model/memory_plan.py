@@ -93,8 +93,8 @@ def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> Me
     """Choose the largest useful chunk size that fits into memory.
 
     Triangle multiplication stores two factors of the pair representation's size in any case, so chunks as
-    large as both do not raise the peak. If even the smallest chunks do not fit, the plan
-    uses them anyway: the estimate may be too high, and otherwise the allocator reports the failure.
+    large as both do not raise the peak. If even the smallest chunks do not fit, the plan uses them anyway:
+    the estimate may be too high, and otherwise the allocator reports the failure.
 
     Args:
         config: the network's architecture.
@@ -121,60 +121,60 @@ def _resident_bytes(config: ModelConfig, size: PassSize) -> int:
     These are the features of this and the next pass, the representations of this and the previous pass, and,
     for short proteins, the copies of the representations that CUDA graphs work on.
     """
-    length, b = size.residues, size.element_bytes
+    length, itemsize = size.residues, size.element_bytes
     features = 4 * MSA_FEATURES * size.msa_rows * length + (8 + 4 + 4) * size.extra_rows * length
-    pair = length**2 * config.evoformer.pair.channels * b
-    msa = size.msa_rows * length * config.evoformer.msa.channels * b
-    extra_msa = size.extra_rows * length * config.extra_msa.msa.channels * b
+    pair = length**2 * config.evoformer.pair.channels * itemsize
+    msa = size.msa_rows * length * config.evoformer.msa.channels * itemsize
+    extra_msa = size.extra_rows * length * config.extra_msa.msa.channels * itemsize
     graphs = 2 * (extra_msa + msa + 2 * pair) if length <= MAX_GRAPH_RESIDUES else 0
     return 2 * features + 2 * pair + msa + graphs
 
 
 def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str, int]:
     """Return the bytes that each step of a pass needs in addition to the resident tensors."""
-    length, b, squared = size.residues, size.element_bytes, size.residues**2
+    length, itemsize, squared = size.residues, size.element_bytes, size.residues**2
     stack, extra, structure = config.evoformer, config.extra_msa, config.structure
-    pair = squared * stack.pair.channels * b
-    msa = size.msa_rows * length * stack.msa.channels * b
-    extra_msa = size.extra_rows * length * extra.msa.channels * b
+    pair = squared * stack.pair.channels * itemsize
+    msa = size.msa_rows * length * stack.msa.channels * itemsize
+    extra_msa = size.extra_rows * length * extra.msa.channels * itemsize
     update, msa_update, extra_update = (0, 0, 0) if size.in_place else (pair, msa, extra_msa)
 
     def chunk(rows: int, per_row: int) -> int:
         """Return the bytes of one chunk: at least one row, at most all rows."""
-        return min(max(chunk_elements, per_row), rows * per_row) * b
+        return min(max(chunk_elements, per_row), rows * per_row) * itemsize
 
     attention = stack.pair.attention_heads * stack.pair.attention_channels
     row_attention = stack.msa.attention_heads * stack.msa.attention_channels
     extra_attention = extra.msa.attention_heads * extra.msa.attention_channels
     steps = {
-        "embedding": pair + squared * RECYCLED_BINS[2] * (4 + b + 3),
+        "embedding": pair + squared * RECYCLED_BINS[2] * (4 + itemsize + 3),
         "extra MSA": extra_msa
         + chunk(size.extra_rows, length * (2 * (EXTRA_MSA_TYPES + 2) + extra.msa.channels)),
         "extra row attention": extra_msa
         + extra_update
-        + squared * extra.msa.attention_heads * b
+        + squared * extra.msa.attention_heads * itemsize
         + chunk(size.extra_rows, 5 * length * extra_attention),
         "extra column attention": 2 * extra_msa,
         "extra outer product mean": extra_msa
-        + 2 * size.extra_rows * length * extra.msa.outer_channels * b
+        + 2 * size.extra_rows * length * extra.msa.outer_channels * itemsize
         + update,
         "row attention": msa_update
-        + squared * stack.msa.attention_heads * b
+        + squared * stack.msa.attention_heads * itemsize
         + chunk(size.msa_rows, 5 * length * row_attention),
-        "outer product mean": 2 * size.msa_rows * length * stack.msa.outer_channels * b + update,
-        "triangle multiplication": 3 * squared * stack.pair.multiplication_channels * b + update,
+        "outer product mean": 2 * size.msa_rows * length * stack.msa.outer_channels * itemsize + update,
+        "triangle multiplication": 3 * squared * stack.pair.multiplication_channels * itemsize + update,
         "triangle attention": update
-        + squared * stack.pair.attention_heads * b
+        + squared * stack.pair.attention_heads * itemsize
         + chunk(length, 5 * length * attention),
         "structure module": 4 * squared * (stack.pair.channels + 2 * structure.heads)
-        + chunk(length, length * point_attention_elements(structure) * 4 // b),
+        + chunk(length, length * point_attention_elements(structure) * 4 // itemsize),
     }
     for name in ("triangle multiplication", "triangle attention"):
         steps[f"extra {name}"] = steps[name] + extra_msa
     if config.predicted_aligned_error:
         steps["aligned error"] = 4 * squared + chunk(length, 16 * length * PAE_BINS)
     if config.template is not None and size.templates:
-        one = squared * config.template.pair.channels * b
+        template_pair = squared * config.template.pair.channels * itemsize
         # float32 pair features, the template being embedded, and all embedded templates in a list and stacked
-        steps["templates"] = 4 * 2 * squared * PAIR_FEATURES + 4 * one + 2 * size.templates * one
+        steps["templates"] = 4 * 2 * squared * PAIR_FEATURES + (4 + 2 * size.templates) * template_pair
     return steps
