@@ -34,7 +34,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
 from msa.search.engine import best_targets
-from msa.search.hits import LocalAlignment
+from msa.search.hits import LocalAlignment, local_alignments
 
 
 def event_seconds(work: Callable[[], None], repeats: int = 5) -> float:
@@ -150,7 +150,9 @@ def main() -> None:
         compared = 0
         for q in range(min(options.compared, len(profiles))):
             of_query = np.flatnonzero(pairs.query == q)
-            expected = align(profiles[q], codes[q], targets, pairs.target[of_query], threads=threads)
+            expected = local_alignments(
+                align(profiles[q], codes[q], targets, pairs.target[of_query], threads=threads)
+            )
             for k, one in zip(of_query.tolist(), expected, strict=True):
                 assert ends[k].tolist() == [one.score, one.query_end - 1, one.target_end - 1]
                 compared += 1
@@ -193,7 +195,9 @@ def main() -> None:
             for q in range(len(batch)):
                 of_query = np.flatnonzero(part.query == q)
                 begin = time.perf_counter()
-                expected = align(batch[q], batch_codes[q], targets, part.target[of_query], threads=threads)
+                expected = local_alignments(
+                    align(batch[q], batch_codes[q], targets, part.target[of_query], threads=threads)
+                )
                 cpu_seconds += time.perf_counter() - begin
                 for k, one in zip(of_query.tolist(), expected, strict=True):
                     check_path(paths, k, one)

@@ -83,10 +83,10 @@ def main() -> None:
             profile, indices = np.ascontiguousarray(matrix[query]), np.arange(len(targets))
             scores.append(alignment_scores(profile, targets, indices, *gap_costs, options.threads))
             aligned = indices[: len(targets) // 4]
-            for alignment in align(profile, query, targets, aligned, *gap_costs, options.threads):
-                query_span = alignment.query_end - alignment.query_start + 1
-                target_span = alignment.target_end - alignment.target_start + 1
-                alignments.append((alignment.score, query_span, target_span))
+            found = align(profile, query, targets, aligned, *gap_costs, options.threads).records
+            query_spans, target_spans = found[:, 2] - found[:, 1] + 1, found[:, 4] - found[:, 3] + 1
+            spans = np.where(found[:, :1] > 0, np.stack([query_spans, target_spans], axis=1), 1)
+            alignments += [(int(s), int(q), int(t)) for s, (q, t) in zip(found[:, 0], spans, strict=True)]
         observed.append((length, np.concatenate(scores)))
     slopes = length_slopes(np.array(alignments, float))
     initial = GumbelParameters(ungapped_lambda, 0.1, *slopes, options.gap_open + options.gap_extend, a, alpha)

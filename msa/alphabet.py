@@ -14,6 +14,8 @@ MASK_BIT = 0b0010_0000
 # Padding between the sequences of a database: a masked X, whose score is never positive. Kernels that read
 # four bytes at a time may read past the end of a sequence; the padding cannot increase its score.
 PAD = X | MASK_BIT
+# code of a column of an alignment in which a row has no residue
+GAP = 31
 INVALID = 0xFF
 
 _ENCODE = np.full(256, INVALID, np.uint8)

@@ -5,6 +5,7 @@
 only exchanges arrays stays light.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,3 +42,24 @@ class AlignmentPaths:
     records: np.ndarray
     runs: np.ndarray
     run_offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def subset(self, indices: np.ndarray) -> "AlignmentPaths":
+        """Return the alignments with these indices, int [m], in this order."""
+        records = self.records[indices]
+        run_offsets = np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])
+        # the difference between source and destination index of each run, the same for a whole path
+        shift = np.repeat(self.run_offsets[:-1][indices] - run_offsets[:-1], records[:, 7])
+        return AlignmentPaths(records, self.runs[np.arange(len(shift)) + shift], run_offsets)
+
+    @staticmethod
+    def concatenate(parts: "Sequence[AlignmentPaths]") -> "AlignmentPaths":
+        """Return the alignments of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        records = np.concatenate([np.empty((0, 8), np.int32), *(part.records for part in parts)])
+        runs = np.concatenate([np.empty(0, np.int32), *(part.runs for part in parts)])
+        run_offsets = np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])
+        return AlignmentPaths(records, runs, run_offsets)

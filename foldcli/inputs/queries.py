@@ -34,7 +34,7 @@ from foldcli.inputs.names import (
     list_query_files,
 )
 from foldcli.logs import logger
-from msa.alphabet import encode
+from msa.alphabet import GAP, encode
 from msa.errors import InputError
 from msa.io import query_columns, stockholm
 from msa.io.alignments import Alignment, parse_alignment
@@ -179,7 +179,7 @@ def query_from_alignment(
         A ProfileQuery; a FastaRecord of the first row if no other row differs enough from it.
     """
     # imports numba, which takes a second and which plain sequences do not need
-    from msa.profile.family_profile import GAP, MAX_MEMBER_IDENTITY, distinct_rows, family_profile
+    from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 
     header, sequence = alignment.names[0], alignment.query
     rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)

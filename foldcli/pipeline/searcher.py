@@ -45,7 +45,7 @@ class LocalSearcher:
         settings: SearchSettings,
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
-    ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
+    ) -> Iterator[tuple[FastaRecord, Sequence[Hit]]]:
         """Yield each query with its hits as they are found, in order; see `msa.search.search`."""
         yield from search_many(queries, self.database, settings, self.engine, progress, on_profile)
         if stages := self.engine.seconds:

@@ -87,7 +87,7 @@ class RemoteSearcher:
         settings: SearchSettings,
         progress: Progress | None = None,
         on_profile: "ProfileCallback | None" = None,
-    ) -> Iterator[tuple[FastaRecord, list[Hit]]]:
+    ) -> Iterator[tuple[FastaRecord, Sequence[Hit]]]:
         """Yield each query with its hits, in order, as they arrive.
 
         Args:

@@ -28,7 +28,7 @@ MAX_CHUNK_CANDIDATES = 2**16
 
 CHUNK_SECONDS = 0.5
 
-HitStream = Generator[tuple[FastaRecord, list[Hit]], None, None]
+HitStream = Generator[tuple[FastaRecord, Sequence[Hit]], None, None]
 Search = Callable[[Sequence[FastaRecord], SearchSettings], HitStream]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.search.engine import Candidates, EngineRequest, QueryProfile, best_targets, select_alignments
+from msa.search.engine import Candidates, EngineRequest, QueryProfile, best_targets
 
 
 class CpuEngine:
@@ -31,7 +31,7 @@ class CpuEngine:
         for index, query in enumerate(queries):
             scores = gapless_scores(query.profile, targets, settings.threads, progress)
             filtered_pairs += len(targets)
-            indices = best_targets(scores, settings.max_seqs, settings.min_ungapped_score)
+            indices = best_targets(scores, settings.max_candidates, settings.min_ungapped_score)
             yield _align_candidates(index, query, indices, request)
 
     def align(
@@ -46,15 +46,18 @@ def _align_candidates(
     index: int, query: QueryProfile, indices: np.ndarray, request: EngineRequest
 ) -> Candidates:
     """Score one query's targets, then compute the paths of the selected ones."""
-    targets, settings, selector = request.targets, request.settings, request.selector
+    targets, settings, selection = request.targets, request.settings, request.selection
     costs = settings.gap_open, settings.gap_extend, settings.threads
     # most candidates need only a score, which is much faster to compute without a path
     scores = alignment_scores(query.profile, targets, indices, *costs)
-    aligned = select_alignments(selector, index, indices, scores)
+    if selection is None:
+        aligned, capped = np.flatnonzero(scores > 0), False
+    else:
+        aligned, capped = selection.passing(index, indices, scores)
     reversed_scores = np.zeros(len(aligned), np.int32)
-    if selector is not None and settings.comp_bias_corr:
+    if selection is not None and selection.reverse:
         reversed_scores = alignment_scores(query.profile[::-1], targets, indices[aligned], *costs)
-        kept = selector(index, indices[aligned], scores[aligned], reversed_scores)
+        kept, capped = selection.passing(index, indices[aligned], scores[aligned], reversed_scores)
         aligned, reversed_scores = aligned[kept], reversed_scores[kept]
     alignments = align(query.profile, query.codes, targets, indices[aligned], *costs)
-    return Candidates(indices, scores, aligned, reversed_scores, alignments)
+    return Candidates(indices, scores, aligned, reversed_scores, alignments, capped)

@@ -25,6 +25,7 @@ the block is computed again if the path passes through it. Memory thus grows wit
 target's length.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,13 @@ from numba.core.base import BaseContext
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
+from cuda.alignment import AlignmentPaths
 from msa.alphabet import LETTER_BITS, LETTERS, X
 from msa.cpu.simd import I64, Vectors, array_address, vector_bytes
 from msa.cpu.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 from msa.progress import Progress
-from msa.search.hits import NO_ALIGNMENT, LocalAlignment
 
 _BLOCK_BYTES = 2**20
 """Size of a block of rows of H; a block has at least √(2 n) of a target's n rows."""
@@ -307,7 +308,7 @@ def align(
     gap_extend: int = 1,
     threads: int = 1,
     progress: Progress | None = None,
-) -> list[LocalAlignment]:
+) -> AlignmentPaths:
     """Align a query to targets.
 
     Args:
@@ -331,8 +332,9 @@ def align(
             f"gap open {gap_open} must be at least gap extend {gap_extend}, which must be at least 1"
         )
     indices = np.asarray(indices, np.int64)
-    alignments: list[LocalAlignment] = [NO_ALIGNMENT] * len(indices)
-    too_large: list[int] = []
+    records = np.zeros((len(indices), 8), np.int32)
+    # the runs of each chunk of work, with the positions in `indices` of their alignments
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
 
     def align_with_bits(bits: int, positions: np.ndarray) -> None:
         """Align the targets at given positions of `indices`, with scores of 16 or 32 bits."""
@@ -349,26 +351,36 @@ def align(
                 striped, query, targets.residues, targets.offsets, targets.lengths, chunk_indices,
                 gap_open, gap_extend, lanes, ceiling, _BLOCK_BYTES, runs, results,
             )  # fmt: skip
-            starts = np.cumsum(max_runs) - max_runs
-            for position, start, row in zip(chunk.tolist(), starts.tolist(), results.tolist(), strict=True):
-                if row[0] < 0:
-                    too_large.append(position)
-                elif row[0]:
-                    alignments[position] = LocalAlignment(
-                        score=row[0],
-                        query_start=row[1] + 1,
-                        query_end=row[2] + 1,
-                        target_start=row[3] + 1,
-                        target_end=row[4] + 1,
-                        identities=row[5],
-                        columns=row[6],
-                        runs=runs[start : start + row[7]][::-1].copy(),
-                    )
+            records[chunk] = results
+            # runs are written last run first, with gaps between the alignments
+            counts = results[:, 7].astype(np.int64)
+            last = np.cumsum(max_runs) - max_runs + counts - 1
+            written = np.cumsum(counts) - counts
+            parts.append(
+                (chunk[counts > 0], runs[np.repeat(last + written, counts) - np.arange(counts.sum())])
+            )
 
         cells = targets.lengths[indices[positions]].astype(np.int64) * len(query) + 1
         run_in_threads(align_chunk, chunks_of_equal_work(cells, _CHUNK_CELLS), threads, progress)
 
     align_with_bits(16, np.arange(len(indices)))
-    if too_large:
-        align_with_bits(32, np.array(sorted(too_large)))
-    return alignments
+    too_large = np.flatnonzero(records[:, 0] < 0)
+    if len(too_large):
+        align_with_bits(32, too_large)
+    return _join_paths(records, parts)
+
+
+def _join_paths(records: np.ndarray, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> AlignmentPaths:
+    """Bring the runs of chunks, finished in any order, into the order of the alignments.
+
+    Args:
+        records: int32 [n, 8], see AlignmentPaths.
+        parts: positions of the alignments with a path, int64, and their runs, int32.
+    """
+    run_offsets = np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])
+    runs = np.empty(run_offsets[-1], np.int32)
+    for positions, part in parts:
+        counts = records[positions, 7].astype(np.int64)
+        shift = np.repeat(run_offsets[positions] - (np.cumsum(counts) - counts), counts)
+        runs[np.arange(len(part)) + shift] = part
+    return AlignmentPaths(records, runs, run_offsets)

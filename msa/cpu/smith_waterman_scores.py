@@ -167,7 +167,7 @@ def alignment_scores(
     if len(remaining):
         query = np.zeros(len(profile), np.uint8)  # arbitrary residues: scores do not depend on them
         alignments = align(profile, query, targets, indices[remaining], gap_open, gap_extend, threads)
-        scores[remaining] = [alignment.score for alignment in alignments]
+        scores[remaining] = alignments.records[:, 0]
     return scores
 
 

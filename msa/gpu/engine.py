@@ -78,7 +78,7 @@ class GpuEngine:
         """Yield the candidates of each query, in order; takes queries in batches."""
         targets, settings = request.targets, request.settings
         groups = self._groups_for(targets)
-        max_targets = max(1, min(settings.max_seqs, len(targets)))
+        max_targets = max(1, min(settings.max_candidates, len(targets)))
         limits = FilterLimits(max_targets, settings.min_ungapped_score)
         gap_costs = settings.gap_open, settings.gap_extend
         cancelled = threading.Event()
@@ -102,9 +102,7 @@ class GpuEngine:
                     max_pending = _MAX_PENDING if resident else _MAX_PENDING_STREAMED
                     if len(pending) >= max_pending * len(groups):
                         yield from wait_for_oldest()
-                    options = AlignmentOptions(
-                        started_queries, gap_costs, request.selector, settings.comp_bias_corr
-                    )
+                    options = AlignmentOptions(started_queries, gap_costs, request.selection)
                     batch_request = BatchRequest(batch, limits, more_follow, cancelled, options)
                     pending.append((len(batch), groups[number % len(groups)].search(batch_request)))
                     started_queries += len(batch)
@@ -134,7 +132,7 @@ class GpuEngine:
             cells = np.cumsum(residues * sequences.lengths[np.concatenate(targets)])
             # consecutive pairs with the same amount of work for each GPU
             gpus = len(batches) * cells // (cells[-1:] + 1)
-            options = AlignmentOptions(first_query, gap_costs, request.selector, settings.comp_bias_corr)
+            options = AlignmentOptions(first_query, gap_costs, request.selection)
             yield from align_batch(batches, targets, gpus, options)
             first_query += len(batch)
 

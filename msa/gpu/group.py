@@ -7,21 +7,13 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.interface import AlignmentBatch, FilteredBatch, FilterLimits, GpuWorker
-from msa.search.engine import (
-    AlignmentSelector,
-    Candidates,
-    QueryProfile,
-    merge_best_targets,
-    select_alignments,
-)
-from msa.search.hits import LocalAlignment
+from msa.search.engine import Candidates, QueryProfile, Selection, merge_best_targets
 
 
 @dataclass(frozen=True)
@@ -31,14 +23,12 @@ class AlignmentOptions:
     Args:
         first_query: index of the batch's first query among all queries.
         gap_costs: cost of a gap's first residue and of each further one, half-bits.
-        selector: see EngineRequest.
-        reverse: whether the selected candidates are also scored against the reversed profiles.
+        selection: see EngineRequest.
     """
 
     first_query: int
     gap_costs: tuple[int, int]
-    selector: AlignmentSelector | None
-    reverse: bool
+    selection: Selection | None
 
 
 @dataclass(frozen=True)
@@ -122,7 +112,7 @@ def align_batch(
         gpus: int [n of all queries], index of the GPU that aligns each candidate.
         options: of the alignment.
     """
-    selector, gap_costs = options.selector, options.gap_costs
+    selection, gap_costs = options.selection, options.gap_costs
     all_targets = np.concatenate(targets)
     counts = [len(of_query) for of_query in targets]
     owners = np.repeat(np.arange(len(targets), dtype=np.int32), counts)
@@ -136,12 +126,14 @@ def align_batch(
         scores[share] = request.result()
     ends = np.cumsum(counts).tolist()
     spans = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
-    selected = np.zeros(len(all_targets), bool)
-    for k, span in enumerate(spans):
-        kept = select_alignments(selector, options.first_query + k, targets[k], scores[span])
-        selected[span.start + kept] = True
+    selected, capped = scores > 0, [False] * len(targets)
     reversed_scores = np.zeros(len(all_targets), np.int32)
-    if selector is not None and options.reverse:
+    if selection is not None:
+        selected[:] = False
+        for k, span in enumerate(spans):
+            kept, capped[k] = selection.passing(options.first_query + k, targets[k], scores[span])
+            selected[span.start + kept] = True
+    if selection is not None and selection.reverse:
         selected_shares = [
             (batch, share[selected[share]]) for batch, share in zip(batches, shares, strict=True)
         ]
@@ -154,27 +146,39 @@ def align_batch(
             reversed_scores[share] = request.result()
         for k, span in enumerate(spans):
             of_query = span.start + np.flatnonzero(selected[span])
-            selected[of_query] = selector(
+            kept, capped[k] = selection.passing(
                 options.first_query + k, all_targets[of_query], scores[of_query], reversed_scores[of_query]
             )
-    selected_in_share = [np.flatnonzero(selected[share]) for share in shares]
-    paths = [batch.paths(indices) for batch, indices in zip(batches, selected_in_share, strict=True)]
-    alignments: dict[int, LocalAlignment] = {}
-    for share, indices, traced in zip(shares, selected_in_share, paths, strict=True):
-        alignments.update(zip(share[indices].tolist(), _local_alignments(traced.result()), strict=True))
-    result = []
-    for of_query, span in zip(targets, spans, strict=True):
+            selected[of_query] = False
+            selected[of_query[kept]] = True
+    alignments = _trace(batches, shares, selected)
+    result, first = [], 0
+    for k, (of_query, span) in enumerate(zip(targets, spans, strict=True)):
         aligned = np.flatnonzero(selected[span])
-        own_alignments = [alignments[k] for k in (aligned + span.start).tolist()]
+        own_alignments = alignments.subset(np.arange(first, first + len(aligned)))
+        first += len(aligned)
         result.append(
-            Candidates(of_query, scores[span], aligned, reversed_scores[span][aligned], own_alignments)
+            Candidates(
+                of_query, scores[span], aligned, reversed_scores[span][aligned], own_alignments, capped[k]
+            )
         )
     return result
 
 
-def _local_alignments(paths: AlignmentPaths) -> list[LocalAlignment]:
-    """Convert alignments of a GPU, whose positions are numbered from 0."""
-    columns = (paths.records[:, :7] + np.array([0, 1, 1, 1, 1, 0, 0], np.int32)).T.tolist()
-    offsets = paths.run_offsets.tolist()
-    runs = [paths.runs[start:end] for start, end in pairwise(offsets)]
-    return [LocalAlignment(*numbers) for numbers in zip(*columns, runs, strict=True)]
+def _trace(
+    batches: Sequence[AlignmentBatch], shares: Sequence[np.ndarray], selected: np.ndarray
+) -> AlignmentPaths:
+    """Compute the alignments of the selected candidates of all queries, in order.
+
+    Args:
+        batches: the batch on each GPU.
+        shares: int64, the candidates of each GPU, ascending.
+        selected: bool [n], of all candidates.
+    """
+    selected_in_share = [np.flatnonzero(selected[share]) for share in shares]
+    paths = [batch.paths(indices) for batch, indices in zip(batches, selected_in_share, strict=True)]
+    alignments = AlignmentPaths.concatenate([traced.result() for traced in paths])
+    if len(shares) == 1:
+        return alignments
+    order = np.concatenate([share[of_gpu] for share, of_gpu in zip(shares, selected_in_share, strict=True)])
+    return alignments.subset(np.argsort(order))

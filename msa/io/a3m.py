@@ -12,7 +12,7 @@ import numpy as np
 
 from msa.errors import InputError
 from msa.io import query_columns
-from msa.io.fasta import FastaRecord
+from msa.io.fasta import FastaRecord, first_word
 from msa.io.query_columns import GAP, QueryColumns, ragged_reason
 from msa.io.taxonomy import organism_fields
 
@@ -220,21 +220,6 @@ def _fill_blocks(
     return result.letters, result.deletions
 
 
-def a3m_row(hit: "Hit") -> str:
-    """Return a hit as a row: upper case or `-` for each query residue, lower case for insertions."""
-    parts = ["-" * (hit.qstart - 1)]
-    j = hit.tstart - 1
-    for length, operation in hit.alignment.operations:
-        if operation == "I":
-            parts.append("-" * length)
-            continue
-        residues = hit.sequence[j : j + length]
-        parts.append(residues if operation == "M" else residues.lower())
-        j += length
-    parts.append("-" * (hit.query_length - hit.qend))
-    return "".join(parts)
-
-
 def write_a3m(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") -> None:
     """Write the query and its hits, in the given order.
 
@@ -247,12 +232,24 @@ def write_a3m(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") -> Non
         query: the query; its whole header is written.
         hits: the rows after the query.
     """
-    stream.write(f">{query.header}\n{query.sequence}\n")
-    for hit in hits:
+    # imported here because they import numba, which readers do not need
+    from msa.search.alignment_rows import a3m_rows
+    from msa.search.hits import Hits
+
+    arrays = Hits.from_sequence(len(query.sequence), hits)
+    positions = arrays.alignments.records[:, 1:5]
+    columns = (
+        arrays.headers, (arrays.bits + 0.5).astype(np.int64).tolist(), arrays.identities.tolist(),
+        arrays.evalues.tolist(), *positions.T.tolist(), arrays.target_lengths.tolist(), a3m_rows(arrays),
+    )  # fmt: skip
+    lines = [f">{query.header}\n{query.sequence}\n"]
+    for header, bits, identity, evalue, qstart, qend, tstart, tend, length, row in zip(*columns, strict=True):
         fields = (
-            hit.id, int(hit.bits + 0.5), f"{hit.identity:.3f}", f"{hit.evalue:.3E}",
-            hit.qstart - 1, hit.qend - 1, hit.query_length, hit.tstart - 1, hit.tend - 1, hit.target_length,
-        )  # fmt: skip
-        organism = organism_fields(hit.header)
-        header = [*map(str, fields), *([organism] if organism else [])]
-        stream.write(">" + "\t".join(header) + f"\n{a3m_row(hit)}\n")
+            f"{first_word(header)}\t{bits}\t{identity:.3f}\t{evalue:.3E}\t{qstart}\t{qend}"
+            f"\t{arrays.query_length}\t{tstart}\t{tend}\t{length}"
+        )
+        organism = organism_fields(header)
+        lines.append(
+            f">{fields}\t{organism}\n{row.decode()}\n" if organism else f">{fields}\n{row.decode()}\n"
+        )
+    stream.write("".join(lines))

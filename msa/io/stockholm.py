@@ -13,7 +13,6 @@ import numpy as np
 
 from msa.errors import InputError
 from msa.io import query_columns
-from msa.io.a3m import a3m_row
 from msa.io.fasta import FastaRecord
 from msa.io.query_columns import GAP, QueryColumns, ragged_reason
 
@@ -151,7 +150,12 @@ def write_stockholm(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") 
         query: the query, written first.
         hits: the rows after the query, in order.
     """
-    rows = [_A3M_COLUMN.findall(a3m_row(hit)) for hit in hits]
+    # imported here because they import numba, which readers do not need
+    from msa.search.alignment_rows import a3m_rows
+    from msa.search.hits import Hits
+
+    aligned = a3m_rows(Hits.from_sequence(len(query.sequence), hits))
+    rows = [_A3M_COLUMN.findall(row.decode()) for row in aligned]
     # columns needed before each query column: the length of the longest insertion there
     insertion_widths = [max((len(row[i][0]) for row in rows), default=0) for i in range(len(query.sequence))]
 

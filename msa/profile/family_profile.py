@@ -6,20 +6,13 @@ from the observed residues; their share decreases with the number of different r
 position, as in HH-suite (Steinegger et al., BMC Bioinformatics 20:473, 2019).
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from msa.alphabet import LETTER_BITS, STANDARD
-from msa.database.sequence_arrays import SequenceArrays
+from msa.alphabet import GAP, STANDARD
 from msa.jit import kernel
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import DEFAULT_MATRIX, background, substitution_matrix
 from msa.profile.pssm import profile_from_frequencies
-from msa.search.hits import OPERATIONS, LocalAlignment
-
-GAP = 31
-"""Code of a column in which a row has no residue; different from all letter codes."""
 
 MAX_MEMBER_IDENTITY = 0.95
 """A family's row is redundant if at least this fraction of its residues is identical to another row's."""
@@ -33,57 +26,6 @@ _AVERAGED_NEIGHBOURS = 10
 _BLOCK = 64
 """Columns compared before checking whether two rows already differ enough."""
 _RESIDUE_COUNT = len(STANDARD)
-_MATCH, _INSERTION = OPERATIONS.index("M"), OPERATIONS.index("I")
-
-
-def family_rows(
-    query: np.ndarray, targets: SequenceArrays, members: Sequence[tuple[int, LocalAlignment]]
-) -> np.ndarray:
-    """Build the rows of a family's alignment; target residues opposite a gap in the query are left out.
-
-    Args:
-        query: uint8 [length], letter codes.
-        targets: sequences of the database.
-        members: target index and alignment of each member.
-
-    Returns:
-        uint8 [1 + members, length], letter codes or GAP; the query comes first.
-    """
-    rows = np.full((1 + len(members), len(query)), GAP, np.uint8)
-    rows[0] = query
-    if members:
-        starts = [(each.query_start, each.target_start, len(each.runs)) for _, each in members]
-        runs = np.concatenate([each.runs for _, each in members])
-        offsets = targets.offsets[[target for target, _ in members]]
-        _fill_rows(rows, targets.residues, offsets, np.array(starts, np.int64), runs)
-    return rows
-
-
-@kernel
-def _fill_rows(rows, residues, offsets, starts, runs):  # type: ignore[no-untyped-def]
-    """Write the rows of all members.
-
-    Args:
-        rows: uint8 [1 + members, length].
-        residues: uint8, residue bytes of the database.
-        offsets: int64 [members], offset of each target in `residues`.
-        starts: int64 [members, 3], first query position and first target position, from 1, and number of
-            runs.
-        runs: int32, runs of all members; see LocalAlignment.
-    """
-    run = 0
-    for k in range(len(offsets)):
-        i, j = starts[k, 0] - 1, offsets[k] + starts[k, 1] - 1
-        for _ in range(starts[k, 2]):
-            count, operation = runs[run] >> 2, runs[run] & 3
-            run += 1
-            if operation == _MATCH:
-                for step in range(count):
-                    rows[k + 1, i + step] = residues[j + step] & LETTER_BITS
-            if operation in (_MATCH, _INSERTION):
-                i += count
-            if operation != _INSERTION:
-                j += count
 
 
 def distinct_rows(rows: np.ndarray, max_identity: float) -> np.ndarray:
@@ -112,7 +54,8 @@ def _is_distinct(rows, max_identity):  # type: ignore[no-untyped-def]
             residues += rows[i, c] != GAP
         allowed = residues - max_identity * residues
         new = residues > 0
-        for k in range(kept_count):
+        # backwards, because rows are sorted by E-value, in which similar rows are neighbours
+        for k in range(kept_count - 1, -1, -1):
             if _count_differences(rows[i], rows[kept_indices[k]], allowed) <= allowed:
                 new = False
                 break
@@ -172,21 +115,44 @@ def _weighted_frequencies(rows: np.ndarray) -> np.ndarray:
 
     A position where no row has a standard residue gets the background frequencies.
     """
-    count, length = rows.shape
-    standard = rows < _RESIDUE_COUNT
-    columns = np.broadcast_to(np.arange(length), rows.shape)[standard]
-    cells = columns * _RESIDUE_COUNT + rows[standard]
-    row_indices = np.broadcast_to(np.arange(count)[:, None], rows.shape)[standard]
-    counts = np.bincount(cells, minlength=length * _RESIDUE_COUNT)
-    distinct = np.count_nonzero(counts.reshape(length, _RESIDUE_COUNT), axis=1)
-    # each column divides a weight of 1 equally among its distinct residues, and each residue's share equally
-    # among the rows that have it; a row's weight is the mean over its columns
-    shares = np.bincount(row_indices, 1.0 / (distinct[columns] * counts[cells]), count)
-    weights = shares / np.maximum(np.bincount(row_indices, minlength=count), 1)
-    # bincount adds in order, so the sums are the same on every machine
-    sums = np.bincount(cells, weights[row_indices], length * _RESIDUE_COUNT).reshape(length, _RESIDUE_COUNT)
+    sums = _weighted_counts(rows, _RESIDUE_COUNT)
     total = sums.sum(axis=1, keepdims=True)
     return np.where(total > 0, sums / np.where(total > 0, total, 1), background()[:_RESIDUE_COUNT])
+
+
+@kernel
+def _weighted_counts(rows, residue_count):  # type: ignore[no-untyped-def]
+    """Return the summed weights of the rows with each residue, float64 [columns, residue_count].
+
+    Each column divides a weight of 1 equally among its distinct residues, and each residue's share equally
+    among the rows that have it; a row's weight is the mean over its columns.
+    """
+    count, columns = rows.shape
+    counts = np.zeros((columns, residue_count), np.int64)
+    for k in range(count):
+        for c in range(columns):
+            if rows[k, c] < residue_count:
+                counts[c, rows[k, c]] += 1
+    shares = np.zeros((columns, residue_count))
+    for c in range(columns):
+        distinct = 0
+        for residue in range(residue_count):
+            distinct += counts[c, residue] > 0
+        for residue in range(residue_count):
+            if counts[c, residue] > 0:
+                shares[c, residue] = 1.0 / (distinct * counts[c, residue])
+    sums = np.zeros((columns, residue_count))
+    for k in range(count):
+        weight, residues = 0.0, 0
+        for c in range(columns):
+            if rows[k, c] < residue_count:
+                weight += shares[c, rows[k, c]]
+                residues += 1
+        weight /= max(residues, 1)
+        for c in range(columns):
+            if rows[k, c] < residue_count:
+                sums[c, rows[k, c]] += weight
+    return sums
 
 
 def _pseudocount_share(observed: np.ndarray) -> np.ndarray:

@@ -81,11 +81,23 @@ def corrected_scores(
     Returns:
         int [n], from 0 to `scores`.
     """
-    pairs = np.maximum(parameters.k * query_length * target_lengths / _CHANCE_FRACTION, _MIN_PAIR_COUNT)
-    # math.log instead of np.log, whose last bit may differ between machines
-    logarithms = np.fromiter(map(math.log, pairs.tolist()), np.float64, len(pairs))
-    threshold = np.ceil(logarithms / parameters.lambda_).astype(np.int64)
-    return np.maximum(scores - weight * np.maximum(reversed_scores - threshold, 0), 0)
+    corrected = np.empty(len(scores), np.int64)
+    _fill_corrected_scores(
+        scores.astype(np.int64), reversed_scores, parameters.k * query_length, target_lengths,
+        parameters.lambda_, weight, corrected,
+    )  # fmt: skip
+    return corrected
+
+
+@kernel
+def _fill_corrected_scores(  # type: ignore[no-untyped-def]
+    scores, reversed_scores, k_times_length, target_lengths, lambda_, weight, corrected
+):
+    """Write corrected scores to `corrected`; see `corrected_scores`."""
+    for i in range(len(scores)):
+        pairs = max(k_times_length * target_lengths[i] / _CHANCE_FRACTION, _MIN_PAIR_COUNT)
+        threshold = np.int64(math.ceil(math.log(pairs) / lambda_))
+        corrected[i] = max(scores[i] - weight * max(reversed_scores[i] - threshold, 0), 0)
 
 
 @kernel

@@ -4,22 +4,20 @@ The filter itself is in msa/search/row_filter.py; docs/search.md lists where its
 hhfilter's.
 """
 
-import string
 from collections.abc import Sequence
 
+import numpy as np
+
 from msa.alphabet import encode
-from msa.io.a3m import a3m_row
 from msa.io.fasta import FastaRecord
 from msa.io.taxonomy import species
-from msa.search.hits import Hit
+from msa.search.hits import Hit, Hits
 from msa.search.settings import AlignmentFilter
-
-_REMOVE_INSERTIONS = str.maketrans("", "", string.ascii_lowercase)
 
 
 def alignment_hits(
     query: FastaRecord, hits: Sequence[Hit], criteria: AlignmentFilter, threads: int = 1
-) -> list[Hit]:
+) -> Hits:
     """Return the hits that become rows of the query's alignment, in order.
 
     A row that is identical to the query or to an earlier row is left out, unless their headers name different
@@ -31,18 +29,35 @@ def alignment_hits(
         criteria: see AlignmentFilter.
         threads: at least 1. Does not affect the result.
     """
-    seen = {(query.sequence, species(query.header))}
-    distinct, rows = [], [query.sequence]
-    for hit in hits:
-        row = a3m_row(hit)
-        if (key := (row, species(hit.header))) not in seen:
-            seen.add(key)
-            distinct.append(hit)
-            rows.append(row.translate(_REMOVE_INSERTIONS))
-    if not criteria.active:
-        return distinct
-    # imported here so that clients of a search server, which seldom filter, start without loading numba
+    # imported here so that clients of a search server that write tables start without loading numba
+    from msa.search.alignment_rows import a3m_rows, code_rows
     from msa.search.row_filter import filter_rows
 
-    kept = filter_rows(encode("".join(rows)).reshape(len(rows), -1), criteria, threads)
-    return [hit for hit, keep in zip(distinct, kept[1:].tolist(), strict=True) if keep]
+    arrays = Hits.from_sequence(len(query.sequence), hits)
+    arrays = arrays.subset(_distinct(query, arrays, a3m_rows(arrays)))
+    if not criteria.active:
+        return arrays
+    kept = filter_rows(code_rows(encode(query.sequence), arrays), criteria, threads)
+    return arrays.subset(kept[1:])
+
+
+def _distinct(query: FastaRecord, hits: Hits, hit_rows: Sequence[bytes]) -> np.ndarray:
+    """Return the indices of hits whose row or species differs from the query's and all earlier ones."""
+    rows = [query.sequence.encode(), *hit_rows]
+    first: dict[bytes, int] = {}
+    species_of: dict[bytes, set[str]] = {}
+    distinct = []
+    for index, row in enumerate(rows):
+        if first.setdefault(row, index) == index:
+            distinct.append(index)
+            continue
+        # the species matter only for the few rows that are identical
+        seen = species_of.get(row)
+        if seen is None:
+            header = hits.source.header(int(hits.rows[first[row] - 1])) if first[row] else query.header
+            seen = species_of[row] = {species(header)}
+        own = species(hits.source.header(int(hits.rows[index - 1])))
+        if own not in seen:
+            seen.add(own)
+            distinct.append(index)
+    return np.array(distinct[1:], np.int64) - 1

@@ -1,14 +1,14 @@
 """The interface of the search engines. The CPU and GPU engines return bitwise identical results."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
-from msa.search.hits import LocalAlignment
 from msa.search.settings import SearchSettings
 
 
@@ -29,8 +29,8 @@ ProfileCallback = Callable[[FastaRecord, QueryProfile, bool], None]
 """A callback with a query, the profile that it was searched with, and True if this is a family profile."""
 
 
-class AlignmentSelector(Protocol):
-    """A callback that selects the candidates to align by their scores; called from several threads."""
+class EvalueFunction(Protocol):
+    """A callback that computes the E-values by which candidates are selected; called from several threads."""
 
     def __call__(
         self,
@@ -40,16 +40,58 @@ class AlignmentSelector(Protocol):
         reversed_scores: np.ndarray | None = None,
         /,
     ) -> np.ndarray:
-        """Return a mask of the targets to align, bool [n].
+        """Return E-values, float64 [n].
 
         Args:
             query: index of the query.
             targets: int64 [n], target indices.
             scores: int32 [n], half-bits.
-            reversed_scores: int32 [n], scores of the same targets against the reversed profile; None in a
-                first call that selects the targets for which they are computed.
+            reversed_scores: int32 [n], scores of the same targets against the reversed profile; None to
+                compute E-values without the correction that needs them.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The criteria of the candidates to align.
+
+    Args:
+        evalues: see EvalueFunction.
+        max_evalue: largest E-value.
+        max_aligned: maximum number of candidates per query, those with the smallest E-values (ties: higher
+            score, then database order); None for no limit.
+        reverse: whether E-values are corrected by the scores of the reversed profile, which are computed for
+            the candidates that pass without the correction.
+    """
+
+    evalues: EvalueFunction
+    max_evalue: float
+    max_aligned: int | None = None
+    reverse: bool = False
+
+    def passing(
+        self, query: int, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+    ) -> tuple[np.ndarray, bool]:
+        """Return the indices of the candidates that pass.
+
+        Args:
+            query: see EvalueFunction.
+            targets: see EvalueFunction.
+            scores: see EvalueFunction.
+            reversed_scores: see EvalueFunction.
+
+        Returns:
+            int64 [m], ascending, and whether `max_aligned` limited their number. It does so only for the
+            final E-values.
+        """
+        evalues = self.evalues(query, targets, scores, reversed_scores)
+        passing = np.flatnonzero((scores > 0) & (evalues <= self.max_evalue))
+        final = reversed_scores is not None or not self.reverse
+        if not final or self.max_aligned is None or len(passing) <= self.max_aligned:
+            return passing, False
+        order = np.lexsort((targets[passing], -scores[passing], evalues[passing]))
+        return np.sort(passing[order[: self.max_aligned]]), True
 
 
 @dataclass(frozen=True)
@@ -64,13 +106,15 @@ class Candidates:
         reversed_scores: int32 [m], scores of the aligned targets against the reversed profile; 0 where not
             computed.
         alignments: [m], alignments of the aligned targets.
+        capped: whether `Selection.max_aligned` limited the number of aligned targets.
     """
 
     targets: np.ndarray
     scores: np.ndarray
     aligned: np.ndarray
     reversed_scores: np.ndarray
-    alignments: Sequence[LocalAlignment]
+    alignments: AlignmentPaths
+    capped: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,15 +125,13 @@ class EngineRequest:
         targets: the sequences to search.
         settings: filter limits, gap costs and, for the CPU engine, the number of threads.
         progress: called with the number of query–target pairs that have passed through the filter so far.
-        selector: selects the candidates to align; None to align all. With `settings.comp_bias_corr`, it is
-            called a second time for the selected candidates, with their scores against the reversed
-            profile.
+        selection: the criteria of the candidates to align; None to align all.
     """
 
     targets: SequenceArrays
     settings: SearchSettings
     progress: Callable[[int], None] | None = None
-    selector: AlignmentSelector | None = None
+    selection: Selection | None = None
 
 
 class Engine(Protocol):
@@ -122,20 +164,12 @@ class Engine(Protocol):
 
         Args:
             pairs: queries, each with its targets as int64 [n] indices; consumed lazily.
-            request: targets, settings and selector; `progress` is not called.
+            request: targets, settings and selection; `progress` is not called.
 
         Returns:
             The candidates of each query, in the order of the queries; targets stay in the given order.
         """
         ...
-
-
-def select_alignments(
-    selector: AlignmentSelector | None, query: int, targets: np.ndarray, scores: np.ndarray
-) -> np.ndarray:
-    """Return the indices of the candidates to align, int64 [m]; by default all with a score above 0."""
-    positive = scores > 0
-    return np.flatnonzero(positive if selector is None else positive & selector(query, targets, scores))
 
 
 def best_targets(scores: np.ndarray, max_targets: int, min_score: int) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Query families: the hits of one iteration that join the profile of the next."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,12 +9,13 @@ from msa.alphabet import encode
 from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile, family_rows
+from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.profile.statistics import evalues
+from msa.search.alignment_rows import code_rows
 from msa.search.engine import QueryProfile
-from msa.search.hits import Hit
+from msa.search.hits import Hits
 from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
 from msa.search.settings import SearchSettings
 
@@ -35,12 +35,12 @@ class Family:
 
     Args:
         profile: profile of the query and its members.
-        members: hits that are part of the profile; empty if the query came with its own profile.
+        members: hits that are part of the profile; None if the query came with its own profile.
         k_factor: correction of the Gumbel parameter K; see ShuffledTargets.k_factor.
     """
 
     profile: QueryProfile
-    members: Sequence[Hit]
+    members: Hits | None
     k_factor: float
 
 
@@ -82,11 +82,11 @@ class FamilyBuilder:
         """
         profile = self.initial_profile(query)
         try:
-            return Family(profile, (), self._k_factor(profile))
+            return Family(profile, None, self._k_factor(profile))
         except ValueError as error:
             raise InputError(str(error)) from None
 
-    def update(self, query: FastaRecord, family: Family | None, hits: Sequence[Hit]) -> Family | None:
+    def update(self, query: FastaRecord, family: Family | None, hits: Hits) -> Family | None:
         """Build the family for the next iteration from the hits of the last.
 
         Args:
@@ -107,26 +107,29 @@ class FamilyBuilder:
             return None
         return Family(profile, members, self._k_factor(profile))
 
-    def _member_profile(self, codes: np.ndarray, members: Sequence[Hit]) -> QueryProfile | None:
+    def _member_profile(self, codes: np.ndarray, members: Hits) -> QueryProfile | None:
         """Compute the profile of the query with these members; None if all are redundant with the query."""
-        aligned = [(hit.target, hit.alignment) for hit in members]
-        rows = distinct_rows(family_rows(codes, self.database.arrays, aligned), MAX_MEMBER_IDENTITY)
+        rows = distinct_rows(code_rows(codes, members), MAX_MEMBER_IDENTITY)
         if len(rows) == 1:
             return None
         settings = self.settings
         return QueryProfile(codes, family_profile(rows, settings.comp_bias_corr, settings.matrix))
 
-    def _without_unconfirmed(self, codes: np.ndarray, family: Family, hits: Sequence[Hit]) -> Sequence[Hit]:
+    def _without_unconfirmed(self, codes: np.ndarray, family: Family, hits: Hits) -> Hits:
         """Remove doubtful members of the family that the profile of its reliable members does not find."""
-        doubtful = {hit.target for hit in family.members if hit.evalue > RELIABLE_EVALUE}
-        candidates = np.array([hit.target for hit in hits if hit.target in doubtful], np.int64)
-        reliable = [hit for hit in family.members if hit.evalue <= RELIABLE_EVALUE]
-        profile = self._member_profile(codes, reliable) if len(candidates) else None
+        members = family.members
+        if members is None:
+            return hits
+        doubtful = np.isin(hits.targets, members.targets[members.evalues > RELIABLE_EVALUE])
+        if not doubtful.any():
+            return hits
+        profile = self._member_profile(codes, members.subset(members.evalues <= RELIABLE_EVALUE))
         if profile is None:
             return hits
-        unconfirmed = self._member_evalues(profile, candidates) > CONFIRMATION_EVALUE
-        removed = set(candidates[unconfirmed].tolist())
-        return [hit for hit in hits if hit.target not in removed]
+        evalues = self._member_evalues(profile, hits.targets[doubtful])
+        return hits.subset(
+            np.setdiff1d(np.arange(len(hits)), np.flatnonzero(doubtful)[evalues > CONFIRMATION_EVALUE])
+        )
 
     def _member_evalues(self, profile: QueryProfile, indices: np.ndarray) -> np.ndarray:
         """Compute the E-values, float64 [n], of targets as members of a family with this profile."""

@@ -1,12 +1,15 @@
 """Hits of a search, and their local alignments."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, overload
 
 import numpy as np
 
-from msa.database.database import TargetDatabase
+from cuda.alignment import AlignmentPaths
+from msa.alphabet import decode, encode
+from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import first_word
 
 OPERATIONS = "MID"
@@ -16,8 +19,6 @@ residue opposite a gap; D (deletion): target residue opposite a gap."""
 
 class LocalAlignment(NamedTuple):
     """The best local alignment of a query and one target.
-
-    A NamedTuple because it is fast to create, and a search creates many.
 
     Args:
         score: raw score, ≥ 0; if it is 0, all other fields are 0 or empty.
@@ -49,6 +50,30 @@ class LocalAlignment(NamedTuple):
 
 NO_ALIGNMENT = LocalAlignment(0, 0, 0, 0, 0, 0, 0, np.empty(0, np.int32))
 """The alignment of two sequences without a residue pair that scores above 0."""
+
+
+def local_alignment(paths: AlignmentPaths, index: int) -> LocalAlignment:
+    """Return one alignment of several."""
+    score, qstart, qend, tstart, tend, identities, columns, _ = paths.records[index].tolist()
+    if score == 0:
+        return NO_ALIGNMENT
+    runs = paths.runs[paths.run_offsets[index] : paths.run_offsets[index + 1]]
+    return LocalAlignment(score, qstart + 1, qend + 1, tstart + 1, tend + 1, identities, columns, runs)
+
+
+def local_alignments(paths: AlignmentPaths) -> list[LocalAlignment]:
+    """Return all alignments."""
+    return [local_alignment(paths, index) for index in range(len(paths))]
+
+
+def alignment_paths(alignments: Sequence[LocalAlignment]) -> AlignmentPaths:
+    """Return alignments as arrays."""
+    numbers = [(*alignment[:7], len(alignment.runs)) for alignment in alignments]
+    records = np.array(numbers, np.int32).reshape(-1, 8)
+    records[:, 1:5] -= records[:, :1] > 0
+    runs = np.concatenate([np.empty(0, np.int32), *(alignment.runs for alignment in alignments)])
+    run_offsets = np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])
+    return AlignmentPaths(records, runs, run_offsets)
 
 
 @dataclass(frozen=True)
@@ -145,42 +170,167 @@ class Hit:
         return "".join(query_parts), "".join(target_parts)
 
 
-class DatabaseHit(Hit):
-    """A hit that reads its header and sequence from the database on first use.
+class SequenceSource(Protocol):
+    """The sequences that hits refer to, such as a target database."""
+
+    @property
+    def arrays(self) -> SequenceArrays:
+        """Residues, offsets and lengths."""
+        ...
+
+    def header(self, index: int, /) -> str:
+        """Return the header line of a sequence."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoredSequences:
+    """Sequences with their headers in memory; implements SequenceSource.
 
     Args:
-        database: the database that was searched.
-        query_length, target, bits, evalue, alignment: see Hit.
+        headers: header lines.
+        arrays: see SequenceSource.
     """
 
-    _database: TargetDatabase
+    headers: Sequence[str]
+    arrays: SequenceArrays
 
-    def __init__(
-        self,
-        database: TargetDatabase,
-        query_length: int,
-        target: int,
-        bits: float,
-        evalue: float,
-        alignment: LocalAlignment,
-    ) -> None:
+    def header(self, index: int) -> str:
+        """Return the header line of a sequence."""
+        return self.headers[index]
+
+
+@dataclass(frozen=True, eq=False)
+class Hits(Sequence[Hit]):
+    """The hits of one query, best first, stored as arrays; single hits are created on access.
+
+    Args:
+        query_length: residues of the query.
+        source: the sequences of the targets.
+        rows: int64 [n], indices of the targets in `source`.
+        targets: int64 [n], indices of the targets in the database.
+        bits: float64 [n], bit scores.
+        evalues: float64 [n].
+        alignments: [n], positions from 0.
+        capped: whether further targets would have been hits, but `max_seqs` limited their number.
+    """
+
+    query_length: int
+    source: SequenceSource
+    rows: np.ndarray
+    targets: np.ndarray
+    bits: np.ndarray
+    evalues: np.ndarray
+    alignments: AlignmentPaths
+    capped: bool = False
+
+    @classmethod
+    def from_sequence(cls, query_length: int, hits: Sequence[Hit]) -> "Hits":
+        """Return any sequence of hits of one query as Hits."""
+        if isinstance(hits, Hits):
+            return hits
+        codes = [encode(hit.sequence) for hit in hits]
+        lengths = np.array([len(each) for each in codes], np.int32)
+        residues = np.concatenate([np.empty(0, np.uint8), *codes])
+        arrays = SequenceArrays(residues, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+        return cls(
+            query_length,
+            StoredSequences([hit.header for hit in hits], arrays),
+            np.arange(len(hits)),
+            np.array([hit.target for hit in hits], np.int64),
+            np.array([hit.bits for hit in hits], np.float64),
+            np.array([hit.evalue for hit in hits], np.float64),
+            alignment_paths([hit.alignment for hit in hits]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Hits": ...
+
+    def __getitem__(self, index: int | slice) -> "Hit | Hits":
+        if isinstance(index, slice):
+            return self.subset(np.arange(len(self))[index])
+        return ArrayHit(self, range(len(self))[index])
+
+    def subset(self, indices: np.ndarray) -> "Hits":
+        """Return the hits with these indices, int [m], or of this mask, bool [n]; keeps `capped`."""
+        kept = np.flatnonzero(indices) if indices.dtype == bool else indices
+        return replace(
+            self,
+            rows=self.rows[kept],
+            targets=self.targets[kept],
+            bits=self.bits[kept],
+            evalues=self.evalues[kept],
+            alignments=self.alignments.subset(kept),
+        )
+
+    @property
+    def headers(self) -> list[str]:
+        """Header lines of the targets."""
+        return [self.source.header(row) for row in self.rows.tolist()]
+
+    @property
+    def target_lengths(self) -> np.ndarray:
+        """Residues of the targets, int32 [n]."""
+        return self.source.arrays.lengths[self.rows]
+
+    @property
+    def identities(self) -> np.ndarray:
+        """Identical pairs as a fraction of the alignments' columns, float64 [n]."""
+        return self.alignments.records[:, 5] / self.alignments.records[:, 6]
+
+    @property
+    def query_coverages(self) -> np.ndarray:
+        """Fraction of the query between the alignments' ends, float64 [n]."""
+        records = self.alignments.records
+        return (records[:, 2] - records[:, 1] + 1) / self.query_length
+
+    @property
+    def target_coverages(self) -> np.ndarray:
+        """Fraction of the targets between the alignments' ends, float64 [n]."""
+        records = self.alignments.records
+        return (records[:, 4] - records[:, 3] + 1) / self.target_lengths
+
+
+class ArrayHit(Hit):
+    """One of several hits that are stored as arrays.
+
+    Args:
+        hits: the hits.
+        index: of this one.
+    """
+
+    _hits: Hits
+    _index: int
+
+    def __init__(self, hits: Hits, index: int) -> None:
         # a frozen dataclass sets its fields one by one, which is slow for tens of thousands of hits
         self.__dict__.update(
-            _database=database, query_length=query_length, target=target, bits=bits, evalue=evalue,
-            alignment=alignment,
+            _hits=hits, _index=index, query_length=hits.query_length, target=int(hits.targets[index]),
+            bits=float(hits.bits[index]), evalue=float(hits.evalues[index]),
         )  # fmt: skip
+
+    @cached_property
+    def alignment(self) -> LocalAlignment:
+        """See LocalAlignment."""
+        return local_alignment(self._hits.alignments, self._index)
 
     @cached_property
     def header(self) -> str:
         """Header line."""
-        return self._database.header(self.target)
+        return self._hits.source.header(int(self._hits.rows[self._index]))
 
     @cached_property
     def sequence(self) -> str:
         """Residues as letters."""
-        return self._database.sequence(self.target)
+        return decode(self._hits.source.arrays.codes(int(self._hits.rows[self._index])))
 
     @property
     def target_length(self) -> int:
         """Residues of the target."""
-        return int(self._database.arrays.lengths[self.target])
+        return int(self._hits.target_lengths[self._index])

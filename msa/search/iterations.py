@@ -1,8 +1,10 @@
 """Iterated searches: each iteration searches with a profile of the previous hits, as in PSI-BLAST."""
 
 import contextlib
+import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,15 +12,15 @@ import numpy as np
 
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
-from msa.profile.gumbel import gumbel_parameters
+from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores, corrected_scores, evalues
-from msa.search.engine import Engine, EngineRequest, ProfileCallback, QueryProfile
+from msa.search.engine import Engine, EngineRequest, ProfileCallback, QueryProfile, Selection
 from msa.search.families import MEMBER_CORRECTION_WEIGHT, Family, FamilyBuilder
-from msa.search.hits import DatabaseHit, Hit
+from msa.search.hits import Hits
 from msa.search.settings import SearchSettings
 
-_MAX_FAMILY_THREADS = 4
+_MAX_FAMILY_THREADS = 8
 """With more threads, which share the interpreter lock, a GPU would have to wait for its next queries."""
 
 
@@ -28,11 +30,16 @@ class QueryHits:
 
     Args:
         hits: by E-value, then score, then database order.
-        member_hits: hits with an E-value small enough to join the query's family.
+        is_member: bool [n], hits with an E-value small enough to join the query's family.
     """
 
-    hits: list[Hit]
-    member_hits: list[Hit]
+    hits: Hits
+    is_member: np.ndarray
+
+    @property
+    def member_hits(self) -> Hits:
+        """The hits that may join the query's family."""
+        return self.hits.subset(self.is_member)
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class IteratedSearch:
         queries: Sequence[FastaRecord],
         progress: Callable[[int], None],
         on_profile: ProfileCallback | None = None,
-    ) -> Iterator[list[Hit]]:
+    ) -> Iterator[Hits]:
         """Yield the hits of each query after the last iteration, in the order of the queries.
 
         A query leaves the search when an iteration does not change its profile. All iterations but the last
@@ -82,59 +89,63 @@ class IteratedSearch:
 
     def search_once(
         self,
-        profiles: Iterable[QueryProfile],
-        lengths: Sequence[int],
+        profiles: Iterable[QueryProfile | Family],
+        of_families: bool,
         max_evalue: float,
         progress: Callable[[int], None],
-        k_factors: Sequence[float] | None = None,
     ) -> Iterator[QueryHits]:
         """Search with each profile once.
 
         Args:
-            profiles: consumed lazily, as the engine has capacity.
-            lengths: residues of each query.
+            profiles: profiles or families; consumed lazily, as the engine has capacity.
+            of_families: whether these are families.
             max_evalue: largest E-value of a hit.
             progress: see `run`.
-            k_factors: see Family; None if the profiles are not family profiles.
 
         Returns:
             The hits of each query, in order.
         """
         database, settings = self.database, self.settings
         targets = database.arrays
-        if k_factors is None:
-            parameters = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+        if of_families:
+            settings, base = self.family_builder.family_settings, self.family_builder.family_parameters
         else:
-            settings, parameters = self.family_builder.family_settings, self.family_builder.family_parameters
-        factors = k_factors or [1.0] * len(lengths)
-        parameters_by_query = [replace(parameters, k=parameters.k * factor) for factor in factors]
+            base = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+        # of the queries that the engine has taken
+        lengths: list[int] = []
+        parameters: list[GumbelParameters] = []
+
+        def engine_queries() -> Iterator[QueryProfile]:
+            for each in profiles:
+                profile, k_factor = (each.profile, each.k_factor) if isinstance(each, Family) else (each, 1.0)
+                lengths.append(len(profile.codes))
+                parameters.append(replace(base, k=base.k * k_factor))
+                yield profile
 
         def target_evalues(query: int, indices: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            return evalues(
-                scores,
-                lengths[query],
-                targets.lengths[indices],
-                database.total_residues,
-                parameters_by_query[query],
-            )
+            target_lengths, residues = targets.lengths[indices], database.total_residues
+            return evalues(scores, lengths[query], target_lengths, residues, parameters[query])
 
         def correct(
             query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray, weight: int = 1
         ) -> np.ndarray:
-            target_lengths = targets.lengths[indices]
             return corrected_scores(
-                scores, reversed_scores, lengths[query], target_lengths, parameters, weight
+                scores, reversed_scores, lengths[query], targets.lengths[indices], base, weight
             )
 
-        def select(
+        def candidate_evalues(
             query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
         ) -> np.ndarray:
             if reversed_scores is not None:
                 scores = correct(query, indices, scores, reversed_scores)
-            return target_evalues(query, indices, scores) <= max_evalue
+            return target_evalues(query, indices, scores)
 
-        results = self.engine.run(profiles, EngineRequest(targets, settings, progress, select))
-        for query, candidates in enumerate(results):
+        # hits below the thresholds of identity or coverage, which only the alignment shows, must not take the
+        # place of others
+        max_aligned = None if settings.has_thresholds else settings.max_seqs
+        selection = Selection(candidate_evalues, max_evalue, max_aligned, settings.comp_bias_corr)
+        request = EngineRequest(targets, settings, progress, selection)
+        for query, candidates in enumerate(self.engine.run(engine_queries(), request)):
             indices, raw = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
             scores = member_scores = raw
             if settings.comp_bias_corr:
@@ -142,13 +153,19 @@ class IteratedSearch:
                 scores = correct(query, indices, raw, reversed_scores)
                 member_scores = correct(query, indices, raw, reversed_scores, MEMBER_CORRECTION_WEIGHT)
             hit_evalues = target_evalues(query, indices, scores)
-            bits = bit_scores(scores, parameters_by_query[query])
             is_member = target_evalues(query, indices, member_scores) <= settings.e_profile
             order = np.lexsort((indices, -raw, hit_evalues))
-            columns = indices.tolist(), bits.tolist(), hit_evalues.tolist(), candidates.alignments
-            unordered = [DatabaseHit(database, lengths[query], *row) for row in zip(*columns, strict=True)]
-            hits: list[Hit] = [unordered[k] for k in order.tolist()]
-            yield QueryHits(hits, [hits[k] for k in np.flatnonzero(is_member[order]).tolist()])
+            hits = Hits(
+                lengths[query],
+                database,
+                indices[order],
+                indices[order],
+                bit_scores(scores[order], parameters[query]),
+                hit_evalues[order],
+                candidates.alignments.subset(order),
+                candidates.capped,
+            )
+            yield QueryHits(hits, is_member[order])
 
     @contextlib.contextmanager
     def _family_threads(self) -> Iterator[ThreadPoolExecutor]:
@@ -179,84 +196,103 @@ class _Iterations:
         }
         # by query index: queries with a family, and final hits of queries that have left the search
         self._families: dict[int, Family] = {k: family.result() for k, family in from_profile.items()}
-        self._final_hits: dict[int, list[Hit]] = {}
+        self._final_hits: dict[int, Hits] = {}
         self._filtered_pairs = 0
 
-    def run(self, on_profile: ProfileCallback | None) -> Iterator[list[Hit]]:
+    def run(self, on_profile: ProfileCallback | None) -> Iterator[Hits]:
         """Run all iterations and yield the hits of each query."""
-        settings = self._search.settings
-        active = list(range(len(self._queries)))
-        for _ in range(settings.num_iterations - 1):
-            active = self._update_families(active)
-        remaining = [k for k in range(len(self._queries)) if k not in self._final_hits]
-        last = self._search_queries(remaining, settings.evalue)
-        for k, query in enumerate(self._queries):
-            hits = self._final_hits[k] if k in self._final_hits else next(last).hits
-            if on_profile is not None:
-                on_profile(query, self._profile(k), k in self._families)
-            yield hits
+        settings, everything = self._search.settings, range(len(self._queries))
+        if settings.num_iterations == 1:
+            last = self._search_queries(everything, settings.evalue)
+        else:
+            active = self._update_families(self._search_queries(everything, settings.e_profile))
+            for _ in range(settings.num_iterations - 2):
+                active = self._update_families(self._search_families(active, settings.e_profile))
+            if settings.evalue <= settings.e_profile:
+                last = self._search_families(active, settings.evalue)
+            else:
+                # all queries take part, as soon as all families are known
+                deque(active, maxlen=0)
+                last = self._search_queries(everything, settings.evalue)
+        next_query = 0
+        for k, result in last:
+            yield from self._finish(range(next_query, k), on_profile)
+            self._final_hits[k] = result.hits
+            yield from self._finish(range(k, k + 1), on_profile)
+            next_query = k + 1
+        yield from self._finish(range(next_query, len(self._queries)), on_profile)
 
-    def _update_families(self, active: Sequence[int]) -> list[int]:
-        """Run one iteration for some queries; return those whose family changed."""
-        settings, builder = self._search.settings, self._search.family_builder
-        updates = [
-            (
-                k,
-                result,
-                self._pool.submit(
-                    builder.update, self._queries[k], self._families.get(k), result.member_hits
-                ),
-            )
-            for k, result in zip(active, self._search_queries(active, settings.e_profile), strict=True)
-        ]
-        changed = []
-        for k, result, update in updates:
+    def _finish(self, indices: Iterable[int], on_profile: ProfileCallback | None) -> Iterator[Hits]:
+        """Yield the final hits of some queries."""
+        for k in indices:
+            if on_profile is not None:
+                on_profile(self._queries[k], self._profile(k), k in self._families)
+            yield self._final_hits.pop(k)
+
+    def _update_families(self, results: Iterable[tuple[int, QueryHits]]) -> Iterator[int]:
+        """Finish one iteration; return the queries whose family changed, as they become known.
+
+        The engine can therefore start the next iteration while families are still being updated.
+        """
+        builder = self._search.family_builder
+        updates: deque[tuple[int, QueryHits, Future[Family | None]]] = deque()
+        for k, result in results:
+            arguments = self._queries[k], self._families.get(k), result.member_hits
+            updates.append((k, result, self._pool.submit(builder.update, *arguments)))
+        return self._changed_families(updates)
+
+    def _changed_families(
+        self, updates: deque[tuple[int, QueryHits, "Future[Family | None]"]]
+    ) -> Iterator[int]:
+        """Yield the queries whose family changed; the others may leave the search."""
+        settings = self._search.settings
+        while updates:
+            k, result, update = updates.popleft()
             family = update.result()
             if family is not None:
                 self._families[k] = family
-                changed.append(k)
+                yield k
             elif settings.evalue <= settings.e_profile:
-                self._final_hits[k] = [hit for hit in result.hits if hit.evalue <= settings.evalue]
-        return changed
+                hits = result.hits.subset(result.hits.evalues <= settings.evalue)
+                capped = hits.capped and len(hits) == len(result.hits)
+                self._final_hits[k] = replace(hits, capped=capped)
 
-    def _search_queries(self, indices: Sequence[int], max_evalue: float) -> Iterator[QueryHits]:
+    def _search_queries(self, indices: Sequence[int], max_evalue: float) -> Iterator[tuple[int, QueryHits]]:
         """Search once with each of the given queries, in order.
 
         Queries with and without a family have different gap costs and need separate engine calls.
         """
         without_family = [k for k in indices if k not in self._families]
         with_family = [k for k in indices if k in self._families]
+        first = self._search_one_kind(without_family, False, max_evalue)
+        second = self._search_one_kind(with_family, True, max_evalue)
         if not without_family or not with_family:
-            yield from self._search_one_kind(indices, max_evalue)
-            return
-        first, second = (
-            iter(zip(kind, self._search_one_kind(kind, max_evalue), strict=True))
-            for kind in (without_family, with_family)
-        )
-        waiting: dict[int, QueryHits] = {}
-        family_queries = set(with_family)
-        for k in indices:
-            if k in family_queries:
-                # only one engine call may be active: finish the first before the second starts
-                waiting.update(first)
-                waiting.update([next(second)])
-            elif k not in waiting:
-                waiting.update([next(first)])
-            yield waiting.pop(k)
+            return first if without_family else second
+        # only one engine call may be active: finish the first before the second starts
+        return heapq.merge(list(first), second, key=lambda found: found[0])
 
-    def _search_one_kind(self, indices: Sequence[int], max_evalue: float) -> Iterator[QueryHits]:
+    def _search_families(self, indices: Iterable[int], max_evalue: float) -> Iterator[tuple[int, QueryHits]]:
+        """Search once with each of the given queries, which all have a family, in order."""
+        return self._search_one_kind(indices, True, max_evalue)
+
+    def _search_one_kind(
+        self, indices: Iterable[int], of_families: bool, max_evalue: float
+    ) -> Iterator[tuple[int, QueryHits]]:
         """Search with queries that all have a family, or all have none."""
-        lengths = [len(self._queries[k].sequence) for k in indices]
-        k_factors = [self._families[k].k_factor for k in indices if k in self._families] or None
-        before = self._filtered_pairs
-        yield from self._search.search_once(
-            map(self._profile, indices),
-            lengths,
-            max_evalue,
-            lambda pairs: self._progress(before + pairs),
-            k_factors,
-        )
-        self._filtered_pairs += len(indices) * len(self._search.database)
+        taken: deque[int] = deque()
+
+        def profiles() -> Iterator[QueryProfile | Family]:
+            for k in indices:
+                taken.append(k)
+                yield self._families[k] if of_families else self._profile(k)
+
+        before, count = self._filtered_pairs, 0
+        for result in self._search.search_once(
+            profiles(), of_families, max_evalue, lambda pairs: self._progress(before + pairs)
+        ):
+            count += 1
+            yield taken.popleft(), result
+        self._filtered_pairs += count * len(self._search.database)
 
     def _profile(self, k: int) -> QueryProfile:
         """Return the current profile of a query."""

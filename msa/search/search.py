@@ -11,17 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from cuda.alignment import AlignmentPaths
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.progress import Progress
 from msa.search.engine import Candidates, Engine, EngineRequest, ProfileCallback, QueryProfile
-from msa.search.hits import Hit
+from msa.search.hits import Hits
 from msa.search.settings import SearchSettings
 
-_MAX_HITS_IN_MEMORY = 2**18
-"""Limits the number of queries in one block of an iterated search; a GPU is faster with larger blocks."""
+_MAX_HITS_IN_MEMORY = 2**22
+"""Limits the number of queries in one block of an iterated search; a hit takes about 100 bytes."""
 
 
 def search(
@@ -30,7 +31,7 @@ def search(
     settings: SearchSettings | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
-) -> list[Hit]:
+) -> Hits:
     """Find the targets that are similar to a query.
 
     Args:
@@ -57,7 +58,7 @@ def search_many(
     engine: Engine | None = None,
     progress: Progress | None = None,
     on_profile: ProfileCallback | None = None,
-) -> Iterator[tuple[FastaRecord, list[Hit]]]:
+) -> Iterator[tuple[FastaRecord, Hits]]:
     """Search with many queries; an engine on a GPU processes them in batches.
 
     Args:
@@ -86,7 +87,7 @@ def _search_each(
     engine: Engine | None,
     progress: Progress | None,
     on_profile: ProfileCallback | None,
-) -> Iterator[tuple[FastaRecord, list[Hit]]]:
+) -> Iterator[tuple[FastaRecord, Hits]]:
     # imported here so that clients of a search server, which also import this module, start without loading
     # numba
     from msa.cpu.engine import CpuEngine
@@ -95,10 +96,10 @@ def _search_each(
     engine = engine or CpuEngine()
     if database.representatives < len(database):
         engine = ClusterExpandingEngine(engine, database)
-    block_size = len(queries)
+    block_size = max(1, len(queries))
     if settings.num_iterations > 1:
-        block_size = min(block_size, _MAX_HITS_IN_MEMORY // settings.max_seqs)
-    block_size = max(block_size, 1)
+        blocks = -(-len(queries) // max(1, _MAX_HITS_IN_MEMORY // settings.max_seqs))
+        block_size = -(-len(queries) // max(1, blocks)) or 1
     iterated_search = IteratedSearch(database, settings, engine, block_size)
     pairs_per_query = len(database) * settings.num_iterations
     for first in range(0, len(queries), block_size):
@@ -110,7 +111,7 @@ def _search_each(
 
         results = iterated_search.run(block, report, on_profile)
         for query, hits in zip(block, results, strict=True):
-            yield query, [hit for hit in hits if _meets_thresholds(hit, settings)]
+            yield query, _apply_thresholds(hits, database, settings)
         # count queries that left the search early as complete
         report(len(block) * pairs_per_query)
 
@@ -128,16 +129,20 @@ def check_query(query: FastaRecord) -> None:
         raise InputError(f"query {query.id!r} has {count}: a search needs at least 2")
 
 
-def _meets_thresholds(hit: Hit, settings: SearchSettings) -> bool:
-    """Return True if a hit meets the thresholds of identity and coverage."""
-    if settings.min_seq_id <= 0 and settings.coverage <= 0:
-        return True
-    coverage = {
-        0: min(hit.query_coverage, hit.target_coverage),
-        1: hit.target_coverage,
-        2: hit.query_coverage,
+def _apply_thresholds(hits: Hits, database: TargetDatabase, settings: SearchSettings) -> Hits:
+    """Return the hits that meet the thresholds of identity and coverage, at most `max_seqs`."""
+    if not settings.has_thresholds:
+        return hits
+    query_coverages, target_coverages = hits.query_coverages, hits.target_coverages
+    coverages = {
+        0: np.minimum(query_coverages, target_coverages),
+        1: target_coverages,
+        2: query_coverages,
     }[settings.cov_mode]
-    return hit.identity >= settings.min_seq_id and coverage >= settings.coverage
+    passing = hits.subset((hits.identities >= settings.min_seq_id) & (coverages >= settings.coverage))
+    counts = np.cumsum(passing.targets < database.representatives)
+    kept = counts <= settings.max_seqs
+    return replace(passing.subset(kept), capped=not kept.all())
 
 
 class ClusterExpandingEngine:
@@ -170,6 +175,7 @@ class ClusterExpandingEngine:
         """Filter and align the representatives, then align the other members of the clusters that were found.
 
         Progress counts cluster members as if they were filtered together with their representatives.
+        `Selection.max_aligned` limits the representatives only.
         """
         pending_queries: deque[QueryProfile] = deque()
         representative_candidates: deque[Candidates] = deque()
@@ -191,7 +197,8 @@ class ClusterExpandingEngine:
                 hits = candidates.targets[candidates.aligned]
                 yield pending_queries.popleft(), self._database.members(hits)
 
-        for member_candidates in self._engine.align(members(), request):
+        selection = None if request.selection is None else replace(request.selection, max_aligned=None)
+        for member_candidates in self._engine.align(members(), replace(request, selection=selection)):
             yield _concatenate_candidates(representative_candidates.popleft(), member_candidates)
 
     def align(
@@ -208,5 +215,6 @@ def _concatenate_candidates(first: Candidates, second: Candidates) -> Candidates
         np.concatenate([first.scores, second.scores]),
         np.concatenate([first.aligned, second.aligned + len(first.targets)]),
         np.concatenate([first.reversed_scores, second.reversed_scores]),
-        [*first.alignments, *second.alignments],
+        AlignmentPaths.concatenate([first.alignments, second.alignments]),
+        first.capped,
     )

@@ -7,6 +7,10 @@ from msa.errors import InputError
 from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
 from msa.profile.matrices import DEFAULT_MATRIX
 
+MIN_CANDIDATES = 10_000
+"""Minimum number of targets that are aligned, if as many pass the gapless filter, which ranks some relatives
+behind thousands of unrelated targets."""
+
 _INT32_MAX = 2**31 - 1
 _SEARCH_RANGES = {
     "evalue": (0, math.inf),
@@ -52,7 +56,8 @@ class SearchSettings:
 
     Args:
         evalue: largest E-value of a hit.
-        max_seqs: maximum number of targets that pass from the gapless filter to the alignment.
+        max_seqs: maximum number of hits of a query, in a clustered database without the members of their
+            clusters.
         min_ungapped_score: smallest gapless score that passes the filter.
         matrix: substitution matrix; defines the unit of scores and gap costs, half-bits for the default.
         gap_open: cost of a gap's first residue.
@@ -95,6 +100,16 @@ class SearchSettings:
                 gumbel_parameters(self.profile_gap_open, self.gap_extend, self.matrix)
         except ValueError as error:
             raise InputError(str(error)) from None
+
+    @property
+    def max_candidates(self) -> int:
+        """Maximum number of targets that pass from the gapless filter to the alignment."""
+        return max(self.max_seqs, MIN_CANDIDATES)
+
+    @property
+    def has_thresholds(self) -> bool:
+        """True if hits need a minimum identity or coverage."""
+        return self.min_seq_id > 0 or self.coverage > 0
 
 
 @dataclass(frozen=True)

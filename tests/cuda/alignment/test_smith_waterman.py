@@ -13,7 +13,7 @@ from msa.alphabet import MASK_BIT
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.pssm import query_profile
-from msa.search.hits import LocalAlignment
+from msa.search.hits import LocalAlignment, local_alignments
 from tests.cuda.alignment.reference import best_alignment
 
 simulated = pytest.mark.simulator(or_gpu=True)
@@ -81,7 +81,7 @@ def check(
     **options: object,
 ) -> None:
     targets = database(sequences)
-    expected = align(profile, query, targets, np.arange(len(targets)), *costs)
+    expected = local_alignments(align(profile, query, targets, np.arange(len(targets)), *costs))
     found = align_to_all(profile, query, targets, costs, **options)
     for k, one in enumerate(expected):
         assert found.records[k].tolist() == record(one)
@@ -169,7 +169,7 @@ def test_several_queries_at_once() -> None:
     found = trace_paths(profiles, codes, device, pairs, ends, shapes=SHAPES["packed"], budget=300)
     for k in (0, 1, 2, 4):
         query = codes[pairs.query[k]]
-        (one,) = align(query_profile(query, False), query, targets, pairs.target[k : k + 1])
+        (one,) = local_alignments(align(query_profile(query, False), query, targets, pairs.target[k : k + 1]))
         assert found.records[k].tolist() == record(one) and runs_of(found, k) == one.runs.tolist()
     assert not found.records[3].any() and runs_of(found, 3) == []
 
@@ -202,7 +202,9 @@ def test_queries_and_targets_of_all_lengths_in_any_order(
     found = trace_paths(profiles, codes, device, pairs, ends, 3, 1, shapes=SHAPES[engine], budget=2000)
     for k in range(len(pairs)):
         own = codes[query[k]]
-        (one,) = align(query_profile(own, False), own, targets, pairs.target[k : k + 1], 3, 1)
+        (one,) = local_alignments(
+            align(query_profile(own, False), own, targets, pairs.target[k : k + 1], 3, 1)
+        )
         expected = record(one)
         assert ends[k].tolist() == ([expected[0], expected[2], expected[4]] if one.score else [0, -1, -1])
         assert found.records[k].tolist() == expected and runs_of(found, k) == one.runs.tolist()
@@ -306,7 +308,7 @@ def test_reference_equals_the_cpu_engine() -> None:
         query = rng.integers(0, 4, int(rng.integers(1, 25))).astype(np.uint8)
         target = rng.integers(0, 4, int(rng.integers(1, 25))).astype(np.uint8)
         profile = query_profile(query, False)
-        (one,) = align(profile, query, database([target]), np.arange(1), 4, 1)
+        (one,) = local_alignments(align(profile, query, database([target]), np.arange(1), 4, 1))
         found, runs = best_alignment(profile, query, target, 4, 1)
         assert found == record(one) and runs == one.runs.tolist()
 

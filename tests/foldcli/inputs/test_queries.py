@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foldcli.inputs.queries import read_queries
-from msa.alphabet import encode
+from msa.alphabet import GAP, encode
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.family_profile import GAP, distinct_rows, family_profile
+from msa.profile.family_profile import distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery
 
 QUERY = "MKVLAAGGHT"

@@ -18,7 +18,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import read_fasta
 from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
-from msa.search.hits import LocalAlignment
+from msa.search.hits import LocalAlignment, local_alignments
 
 
 def database(sequences: Sequence[np.ndarray]) -> SequenceArrays:
@@ -31,7 +31,7 @@ def database(sequences: Sequence[np.ndarray]) -> SequenceArrays:
 def align_all(
     profile: np.ndarray, query: np.ndarray, sequences: Sequence[np.ndarray], **options: int
 ) -> list[LocalAlignment]:
-    return align(profile, query, database(sequences), np.arange(len(sequences)), **options)
+    return local_alignments(align(profile, query, database(sequences), np.arange(len(sequences)), **options))
 
 
 def biopython_aligner(gap_open: int = 11, gap_extend: int = 1) -> PairwiseAligner:

@@ -66,7 +66,9 @@ def end_positions(
     """Replace cuda.alignment.smith_waterman.end_positions."""
     codes = [np.zeros(len(profile), np.uint8) for profile in profiles]
     found = _align(profiles, codes, targets, pairs, gap_open, gap_extend)
-    return np.array([[a.score, a.query_end - 1, a.target_end - 1] for a in found], np.int32).reshape(-1, 3)
+    ends = found.records[:, [0, 2, 4]]
+    ends[ends[:, 0] == 0, 1:] = -1
+    return ends
 
 
 def trace_paths(
@@ -81,27 +83,20 @@ def trace_paths(
 ) -> AlignmentPaths:
     """Replace cuda.alignment.smith_waterman.trace_paths."""
     found = _align(profiles, codes, targets, pairs, gap_open, gap_extend)
-    assert [a.score for a in found] == ends[:, 0].tolist()
-    records = [
-        [
-            a.score, a.query_start - 1, a.query_end - 1, a.target_start - 1, a.target_end - 1, a.identities,
-            a.columns, len(a.runs),
-        ]
-        for a in found
-    ]  # fmt: skip
-    runs = [a.runs for a in found]
-    run_offsets = np.cumsum([0, *map(len, runs)])
-    all_runs = np.concatenate([*runs, np.empty(0, np.int32)])
-    return AlignmentPaths(np.array(records, np.int32).reshape(-1, 8), all_runs, run_offsets)
+    assert found.records[:, 0].tolist() == ends[:, 0].tolist()
+    return found
 
 
-def _align(profiles: Any, codes: Any, targets: Any, pairs: Any, gap_open: int, gap_extend: int) -> list[Any]:
+def _align(
+    profiles: Any, codes: Any, targets: Any, pairs: Any, gap_open: int, gap_extend: int
+) -> AlignmentPaths:
     sequences = on_host(targets)
     assert pairs.length.tolist() == sequences.lengths[pairs.target].tolist()
-    found = []
-    for query, target in zip(pairs.query.tolist(), pairs.target.tolist(), strict=True):
-        found += align(profiles[query], codes[query], sequences, np.array([target]), gap_open, gap_extend)
-    return found
+    found = [
+        align(profiles[query], codes[query], sequences, np.array([target]), gap_open, gap_extend)
+        for query, target in zip(pairs.query.tolist(), pairs.target.tolist(), strict=True)
+    ]
+    return AlignmentPaths.concatenate(found)
 
 
 def replacements() -> list[tuple[Any, str, Any]]:

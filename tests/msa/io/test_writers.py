@@ -5,14 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from msa.io.a3m import a3m_row, write_a3m
+from msa.io.a3m import write_a3m
 from msa.io.fasta import FastaRecord
 from msa.io.m8 import COLUMNS, DEFAULT_COLUMNS, parse_columns, write_m8
 from msa.io.stockholm import write_stockholm
-from msa.search.hits import Hit, LocalAlignment
+from msa.search.hits import Hit, Hits, LocalAlignment
 
 QUERY = FastaRecord("q1 my protein", "MKTAYIAKQR")
 
@@ -57,8 +55,9 @@ def test_every_m8_column() -> None:
 def test_numbers_are_formatted_like_mmseqs2() -> None:
     # E-values have four digits and a signed exponent; bits are rounded, halves up
     tiny = Hit(0, "t", "MKTAYIAKQR", 10, 100.5, 0.0, HIT.alignment)
-    assert COLUMNS["evalue"](QUERY, tiny) == "0.000E+00"
-    assert COLUMNS["bits"](QUERY, tiny) == "101"
+    hits = Hits.from_sequence(10, [tiny])
+    assert list(COLUMNS["evalue"](QUERY, hits)) == ["0.000E+00"]
+    assert list(COLUMNS["bits"](QUERY, hits)) == ["101"]
 
 
 def test_parse_columns_accepts_known_names_only() -> None:
@@ -94,27 +93,6 @@ def test_stockholm_output() -> None:
         "#=GC RF    xx.xx..xxxxxx",
         "//",
     ]
-
-
-operations = st.lists(st.tuples(st.integers(1, 4), st.sampled_from("MID")), max_size=6)
-
-
-@settings(deadline=None)
-@given(operations, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
-def test_a3m_rows_keep_every_aligned_residue(
-    middle: list[tuple[int, str]], before: int, after: int, skipped: int
-) -> None:
-    cigar = [(1, "M"), *middle, (1, "M")]
-    length = before + after + sum(n for n, operation in cigar if operation != "D")
-    target = "ACDEFGHIKLMNPQRSTVWY" * 5
-    alignment = make_hit(cigar, before + 1, skipped + 1, target, 0).alignment
-    row = a3m_row(Hit(0, "t", target, length, 1.0, 1.0, alignment))
-    columns = [letter for letter in row if not letter.islower()]
-    assert len(columns) == length
-    assert columns[:before] == ["-"] * before and columns[length - after :] == ["-"] * after
-    assert row.replace("-", "").upper() == target[alignment.target_start - 1 : alignment.target_end]
-    inserted = sum(n for n, operation in cigar if operation == "D")
-    assert sum(letter.islower() for letter in row) == inserted
 
 
 def test_documentation_lists_every_column(root: Path) -> None:

@@ -7,18 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msa.alphabet import LETTERS, MASK_BIT, STANDARD, decode, encode
-from msa.database.sequence_arrays import SequenceArrays
+from msa.alphabet import GAP, LETTERS, STANDARD, encode
 from msa.profile.family_profile import (
-    GAP,
     PSEUDOCOUNT_DECAY,
     PSEUDOCOUNTS,
     distinct_rows,
     family_profile,
-    family_rows,
 )
 from msa.profile.matrices import background, substitution_matrix
-from msa.search.hits import LocalAlignment
 
 alignments = (st.integers(1, 8) | st.integers(60, 130)).flatmap(
     lambda columns: st.lists(
@@ -29,20 +25,6 @@ alignments = (st.integers(1, 8) | st.integers(60, 130)).flatmap(
 
 def row_text(row: np.ndarray) -> str:
     return "".join("-" if code == GAP else LETTERS[code] for code in row)
-
-
-def test_family_rows_follow_the_alignment_path() -> None:
-    # 2M1D1M2I2M from query position 2 and target position 3: the target residue of 1D is left out, and 2I
-    # becomes two gaps
-    runs = np.array([2 << 2, 1 << 2 | 2, 1 << 2, 2 << 2 | 1, 2 << 2], np.int32)
-    alignment = LocalAlignment(20, 2, 8, 3, 8, 0, 8, runs)
-    whole = LocalAlignment(9, 1, 3, 1, 3, 3, 3, np.array([3 << 2], np.int32))
-    residues = np.concatenate([encode("WWWW"), encode("GGACDEFH") | MASK_BIT])
-    targets = SequenceArrays(residues, np.array([0, 4]), np.array([4, 8], np.int32))
-    rows = family_rows(encode("MMMMMMMMM"), targets, [(1, alignment), (0, whole)])
-    assert decode(rows[0]) == "MMMMMMMMM"
-    assert [row_text(row) for row in rows[1:]] == ["-ACE--FH-", "WWW------"]
-    np.testing.assert_array_equal(family_rows(rows[0], targets, []), rows[:1])
 
 
 def reference_distinct_rows(rows: np.ndarray, max_identity: float) -> list[int]:

@@ -11,7 +11,7 @@ from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.search import families
 from msa.search.families import RELIABLE_EVALUE, Family, FamilyBuilder
-from msa.search.hits import Hit
+from msa.search.hits import Hit, Hits
 from msa.search.iterations import IteratedSearch
 from msa.search.settings import SearchSettings
 
@@ -55,18 +55,24 @@ def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory
     return IteratedSearch(database, SearchSettings(num_iterations=3), CpuEngine())
 
 
-def member_hits(iterated_search: IteratedSearch, family: Family | None, query: FastaRecord) -> list[Hit]:
+def member_hits(iterated_search: IteratedSearch, family: Family | None, query: FastaRecord) -> Hits:
     """Search with a family, or with the query alone, and return the hits that may join."""
-    profile = iterated_search.family_builder.initial_profile(query) if family is None else family.profile
-    k_factors = None if family is None else [family.k_factor]
-    (found,) = iterated_search.search_once(
-        [profile], [len(query.sequence)], 0.1, lambda pairs: None, k_factors
-    )
+    profile = iterated_search.family_builder.initial_profile(query) if family is None else family
+    (found,) = iterated_search.search_once([profile], family is not None, 0.1, lambda pairs: None)
     return found.member_hits
 
 
-def names(hits: Sequence[Hit], kind: str) -> set[str]:
+def update(
+    iterated_search: IteratedSearch, query: FastaRecord, family: Family | None, hits: Sequence[Hit]
+) -> Family | None:
+    """Update a family with these hits."""
+    arrays = Hits.from_sequence(len(query.sequence), hits)
+    return iterated_search.family_builder.update(query, family, arrays)
+
+
+def names(hits: Sequence[Hit] | None, kind: str) -> set[str]:
     """Return the ids of the hits of one kind of target."""
+    assert hits is not None
     return {hit.id for hit in hits if hit.id.startswith(kind)}
 
 
@@ -78,16 +84,16 @@ def test_unconfirmed_member_leaves_and_confirmed_members_stay(
     assert impostor.evalue > RELIABLE_EVALUE, "the impostor should be doubtful"
     doubtful = {hit.id for hit in first if hit.evalue > RELIABLE_EVALUE} & names(first, "far")
     assert doubtful, "some far relatives should be doubtful"
-    family = iterated_search.family_builder.update(query, None, first)
+    family = update(iterated_search, query, None, first)
     assert family is not None and names(family.members, "impostor")
     # add the impostor to the hits, because a profile usually finds its own members
     second = [hit for hit in member_hits(iterated_search, family, query) if hit.id != "impostor"] + [impostor]
-    updated = iterated_search.family_builder.update(query, family, second)
+    updated = update(iterated_search, query, family, second)
     assert updated is not None
     assert not names(updated.members, "impostor") and doubtful <= names(updated.members, "far")
     assert len(names(updated.members, "near")) == 4
     monkeypatch.setattr(families, "CONFIRMATION_EVALUE", np.inf)
-    updated = iterated_search.family_builder.update(query, family, second)
+    updated = update(iterated_search, query, family, second)
     assert updated is not None and names(updated.members, "impostor")
 
 
@@ -95,20 +101,20 @@ def test_doubtful_member_without_reliable_members_stays(
     query: FastaRecord, iterated_search: IteratedSearch
 ) -> None:
     doubtful_only = [hit for hit in member_hits(iterated_search, None, query) if hit.id == "impostor"]
-    family = iterated_search.family_builder.update(query, None, doubtful_only)
+    family = update(iterated_search, query, None, doubtful_only)
     assert family is not None
     second = [hit for hit in member_hits(iterated_search, family, query) if hit.id == "impostor"]
-    updated = iterated_search.family_builder.update(query, family, second)
+    updated = update(iterated_search, query, family, second)
     assert updated is None or names(updated.members, "impostor")
 
 
 def test_unchanged_family_is_reported_as_none(query: FastaRecord, iterated_search: IteratedSearch) -> None:
-    assert iterated_search.family_builder.update(query, None, []) is None
+    assert update(iterated_search, query, None, []) is None
     near = [hit for hit in member_hits(iterated_search, None, query) if hit.id.startswith("near")]
-    family = iterated_search.family_builder.update(query, None, near)
-    assert family is not None and iterated_search.family_builder.update(query, family, near) is None
+    family = update(iterated_search, query, None, near)
+    assert family is not None and update(iterated_search, query, family, near) is None
     # without members, the profile is that of the query alone again
-    empty = iterated_search.family_builder.update(query, family, [])
+    empty = update(iterated_search, query, family, [])
     assert empty is not None
     np.testing.assert_array_equal(
         empty.profile.profile, iterated_search.family_builder.initial_profile(query).profile
@@ -121,7 +127,10 @@ def test_family_uses_the_matrix_and_gap_costs_of_the_settings(
     settings = SearchSettings(matrix="PAM70", gap_open=10, profile_gap_open=9, num_iterations=2)
     other = FamilyBuilder(iterated_search.database, settings)
     near = [hit for hit in member_hits(iterated_search, None, query) if hit.id.startswith("near")]
-    one, another = iterated_search.family_builder.update(query, None, near), other.update(query, None, near)
+    arrays = Hits.from_sequence(len(query.sequence), near)
+    one, another = (
+        builder.update(query, None, arrays) for builder in (iterated_search.family_builder, other)
+    )
     assert one is not None and another is not None
     assert not np.array_equal(one.profile.profile, another.profile.profile)
     assert other.family_settings.gap_open == 9

@@ -62,11 +62,9 @@ def test_k_factor_equals_reference() -> None:
     shuffled = ShuffledTargets(targets)
     sample = shuffled._targets
     indices, query = np.arange(len(sample)), np.zeros(150, np.uint8)
-    scores = [one.score for one in align(profile, query, sample, indices, 10, 1)]
-    reversed_scores = [one.score for one in align(profile[::-1].copy(), query, sample, indices, 10, 1)]
-    scores = corrected_scores(
-        np.array(scores), np.array(reversed_scores), 150, sample.lengths, PARAMETERS
-    ).tolist()
+    scores = align(profile, query, sample, indices, 10, 1).records[:, 0]
+    reversed_scores = align(profile[::-1].copy(), query, sample, indices, 10, 1).records[:, 0]
+    scores = corrected_scores(scores, reversed_scores, 150, sample.lengths, PARAMETERS).tolist()
     lengths = sample.lengths.tolist()
     # each target counts as a database by itself
     observed = sum(
