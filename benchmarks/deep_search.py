@@ -1,17 +1,17 @@
 """Time of searches for tables and for folding: up to 10,000 hits per query, in up to three iterations.
 
-    python benchmarks/deep_search.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16] [--device cuda]
-        [--runs 300x1 300x3 10000x1 10000x3] [--alignments] [--sample] [--folder FOLDER]
+    python benchmarks/deep_search.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
+        [--device cuda] [--runs 300x1 300x3 10000x1 10000x3] [--alignments] [--sample] [--folder FOLDER]
 
-The database contains the FASTA file `--times` times (ids get a suffix); it is kept in `--folder` if given. A run
-MxN searches with all queries in N iterations, with `--max-seqs M`, the database already on the GPU, and writes
-an m8 table; several iterations use an E-value of 0.1, as searches for folding do, one uses 1e-3. A first search
-with all queries compiles kernels and is not reported. For each run, the output lists wall seconds, the number
-of hits, queries whose hits reached the limit, seconds of the engine's stages, CPU seconds of the process, and a
-digest of the table, which must be the same on all devices.
+The database contains the FASTA file `--times` times (ids get a suffix); it is kept in `--folder` if given. A
+run MxN searches with all queries in N iterations, with `--max-seqs M`, the database already on the GPU, and
+writes an m8 table; several iterations use an E-value of 0.1, as searches for folding do, one uses 1e-3. A
+first search with all queries compiles kernels and is reported separately. For each run, the output lists wall
+seconds, the number of hits, queries whose hits reached the limit, seconds of the engine's stages, CPU seconds
+of the process, and a digest of the table, which must be the same on all devices.
 
-`--alignments` also writes A3M files, filtered as for folding; their time is listed. `--sample` lists where the
-threads are: the functions found most often in samples of all stacks, in per cent of the wall time.
+`--alignments` also writes A3M files, filtered as for folding; their time is listed. `--sample` lists where
+the threads are: the functions found most often in samples of all stacks, in per cent of the wall time.
 """
 
 import argparse
