@@ -72,7 +72,7 @@ def sampled_stacks(enabled: bool) -> Iterator[None]:
             names = {thread.ident: thread.name for thread in threading.enumerate()}
             counts["samples"] += 1
             for ident, frame in sys._current_frames().items():
-                if ident == sampler.ident:
+                if ident == sampler.ident or frame.f_code.co_name == "_worker":
                     continue
                 code = frame.f_code
                 caller = "" if frame.f_back is None else f" < {frame.f_back.f_code.co_name}"
