@@ -13,6 +13,8 @@ from types import ModuleType
 
 import torch
 
+from cuda.fused.gpu_model import gpu_model
+
 IMPLEMENTATIONS = ("auto", "reference", "triton", "hopper")
 HOPPER_CAPABILITY = (9, 0)
 HOPPER_TRITON = "3.6."
@@ -81,17 +83,20 @@ def triton_installed() -> bool:
     return find_spec("triton") is not None
 
 
-@cache
 def hopper_available(device: torch.device | str) -> bool:
     """Return whether the Hopper kernels run on a device."""
-    device = torch.device(device)
-    if device.type != "cuda" or not triton_installed():
+    gpu = gpu_model(device)
+    return gpu is not None and _runs_hopper_kernels(gpu.capability)
+
+
+@cache
+def _runs_hopper_kernels(capability: tuple[int, int]) -> bool:
+    if capability != HOPPER_CAPABILITY or not triton_installed():
         return False
     # deferred: Triton is optional
     import triton
 
-    capability = torch.cuda.get_device_capability(device)
-    return capability == HOPPER_CAPABILITY and not hopper_disabled(capability, triton.__version__)
+    return not hopper_disabled(capability, triton.__version__)
 
 
 def hopper_disabled(capability: tuple[int, int], triton_version: str) -> bool:

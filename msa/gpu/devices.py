@@ -22,6 +22,8 @@ MIN_FREE_BYTES = 512 * 2**20
 """GPU memory that a search needs even for the smallest database."""
 
 _NVIDIA_VENDOR = "0x10de"
+# CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+_CAPABILITY_ATTRIBUTES = 75, 76
 _REMEDY = "Use --device cpu, or --device auto to use a GPU if one works."
 
 Version = tuple[int, int]
@@ -135,6 +137,26 @@ def create_context(number: int) -> bool:
     if driver.cuDeviceGet(ctypes.byref(device), number):
         return False
     return not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+
+
+def name_and_capability(number: int) -> tuple[str, Version] | None:
+    """Return the name and compute capability of a GPU, without a context and without numba or torch.
+
+    Returns:
+        None if there is no driver or no such GPU.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), number):
+        return None
+    values = [ctypes.c_int(), ctypes.c_int()]
+    failed = driver.cuDeviceGetName(name, len(name), device)
+    for value, attribute in zip(values, _CAPABILITY_ATTRIBUTES, strict=True):
+        failed |= driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+    return None if failed else (name.value.decode(), (values[0].value, values[1].value))
 
 
 def check_driver(driver: Driver, number: int) -> None:

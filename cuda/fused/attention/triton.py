@@ -25,7 +25,7 @@ Project = Callable[[torch.Tensor, AttentionWeights], torch.Tensor]
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor], None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "inner"])
 def _output(
     gated, weights, bias, result, count, inner, outer_stride, inner_stride,
     DEPTH: tl.constexpr, CHANNELS: tl.constexpr, ADD: tl.constexpr, ROWS: tl.constexpr,
@@ -132,6 +132,8 @@ def write_update(
     check_tensors("attention", x, *weights)
     inner = weights.query[0].numel()
     bias = None if pair_bias is None else align_keys(pair_bias)
+    # with keys next to each other, one kernel serves masks of all sizes
+    mask = None if mask is None else mask.contiguous()
     swapped = x.stride(0) < x.stride(1)
     for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1])), budget):
         # the two long axes of intermediates have the same order in memory as those of the input

@@ -190,7 +190,7 @@ def _attend_block(
     return out_of_range
 
 
-@triton.jit(do_not_specialize=["batch", "length", "bias_rows"])
+@triton.jit(do_not_specialize=["mask", "mask_row", "batch", "length", "bias_rows"])
 def attend_blocks(
     projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
     pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
@@ -223,7 +223,7 @@ def attend_blocks(
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["batch", "length", "bias_rows", "blocks"])
+@triton.jit(do_not_specialize=["mask", "mask_row", "batch", "length", "bias_rows", "blocks"])
 def recompute_blocks(
     projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
     pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,

@@ -35,7 +35,7 @@ def _load_positions(
     return load_normalised(x, offsets, mask, norm[0], norm[1], CHANNELS, BLOCK).to(x.dtype.element_ty)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mask_row", "mask_position", "length"])
 def _mean(
     x, x_row, x_position, norm, mask, mask_row, mask_position, mean, length,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, POSITIONS: tl.constexpr, PRECISION: tl.constexpr,
@@ -57,7 +57,7 @@ def _mean(
     tl.store(mean + row * CHANNELS + channel, total / (count + 1e-10), mask=channel < CHANNELS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mask_row", "mask_position", "length"])
 def _softmax_sum(
     x, x_row, x_position, norm, mask, mask_row, mask_position, queries, summed, length,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, HEADS: tl.constexpr, POSITIONS: tl.constexpr,
@@ -103,7 +103,7 @@ def _add_row(product, row):
     return tl.fma(product, 1.0, row[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length"])
 def _gate(
     x, x_row, x_position, norm, attended, gating, gating_bias, output, output_bias, result, result_row,
     result_position, length, CHANNELS: tl.constexpr, INNER: tl.constexpr, OUTPUTS: tl.constexpr,

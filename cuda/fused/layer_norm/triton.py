@@ -8,7 +8,7 @@ from cuda.fused.launch import check_tensors, choose_launch
 from cuda.fused.rows import load_normalised, row_offsets, rows_of
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "inner"])
 def _layer_norm(
     x,
     scale,

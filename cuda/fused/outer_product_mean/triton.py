@@ -35,7 +35,8 @@ def _write_factor(
 
     The result is the sequence's [N, INNER] or, if a padded length is given, [INNER, padded_length].
     """
-    real = residues < length
+    # rows of a padded factor are stored up to their padded length, so that stores are wide for every length
+    stored = residues < (length if padded_length is None else padded_length)
     for first in range(0, INNER, COLUMNS):
         columns = first + tl.arange(0, COLUMNS)
         inner = columns < INNER
@@ -46,13 +47,13 @@ def _write_factor(
         factor = factor.to(result.dtype.element_ty)
         if padded_length is not None:
             offsets = columns[:, None] * padded_length + residues[None, :]
-            tl.store(result + offsets, factor.T, mask=inner[:, None] & real[None, :])
+            tl.store(result + offsets, factor.T, mask=inner[:, None] & stored[None, :])
         else:
             offsets = residues[:, None] * INNER + columns[None, :]
-            tl.store(result + offsets, factor, mask=real[:, None] & inner[None, :])
+            tl.store(result + offsets, factor, mask=stored[:, None] & inner[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length"])
 def _factors(
     msa,
     norm_scale,
@@ -109,7 +110,7 @@ def _factors(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences", "length", "strips"])
 def _outer(
     left,
     right,
@@ -320,7 +321,7 @@ def project_factors(
 
     Returns:
         Left factor [S, N * E], or [S, E * padded_length], of which the first N of each padded_length elements
-        are written; and right factor [S, N * E].
+        belong to residues; and right factor [S, N * E].
     """
     sequences, length, channels = msa.shape
     inner = weights.left.shape[1]

@@ -14,7 +14,7 @@ from cuda.fused.rows import load_normalised, row_offsets, rows_of
 from cuda.fused.transition.reference import TransitionWeights
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "inner"])
 def _transition(
     x,
     norm_scale,

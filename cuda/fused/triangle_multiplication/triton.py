@@ -156,7 +156,7 @@ def store_factors(
         tl.store(out + offsets, values.to(DTYPE), mask=stored & (channel < 2 * WIDTH)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mask_strides", "length"])
 def _operands(
     x, x_strides, mask, mask_strides, norm_scale, norm_offset, gated, gated_bias, out, plane,
     positions, padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
@@ -210,7 +210,7 @@ def load_product(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length"])
 def _finish(
     product, plane, epsilon, center_scale, center_offset, output, output_bias, x, x_strides,
     norm_scale, norm_offset, gating, gating_bias, result, result_strides, positions, padded, length,
@@ -345,10 +345,15 @@ def project_factors(
             length,
             CHANNELS=channels,
             WIDTH=width,
-            ROWS=triton.cdiv(options["POSITIONS"], padded),
+            ROWS=max_row_ends(options["POSITIONS"], padded),
             **(options | {"CHUNK": chunk}),
         )
     return out
+
+
+def max_row_ends(positions: int, padded: int) -> int:
+    """Return a bound of the row ends among consecutive positions of rows of P; few values mean few kernels."""
+    return 1 if positions <= padded else triton.cdiv(positions, ALIGNMENT)
 
 
 def padded_length(length: int) -> int:
@@ -416,6 +421,6 @@ def finish(
             BLOCK=block,
             BLOCK_WIDTH=block_width,
             ADD=add,
-            ROWS=triton.cdiv(options["POSITIONS"], padded),
+            ROWS=max_row_ends(options["POSITIONS"], padded),
             **options,
         )

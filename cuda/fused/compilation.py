@@ -1,0 +1,197 @@
+"""Kernels compiled before they are launched, and a count of those that were not.
+
+Triton compiles a kernel at its first launch, once for each set of argument types, constants and options: a
+variant. Variants are recorded by running operations for an assumed GPU: each launch is noted instead of run.
+Any process can then compile them, without a GPU, into Triton's cache on disk, where launches find them.
+
+Imports Triton, so only modules with kernels, and those that compile them, import this one.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver
+
+from cuda.fused.gpu_model import GpuModel, assume_gpu
+
+_DRIVER_LIBRARY = "libcuda.so.1"
+_DRIVER_FUNCTION = re.compile(r"\bcu[A-Z]\w+")
+# the state of Triton that recording changes is global
+_recording = threading.Lock()
+
+
+@dataclass(frozen=True)
+class KernelVariant:
+    """A kernel with the types and constants that it is compiled for.
+
+    Args:
+        module: import name of the kernel's module.
+        name: name of the kernel in the module.
+        specialization: types, constants and options, as Triton's `JITFunction.preload` takes them.
+    """
+
+    module: str
+    name: str
+    specialization: str
+
+    def description(self) -> dict[str, Any]:
+        """Return the types, constants and options by name."""
+        found: dict[str, Any] = json.loads(self.specialization)
+        return found
+
+
+class _TargetDriver:
+    """The part of a Triton driver that compilation needs, for a GPU that may not exist.
+
+    Args:
+        gpu: the model of GPU.
+    """
+
+    def __init__(self, gpu: GpuModel) -> None:
+        major, minor = gpu.capability
+        self._gpu, self._target = gpu, GPUTarget("cuda", 10 * major + minor, 32)
+
+    def get_current_device(self) -> GpuModel:
+        """Return the key under which kernels keep what they have compiled."""
+        return self._gpu
+
+    def get_current_stream(self, device: GpuModel) -> int:
+        """Return the default stream."""
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        """Return the architecture to compile for."""
+        return self._target
+
+
+@contextlib.contextmanager
+def _driver_for(gpu: GpuModel) -> Iterator[None]:
+    """Let Triton compile for a GPU model in this process; nothing can be launched meanwhile."""
+    config = triton.runtime.driver
+    with _recording:
+        # the public getter would open the driver
+        previous = config._active
+        config.set_active(_TargetDriver(gpu))
+        try:
+            yield
+        finally:
+            config._active = previous
+
+
+@contextlib.contextmanager
+def record_variants(gpu: GpuModel, found: Callable[[KernelVariant], None]) -> Iterator[None]:
+    """Report the variants that operations launch inside a `with` block, instead of launching them.
+
+    Operations run as if all tensors were on a GPU of this model; the results of kernels are uninitialised.
+
+    Args:
+        gpu: the model of GPU.
+        found: called once with each variant.
+    """
+    known: set[KernelVariant] = set()
+
+    def record(*, fn: Any, compile: dict[str, Any], **_: Any) -> bool:
+        variant = KernelVariant(fn.module, fn.name, compile["specialization_data"])
+        if variant not in known:
+            known.add(variant)
+            found(variant)
+        return True  # which makes Triton skip compilation and launch
+
+    with _driver_for(gpu), assume_gpu(gpu):
+        previous, triton.knobs.runtime.jit_cache_hook = triton.knobs.runtime.jit_cache_hook, record
+        try:
+            yield
+        finally:
+            triton.knobs.runtime.jit_cache_hook = previous
+
+
+def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
+    """Compile a variant and its launcher into Triton's cache, unless they are there.
+
+    Args:
+        variant: from `record_variants`.
+        gpu: the model of GPU to compile for.
+
+    Returns:
+        True if it was not in the cache.
+    """
+    function = getattr(import_module(variant.module), variant.name)
+    with _driver_for(gpu), count_compilations() as count:
+        kernel = function.preload(variant.specialization)
+    _build_launcher(kernel)
+    return count.compiled > 0
+
+
+class CompilationCount:
+    """A number of compiled kernels.
+
+    Args:
+        compiled: kernels compiled so far.
+    """
+
+    def __init__(self, compiled: int = 0) -> None:
+        self.compiled = compiled
+        self.names: list[str] = []
+
+    def __call__(self, *, src: Any, cache_hit: bool, **_: Any) -> None:
+        """Count a kernel unless it came from the cache; Triton calls this for each kernel that it loads."""
+        if not cache_hit:
+            self.compiled += 1
+            self.names.append(src.name)
+
+
+@contextlib.contextmanager
+def count_compilations() -> Iterator[CompilationCount]:
+    """Count the kernels that this process compiles inside a `with` block, in all threads."""
+    count = CompilationCount()
+    previous, triton.knobs.compilation.listener = triton.knobs.compilation.listener, count
+    try:
+        yield count
+    finally:
+        triton.knobs.compilation.listener = previous
+
+
+def _build_launcher(kernel: Any) -> None:
+    """Build the C extensions that load and launch a kernel, unless they are in the cache."""
+    provide_driver_library()
+    driver.CudaUtils()
+    driver.CudaLauncher(kernel.src, kernel.metadata)
+
+
+@cache
+def provide_driver_library() -> tempfile.TemporaryDirectory[str] | None:
+    """Where there is no driver, build and load a library that defines its functions.
+
+    Launchers can then be linked and loaded; on a machine with a GPU they use the driver. Processes forked
+    after the first call share the library.
+
+    Returns:
+        The folder of the library, which exists as long as this object; None if there is a driver.
+    """
+    with contextlib.suppress(AssertionError, OSError, subprocess.SubprocessError):
+        driver.libcuda_dirs()
+        return None
+    sources = Path(driver.dirname).glob("driver.*")
+    names = {name for path in sources for name in _DRIVER_FUNCTION.findall(path.read_text(errors="replace"))}
+    folder = tempfile.TemporaryDirectory(prefix="foldcli-")
+    source, library = Path(folder.name) / "driver.c", Path(folder.name) / _DRIVER_LIBRARY
+    source.write_text("".join(f"void {name}(void) {{}}\n" for name in sorted(names)))
+    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", f"-Wl,-soname,{_DRIVER_LIBRARY}"]
+    subprocess.run([*command, str(source), "-o", str(library)], check=True, capture_output=True)
+    ctypes.CDLL(str(library))
+    triton.knobs.nvidia.libcuda_path = folder.name
+    return folder
