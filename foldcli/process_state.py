@@ -21,12 +21,15 @@ SignalHandler = Callable[[int, FrameType | None], None]
 _THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def set_triton_cache_folder() -> None:
+def set_triton_cache_folder() -> Path:
     """Keep Triton's compiled kernels in foldcli's cache, unless the user has set another folder.
 
     Triton reads the variable when it is imported, so call this first.
+
+    Returns:
+        The folder.
     """
-    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton"))
+    return Path(os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton")))
 
 
 def keep_bytecode() -> None:

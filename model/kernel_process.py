@@ -4,15 +4,12 @@ It never starts CUDA, as a process that has cannot be forked. It reads a `Kernel
 and writes a `CompilationStatus` to standard output, as a line of JSON, whenever one changes.
 """
 
-import contextlib
 import json
 import multiprocessing
-import os
 import signal
 import sys
+import threading
 from dataclasses import asdict
-from multiprocessing.pool import AsyncResult
-from typing import Any
 
 import torch
 from triton.runtime.cache import triton_key
@@ -38,19 +35,20 @@ def main() -> None:
     triton_key()
     with assume_gpu(gpu):
         kernels = select_kernels("fused", "cpu")
-    context = multiprocessing.get_context("fork")
-    with context.Pool(request.processes, _ignore_interrupts) as pool:
-        pending: list[AsyncResult[bool]] = []
+    progress = _Progress()
+    with multiprocessing.get_context("fork").Pool(request.processes, _ignore_interrupts) as pool:
 
         def submit(variant: KernelVariant) -> None:
-            pending.append(pool.apply_async(_compile, (variant, gpu)))
+            progress.add()
+            pool.apply_async(compile_variant, (variant, gpu), {}, progress.succeed, progress.fail)
 
         torch.set_num_threads(_TORCH_THREADS)
         with record_variants(gpu, submit), torch.inference_mode():
             for name in request.networks:
                 for launch in network_launches(model_config(name), _DTYPES[request.precision], kernels):
                     launch()
-        _report(pending)
+        pool.close()
+        pool.join()
 
 
 def _ignore_interrupts() -> None:
@@ -58,21 +56,29 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _compile(variant: KernelVariant, gpu: GpuModel) -> bool:
-    return compile_variant(variant, gpu)
+class _Progress:
+    """The status of the compilation, written whenever it changes; the pool's thread reports results."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._status = CompilationStatus()
 
-def _report(pending: "list[AsyncResult[bool]]") -> None:
-    """Write the status after each kernel, in the order in which they were found."""
-    compiled, errors = 0, []
-    for done, result in enumerate(pending, 1):
-        try:
-            compiled += result.get()
-        except Exception as error:  # compilers raise errors of many types
-            errors.append(f"{type(error).__name__}: {error}".splitlines()[0])
-        status = CompilationStatus(done, len(pending), compiled, errors[0] if errors else "")
-        print(json.dumps(asdict(status)), flush=True)
+    def add(self) -> None:
+        """Count a kernel to compile."""
+        self._update(total=1)
 
+    def succeed(self, compiled: bool) -> None:
+        """Count a kernel that is in the cache now."""
+        self._update(done=1, compiled=int(compiled))
 
-if __name__ == "__main__":
-    main()
+    def fail(self, error: BaseException) -> None:
+        """Count a kernel that could not be compiled."""
+        self._update(done=1, error=f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def _update(self, done: int = 0, total: int = 0, compiled: int = 0, error: str = "") -> None:
+        with self._lock:
+            old = self._status
+            self._status = CompilationStatus(
+                old.done + done, old.total + total, old.compiled + compiled, old.error or error
+            )
+            print(json.dumps(asdict(self._status)), flush=True)

@@ -14,7 +14,10 @@ from cuda.fused.dispatch import (
     implementation_module,
     kernel_implementation,
     resolve_implementation,
+    triton_installed,
 )
+
+_compiled: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
     if name != "fused" and name not in IMPLEMENTATIONS:
         raise ValueError(f"unknown kernels {name!r}; expected 'auto', 'fused' or 'reference'")
     implementation = kernel_implementation(device) if name == "fused" else name
+    if implementation in ("triton", "hopper") and triton_installed():
+        # deferred: Triton is optional
+        from cuda.fused.compilation import report_compilations
+
+        report_compilations(_compiled.append)
     module = partial(implementation_module, implementation=implementation, device=device)
     plain = resolve_implementation(implementation, device) == "reference"
     return Kernels(
@@ -65,6 +73,11 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
 
 
 REFERENCE = select_kernels("reference")
+
+
+def compiled_kernels() -> tuple[str, ...]:
+    """Return the names of the kernels that this process had to compile for launches, in order."""
+    return tuple(_compiled)
 
 
 def best_kernels(device: torch.device | str) -> str:

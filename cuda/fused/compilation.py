@@ -130,39 +130,26 @@ def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
         True if it was not in the cache.
     """
     function = getattr(import_module(variant.module), variant.name)
-    with _driver_for(gpu), count_compilations() as count:
-        kernel = function.preload(variant.specialization)
-    _build_launcher(kernel)
-    return count.compiled > 0
-
-
-class CompilationCount:
-    """A number of compiled kernels.
-
-    Args:
-        compiled: kernels compiled so far.
-    """
-
-    def __init__(self, compiled: int = 0) -> None:
-        self.compiled = compiled
-        self.names: list[str] = []
-
-    def __call__(self, *, src: Any, cache_hit: bool, **_: Any) -> None:
-        """Count a kernel unless it came from the cache; Triton calls this for each kernel that it loads."""
-        if not cache_hit:
-            self.compiled += 1
-            self.names.append(src.name)
-
-
-@contextlib.contextmanager
-def count_compilations() -> Iterator[CompilationCount]:
-    """Count the kernels that this process compiles inside a `with` block, in all threads."""
-    count = CompilationCount()
-    previous, triton.knobs.compilation.listener = triton.knobs.compilation.listener, count
+    compiled: list[str] = []
+    previous = triton.knobs.compilation.listener
+    report_compilations(compiled.append)
     try:
-        yield count
+        with _driver_for(gpu):
+            kernel = function.preload(variant.specialization)
     finally:
         triton.knobs.compilation.listener = previous
+    _build_launcher(kernel)
+    return bool(compiled)
+
+
+def report_compilations(report: Callable[[str], None]) -> None:
+    """Report the name of each kernel that this process compiles from now on, instead of to earlier callers."""
+
+    def listen(*, src: Any, cache_hit: bool, **_: Any) -> None:
+        if not cache_hit:
+            report(src.name)
+
+    triton.knobs.compilation.listener = listen
 
 
 def _build_launcher(kernel: Any) -> None:

@@ -1,25 +1,18 @@
-"""The network's device: its choice, precision and kernels, memory for predictions, and compiled kernels."""
+"""The network's device: its choice, precision and kernels, and memory for predictions."""
 
 import re
 from collections.abc import Mapping
-from concurrent.futures import as_completed
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 
 from foldcli.logs import logger
-from foldcli.options.common import available_cores
-from foldcli.pipeline.background import run_concurrently
-from foldcli.pipeline.identity import fingerprint
-from foldcli.progress import CompilationProgress, Progress
-from foldcli.version import VERSION
+from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.errors import OutOfMemory
-from model.kernel_warmup import DIVISOR, warmup_calls
-from model.kernels import best_kernels
+from model.kernels import best_kernels, compiled_kernels
 from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
@@ -27,8 +20,6 @@ from msa.errors import MissingError
 
 # after memory has run out, chunks are this many times smaller
 CHUNK_REDUCTION = 8
-# each compiling thread needs memory of its own
-MAX_COMPILING_THREADS = 16
 
 
 def choose_device(requested: str) -> str:
@@ -160,9 +151,13 @@ def predict_within(
     if plan is not None:
         logger.debug("%s: %s", name, plan)
     chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
+    compiled_before = len(compiled_kernels())
     for elements in (chunk_elements, chunk_elements // CHUNK_REDUCTION):
         try:
-            return predict(network, features, settings, progress, elements)
+            prediction = predict(network, features, settings, progress, elements)
+            if compiled := compiled_kernels()[compiled_before:]:
+                logger.debug("%s: %d kernels were compiled: %s", name, len(compiled), ", ".join(compiled))
+            return prediction
         except torch.OutOfMemoryError as error:
             # only the text: the error's traceback would keep the tensors of the failed attempt
             message = str(error)
@@ -171,54 +166,3 @@ def predict_within(
             logger.warning("%s: memory ran out (%s); trying once more with smaller chunks", name, shortage)
     residues = features["aatype"].shape[1]
     raise OutOfMemory(f"{residues} residues, {shortage}; tried twice, with smaller chunks the second time")
-
-
-def compile_kernels(network: AlphaFold, size: PassSize) -> None:
-    """Compile a network's fused kernels in several threads, unless that was done before on this machine.
-
-    Errors are ignored here; the first use reports them.
-
-    Args:
-        network: on a GPU, with fused kernels.
-        size: size of its passes.
-    """
-    device = network.evoformer.single_activations.bias.device
-    mark = _compiled_mark(network, size)
-    if mark.exists():
-        return
-    # absent without a GPU
-    from triton.runtime import driver
-
-    # compiled by one thread, because all threads use it
-    _ = driver.active.utils
-    calls = warmup_calls(network, size)
-    progress = CompilationProgress()
-    progress(0, len(calls))
-    futures = run_concurrently(calls, min(available_cores(), MAX_COMPILING_THREADS))
-    for done, _ in enumerate(as_completed(futures), 1):
-        progress(done, len(calls))
-    # each thread had a workspace of its own, and this memory is not the target's
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(device)
-    if not any(future.exception() for future in futures):
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
-
-
-def _compiled_mark(network: AlphaFold, size: PassSize) -> Path:
-    """Return the path of the file that marks compiled kernels for this GPU and such sizes."""
-    # absent without a GPU
-    import triton
-
-    parameter = network.evoformer.single_activations.bias
-    sizes = (size.residues, size.msa_rows, size.extra_rows)
-    made_for = {
-        "foldcli": VERSION,
-        "triton": triton.__version__,
-        "capability": torch.cuda.get_device_capability(parameter.device),
-        "gpu": torch.cuda.get_device_name(parameter.device),
-        "dtype": str(parameter.dtype),
-        "sizes": [number if number == 1 else number % DIVISOR == 0 for number in sizes],
-    }
-    return Path(triton.knobs.cache.dir) / f"compiled-{fingerprint(made_for)[:16]}"

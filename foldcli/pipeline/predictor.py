@@ -22,9 +22,9 @@ from foldcli.pipeline.device import (
     choose_device,
     choose_kernels,
     choose_precision,
-    compile_kernels,
     predict_within,
 )
+from foldcli.pipeline.kernels import KernelCompilation
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
 from foldcli.pipeline.target_run import seconds_since_start
@@ -32,7 +32,6 @@ from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.embedders import RECYCLED_BINS, distance_bins
-from model.memory_plan import PassSize
 from model.parameters import load_npz, random_parameters
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings
@@ -72,7 +71,9 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     if startup.preload and device != "cpu":
         # takes a while, during which the parameters can be read
         run_in_background(lambda: _load_gpu_libraries(device, _DTYPES[settings.precision]))
-    return Predictor(startup.sources, settings, memory, arrays=startup.arrays)
+    return Predictor(
+        startup.sources, settings, memory, arrays=startup.arrays, compilation=startup.compilation
+    )
 
 
 def _load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
@@ -148,6 +149,7 @@ class Predictor:
         background: sample features in one background thread and write results in another; the results are the
             same without threads.
         arrays: future arrays of the first source's file, if it is being read already.
+        compilation: future compilation of the kernels, which the first prediction waits for.
     """
 
     def __init__(
@@ -157,7 +159,9 @@ class Predictor:
         memory: NetworkMemory,
         background: bool = True,
         arrays: "Future[dict[str, np.ndarray]] | None" = None,
+        compilation: "Future[KernelCompilation | None] | None" = None,
     ) -> None:
+        self._compilation = compilation
         self.sources, self.settings, self.memory = sources, settings, memory
         self.executor = ThreadPoolExecutor(1, "features") if background else None
         self.writer = ResultWriter(background)
@@ -274,8 +278,10 @@ class Predictor:
         self, name: str, network: AlphaFold, sample: dict[str, np.ndarray], progress: Progress
     ) -> Prediction:
         """Run a network on sampled features within the available memory; see `predict_within`."""
-        if self.memory.device != "cpu" and self.settings.kernels == "fused":
-            compile_kernels(network, PassSize.from_features(network, sample))
+        if self._compilation is not None:
+            compilation, self._compilation = self._compilation.result(), None
+            if compilation is not None:
+                compilation.wait()
         recycling = RecyclingSettings(self.settings.num_recycles, self.settings.recycle_early_stop_tolerance)
         return predict_within(self.memory, name, network, sample, recycling, progress)
 

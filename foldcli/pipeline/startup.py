@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from foldcli.params.parameters import ParameterSource, find_parameters
 from foldcli.pipeline.background import run_in_background
+from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.settings import NetworkOptions
 from foldcli.process_state import keep_bytecode, set_triton_cache_folder
 from msa.gpu.devices import create_context, gpu_numbers
@@ -29,11 +30,13 @@ class Startup:
         sources: models in the order in which they run.
         arrays: future arrays of the first source's file; None if they are not being read.
         preload: whether predictions follow.
+        compilation: future compilation of the kernels; None if there is none.
     """
 
     sources: list[ParameterSource]
     arrays: "Future[dict[str, np.ndarray]] | None" = None
     preload: bool = True
+    compilation: "Future[KernelCompilation | None] | None" = None
 
 
 def start(options: NetworkOptions, preload: bool = True) -> Startup:
@@ -49,10 +52,28 @@ def start(options: NetworkOptions, preload: bool = True) -> Startup:
     sources = find_parameters(options.params, options.models, options.model_type)
     set_triton_cache_folder()
     keep_bytecode()
+    compilation = start_compilation(options, sources) if preload else None
     arrays = start_preloading(options.device, sources[0].file) if preload else None
     with without_collection():
         import torch  # noqa: F401
-    return Startup(sources, arrays, preload)
+    return Startup(sources, arrays, preload, compilation)
+
+
+def start_compilation(
+    options: NetworkOptions, sources: list[ParameterSource]
+) -> "Future[KernelCompilation | None] | None":
+    """Start to compile the kernels of all networks in processes; None if no fused kernels are requested.
+
+    Args:
+        options: options of the network.
+        sources: the models.
+    """
+    if options.device == "cpu" or options.kernels == "reference":
+        return None
+    networks = [source.config_name for source in sources]
+    number = gpu_numbers(options.device)[0]
+    # the driver takes a while to start
+    return run_in_background(lambda: compile_for_run(networks, options.precision, number))
 
 
 def start_preloading(device: str, parameters: Path | None) -> "Future[dict[str, np.ndarray]] | None":

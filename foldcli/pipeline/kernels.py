@@ -1,0 +1,183 @@
+"""Compilation of the network's kernels before a run's first target, in processes of its own.
+
+A mark in the kernels' cache says that all kernels of some networks on some GPU are compiled, so that later
+runs start no process.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cache
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from foldcli.logs import logger
+from foldcli.options.common import available_cores
+from foldcli.pipeline.identity import fingerprint
+from foldcli.process_state import set_triton_cache_folder
+from foldcli.progress import CompilationProgress
+from foldcli.version import VERSION
+from model.config import ModelConfig, model_config
+from model.kernel_request import CompilationStatus, KernelRequest
+from msa.gpu.devices import name_and_capability
+
+# each process that compiles needs memory of its own
+MAX_PROCESSES = 32
+# compute capability from which on GPUs have bfloat16
+BF16_CAPABILITY = (8, 0)
+
+_PACKAGES = Path(__file__).resolve().parents[2]
+_COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[:] = sys.argv[1:]; from model.kernel_process import main; main()",
+)
+
+ReportProgress = Callable[[int, int], None]
+
+
+class KernelCompilation:
+    """A compilation that goes on in processes.
+
+    Args:
+        request: kernels to compile.
+        mark: file that is written when all of them are compiled.
+        progress: called, in a thread, with the kernels that are done and those found so far.
+    """
+
+    def __init__(self, request: KernelRequest, mark: Path, progress: ReportProgress) -> None:
+        self.status = CompilationStatus()
+        self._mark, self._progress = mark, progress
+        self._process = subprocess.Popen(
+            [*_COMMAND, *sys.path],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{request.to_json()}\n")
+        self._process.stdin.close()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def wait(self) -> CompilationStatus:
+        """Wait until all kernels are compiled; after an error, launches compile what is missing."""
+        self._thread.join()
+        return self.status
+
+    def _follow(self) -> None:
+        process = self._process
+        assert process.stdout is not None and process.stderr is not None
+        self._progress(0, 1)
+        for line in process.stdout:
+            self.status = CompilationStatus(**json.loads(line))
+            self._progress(self.status.done, self.status.total)
+        messages = process.stderr.read().strip().splitlines()
+        if process.wait() and not self.status.error:
+            reason = messages[-1] if messages else f"exit code {process.returncode}"
+            self.status = CompilationStatus(self.status.done, self.status.total, self.status.compiled, reason)
+        if self.status.error:
+            logger.debug("kernels could not be compiled ahead: %s", self.status.error)
+            return
+        self._mark.parent.mkdir(parents=True, exist_ok=True)
+        self._mark.touch()
+
+
+def compile_for_run(
+    networks: Sequence[str],
+    precision: Literal["bf16", "fp32"] | None,
+    gpu: int,
+    progress: ReportProgress | None = None,
+) -> KernelCompilation | None:
+    """Start to compile all kernels that networks launch on a GPU of this machine, if any may be missing.
+
+    Call it as early as possible, without torch imported or CUDA started, and call `wait` of the result before
+    the first pass. The kernels serve targets of all lengths and alignments of all depths. Errors are ignored
+    here; the first launch reports them.
+
+    Args:
+        networks: names, as `model.config.model_config` takes them.
+        precision: number format of the trunk; None is the best that the GPU has.
+        gpu: number of the GPU.
+        progress: see `KernelCompilation`; default: a log message and a progress bar.
+
+    Returns:
+        None if all kernels were compiled before, there is no such GPU, or Triton is not installed.
+    """
+    found = name_and_capability(gpu)
+    if found is None:
+        return None
+    return compile_for_gpu(networks, precision, *found, progress)
+
+
+def compile_for_gpu(
+    networks: Sequence[str],
+    precision: Literal["bf16", "fp32"] | None,
+    gpu_name: str,
+    capability: tuple[int, int],
+    progress: ReportProgress | None = None,
+) -> KernelCompilation | None:
+    """Like `compile_for_run`, for a GPU that this machine need not have.
+
+    Args:
+        networks: names of networks.
+        precision: number format of the trunk; None is the best that the GPU has.
+        gpu_name: as the driver reports it, such as "NVIDIA H200"; it selects tuned launches.
+        capability: compute capability.
+        progress: see `KernelCompilation`.
+    """
+    if not _triton_version():
+        return None
+    precision = precision or ("bf16" if capability >= BF16_CAPABILITY else "fp32")
+    # networks of the same sizes have the same kernels
+    one_of_each = {_sizes(model_config(name)): name for name in networks}
+    processes = min(available_cores(), MAX_PROCESSES)
+    request = KernelRequest(gpu_name, capability, tuple(one_of_each.values()), precision, processes)
+    mark = _mark(request)
+    if mark.exists():
+        return None
+    return KernelCompilation(request, mark, progress or CompilationProgress())
+
+
+def _sizes(config: ModelConfig) -> str:
+    """Return a string that is equal for networks with the same kernels."""
+    values = asdict(config.with_blocks(1, 1))
+    return json.dumps({name: value for name, value in values.items() if name not in ("name", "trained")})
+
+
+def _mark(request: KernelRequest) -> Path:
+    """Return the path of the file that marks the kernels of a request as compiled."""
+    made_for = {
+        "foldcli": VERSION,
+        "sources": _sources_digest(),
+        "triton": _triton_version(),
+        "python": sys.implementation.cache_tag,
+        "gpu": request.gpu_name,
+        "capability": request.capability,
+        "precision": request.precision,
+        "networks": sorted(_sizes(model_config(name)) for name in request.networks),
+    }
+    return set_triton_cache_folder() / f"compiled-{fingerprint(made_for)[:16]}"
+
+
+@cache
+def _sources_digest() -> str:
+    """Return a digest of the sources that kernels and their launches depend on."""
+    digest = sha256()
+    for package in ("cuda/fused", "model"):
+        for path in sorted((_PACKAGES / package).rglob("*.*")):
+            if path.suffix in (".py", ".json"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _triton_version() -> str:
+    """Return the version of Triton, or "" if it is not installed."""
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return ""
