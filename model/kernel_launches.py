@@ -4,111 +4,101 @@ Kernels are compiled for the types of their arguments, and few of them for sizes
 whole tiles, whether rows are shorter than a tile, and the sizes from which other kernels are faster.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
+from torch import nn
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
-from model.embedders import Features
-from model.evoformer import EvoformerBlock
-from model.kernels import Kernels, select_kernels
-from model.templates import TemplatePairBlock
+from model.embedders import MSA_FEATURES, TARGET_FEATURES, Features
+from model.kernels import Kernels
 
 # residues: a multiple of the padding, a number that is none, at least a tile of positions, and enough for the
 # attention kernel for long rows
 ALIGNED, UNALIGNED, WHOLE_TILE, LONG = 16, 17, 128, 384
-# rows of an MSA: few, and more than the outer product mean for shallow MSAs takes
+# rows of an MSA: few, and more than the kernel for the outer product mean of shallow MSAs takes
 SHALLOW, DEEP = 4, 513
 
-Launch = Callable[[], object]
 
-
-def network_launches(config: ModelConfig, dtype: torch.dtype, kernels: str | Kernels) -> Iterator[Launch]:
+def network_launches(
+    config: ModelConfig, dtype: torch.dtype, kernels: Kernels
+) -> Iterator[Callable[[], object]]:
     """Yield calls that together launch every kernel of a network, those that take longest to compile first.
 
     Args:
         config: the network's architecture.
         dtype: dtype of the trunk.
-        kernels: implementation of the heavy operations, or its name.
+        kernels: implementation of the heavy operations, which must accept tensors on the CPU.
     """
     network = _small_network(config, dtype, kernels)
     trunk = network.evoformer
-    stacks = [(config.evoformer, trunk.evoformer_iteration[0]), (config.extra_msa, trunk.extra_msa_stack[0])]
-    pair_blocks: list[tuple[int, EvoformerBlock | TemplatePairBlock]] = [
-        (stack.pair.channels, block) for stack, block in stacks
-    ]
+    main, extra = trunk.evoformer_iteration[0], trunk.extra_msa_stack[0]
+    stacks = [(main, config.evoformer), (extra, config.extra_msa)]
+    pair_blocks = [(block, stack.pair.channels) for block, stack in stacks]
     if config.template is not None:
-        assert trunk.template_embedding is not None
-        embedding = trunk.template_embedding.single_template_embedding
-        pair_blocks.append((config.template.pair.channels, embedding.template_pair_stack[0]))
+        embedding = trunk.get_submodule("template_embedding.single_template_embedding")
+        pair_blocks.append((embedding.get_submodule("template_pair_stack.0"), config.template.pair.channels))
 
     def zeros(*shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype)
 
-    for stack, block in stacks:
-        msa, pair = zeros(1, LONG, stack.msa.channels), zeros(LONG, LONG, stack.pair.channels)
-        yield lambda block=block, msa=msa, pair=pair: block.msa_row_attention_with_pair_bias(msa, pair, None)
-    for channels, block in pair_blocks:
-        pair = zeros(LONG, LONG, channels)
-        yield lambda block=block, pair=pair: block.triangle_attention_starting_node(pair, None)
-    # templates mask the rows of the MSA that they add to
-    masks: list[torch.Tensor | None] = [None] if config.template is None else [None, torch.ones(DEEP, ALIGNED)]
-    for stack, block in stacks:
-        msa, pair = zeros(DEEP, ALIGNED, stack.msa.channels), zeros(ALIGNED, ALIGNED, stack.pair.channels)
-        for mask in masks if block is trunk.evoformer_iteration[0] else [None]:
-            yield lambda block=block, msa=msa, pair=pair, mask=mask: block.outer_product_mean(pair, msa, mask)
-    yield from _multiplications(pair_blocks, ALIGNED, dtype)
+    def call(block: nn.Module, operation: str, *arguments: tuple[int, ...] | torch.Tensor | None) -> object:
+        tensors = (zeros(*value) if isinstance(value, tuple) else value for value in arguments)
+        return block.get_submodule(operation)(*tensors)
+
+    def multiplications(residues: int) -> Iterator[Callable[[], object]]:
+        for block, channels in pair_blocks:
+            pair = residues, residues, channels
+            yield partial(call, block, "triangle_multiplication_outgoing", pair, None)
+
+    for block, stack in stacks:
+        msa, pair = (1, LONG, stack.msa.channels), (LONG, LONG, stack.pair.channels)
+        yield partial(call, block, "msa_row_attention_with_pair_bias", msa, pair, None)
+    for block, channels in pair_blocks:
+        yield partial(call, block, "triangle_attention_starting_node", (LONG, LONG, channels), None)
+    for block, stack in stacks:
+        msa, pair = (DEEP, ALIGNED, stack.msa.channels), (ALIGNED, ALIGNED, stack.pair.channels)
+        yield partial(call, block, "outer_product_mean", pair, msa, None)
+        # the rows of templates are masked, and then so are all rows
+        if config.template is not None and block is main:
+            yield partial(call, block, "outer_product_mean", pair, msa, torch.ones(DEEP, ALIGNED))
+    yield from multiplications(ALIGNED)
     for templates in [0] if config.template is None else [0, 1]:
-        features = _features(UNALIGNED, templates)
-        yield lambda features=features: network(features)
-    yield from _multiplications(pair_blocks, WHOLE_TILE, dtype)
+        yield partial(network, _features(UNALIGNED, templates))
+    yield from multiplications(WHOLE_TILE)
 
 
-def _multiplications(
-    blocks: Sequence[tuple[int, EvoformerBlock | TemplatePairBlock]], residues: int, dtype: torch.dtype
-) -> Iterator[Launch]:
-    """Yield a triangle multiplication of each block, given with its pair channels."""
-    for channels, block in blocks:
-        pair = torch.zeros(residues, residues, channels, dtype=dtype)
-        yield lambda block=block, pair=pair: block.triangle_multiplication_outgoing(pair, None)
-
-
-def _small_network(config: ModelConfig, dtype: torch.dtype, kernels: str | Kernels) -> AlphaFold:
+def _small_network(config: ModelConfig, dtype: torch.dtype, kernels: Kernels) -> AlphaFold:
     """Return a network with one block in each stack, whose parameters are zero."""
     template = None if config.template is None else replace(config.template, blocks=1)
     structure = replace(config.structure, iterations=1)
-    network = AlphaFold(
-        replace(config.with_blocks(1, 1), template=template, structure=structure),
-        select_kernels(kernels, "cpu") if isinstance(kernels, str) else kernels,
-    )
+    small = replace(config.with_blocks(1, 1), template=template, structure=structure)
+    network = AlphaFold(small, kernels).eval()
     network.evoformer.to(dtype)
     for parameter in network.parameters():
         parameter.zero_()
-    return network.eval()
+    return network
 
 
 def _features(residues: int, templates: int) -> Features:
     """Return features of zeros, as `AlphaFold.forward` takes them."""
-
-    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.zeros(shape, dtype=dtype)
-
     features = {
-        "aatype": zeros(residues, dtype=torch.int64),
-        "residue_index": zeros(residues, dtype=torch.int64),
-        "target_feat": zeros(residues, 22),
-        "msa_feat": zeros(SHALLOW, residues, 49),
-        "extra_msa": zeros(SHALLOW, residues, dtype=torch.int64),
-        "extra_has_deletion": zeros(SHALLOW, residues),
-        "extra_deletion_value": zeros(SHALLOW, residues),
+        "aatype": torch.zeros(residues, dtype=torch.int64),
+        "residue_index": torch.zeros(residues, dtype=torch.int64),
+        "target_feat": torch.zeros(residues, TARGET_FEATURES),
+        "msa_feat": torch.zeros(SHALLOW, residues, MSA_FEATURES),
+        "extra_msa": torch.zeros(SHALLOW, residues, dtype=torch.int64),
+        "extra_has_deletion": torch.zeros(SHALLOW, residues),
+        "extra_deletion_value": torch.zeros(SHALLOW, residues),
     }
     if templates:
         features |= {
-            "template_aatype": zeros(templates, residues, dtype=torch.int64),
-            "template_all_atom_positions": zeros(templates, residues, 37, 3),
-            "template_all_atom_masks": zeros(templates, residues, 37),
+            "template_aatype": torch.zeros(templates, residues, dtype=torch.int64),
+            "template_all_atom_positions": torch.zeros(templates, residues, 37, 3),
+            "template_all_atom_masks": torch.zeros(templates, residues, 37),
             "template_mask": torch.ones(templates),
         }
     return features

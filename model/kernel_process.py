@@ -16,9 +16,9 @@ from triton.runtime.cache import triton_key
 
 from cuda.fused.compilation import KernelVariant, compile_variant, provide_driver_library, record_variants
 from cuda.fused.gpu_model import GpuModel, assume_gpu
-from model.kernel_request import CompilationStatus, KernelRequest
 from model.config import model_config
 from model.kernel_launches import network_launches
+from model.kernel_request import CompilationStatus, KernelRequest
 from model.kernels import select_kernels
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -143,7 +143,7 @@ def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
 
 
 def report_compilations(report: Callable[[str], None]) -> None:
-    """Report the name of each kernel that this process compiles from now on, instead of to earlier callers."""
+    """Report the name of each kernel that this process compiles from now on; replaces earlier callers."""
 
     def listen(*, src: Any, cache_hit: bool, **_: Any) -> None:
         if not cache_hit:

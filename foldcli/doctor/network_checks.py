@@ -9,11 +9,14 @@ from foldcli.doctor.result import REPORT_REQUEST, CheckContext, CheckResult, Che
 from foldcli.params.parameters import DEMO, download_instructions, installed_parameters
 from foldcli.params.verify import find_problem
 from foldcli.pipeline.device import choose_kernels, choose_precision
+from foldcli.pipeline.kernels import are_compiled
 from model.kernel_check import differences_from_numpy, errors_against_float64
 from model.kernels import REFERENCE, Kernels, select_kernels, slower_kernels_warning
 
 _GIB = 2**30
 _CPU_TOLERANCE = 1e-5
+# a network without templates, whose kernels all networks have
+_NETWORK = "model_3_ptm"
 # The kernels' own tests allow twice the error of plain PyTorch; a single random input needs more margin.
 _MAX_ERROR_RATIO = 4
 
@@ -84,6 +87,10 @@ def check_network_gpu(context: CheckContext) -> list[CheckResult]:
         parts.append("no Triton: the network runs on plain PyTorch, slower and with more memory")
         return [CheckResult(name, CheckStatus.WARNING, ", ".join(parts), "pip install triton")]
     parts.append(f"Triton {version('triton')}")
+    if are_compiled(_NETWORK, torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)):
+        parts.append("kernels compiled")
+    else:
+        parts.append("kernels not compiled: the first prediction or foldcli warmup does that")
     if limitation := slower_kernels_warning(torch.cuda.get_device_capability(number), version("triton")):
         found = ", ".join([*parts, limitation])
         return [CheckResult(name, CheckStatus.WARNING, found, "pip install 'torch==2.11.*'")]

@@ -1,7 +1,7 @@
 """Compilation of the network's kernels before a run's first target, in processes of its own.
 
-A mark in the kernels' cache says that all kernels of some networks on some GPU are compiled, so that later
-runs start no process.
+A mark in the kernels' cache says that all kernels of a network are compiled for a GPU, so that later runs
+start no process.
 """
 
 import json
@@ -22,7 +22,7 @@ from foldcli.pipeline.identity import fingerprint
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION
-from model.config import ModelConfig, model_config
+from model.config import model_config
 from model.kernel_request import CompilationStatus, KernelRequest
 from msa.gpu.devices import name_and_capability
 
@@ -46,13 +46,13 @@ class KernelCompilation:
 
     Args:
         request: kernels to compile.
-        mark: file that is written when all of them are compiled.
+        marks: files that are written when all of them are compiled.
         progress: called, in a thread, with the kernels that are done and those found so far.
     """
 
-    def __init__(self, request: KernelRequest, mark: Path, progress: ReportProgress) -> None:
+    def __init__(self, request: KernelRequest, marks: Sequence[Path], progress: ReportProgress) -> None:
         self.status = CompilationStatus()
-        self._mark, self._progress = mark, progress
+        self._marks, self._progress = marks, progress
         self._process = subprocess.Popen(
             [*_COMMAND, *sys.path],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -82,8 +82,9 @@ class KernelCompilation:
         if self.status.error:
             logger.debug("kernels could not be compiled ahead: %s", self.status.error)
             return
-        self._mark.parent.mkdir(parents=True, exist_ok=True)
-        self._mark.touch()
+        for mark in self._marks:
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
 
 
 def compile_for_run(
@@ -129,36 +130,42 @@ def compile_for_gpu(
         capability: compute capability.
         progress: see `KernelCompilation`.
     """
-    if not _triton_version():
+    precision = precision or _best_precision(capability)
+    marks = {_mark(name, precision, gpu_name, capability): name for name in networks}
+    missing = {mark: name for mark, name in marks.items() if not mark.exists()}
+    if not triton_version() or not missing:
         return None
-    precision = precision or ("bf16" if capability >= BF16_CAPABILITY else "fp32")
-    # networks of the same sizes have the same kernels
-    one_of_each = {_sizes(model_config(name)): name for name in networks}
     processes = min(available_cores(), MAX_PROCESSES)
-    request = KernelRequest(gpu_name, capability, tuple(one_of_each.values()), precision, processes)
-    mark = _mark(request)
-    if mark.exists():
-        return None
-    return KernelCompilation(request, mark, progress or CompilationProgress())
+    request = KernelRequest(gpu_name, capability, tuple(missing.values()), precision, processes)
+    return KernelCompilation(request, list(missing), progress or CompilationProgress())
 
 
-def _sizes(config: ModelConfig) -> str:
-    """Return a string that is equal for networks with the same kernels."""
-    values = asdict(config.with_blocks(1, 1))
-    return json.dumps({name: value for name, value in values.items() if name not in ("name", "trained")})
+def are_compiled(network: str, gpu_name: str, capability: tuple[int, int]) -> bool:
+    """Return whether all kernels of a network are compiled for the best precision of a GPU."""
+    return _mark(network, _best_precision(capability), gpu_name, capability).exists()
 
 
-def _mark(request: KernelRequest) -> Path:
-    """Return the path of the file that marks the kernels of a request as compiled."""
+def _best_precision(capability: tuple[int, int]) -> Literal["bf16", "fp32"]:
+    return "bf16" if capability >= BF16_CAPABILITY else "fp32"
+
+
+def _mark(network: str, precision: str, gpu_name: str, capability: tuple[int, int]) -> Path:
+    """Return the path of the file that marks the kernels of a network as compiled.
+
+    Networks with the same kernels have the same mark.
+    """
+    sizes = asdict(model_config(network).with_blocks(1, 1))
+    for name in ("name", "trained", "predicted_aligned_error"):
+        del sizes[name]
     made_for = {
         "foldcli": VERSION,
         "sources": _sources_digest(),
-        "triton": _triton_version(),
+        "triton": triton_version(),
         "python": sys.implementation.cache_tag,
-        "gpu": request.gpu_name,
-        "capability": request.capability,
-        "precision": request.precision,
-        "networks": sorted(_sizes(model_config(name)) for name in request.networks),
+        "gpu": gpu_name,
+        "capability": capability,
+        "precision": precision,
+        "sizes": sizes,
     }
     return set_triton_cache_folder() / f"compiled-{fingerprint(made_for)[:16]}"
 
@@ -175,7 +182,7 @@ def _sources_digest() -> str:
 
 
 @cache
-def _triton_version() -> str:
+def triton_version() -> str:
     """Return the version of Triton, or "" if it is not installed."""
     try:
         return metadata.version("triton")

@@ -352,7 +352,7 @@ def project_factors(
 
 
 def max_row_ends(positions: int, padded: int) -> int:
-    """Return a bound of the row ends among consecutive positions of rows of P; few values mean few kernels."""
+    """Return a bound of the row ends among consecutive positions; it has two values, for two kernels."""
     return 1 if positions <= padded else triton.cdiv(positions, ALIGNMENT)
 
 

@@ -1,11 +1,10 @@
-"""Tests of the network's device: its choice, predictions within its memory, and compiled kernels."""
+"""Tests of the network's device: its choice, and predictions within its memory."""
 
 import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from foldcli.pipeline.device import (
     choose_device,
     choose_kernels,
     choose_precision,
-    compile_kernels,
     predict_within,
 )
 from foldcli.pipeline.failures import Failures
@@ -29,7 +27,6 @@ from model.alphafold import AlphaFold
 from model.config import model_config
 from model.errors import OutOfMemory
 from model.kernels import REFERENCE
-from model.memory_plan import PassSize
 from model.parameters import random_parameters
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings
@@ -132,33 +129,3 @@ def test_other_targets_continue_after_memory_ran_out(predict: Predict, tmp_path:
     entry = json.loads((tmp_path / "failures.jsonl").read_text())
     assert entry["target"] == "long"
     assert entry["error"].startswith("not enough memory: 9 residues, 20.00 GiB more")
-
-
-def test_kernels_are_compiled_once_per_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    triton = pytest.importorskip("triton")
-    config = model_config("demo").with_blocks(1, 1)
-    network = AlphaFold.from_parameters(config, random_parameters(config))
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
-    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(utils=None)))
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
-    compiled: list[int] = []
-    failing = False
-
-    def operations(network: AlphaFold, size: PassSize) -> list[Any]:
-        compiled.append(size.residues)
-        return [lambda: 1 // 0 if failing else None]
-
-    monkeypatch.setattr("foldcli.pipeline.device.warmup_calls", operations)
-    compile_kernels(network, PassSize(residues=20, msa_rows=3, extra_rows=5))
-    compile_kernels(network, PassSize(residues=20, msa_rows=3, extra_rows=5))
-    # not a multiple of 16 either, so the same kernels serve it
-    compile_kernels(network, PassSize(residues=23, msa_rows=3, extra_rows=5))
-    assert compiled == [20]
-    failing = True
-    for _ in range(2):
-        compile_kernels(network, PassSize(residues=32, msa_rows=3, extra_rows=5))
-    assert compiled == [20, 32, 32]

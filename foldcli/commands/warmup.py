@@ -1,0 +1,96 @@
+"""`foldcli warmup`: compile GPU kernels before the first run."""
+
+from typing import Literal
+
+import click
+
+from foldcli.options import common as options
+
+
+def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """Return the compute capability of an architecture such as sm_90."""
+    if value is None:
+        return None
+    digits = value.removeprefix("sm_")
+    if not (value.startswith("sm_") and digits.isascii() and digits.isdecimal() and len(digits) in (2, 3)):
+        raise click.BadParameter(f"expected an architecture such as sm_90, got {value!r}", ctx, param)
+    return int(digits[:-1]), int(digits[-1])
+
+
+@click.command("warmup")
+@options.device_option("predictions")
+@click.option(
+    "--gpu-arch",
+    "capability",
+    metavar="sm_NN",
+    callback=_capability,
+    help="Compile for this architecture, such as sm_90, instead of a GPU of this machine.",
+)
+@click.option(
+    "--gpu-name",
+    metavar="NAME",
+    help="With --gpu-arch: the GPU's name as nvidia-smi prints it, which selects tuned kernels.",
+)
+@click.option(
+    "--models",
+    type=options.NumbersType("model numbers from 1 to 5", lambda number: number in set("12345")),
+    default="1,2,3,4,5",
+    show_default=True,
+    help="Networks whose kernels to compile.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["bf16", "fp32"]),
+    show_default="bf16 if the GPU supports it",
+    help="Number format of the network.",
+)
+@options.logging_options
+def command(
+    device: str,
+    capability: tuple[int, int] | None,
+    gpu_name: str | None,
+    models: tuple[int, ...],
+    precision: Literal["bf16", "fp32"] | None,
+) -> None:
+    """Compile the GPU kernels of the network ahead of the first run.
+
+    The kernels serve targets of all lengths, and are stored in $FOLDCLI_CACHE/kernels. Without this command,
+    the first prediction compiles them.
+
+    With --gpu-arch, no GPU is needed: on a login node, or while a container image is built.
+    """
+    if device == "cpu":
+        raise click.UsageError("--device cpu needs no kernels.")
+    if gpu_name is not None and capability is None:
+        raise click.UsageError("--gpu-name needs --gpu-arch.")
+    from foldcli.logs import logger
+    from foldcli.pipeline.kernels import compile_for_gpu, triton_version
+    from foldcli.process_state import keep_bytecode
+    from msa.errors import MissingError
+    from msa.gpu.devices import gpu_numbers, name_and_capability
+
+    if not triton_version():
+        raise MissingError("Triton is not installed", "pip install triton")
+    gpus = [(gpu_name or "", capability)] if capability else []
+    for number in [] if capability else gpu_numbers(device):
+        found = name_and_capability(number)
+        if found is None:
+            raise MissingError(
+                f"there is no GPU number {number}", "Name the architecture of another GPU: --gpu-arch sm_90."
+            )
+        gpus.append(found)
+    keep_bytecode()
+    networks = [f"model_{number}_ptm" for number in models]
+    for gpu in dict.fromkeys(gpus):
+        compilation = compile_for_gpu(networks, precision, *gpu)
+        if compilation is None:
+            logger.info("all kernels are in the cache")
+            continue
+        status = compilation.wait()
+        if status.error:
+            raise MissingError(
+                f"not all kernels could be compiled: {status.error}", "foldcli doctor checks this machine."
+            )
+        logger.info(
+            "%d kernels compiled, %d found in the cache", status.compiled, status.total - status.compiled
+        )

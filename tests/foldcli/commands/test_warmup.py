@@ -1,0 +1,69 @@
+"""`foldcli warmup` as a user runs it, on a machine without a GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from msa.gpu.devices import name_and_capability
+
+pytest.importorskip("triton")
+
+
+def warmup(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "foldcli", "warmup", *arguments]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_CACHE_DIR"}
+    environment["FOLDCLI_CACHE"] = str(cache)
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--device", "cpu"), "--device cpu needs no kernels"),
+        (("--gpu-name", "NVIDIA H200"), "--gpu-name needs --gpu-arch"),
+        (("--gpu-arch", "90"), "expected an architecture such as sm_90, got '90'"),
+        (("--gpu-arch", "sm_x"), "expected an architecture such as sm_90, got 'sm_x'"),
+        (("--models", "6"), "expected model numbers from 1 to 5"),
+    ],
+)
+def test_wrong_arguments_are_usage_errors(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = warmup(*arguments, cache=tmp_path)
+    assert result.returncode == 2 and message in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(name_and_capability(0) is not None, reason="for machines without a GPU")
+def test_missing_gpu_is_one_line_with_a_remedy(tmp_path: Path) -> None:
+    result = warmup(cache=tmp_path)
+    assert (result.returncode, result.stdout) == (4, "")
+    assert result.stderr == (
+        "foldcli: error: there is no GPU number 0\nName the architecture of another GPU: --gpu-arch sm_90.\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_kernels_that_cannot_be_compiled_are_tried_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        result = warmup("--gpu-arch", "sm_10", "--models", "3", cache=tmp_path)
+        assert result.returncode == 4 and "not all kernels could be compiled" in result.stderr
+        assert "Traceback" not in result.stderr
+    assert not list(tmp_path.rglob("compiled-*"))
+
+
+@pytest.mark.compile
+def test_all_kernels_are_compiled_once_without_a_gpu(tmp_path: Path) -> None:
+    arguments = "--gpu-arch", "sm_90", "--gpu-name", "NVIDIA H200", "--models", "3"
+    first, second, other = (
+        warmup(*arguments, cache=tmp_path),
+        warmup(*arguments, cache=tmp_path),
+        warmup(*arguments[:-1], "4", cache=tmp_path),
+    )
+    assert first.returncode == second.returncode == other.returncode == 0, first.stderr
+    assert "compiling GPU kernels; later runs reuse them" in first.stderr
+    assert " kernels compiled, 0 found in the cache" in first.stderr
+    assert "all kernels are in the cache" in second.stderr and "all kernels are in the cache" in other.stderr
+    names = {path.name for path in (tmp_path / "kernels" / "triton").rglob("*.cubin")}
+    assert {"attention_kernel.cubin", "transition_kernel.cubin", "_layer_norm.cubin"} <= names
