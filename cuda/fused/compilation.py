@@ -10,8 +10,8 @@ Imports Triton, so only modules with kernels, and those that compile them, impor
 import contextlib
 import ctypes
 import json
-import os
 import re
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -177,7 +177,8 @@ def provide_driver_library() -> tempfile.TemporaryDirectory[str] | None:
     folder = tempfile.TemporaryDirectory(prefix="foldcli-")
     source, library = Path(folder.name) / "driver.c", Path(folder.name) / _DRIVER_LIBRARY
     source.write_text("".join(f"void {name}(void) {{}}\n" for name in sorted(names)))
-    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", f"-Wl,-soname,{_DRIVER_LIBRARY}"]
+    compiler = next(filter(None, map(shutil.which, ("gcc", "clang"))), "cc")
+    command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{_DRIVER_LIBRARY}"]
     subprocess.run([*command, str(source), "-o", str(library)], check=True, capture_output=True)
     ctypes.CDLL(str(library))
     triton.knobs.nvidia.libcuda_path = folder.name
