@@ -70,6 +70,11 @@ def test_residues_have_the_right_number_of_atoms() -> None:
     assert rc.atom37_mask()[rc.UNKNOWN].sum() == rc.atom14_mask()[rc.UNKNOWN].sum() == 0
 
 
+def test_absent_atoms_are_at_the_origin() -> None:
+    positions, mask, _ = build_residues(seed=0)
+    assert not positions[mask == 0].any()
+
+
 def test_atom_index_tables_are_inverses() -> None:
     for code in range(21):
         for atom in np.flatnonzero(rc.atom37_mask()[code]):
