@@ -112,6 +112,8 @@ def test_scores_and_their_rounding() -> None:
     assert scores["max_pae"] == prediction.pae.max()
     assert np.allclose(scores["pae"], prediction.pae, atol=5.1e-3)
     assert scores["plddt"] == [round(value, 2) for value in scores["plddt"]]
+    # float32 in the prediction; its nearest float64 would have more digits
+    assert all(value == round(value, 2) for row in scores["pae"] for value in row)
 
 
 def test_scores_without_a_pae_head() -> None:
