@@ -1,0 +1,152 @@
+"""Accuracy of copying the best template: lDDT-CA of library chains against each other, by identity.
+
+usage: python benchmarks/template_copy.py [--every N] [--alignments FOLDER] [--library LIBRARY] [--threads N]
+                                          [--device DEVICE] [--residues FILE]
+
+Every N-th full-atom chain of the library is searched in the library without itself: with its sequence, or
+with the profile of its alignment from FOLDER (chains.npz.xz and msas.npz.xz of the training data). Of the
+templates that cover at least 70 % of the chain, the one with most expected correct pairs is copied. lDDT-CA
+is given for all residues of the chain, where those without an aligned residue count 0, and for the aligned
+residues alone. --residues writes the values of single residues, which calibrate
+`features.templates.homology`.
+"""
+
+import argparse
+import io
+import lzma
+import time
+from pathlib import Path
+
+import numpy as np
+
+from features.residues import CA
+from features.templates.library import EMBEDDED, StructureLibrary
+from features.templates.search import TemplateSettings, alignment_query, search_templates_many
+from foldcli.pipeline.searcher import open_search_engine
+from msa.alphabet import STANDARD
+from msa.io.alignments import Alignment
+from msa.io.fasta import FastaRecord
+
+MIN_COVERAGE = 0.7
+MAX_IDENTITY = 0.95
+BINS = [(0.0, 0.25), (0.25, 0.3), (0.3, 0.4), (0.4, 0.6), (0.6, 0.95)]
+EXPECTED = {(0.25, 0.3): 0.58, (0.3, 0.4): 0.67, (0.4, 0.6): 0.80}
+SAME_AS_QUERY = 22  # code of a letter of the training alignments
+RADIUS = 15.0  # Å
+TOLERANCES = (0.5, 1.0, 2.0, 4.0)  # Å
+
+
+def lddt(
+    model: np.ndarray, model_mask: np.ndarray, reference: np.ndarray, reference_mask: np.ndarray
+) -> np.ndarray:
+    """Return lDDT-CA of each residue of the reference (Mariani et al. 2013), NaN where there is none.
+
+    Args:
+        model: [residues, 3], Å.
+        model_mask: [residues]; absent residues count as wrong.
+        reference: [residues, 3], Å.
+        reference_mask: [residues].
+    """
+    true = np.linalg.norm(reference[:, None] - reference[None], axis=-1)
+    copied = np.linalg.norm(model[:, None] - model[None], axis=-1)
+    scored = (true < RADIUS) & reference_mask[:, None] & reference_mask[None]
+    np.fill_diagonal(scored, False)
+    present = model_mask[:, None] & model_mask[None]
+    error = np.where(present, np.abs(true - copied), np.inf)
+    kept = np.mean([error < tolerance for tolerance in TOLERANCES], axis=0)
+    pairs = scored.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(pairs > 0, (kept * scored).sum(axis=1) / pairs, np.nan)
+
+
+def load(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a numpy archive inside xz."""
+    with np.load(io.BytesIO(lzma.open(path).read())) as archive:
+        return dict(archive)
+
+
+def read_alignments(folder: Path) -> dict[str, Alignment]:
+    """Return the alignments of the training data by the sequence of their first row."""
+    chains, msas = load(folder / "chains.npz.xz"), load(folder / "msas.npz.xz")
+    letters = np.frombuffer((STANDARD + "X-").encode(), np.uint8)
+    alignments = {}
+    first_residue = first_token = 0
+    for length, rows in zip(chains["length"].tolist(), msas["rows"].tolist(), strict=True):
+        query = chains["aatype"][first_residue : first_residue + length]
+        tokens = msas["tokens"][first_token : first_token + length * rows].reshape(length, rows).T
+        tokens = np.where(tokens == SAME_AS_QUERY, query, tokens)
+        alignment = Alignment(("query",) * rows, letters[tokens], np.zeros(tokens.shape, np.uint8))
+        alignments[alignment.query] = alignment
+        first_residue += length
+        first_token += length * rows
+    return alignments
+
+
+def main() -> None:
+    """Print the mean lDDT-CA of copied templates by identity."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--every", type=int, default=4)
+    parser.add_argument("--alignments", type=Path)
+    parser.add_argument("--library", type=Path, default=EMBEDDED)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--residues", type=Path)
+    arguments = parser.parse_args()
+    library = StructureLibrary.open(arguments.library)
+    settings = TemplateSettings(threads=arguments.threads)
+    full_atom = [index for index in range(len(library)) if library.source(index) != "cgdms"]
+    queries = full_atom[:: arguments.every]
+    alignments = {} if arguments.alignments is None else read_alignments(arguments.alignments)
+    sequences = [library.database.sequence(index) for index in queries]
+    records = [
+        alignment_query(alignments[sequence]) if sequence in alignments else FastaRecord("query", sequence)
+        for sequence in sequences
+    ]
+    engine = open_search_engine(arguments.device)
+    start = time.perf_counter()
+    results = [hits for _, hits in search_templates_many(records, library, settings, engine)]
+    seconds = (time.perf_counter() - start) / len(records)
+    print(f"template search: {1000 * seconds:.1f} ms a query")
+    covered = 0
+    chains: list[tuple[float, float, float]] = []  # identity, lDDT of all and of aligned residues
+    residues: list[np.ndarray] = []  # identity, similarity around, distance to a gap, lDDT
+    for index, hits in zip(queries, results, strict=True):
+        query = library.chain(index)
+        others = [each for each in hits.candidates if each.index != index and each.expected_pairs is not None]
+        usable = [e for e in others if e.query_coverage >= MIN_COVERAGE and e.identity < MAX_IDENTITY]
+        if not usable:
+            continue
+        covered += 1
+        best = max(usable, key=lambda candidate: candidate.expected_pairs or 0.0)
+        template = library.chain(best.index)
+        rows, columns = best.pairs.T
+        model = np.zeros((len(query.sequence), 3))
+        mask = np.zeros(len(query.sequence), bool)
+        model[rows], mask[rows] = template.positions[columns, CA], template.mask[columns, CA]
+        scores = lddt(model, mask, query.positions[:, CA], query.mask[:, CA])
+        aligned = lddt(model, mask, query.positions[:, CA], query.mask[:, CA] & mask)
+        chains.append((best.identity, float(np.nanmean(scores)), float(np.nanmean(aligned))))
+        identical = np.array([query.sequence[i] == template.sequence[j] for i, j in best.pairs])
+        window = np.array([identical[max(0, k - 5) : k + 6].mean() for k in range(len(rows))])
+        breaks = np.flatnonzero(np.any(np.diff(best.pairs, axis=0) != 1, axis=1))
+        edges = np.concatenate([[0], breaks, breaks + 1, [len(rows) - 1]])
+        gap = np.abs(np.arange(len(rows))[:, None] - edges[None]).min(axis=1)
+        residues.append(
+            np.stack([np.full(len(rows), best.identity), window, gap, scores[rows]], axis=1)[mask[rows]]
+        )
+    identity, score, aligned_score = np.array(chains).T
+    print(f"{len(queries)} chains, {covered} with a template that covers {MIN_COVERAGE:.0%}")
+    print("identity     chains  all residues  aligned  expected")
+    for low, high in BINS:
+        inside = (identity >= low) & (identity < high)
+        if inside.any():
+            expected = EXPECTED.get((low, high))
+            text = "" if expected is None else f"{expected:8.2f}"
+            means = f"{score[inside].mean():12.3f} {aligned_score[inside].mean():10.3f}"
+            print(f"{low:.2f} to {high:.2f} {inside.sum():6d} {means} {text}")
+    if arguments.residues is not None:
+        np.save(arguments.residues, np.concatenate(residues).astype(np.float32))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Ideal positions of backbone atoms, and the closing of loops between fixed residues."""
+
+import math
+
+import numpy as np
+
+from msa.jit import kernel
+
+N_CA, CA_C, C_N, C_O = 1.458, 1.525, 1.329, 1.231  # Å
+_N_CA_C, _CA_C_N, _C_N_CA = (math.radians(angle) for angle in (111.0, 117.2, 121.7))
+# phi and psi that a loop starts from: extended, polyproline, bridge, helix
+_STARTS = np.radians([(-120.0, 130.0), (-75.0, 145.0), (-90.0, 0.0), (-63.0, -43.0)])
+_MAX_ROUNDS = 300
+_CLOSED = 0.1  # Å, root mean square distance of the last residue's backbone from its place
+
+
+def place_beta(n: np.ndarray, alpha: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Return ideal positions of CB, [..., 3], from those of N, CA and C in Å."""
+    to_alpha, from_alpha = alpha - n, c - alpha
+    normal = np.cross(to_alpha, from_alpha)
+    return alpha - 0.58273431 * normal + 0.56802827 * to_alpha - 0.54067466 * from_alpha
+
+
+def place_oxygen(alpha: np.ndarray, c: np.ndarray, next_n: np.ndarray) -> np.ndarray:
+    """Return ideal positions of O, [..., 3], from those of CA, C and the next residue's N in Å."""
+    outward = _unit(_unit(c - alpha) + _unit(c - next_n))
+    return c + C_O * outward
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def close_loop(before: np.ndarray, after: np.ndarray, residues: int) -> list[np.ndarray]:
+    """Build loops between two fixed residues, by cyclic coordinate descent from several conformations.
+
+    Each torsion angle in turn gets the value that brings the end of the loop closest to its place (Canutescu
+    & Dunbrack, Protein Sci. 12:963, 2003). Bond lengths and angles are ideal, peptides planar and trans.
+
+    Args:
+        before: float64 [3, 3], N, CA and C of the residue before the loop, Å.
+        after: float64 [3, 3], the same of the residue after it.
+        residues: length of the loop, ≥ 1.
+
+    Returns:
+        N, CA and C of the loop, float64 [residues, 3, 3], for each start that could be closed.
+    """
+    loops = []
+    for phi, psi in _STARTS:
+        chain = _extend_chain(np.asarray(before, np.float64), residues + 1, phi, psi)
+        if _descend(chain, np.asarray(after, np.float64), _MAX_ROUNDS, _CLOSED):
+            loops.append(chain[1:-1])
+    return loops
+
+
+@kernel
+def _extend_chain(before, residues, phi, psi):  # type: ignore[no-untyped-def]
+    """Return N, CA and C of `before` and of `residues` more residues, [residues + 1, 3, 3]."""
+    chain = np.empty((residues + 1, 3, 3))
+    chain[0] = before
+    for k in range(1, residues + 1):
+        n, alpha, c = chain[k - 1, 0], chain[k - 1, 1], chain[k - 1, 2]
+        chain[k, 0] = _place_atom(n, alpha, c, C_N, _CA_C_N, psi)
+        chain[k, 1] = _place_atom(alpha, c, chain[k, 0], N_CA, _C_N_CA, math.pi)
+        chain[k, 2] = _place_atom(c, chain[k, 0], chain[k, 1], CA_C, _N_CA_C, phi)
+    return chain
+
+
+@kernel
+def _place_atom(a, b, c, length, angle, torsion):  # type: ignore[no-untyped-def]
+    """Return the atom bonded to c, with the bond angle b-c-x and the torsion a-b-c-x."""
+    axis = (c - b) / math.sqrt(np.sum((c - b) ** 2))
+    normal = np.cross(b - a, axis)
+    normal /= math.sqrt(np.sum(normal**2))
+    across = np.cross(normal, axis)
+    return (
+        c
+        - length * math.cos(angle) * axis
+        + length * math.sin(angle) * (math.cos(torsion) * across + math.sin(torsion) * normal)
+    )
+
+
+@kernel
+def _descend(chain, after, max_rounds, closed):  # type: ignore[no-untyped-def]
+    """Turn the torsion angles of a chain until its last residue is at `after`; return whether it is.
+
+    Args:
+        chain: float64 [residues, 3, 3], changed; its first residue is fixed.
+        after: float64 [3, 3].
+        max_rounds: number of passes over all torsion angles.
+        closed: root mean square distance at which the loop is closed, Å.
+    """
+    last = len(chain) - 1
+    for _ in range(max_rounds):
+        if math.sqrt(np.sum((chain[last] - after) ** 2) / 3) < closed:
+            return True
+        for k in range(last + 1):
+            # phi turns around N-CA, psi around CA-C; phi of the first and psi of the last move nothing useful
+            if k > 0:
+                _turn(chain, after, k, 0)
+            if k < last:
+                _turn(chain, after, k, 1)
+    return False
+
+
+@kernel
+def _turn(chain, after, residue, atom):  # type: ignore[no-untyped-def]
+    """Turn all atoms after a bond so that the last residue comes as close to its place as it can.
+
+    Args:
+        chain: see `_descend`.
+        after: see `_descend`.
+        residue: residue of the bond.
+        atom: first atom of the bond: 0 for N-CA, 1 for CA-C.
+    """
+    last = len(chain) - 1
+    origin = chain[residue, atom]
+    axis = chain[residue, atom + 1] - origin
+    axis = axis / math.sqrt(np.sum(axis**2))
+    cosine, sine = 0.0, 0.0
+    for k in range(3):
+        if residue == last and k <= atom + 1:
+            continue
+        arm = chain[last, k] - origin
+        arm = arm - np.sum(arm * axis) * axis
+        wanted = after[k] - origin
+        cosine += np.sum(wanted * arm)
+        sine += np.sum(wanted * np.cross(axis, arm))
+    norm = math.sqrt(cosine * cosine + sine * sine)
+    if norm < 1e-12:
+        return
+    cosine, sine = cosine / norm, sine / norm
+    for i in range(residue, last + 1):
+        for k in range(3):
+            if i > residue or k > atom + 1:
+                arm = chain[i, k] - origin
+                along = np.sum(arm * axis) * axis
+                chain[i, k] = origin + along + cosine * (arm - along) + sine * np.cross(axis, arm)
