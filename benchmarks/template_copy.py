@@ -69,16 +69,17 @@ def read_alignments(folder: Path) -> dict[str, Alignment]:
     """Return the alignments of the training data by the sequence of their first row."""
     chains, msas = load(folder / "chains.npz.xz"), load(folder / "msas.npz.xz")
     letters = np.frombuffer((STANDARD + "X-").encode(), np.uint8)
+    ends = np.cumsum(chains["length"])
+    aatypes = dict(zip(chains["ids"].tolist(), np.split(chains["aatype"], ends[:-1]), strict=True))
     alignments = {}
-    first_residue = first_token = 0
-    for length, rows in zip(chains["length"].tolist(), msas["rows"].tolist(), strict=True):
-        query = chains["aatype"][first_residue : first_residue + length]
-        tokens = msas["tokens"][first_token : first_token + length * rows].reshape(length, rows).T
+    start = 0
+    for name, rows in zip(msas["ids"].tolist(), msas["rows"].tolist(), strict=True):
+        query = aatypes[name]
+        tokens = msas["tokens"][start : start + len(query) * rows].reshape(len(query), rows).T
+        start += tokens.size
         tokens = np.where(tokens == SAME_AS_QUERY, query, tokens)
         alignment = Alignment(("query",) * rows, letters[tokens], np.zeros(tokens.shape, np.uint8))
         alignments[alignment.query] = alignment
-        first_residue += length
-        first_token += length * rows
     return alignments
 
 
