@@ -28,7 +28,7 @@ COMMANDS = {
     "train": "Train a network on experimental chains.",
     "report": "Regenerate the reports of finished targets.",
     "params": "Fetch, list and verify DeepMind's parameter files.",
-    "warmup": "Compile the GPU kernels of the network ahead of the first run.",
+    "warmup": "Compile the GPU kernels of search and network ahead of the first run.",
     "doctor": "Check what works on this machine and suggest how to fix the rest.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
     "help": "Read a page of the documentation.",

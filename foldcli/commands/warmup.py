@@ -44,6 +44,14 @@ def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -
     show_default="bf16 if the GPU supports it",
     help="Number format of the network.",
 )
+@click.option(
+    "--max-length",
+    type=click.IntRange(0),
+    metavar="N",
+    default=1024,
+    show_default=True,
+    help="Residues of the longest query whose search kernels to compile; 0 is none.",
+)
 @options.logging_options
 def command(
     device: str,
@@ -51,28 +59,31 @@ def command(
     gpu_name: str | None,
     models: tuple[int, ...],
     precision: Literal["bf16", "fp32"] | None,
+    max_length: int,
 ) -> None:
-    """Compile the GPU kernels of the network ahead of the first run.
+    """Compile the GPU kernels of search and network ahead of the first run.
 
-    The kernels serve targets of all lengths, and are stored in $FOLDCLI_CACHE/kernels. Without this command,
-    the first prediction compiles them.
+    They are stored in $FOLDCLI_CACHE/kernels. The network's kernels serve targets of all lengths. Without
+    this command, the first search and the first prediction compile them.
 
-    With --gpu-arch, no GPU is needed: on a login node, or while a container image is built.
+    With --gpu-arch, no GPU is needed: on a login node, or while a container image is built. Then only the
+    network's kernels are compiled.
     """
     if device == "cpu":
         raise click.UsageError("--device cpu needs no kernels.")
     if gpu_name is not None and capability is None:
         raise click.UsageError("--gpu-name needs --gpu-arch.")
     from foldcli.logs import logger
-    from foldcli.pipeline.kernels import compile_for_gpu, triton_version
+    from foldcli.pipeline.kernels import compile_for_gpu, compile_search_kernels, triton_version
     from foldcli.process_state import keep_bytecode
     from msa.errors import MissingError
     from msa.gpu.devices import gpu_numbers, name_and_capability
 
     if not triton_version():
         raise MissingError("Triton is not installed", "pip install triton")
+    numbers = [] if capability else gpu_numbers(device)
     gpus = [(gpu_name or "", capability)] if capability else []
-    for number in [] if capability else gpu_numbers(device):
+    for number in numbers:
         found = name_and_capability(number)
         if found is None:
             raise MissingError(
@@ -84,13 +95,15 @@ def command(
     for gpu in dict.fromkeys(gpus):
         compilation = compile_for_gpu(networks, precision, *gpu)
         if compilation is None:
-            logger.info("all kernels are in the cache")
+            logger.info("all kernels of the network are in the cache")
             continue
         status = compilation.wait()
         if status.error:
             raise MissingError(
                 f"not all kernels could be compiled: {status.error}", "foldcli doctor checks this machine."
             )
-        logger.info(
-            "%d kernels compiled, %d found in the cache", status.compiled, status.total - status.compiled
-        )
+        cached = status.total - status.compiled
+        logger.info("network: %d kernels compiled, %d found in the cache", status.compiled, cached)
+    if max_length:
+        for number in numbers:
+            compile_search_kernels(number, max_length)

@@ -1,4 +1,4 @@
-"""Compilation of the network's kernels before a run's first target, in processes of its own.
+"""Compilation of GPU kernels before a run's first target, in processes of their own.
 
 A mark in the kernels' cache says that all kernels of a network are compiled for a GPU, so that later runs
 start no process.
@@ -18,13 +18,14 @@ from typing import Literal
 
 from foldcli.logs import logger
 from foldcli.options.common import available_cores
+from foldcli.paths import cache_dir
 from foldcli.pipeline.identity import fingerprint
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION
 from model.config import model_config
 from model.kernel_request import CompilationStatus, KernelRequest
-from msa.gpu.devices import name_and_capability
+from msa.gpu.devices import find_gpu, name_and_capability
 
 # each process that compiles needs memory of its own
 MAX_PROCESSES = 32
@@ -138,6 +139,30 @@ def compile_for_gpu(
     processes = min(available_cores(), MAX_PROCESSES)
     request = KernelRequest(gpu_name, capability, tuple(missing.values()), precision, processes)
     return KernelCompilation(request, list(missing), progress or CompilationProgress())
+
+
+def compile_search_kernels(gpu: int, max_length: int) -> None:
+    """Compile the kernels with which a GPU of this machine searches, in several processes.
+
+    Args:
+        gpu: number of the GPU.
+        max_length: residues of the longest query.
+
+    Raises:
+        GpuUnavailable: the GPU cannot be used for searches.
+    """
+    # deferred: they import numba, which predictions do not need
+    from numba import cuda
+
+    from msa.gpu.kernel_compiler import KernelCompiler
+
+    find_gpu(gpu)
+    cuda.select_device(gpu)
+    compiler = KernelCompiler(cache_dir() / "kernels", CompilationProgress())
+    lengths = range(1, max_length + 1)
+    compiler.compile_filter(lengths)
+    for many in (True, False):
+        compiler.compile_alignment(lengths, many)
 
 
 def are_compiled(network: str, gpu_name: str, capability: tuple[int, int]) -> bool:

@@ -2,19 +2,25 @@
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from numba import cuda
 
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.launch_table import choose_launch, choose_list_launch, max_query_length
 from cuda.alignment.gapless.layout import BYTE, HALF
 from cuda.alignment.gapless.runtime import Device, prepare_kernel
 from cuda.alignment.kernel_cache import (
+    SIMULATED,
     NotCached,
     cached_only,
     compiled_kernel,
@@ -34,6 +40,16 @@ LoadKernel = Callable[[], object]
 """Loads a kernel from the cache, or compiles it."""
 
 _FILTER, _ALIGNMENT, _MANY_ALIGNMENTS = "filter", "alignment", "many alignments"
+
+_COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[:] = sys.argv[1:]; from msa.gpu.kernel_compiler import main; main()",
+)
+MAX_PROCESSES = 8
+"""Maximum number of processes that compile; each opens the GPU, which takes memory there."""
+MIN_KERNELS = 3
+"""Minimum number of kernels to start processes for; starting one takes as long as compiling a kernel."""
 
 
 class KernelCompiler:
@@ -60,14 +76,14 @@ class KernelCompiler:
         """Compile the filter's kernels for queries of these lengths."""
         new = self._incomplete_lengths(_FILTER, lengths)
         if new:
-            self._compile_stage(_FILTER, new, filter_kernels(new, self._folder))
+            self._compile_stage(_FILTER, new)
 
     def compile_alignment(self, lengths: Iterable[int], many: bool) -> None:
         """Compile the alignment kernels for these query lengths, with `many` also those for many pairs."""
         stage = _MANY_ALIGNMENTS if many else _ALIGNMENT
         new = self._incomplete_lengths(stage, lengths)
         if new:
-            self._compile_stage(stage, new, alignment_kernels(new, self._folder, many))
+            self._compile_stage(stage, new)
 
     def _incomplete_lengths(self, stage: str, lengths: Iterable[int]) -> list[int]:
         """Return the lengths for which kernels may be missing."""
@@ -85,8 +101,10 @@ class KernelCompiler:
     def _list_path(self) -> Path:
         return self._folder / f"made_{kernels_identity()}.json"
 
-    def _compile_stage(self, stage: str, lengths: Sequence[int], kernels: Sequence[LoadKernel]) -> None:
-        self._compile_missing(kernels)
+    def _compile_stage(self, stage: str, lengths: Sequence[int]) -> None:
+        self._compile_missing(
+            _stage_kernels(stage, lengths, self._folder), partial(self._compile_in_processes, stage, lengths)
+        )
         with self._lock, contextlib.suppress(OSError):
             assert self._complete_lengths is not None
             self._complete_lengths[stage].update(lengths)
@@ -94,27 +112,121 @@ class KernelCompiler:
             with atomic_write(self._list_path()) as stream:
                 json.dump(content, stream)
 
-    def _compile_missing(self, kernels: Sequence[LoadKernel]) -> None:
-        """Compile the kernels that are not in the cache: first this process's share, then what is left."""
-        missing = [load for load in kernels if not _load_cached(load)]
+    def _compile_missing(
+        self,
+        kernels: Sequence[LoadKernel],
+        compile_many: Callable[[Sequence[int]], Iterator[int]] = lambda indices: iter(()),
+    ) -> None:
+        """Compile the kernels that are not in the cache: first this process's share, then what is left.
+
+        Args:
+            kernels: all kernels.
+            compile_many: may compile some of those with the given indices; yields their number as it grows.
+        """
+        missing = [index for index, load in enumerate(kernels) if not _load_cached(load)]
         first, step = self._share
         own = missing[first::step]
         if own:
             self._report(needed=len(own))
-        for load in own:
-            load()
+        reported = 0
+        for reported in compile_many(own):  # noqa: B007
             self._report(compiled=1)
-        for load in missing:
-            if not _load_cached(load):
+        for index in own:
+            if not _load_cached(kernels[index]):
+                kernels[index]()
+                self._report(compiled=1 if reported < len(own) else 0)
+                reported += 1
+        for index in missing:
+            if not _load_cached(kernels[index]):
                 self._report(needed=1)
-                load()
+                kernels[index]()
                 self._report(compiled=1)
+
+    def _compile_in_processes(self, stage: str, lengths: Sequence[int], own: Sequence[int]) -> Iterator[int]:
+        """Compile kernels of a stage in several processes, if there are enough of them and of cores."""
+        processes = min(len(own), len(os.sched_getaffinity(0)) // self._share[1], MAX_PROCESSES)
+        if processes < 2 or len(own) < MIN_KERNELS or SIMULATED:
+            return
+        gpu, folder = Device.current().number, str(self._folder)
+        yield from _run_jobs(
+            _Job(gpu, folder, stage, tuple(lengths), tuple(own[process::processes]))
+            for process in range(processes)
+        )
 
     def _report(self, compiled: int = 0, needed: int = 0) -> None:
         with self._lock:
             self._compiled += compiled
             self._needed += needed
             self._progress(self._compiled, self._needed)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Kernels that one process compiles.
+
+    Args:
+        gpu: number of the GPU.
+        folder: of compiled kernels.
+        stage: stage of the search.
+        lengths: query lengths.
+        indices: of the kernels, among all that the stage needs for these lengths.
+    """
+
+    gpu: int
+    folder: str
+    stage: str
+    lengths: tuple[int, ...]
+    indices: tuple[int, ...]
+
+
+def _run_jobs(jobs: Iterable[_Job]) -> Iterator[int]:
+    """Do each job in a process of its own; yield the number of compiled kernels as it grows.
+
+    A process that fails leaves its kernels uncompiled.
+    """
+    reading, writing = os.pipe()
+    processes = []
+    try:
+        with os.fdopen(reading) as lines:
+            try:
+                for job in jobs:
+                    process = subprocess.Popen(
+                        [*_COMMAND, *sys.path],
+                        stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.DEVNULL, text=True,
+                    )  # fmt: skip
+                    processes.append(process)
+                    assert process.stdin is not None
+                    with contextlib.suppress(BrokenPipeError), process.stdin:
+                        json.dump(asdict(job), process.stdin)
+            finally:
+                os.close(writing)
+            for compiled, _ in enumerate(lines, 1):
+                yield compiled
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    """Compile the kernels of the job on standard input; write a line after each."""
+    job = _Job(**json.load(sys.stdin))
+    cuda.select_device(job.gpu)
+    folder = Path(job.folder)
+    set_cache_folder(folder)
+    kernels = _stage_kernels(job.stage, job.lengths, folder)
+    for index in job.indices:
+        kernels[index]()
+        print(flush=True)
+
+
+def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path) -> list[LoadKernel]:
+    """Return the kernels that a stage of the search needs for queries of these lengths, each once."""
+    if stage == _FILTER:
+        kernels = filter_kernels(lengths, folder)
+    else:
+        kernels = alignment_kernels(lengths, folder, many=stage == _MANY_ALIGNMENTS)
+    return list({(getattr(load, "func", load), getattr(load, "args", ())): load for load in kernels}.values())
 
 
 def filter_kernels(lengths: Sequence[int], folder: Path) -> list[LoadKernel]:
