@@ -211,6 +211,12 @@ def test_queries_and_targets_of_all_lengths_in_any_order(
 
 
 @simulated
+def test_narrowest_shape_that_holds_a_query_is_chosen() -> None:
+    shapes = (Shape(4, 8, 128), Shape(4, 12, 128), Shape(8, 28, 128))  # 32, 48 and 224 columns
+    lengths = np.array([1, 32, 33, 48, 49, 500])
+    assert plan.narrowest(shapes, lengths).tolist() == [0, 0, 1, 1, 2, 2]
+
+
 def test_no_pairs() -> None:
     query = np.zeros(3, np.uint8)
     device = on_device(database([query]))
