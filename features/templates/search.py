@@ -6,12 +6,13 @@ chains; of at most 20 remaining hits, the four with most correctly aligned pairs
 """
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from features.residues import CA
+from features.residues import GAP as MSA_GAP
 from features.templates.chains import TemplateChain
 from features.templates.library import StructureLibrary
 from features.templates.template_features import make_template_features
@@ -139,15 +140,32 @@ def alignment_query(alignment: Alignment, name: str = "query") -> ProfileQuery:
     """Return a query with the profile of an alignment.
 
     Args:
-        alignment: any alignment whose first row is the query.
+        alignment: any alignment; its first row is the query.
         name: header of the query.
     """
     letters = alignment.letters[:_MAX_PROFILE_ROWS]
     rows = np.where(letters == ord("-"), np.uint8(GAP), encode(letters.tobytes()).reshape(letters.shape))
+    return _profile_query(rows, alignment.query, name)
+
+
+def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> ProfileQuery:
+    """Return a query with the profile of a target's deterministic features.
+
+    Args:
+        features: `msa` and `sequence` of `features.schema.CACHED`.
+        name: header of the query.
+    """
+    codes = features["msa"][:_MAX_PROFILE_ROWS]
+    rows = np.where(codes == MSA_GAP, GAP, codes).astype(np.uint8)
+    return _profile_query(rows, features["sequence"][0].decode("ascii"), name)
+
+
+def _profile_query(rows: np.ndarray, sequence: str, name: str) -> ProfileQuery:
+    """Return a query with the profile of rows, uint8 [n, length], letter codes or GAP."""
     rows = distinct_rows(rows, MAX_MEMBER_IDENTITY)
     settings = SearchSettings()
     profile = family_profile(rows, settings.comp_bias_corr, settings.matrix)
-    return ProfileQuery(name, alignment.query, profile, alignment.source or "alignment", len(rows) > 1)
+    return ProfileQuery(name, sequence, profile, "alignment", len(rows) > 1)
 
 
 def search_templates(

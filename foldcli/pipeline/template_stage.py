@@ -1,0 +1,191 @@
+"""The template stage: templates of a target, from its features' alignment, for networks that take them."""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import numpy as np
+
+from features.templates.library import EMBEDDED, StructureLibrary, file_sha256
+from features.templates.search import (
+    TemplateHits,
+    TemplateSettings,
+    features_query,
+    hit_features,
+    search_templates,
+)
+from features.templates.table import write_template_table
+from features.templates.template_features import no_templates
+from features.templates.user_templates import (
+    find_entry,
+    hits_of_query,
+    open_or_build_library,
+    read_hit_file,
+    select_from_mirror,
+)
+from foldcli.progress import progress_bar
+from msa.errors import InputError
+
+
+@dataclass(frozen=True)
+class TemplateOptions:
+    """The template options as given on the command line.
+
+    Args:
+        library: path of `--templates`; None is the library that comes with foldcli.
+        custom_path: path of `--custom-template-path`, whose structures are used whatever their E-value.
+        hit_file: path of `--pdb-hit-file`.
+        mirror: path of `--local-pdb-path`.
+        search: settings of the search.
+    """
+
+    library: Path | None
+    custom_path: Path | None
+    hit_file: Path | None
+    mirror: Path | None
+    search: TemplateSettings
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any], threads: int) -> "TemplateOptions | None":
+        """Create the options from the values of `template_options`; None for `--no-templates`.
+
+        Raises:
+            click.UsageError: options that exclude each other, or a malformed date.
+        """
+        library, custom = options["templates"], options["custom_template_path"]
+        hit_file, mirror = options["pdb_hit_file"], options["local_pdb_path"]
+        given = [name for name, value in
+                 (("--templates", library), ("--custom-template-path", custom), ("--pdb-hit-file", hit_file))
+                 if value is not None]  # fmt: skip
+        if len(given) > 1:
+            raise click.UsageError(f"{' and '.join(given)} exclude each other")
+        if (hit_file is None) != (mirror is None):
+            raise click.UsageError("--pdb-hit-file and --local-pdb-path need each other")
+        if options["no_templates"]:
+            if given:
+                raise click.UsageError(f"{given[0]} and --no-templates exclude each other")
+            return None
+        selected = custom is not None or hit_file is not None
+        try:
+            search = TemplateSettings(
+                # structures that a user selected are used whatever their E-value
+                evalue=float("inf") if selected else TemplateSettings.evalue,
+                max_template_date=options["max_template_date"],
+                exclude_self=options["exclude_self"],
+                threads=threads,
+            )
+        except InputError as error:
+            raise click.UsageError(f"--{str(error).replace('_', '-', 2)}") from error
+        return cls(library, custom, hit_file, mirror, search)
+
+
+@dataclass(frozen=True)
+class TargetTemplates:
+    """The templates of one target.
+
+    Args:
+        hits: templates and rejected hits.
+        features: the template features; those of `no_templates` if there are none.
+        unusable: templates that the user named and that cannot be used, with the reason.
+    """
+
+    hits: TemplateHits
+    features: dict[str, np.ndarray] = field(repr=False)
+    unusable: tuple[tuple[str, str], ...] = ()
+
+    def write_table(self, stream: IO[str]) -> None:
+        """Write NAME_templates.tsv."""
+        write_template_table(stream, self.hits, self.unusable)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Return the used templates for done.json: id, source, identity, coverage, E-value."""
+        return [
+            {
+                "id": each.id,
+                "source": each.source,
+                "identity": round(each.identity, 3),
+                "coverage": round(each.query_coverage, 3),
+                "evalue": each.evalue,
+            }
+            for each in self.hits.templates
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class TemplateStage:
+    """A source of templates for the targets of a run.
+
+    Args:
+        library: the structure library; None if templates come from a hit file.
+        settings: settings of the search.
+        hits: hits by query; None if templates come from a library.
+        hit_file: the hit file.
+        mirror: folder of PDB entries for the hit file.
+    """
+
+    library: StructureLibrary | None
+    settings: TemplateSettings
+    hits: dict[str, list[str]] | None = None
+    hit_file: Path | None = None
+    mirror: Path | None = None
+
+    @classmethod
+    def open(cls, options: TemplateOptions, cache_dir: Path) -> "TemplateStage":
+        """Open the library, building it first from a folder of structures, or read the hit file.
+
+        Raises:
+            InputError: the library is damaged, or there are no usable structures or no hits.
+            OSError: a file cannot be read, or the cache cannot be written.
+        """
+        if options.hit_file is not None:
+            assert options.mirror is not None
+            if not options.mirror.is_dir():
+                raise InputError("no such folder", options.mirror)
+            hits = read_hit_file(options.hit_file)
+            return cls(None, options.search, hits, options.hit_file, options.mirror)
+        path = options.custom_path or options.library or EMBEDDED
+        with progress_bar("building the structure library", "files") as progress:
+            library = open_or_build_library(path, cache_dir, options.search.threads, progress)
+        return cls(library, options.search)
+
+    def identity(self) -> dict[str, Any]:
+        """Return everything that templates depend on; the number of threads is not part of it."""
+        settings = {name: value for name, value in asdict(self.settings).items() if name != "threads"}
+        if self.library is not None:
+            return {"library": self.library.checksums, "settings": settings}
+        assert self.hits is not None and self.hit_file is not None and self.mirror is not None
+        # the structures of all hits, by size and time: reading all of them may take long
+        names = sorted({name.rpartition("_")[0] for names in self.hits.values() for name in names})
+        paths = [path for name in names if (path := find_entry(self.mirror, name)) is not None]
+        status = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+        return {"hits": file_sha256(self.hit_file), "structures": status, "settings": settings}
+
+    def find(self, name: str, features: Mapping[str, np.ndarray], number: int = 0) -> TargetTemplates:
+        """Find the templates of a target.
+
+        Args:
+            name: name of the target.
+            features: its deterministic features, whose alignment gives the profile.
+            number: index of the target in the run, for hit files of ColabFold.
+
+        Raises:
+            InputError: the library is damaged.
+            OSError: a temporary folder cannot be written.
+        """
+        query = features_query(features, name)
+        if self.library is not None:
+            hits = search_templates(query, self.library, self.settings)
+            return TargetTemplates(hits, hit_features(hits, self.library))
+        assert self.hits is not None and self.mirror is not None
+        names = hits_of_query(self.hits, name, number)
+        with tempfile.TemporaryDirectory() as folder:
+            selected = select_from_mirror(names, self.mirror, Path(folder, "library"))
+            unusable = tuple(selected.unusable)
+            if selected.library is None:
+                empty = TemplateHits(query.sequence, [])
+                return TargetTemplates(empty, no_templates(len(query.sequence)), unusable)
+            hits = search_templates(query, selected.library, self.settings)
+            return TargetTemplates(hits, hit_features(hits, selected.library), unusable)
