@@ -17,7 +17,7 @@ from foldcli.outputs.layout import LayoutName
 @options.database_option
 @options.params_option
 @options.out_option
-@search_options.search_options
+@search_options.fold_search_options
 @search_options.alignment_options
 @predict_options.predict_options
 @predict_options.layout_option
@@ -61,8 +61,8 @@ def command(
       NAME_coverage, _plddt, _pae.png    plots
       NAME.done.json                     settings, versions, seconds and memory per stage
 
-    The alignment has no duplicate rows. --max-seq-id, --qid, --qsc, --cov and --diff remove further rows;
-    NAME.m8 keeps all hits.
+    The search has three iterations; --fast searches once. The alignment has no duplicate rows. --max-seq-id,
+    --qid, --qsc, --cov and --diff remove further rows; NAME.m8 keeps all hits.
 
     Finished targets are skipped, and an interrupted run continues where it stopped. One target's failure does
     not stop the others: the exit code is 5, and OUT/failures.jsonl lists the failures.

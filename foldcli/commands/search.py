@@ -94,10 +94,13 @@ def command(
     before with the same settings are skipped; one query's failure does not stop the others: the exit code is
     5, and OUT/failures.jsonl lists the failures. Alignments have no duplicate rows, best hit first;
     --max-seq-id, --qid, --qsc, --cov and --diff remove further rows as HH-suite's hhfilter does.
+    By default they are as deep as folding needs: three iterations, up to 10,000 hits, ColabFold's filter.
+    --fast searches once.
     """
     from foldcli.pipeline.search_run import SearchRun
     from foldcli.pipeline.settings import AlignmentSettings
     from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
+    from msa.search.settings import AlignmentFilter
 
     inputs, db = list(queries), None
     if server is not None:
@@ -114,10 +117,11 @@ def command(
         columns = DEFAULT_COLUMNS if format_output is None else parse_columns(format_output)
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
-    settings = AlignmentSettings.from_options(option_values, threads)
-    if settings.row_filter.active and kind == "m8":
+    settings = AlignmentSettings.from_options(option_values, threads, tables=kind == "m8")
+    if kind == "m8" and settings.row_filter != AlignmentFilter():
         raise click.UsageError(
-            "--max-seq-id, --qid, --qsc, --cov and --diff are for --format a3m and sto: tables keep all hits."
+            "--max-seq-id, --qid, --qsc, --cov, --diff and --filter-min-enable are for --format a3m and sto: "
+            "tables keep all hits."
         )
     open_searcher = _searcher_opener(server, str(db), device)
     run = SearchRun(inputs, profiles, settings, open_searcher, shard, save_profile, overwrite)

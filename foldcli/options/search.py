@@ -1,81 +1,120 @@
 """Options of searches and of the alignments built from their hits."""
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 
 from foldcli.options.common import Command, combine
 
-_hit_options = combine(
-    click.option(
-        "-e",
-        "--evalue",
-        type=click.FloatRange(0),
-        default=1e-3,
-        show_default=True,
-        help="Maximum E-value of a hit.",
-    ),
-    click.option(
-        "--max-seqs",
-        type=click.IntRange(1),
-        default=300,
-        show_default=True,
-        help="Maximum number of targets that pass the gapless filter and are aligned.",
-    ),
-    click.option(
-        "--min-ungapped-score",
-        type=click.IntRange(0),
-        default=15,
-        show_default=True,
-        help="Minimum score that passes the gapless filter (half-bits).",
-    ),
-    click.option(
-        "--matrix",
-        default="BLOSUM62",
-        show_default=True,
-        help="Substitution matrix: BLOSUM45, 50, 62, 80 or 90, VTML80, PAM30 or PAM70.",
-    ),
-    click.option(
-        "--gap-open",
-        type=click.IntRange(1),
-        show_default="the matrix's default, 11 for BLOSUM62; one less for family profiles",
-        help="Cost of a gap's first residue.",
-    ),
-    click.option(
-        "--gap-extend",
-        type=click.IntRange(1),
-        show_default="the matrix's default, 1 for BLOSUM62",
-        help="Cost of each further residue of a gap.",
-    ),
-    click.option(
-        "--comp-bias-corr",
-        type=click.IntRange(0, 1),
-        default=1,
-        show_default=True,
-        help="Correct scores for the query's local composition (1) or not (0).",
-    ),
-    click.option(
-        "--num-iterations",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Number of search iterations (profile search from the second on).",
-    ),
-    click.option(
-        "--e-profile",
-        type=click.FloatRange(0),
-        default=0.1,
-        show_default=True,
-        help="Maximum E-value of a hit that is added to the profile of the next iteration.",
-    ),
-    click.option(
-        "--min-seq-id",
-        type=click.FloatRange(0, 1),
-        default=0.0,
-        show_default=True,
-        help="Minimum fraction of identical residues in a hit.",
-    ),
-)
+_FOLDING_DEFAULTS = {
+    "evalue": "0.1",
+    "max_seqs": "10000",
+    "num_iterations": "3",
+    "max_seq_id": "0.95",
+    "qid": "0,0.2,0.4,0.6,0.8,1",
+    "diff": "3000",
+    "filter_min_enable": "1000",
+}
+_TABLE_DEFAULTS = {"evalue": "1e-3", "max_seqs": "300", "num_iterations": "1"}
+
+
+class _IdentityLimits(click.ParamType):
+    """One fraction, or several in ascending order, separated by commas."""
+
+    name = "FLOAT,FLOAT,..."
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> tuple[float, ...]:
+        """Return the numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(float(number) for number in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 0,0.5,1", parameter, context)
+
+
+def _hit_options(tables: bool) -> Callable[[Command], Command]:
+    """Return the options of a search.
+
+    Args:
+        tables: whether the command also writes tables, for which other defaults hold.
+    """
+
+    def default(name: str) -> str:
+        table_default = f"; for --format m8 {_TABLE_DEFAULTS[name]}" if tables else ""
+        return f"{_FOLDING_DEFAULTS[name]}{table_default}"
+
+    return combine(
+        click.option(
+            "-e",
+            "--evalue",
+            type=click.FloatRange(0),
+            show_default=default("evalue"),
+            help="Maximum E-value of a hit.",
+        ),
+        click.option(
+            "--max-seqs",
+            type=click.IntRange(1),
+            show_default=default("max_seqs"),
+            help="Maximum number of hits per query, members of clusters not counted.",
+        ),
+        click.option(
+            "--min-ungapped-score",
+            type=click.IntRange(0),
+            default=15,
+            show_default=True,
+            help="Minimum score that passes the gapless filter (half-bits).",
+        ),
+        click.option(
+            "--matrix",
+            default="BLOSUM62",
+            show_default=True,
+            help="Substitution matrix: BLOSUM45, 50, 62, 80 or 90, VTML80, PAM30 or PAM70.",
+        ),
+        click.option(
+            "--gap-open",
+            type=click.IntRange(1),
+            show_default="the matrix's default, 11 for BLOSUM62; one less for family profiles",
+            help="Cost of a gap's first residue.",
+        ),
+        click.option(
+            "--gap-extend",
+            type=click.IntRange(1),
+            show_default="the matrix's default, 1 for BLOSUM62",
+            help="Cost of each further residue of a gap.",
+        ),
+        click.option(
+            "--comp-bias-corr",
+            type=click.IntRange(0, 1),
+            default=1,
+            show_default=True,
+            help="Correct scores for the query's local composition (1) or not (0).",
+        ),
+        click.option(
+            "--num-iterations",
+            type=click.IntRange(1),
+            show_default=default("num_iterations"),
+            help="Number of search iterations (profile search from the second on).",
+        ),
+        click.option("--fast", is_flag=True, help="Search once instead of three times."),
+        click.option(
+            "--e-profile",
+            type=click.FloatRange(0),
+            default=0.1,
+            show_default=True,
+            help="Maximum E-value of a hit that is added to the profile of the next iteration.",
+        ),
+        click.option(
+            "--min-seq-id",
+            type=click.FloatRange(0, 1),
+            default=0.0,
+            show_default=True,
+            help="Minimum fraction of identical residues in a hit.",
+        ),
+    )
 
 
 def _coverage_options(*names: str) -> Callable[[Command], Command]:
@@ -98,24 +137,24 @@ def _coverage_options(*names: str) -> Callable[[Command], Command]:
     )
 
 
-search_options = combine(_hit_options, _coverage_options("-c", "--coverage"))
+search_options = combine(_hit_options(tables=True), _coverage_options("-c", "--coverage"))
+fold_search_options = combine(_hit_options(tables=False), _coverage_options("-c", "--coverage"))
 # for cache-features, whose -c is the cache
-search_options_without_c = combine(_hit_options, _coverage_options("--coverage"))
+search_options_without_c = combine(_hit_options(tables=False), _coverage_options("--coverage"))
 
 alignment_options = combine(
     click.option(
         "--max-seq-id",
         type=click.FloatRange(0, 1),
-        default=1.0,
-        show_default=True,
-        help="Maximum identity of two rows of the alignment; the shorter row is removed (ColabFold: 0.95).",
+        show_default=_FOLDING_DEFAULTS["max_seq_id"],
+        help="Maximum identity of two rows of the alignment; the shorter row is removed. 1 keeps all.",
     ),
     click.option(
         "--qid",
-        type=click.FloatRange(0, 1),
-        default=0.0,
-        show_default=True,
-        help="Minimum identity of a row with the query, as a fraction of the row's residues.",
+        type=_IdentityLimits(),
+        show_default=_FOLDING_DEFAULTS["qid"],
+        help="Minimum identity of a row with the query, as a fraction of the row's residues. --max-seq-id and"
+        " --diff apply separately to the rows between two limits.",
     ),
     click.option(
         "--qsc",
@@ -133,8 +172,13 @@ alignment_options = combine(
     click.option(
         "--diff",
         type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Keep the most diverse rows, at least this many at every column (ColabFold: 3000); 0 keeps all.",
+        show_default=_FOLDING_DEFAULTS["diff"],
+        help="Keep the most diverse rows, at least this many at every column; 0 keeps all.",
+    ),
+    click.option(
+        "--filter-min-enable",
+        type=click.IntRange(0),
+        show_default=f"{_FOLDING_DEFAULTS['filter_min_enable']}; 0 with any of the options above",
+        help="Do not filter alignments with at most this many rows.",
     ),
 )

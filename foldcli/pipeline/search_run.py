@@ -27,7 +27,7 @@ from msa.io.fasta import FastaRecord
 from msa.io.m8 import write_m8
 from msa.io.saved_profiles import ProfileWriter
 from msa.search.engine import ProfileCallback, QueryProfile
-from msa.search.hits import Hit
+from msa.search.hits import Hit, Hits
 from msa.search.search import check_query
 
 
@@ -73,8 +73,16 @@ class SearchRun:
             _profile_file(self.save_profile, self.settings.search.matrix) as on_profile,
             contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream,
         ):
+            capped = 0
             for _, query, hits in stage.search(queries, on_profile):
                 write_m8(stream, query, hits, columns)
+                capped += hits.capped
+        if capped:
+            logger.warning(
+                "%d of %d queries have more than %d hits (--max-seqs): only the best are listed",
+                capped, len(queries), self.settings.search.max_seqs,
+                extra={"fields": {"capped_queries": capped}},
+            )  # fmt: skip
 
     def to_stdout(self, kind: str) -> None:
         """Write the alignment of the only query to standard output.
@@ -228,6 +236,7 @@ class FolderStore:
         record = {
             "fingerprint": self.request.key(query),
             "hits": len(hits),
+            "capped": isinstance(hits, Hits) and hits.capped,
             "rows": rows,
             "foldcli": VERSION,
             **settings["search"],

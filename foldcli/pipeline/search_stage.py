@@ -24,7 +24,7 @@ from msa.io.m8 import DEFAULT_COLUMNS, write_m8
 from msa.io.stockholm import write_stockholm
 from msa.search.alignment_filter import alignment_hits
 from msa.search.engine import ProfileCallback
-from msa.search.hits import Hit
+from msa.search.hits import Hit, Hits
 from msa.search.settings import SearchSettings
 
 # the record of a finished search in a target's work folder
@@ -46,7 +46,7 @@ class Searcher(Protocol):
         settings: SearchSettings,
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
-    ) -> Iterator[tuple[FastaRecord, Sequence[Hit]]]:
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
         """Yield each query with its hits as they are found, in order; see `msa.search.search`."""
         ...
 
@@ -106,7 +106,7 @@ class SearchStage:
 
     def search(
         self, queries: Sequence[tuple[str, FastaRecord]], on_profile: ProfileCallback | None = None
-    ) -> Iterator[tuple[str, FastaRecord, Sequence[Hit]]]:
+    ) -> Iterator[tuple[str, FastaRecord, Hits]]:
         """Yield the name, query and hits of each query, in order, as they are found.
 
         Args:
@@ -126,7 +126,7 @@ class SearchStage:
         queries: Sequence[tuple[str, FastaRecord]],
         on_profile: ProfileCallback | None,
         progress: Progress | None,
-    ) -> Iterator[tuple[str, FastaRecord, Sequence[Hit]]]:
+    ) -> Iterator[tuple[str, FastaRecord, Hits]]:
         records = [query for _, query in queries]
         found = self.searcher.search_many(records, self.settings.search, progress, on_profile)
         for (name, _), (query, hits) in zip(queries, found, strict=True):

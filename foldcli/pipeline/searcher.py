@@ -17,7 +17,7 @@ from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.engine import Engine, ProfileCallback
 from msa.search.engine_selection import EngineSettings, create_engine
-from msa.search.hits import Hit
+from msa.search.hits import Hits
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings
 
@@ -45,7 +45,7 @@ class LocalSearcher:
         settings: SearchSettings,
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
-    ) -> Iterator[tuple[FastaRecord, Sequence[Hit]]]:
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
         """Yield each query with its hits as they are found, in order; see `msa.search.search`."""
         yield from search_many(queries, self.database, settings, self.engine, progress, on_profile)
         if stages := self.engine.seconds:

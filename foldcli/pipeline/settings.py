@@ -11,7 +11,13 @@ from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import ModelType
 from foldcli.report import ReportSettings
 from msa.errors import InputError
-from msa.search.settings import AlignmentFilter, SearchSettings, default_gap_costs
+from msa.search.settings import (
+    FOLDING_FILTER,
+    FOLDING_SEARCH,
+    AlignmentFilter,
+    SearchSettings,
+    default_gap_costs,
+)
 
 
 @dataclass(frozen=True)
@@ -27,19 +33,28 @@ class AlignmentSettings:
     row_filter: AlignmentFilter
 
     @classmethod
-    def from_options(cls, options: dict[str, Any], threads: int) -> "AlignmentSettings":
+    def from_options(cls, options: dict[str, Any], threads: int, tables: bool = False) -> "AlignmentSettings":
         """Create the settings from the values of `search_options` and `alignment_options`.
 
+        Args:
+            options: values; None where the default is to be used.
+            threads: CPU threads.
+            tables: use the defaults of tables of hits instead of those of alignments to fold.
+
         Raises:
-            click.UsageError: an unknown matrix, no E-value statistics for the matrix with the gap costs, or
-                --qsc is not a number.
+            click.UsageError: an unknown matrix, no E-value statistics for the matrix with the gap costs,
+                --fast with --num-iterations, or a criterion of the alignment's rows is not in its range.
         """
         matrix = options["matrix"].upper()
         gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
+        defaults = SearchSettings() if tables else FOLDING_SEARCH
+        if options["fast"] and options["num_iterations"] is not None:
+            raise click.UsageError("--fast is one iteration: it cannot be combined with --num-iterations.")
+        num_iterations = 1 if options["fast"] else options["num_iterations"]
         try:
             search = SearchSettings(
-                evalue=options["evalue"],
-                max_seqs=options["max_seqs"],
+                evalue=_given(options["evalue"], defaults.evalue),
+                max_seqs=_given(options["max_seqs"], defaults.max_seqs),
                 min_ungapped_score=options["min_ungapped_score"],
                 matrix=matrix,
                 gap_open=options["gap_open"] or gap_open,
@@ -49,16 +64,14 @@ class AlignmentSettings:
                 min_seq_id=options["min_seq_id"],
                 coverage=options["coverage"],
                 cov_mode=options["cov_mode"],
-                num_iterations=options["num_iterations"],
+                num_iterations=_given(num_iterations, defaults.num_iterations),
                 e_profile=options["e_profile"],
                 threads=threads,
             )
         except InputError as error:
             raise click.UsageError(str(error)) from error
         try:
-            row_filter = AlignmentFilter(
-                **{name: options[name] for name in ("max_seq_id", "qid", "qsc", "cov", "diff")}
-            )
+            row_filter = _row_filter(options, AlignmentFilter() if tables else FOLDING_FILTER)
         except InputError as error:
             raise click.UsageError(f"--{error}") from error
         return cls(search, row_filter)
@@ -67,6 +80,34 @@ class AlignmentSettings:
         """Return the values that alignments depend on; the number of threads is not one of them."""
         search = {name: value for name, value in asdict(self.search).items() if name != "threads"}
         return {"search": search, "alignment": asdict(self.row_filter)}
+
+
+def _given(value: Any, default: Any) -> Any:
+    """Return an option's value, or the default if it was not given."""
+    return default if value is None else value
+
+
+def _row_filter(options: dict[str, Any], defaults: AlignmentFilter) -> AlignmentFilter:
+    """Return the filter of an alignment's rows; small alignments are filtered only if that is requested.
+
+    Raises:
+        InputError: a number is out of range, or the limits of --qid do not ascend.
+    """
+    requested = options["cov"] > 0 or any(
+        options[name] is not None for name in ("max_seq_id", "qid", "qsc", "diff")
+    )
+    qid, *buckets = _given(options["qid"], (defaults.qid, *defaults.identity_buckets))
+    return AlignmentFilter(
+        max_seq_id=_given(options["max_seq_id"], defaults.max_seq_id),
+        qid=qid,
+        qsc=options["qsc"],
+        cov=options["cov"],
+        diff=_given(options["diff"], defaults.diff),
+        identity_buckets=tuple(buckets),
+        filter_min_enable=_given(
+            options["filter_min_enable"], 0 if requested else defaults.filter_min_enable
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from foldcli.server.protocol import (
 from foldcli.server.socket_file import check_socket_path
 from msa.errors import InputError, MissingError
 from msa.io.fasta import FastaRecord
-from msa.search.hits import Hit
+from msa.search.hits import Hit, Hits
 from msa.search.settings import SearchSettings
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class RemoteSearcher:
         settings: SearchSettings,
         progress: Progress | None = None,
         on_profile: "ProfileCallback | None" = None,
-    ) -> Iterator[tuple[FastaRecord, Sequence[Hit]]]:
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
         """Yield each query with its hits, in order, as they arrive.
 
         Args:
@@ -144,14 +145,14 @@ class RemoteSearcher:
             self._receive()
             raise self._lost_error() from None
 
-    def _receive_hits(self, query: FastaRecord) -> list[Hit]:
+    def _receive_hits(self, query: FastaRecord) -> Hits:
         hits: list[Hit] = []
         more = True
         while more:
             message = self._receive_type("hits")
             hits += parse_hits(message, query)
             more = message["more"]
-        return hits
+        return replace(Hits.from_sequence(len(query.sequence), hits), capped=bool(message.get("capped")))
 
     def _receive_type(self, expected: str) -> dict[str, Any]:
         message = self._receive()

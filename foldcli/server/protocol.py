@@ -296,17 +296,19 @@ def _shorten(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def hits_messages(query_index: int, hits: Sequence[Hit]) -> Iterator[dict[str, Any]]:
+def hits_messages(query_index: int, hits: Sequence[Hit], capped: bool = False) -> Iterator[dict[str, Any]]:
     """Yield messages with the hits of one query; `more` is false in the last.
 
     Args:
         query_index: index of the query in its request.
         hits: hits of the query.
+        capped: see Hits.
     """
     for start in range(0, max(len(hits), 1), _HITS_PER_MESSAGE):
         end = start + _HITS_PER_MESSAGE
         batch = [_hit_message(hit) for hit in hits[start:end]]
-        yield {"type": "hits", "query": query_index, "hits": batch, "more": end < len(hits)}
+        more = end < len(hits)
+        yield {"type": "hits", "query": query_index, "hits": batch, "more": more, "capped": capped}
 
 
 def parse_hits(message: dict[str, Any], query: FastaRecord) -> list[Hit]:

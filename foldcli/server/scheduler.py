@@ -17,7 +17,7 @@ from foldcli.errors import ExitCode, describe, exit_code_of, is_bug
 from foldcli.logs import logger
 from foldcli.server.protocol import SearchRequest, encode_message, end_message, error_message, hits_messages
 from msa.io.fasta import FastaRecord
-from msa.search.hits import Hit
+from msa.search.hits import Hits
 from msa.search.settings import SearchSettings
 
 MAX_CHUNK_QUERIES = 64
@@ -28,7 +28,7 @@ MAX_CHUNK_CANDIDATES = 2**16
 
 CHUNK_SECONDS = 0.5
 
-HitStream = Generator[tuple[FastaRecord, Sequence[Hit]], None, None]
+HitStream = Generator[tuple[FastaRecord, Hits], None, None]
 Search = Callable[[Sequence[FastaRecord], SearchSettings], HitStream]
 
 
@@ -137,7 +137,7 @@ class Scheduler:
         try:
             with closing(self._search(queries, scheduled.request.settings)) as results:
                 for _, hits in results:
-                    for message in hits_messages(scheduled.searched, hits):
+                    for message in hits_messages(scheduled.searched, hits, hits.capped):
                         receiver.send(encode_message(message))
                     scheduled.searched += 1
                     scheduled.hits += len(hits)

@@ -62,12 +62,32 @@ def filter_rows(rows: np.ndarray, criteria: AlignmentFilter, threads: int = 1) -
         threads: at least 1. Does not affect the result.
 
     Returns:
-        bool [n]. The query is always kept; other rows without a standard residue are removed.
+        bool [n]. The query is always kept; other rows without a standard residue are removed, unless there
+        are too few rows to filter.
     """
+    if len(rows) <= criteria.filter_min_enable:
+        return np.ones(len(rows), bool)
     codes = ROW_CODES[rows]
     residues = np.where(codes < UNKNOWN, codes, NO_RESIDUE).astype(np.uint8)
     allowed = similar_to_query(codes, criteria)
-    return select_diverse_rows(residues, allowed, max_identity_percent(criteria), criteria.diff, threads)
+    percent = max_identity_percent(criteria)
+    if not criteria.identity_buckets:
+        return select_diverse_rows(residues, allowed, percent, criteria.diff, threads)
+    buckets = np.searchsorted(criteria.identity_buckets, _identities_with_query(codes))
+    kept = np.zeros(len(rows), bool)
+    for bucket in range(len(criteria.identity_buckets) + 1):
+        indices = np.concatenate([[0], 1 + np.flatnonzero(buckets[1:] == bucket)])
+        kept[indices] |= select_diverse_rows(
+            residues[indices], allowed[indices], percent, criteria.diff, threads
+        )
+    return kept
+
+
+def _identities_with_query(codes: np.ndarray) -> np.ndarray:
+    """Return the fraction of each row's residues that equal the query's, float64 [n]; 0 without residues."""
+    is_residue = codes < UNKNOWN
+    equal = np.count_nonzero(is_residue & (codes == codes[0]), axis=1)
+    return np.asarray(equal / np.maximum(np.count_nonzero(is_residue, axis=1), 1))
 
 
 def max_identity_percent(criteria: AlignmentFilter) -> float:

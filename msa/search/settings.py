@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from msa.errors import InputError
 from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
@@ -28,7 +29,8 @@ _FILTER_RANGES = {
     "qid": (0, 1),
     "qsc": (-math.inf, math.inf),
     "cov": (0, 1),
-    "diff": (0, 2**31 - 1),
+    "diff": (0, _INT32_MAX),
+    "filter_min_enable": (0, _INT32_MAX),
 }
 
 
@@ -123,9 +125,12 @@ class AlignmentFilter:
         qsc: smallest score with the query, bits per residue; None for no limit.
         cov: smallest fraction of the query's columns in which the row has a residue.
         diff: keep only the most diverse rows, at least this many around every column; 0 to keep all.
+        identity_buckets: ascending limits of identity with the query, as fractions; `max_seq_id` and `diff`
+            apply separately to the rows up to the first limit, above it up to the second, and so on.
+        filter_min_enable: alignments with up to this many rows, the query included, are not filtered.
 
     Raises:
-        InputError: a number is out of range.
+        InputError: a number is out of range, or the limits do not ascend.
     """
 
     max_seq_id: float = 1.0
@@ -133,14 +138,32 @@ class AlignmentFilter:
     qsc: float | None = None
     cov: float = 0.0
     diff: int = 0
+    identity_buckets: tuple[float, ...] = ()
+    filter_min_enable: int = 0
 
     def __post_init__(self) -> None:
         for name, bounds in _FILTER_RANGES.items():
             value = getattr(self, name)
             if value is not None:
                 _check_range(name, value, bounds)
+        limits = (self.qid, *self.identity_buckets)
+        for limit in limits:
+            _check_range("qid", limit, (0, 1))
+        if any(low >= high for low, high in pairwise(limits)):
+            raise InputError(f"qid is {','.join(map(str, limits))}: expected ascending numbers")
 
     @property
     def active(self) -> bool:
         """True if the criteria can remove rows."""
-        return self != AlignmentFilter()
+        unlimited = AlignmentFilter(
+            identity_buckets=self.identity_buckets, filter_min_enable=self.filter_min_enable
+        )
+        return self != unlimited
+
+
+FOLDING_SEARCH = SearchSettings(evalue=0.1, max_seqs=10_000, num_iterations=3)
+FOLDING_FILTER = AlignmentFilter(
+    max_seq_id=0.95, diff=3000, identity_buckets=(0.2, 0.4, 0.6, 0.8, 1.0), filter_min_enable=1000
+)
+"""Defaults of searches for alignments to fold: E-value, number of targets, iterations and filter are those of
+ColabFold's `colabfold_search` (colabfold/mmseqs/search.py)."""

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,8 +86,8 @@ def test_members_of_clusters_are_found(folder: Path) -> None:
         pairs = [line.split("\t")[:2] for line in result.stdout.splitlines()]
         assert pairs == [["q1", "ubq"], ["q1", "nedd8"], ["q2", "gb1"]]
         assert iterations == "3" or result.stdout == expected
-    search("queries.fasta", "clustered", "-o", "out", "--format", "a3m")
-    search("queries.fasta", "db.fasta", "-o", "plain", "--format", "a3m")
+    search("queries.fasta", "clustered", "-o", "out", "--format", "a3m", "--fast")
+    search("queries.fasta", "db.fasta", "-o", "plain", "--format", "a3m", "--fast")
     assert (folder / "out/q1.a3m").read_bytes() == (folder / "plain/q1.a3m").read_bytes()
 
 
@@ -114,12 +115,43 @@ def test_alignments_are_one_file_per_query(folder: Path, kind: str, start: str) 
     assert files_in(folder / "out") == {f"q1.{kind}", f"q1.{kind}.json", f"q2.{kind}", f"q2.{kind}.json"}
     assert (folder / f"out/q1.{kind}").read_text().startswith(start)
     record = json.loads((folder / f"out/q1.{kind}.json").read_text())
-    assert record["hits"] == 2 and record["evalue"] == 1e-3
+    assert record["hits"] >= 2 and not record["capped"]
+    # as deep as folding needs
+    assert (record["evalue"], record["max_seqs"], record["num_iterations"]) == (0.1, 10_000, 3)
+    assert record["alignment"] == {
+        "max_seq_id": 0.95, "qid": 0, "qsc": None, "cov": 0, "diff": 3000,
+        "identity_buckets": [0.2, 0.4, 0.6, 0.8, 1], "filter_min_enable": 1000,
+    }  # fmt: skip
+
+
+def test_fast_and_explicit_options_override_the_defaults_of_alignments(folder: Path) -> None:
+    options = ["-e", "1e-5", "--max-seqs", "1", "--max-seq-id", "1", "--diff", "0", "--qid", "0"]
+    result = search("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", "--fast", *options)
+    assert result.returncode == 0, result.stderr
+    record = json.loads((folder / "out/q1.a3m.json").read_text())
+    assert (record["evalue"], record["max_seqs"], record["num_iterations"]) == (1e-5, 1, 1)
+    assert record["alignment"]["identity_buckets"] == [] and record["alignment"]["diff"] == 0
+    # the second hit is left out
+    assert record["hits"] == 1 and record["capped"]
+    refused = search("queries.fasta", "db.fasta", "-o", "-", "--fast", "--num-iterations", "2")
+    assert refused.returncode == 2 and "--fast" in refused.stderr
+
+
+def test_queries_with_more_hits_than_max_seqs_are_counted(folder: Path) -> None:
+    result = search("queries.fasta", "db.fasta", "-o", "-", "--max-seqs", "1")
+    assert result.returncode == 0, result.stderr
+    assert [line[:6] for line in result.stdout.splitlines()] == [
+        "q1\tubq",
+        "q2\tgb1",
+    ]
+    assert "1 of 2 queries have more than 1 hits (--max-seqs)" in result.stderr
+    assert "--max-seqs" not in search("queries.fasta", "db.fasta", "-o", "-", "--max-seqs", "2").stderr
 
 
 def test_filters_remove_rows_of_alignments(folder: Path) -> None:
-    def record(*options: str) -> dict[str, object]:
-        result = search("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", *options)
+    def record(*options: str) -> dict[str, Any]:
+        alignment = "-o", "out", "--format", "a3m", "-e", "1e-3"
+        result = search("queries.fasta", "db.fasta", *alignment, *options)
         assert result.returncode == 0, result.stderr
         return json.loads((folder / "out/q1.a3m.json").read_text())  # type: ignore[no-any-return]
 
@@ -127,7 +159,8 @@ def test_filters_remove_rows_of_alignments(folder: Path) -> None:
     assert (record()["hits"], record()["rows"]) == (2, 1)
     thin = record("--qid", "0.7")
     assert (thin["hits"], thin["rows"]) == (2, 0)
-    assert thin["alignment"] == {"max_seq_id": 1.0, "qid": 0.7, "qsc": None, "cov": 0.0, "diff": 0}
+    # requested criteria apply to small alignments, too
+    assert thin["alignment"]["qid"] == 0.7 and thin["alignment"]["filter_min_enable"] == 0
     assert (folder / "out/q1.a3m").read_text() == f">q1 first\n{UBIQUITIN}\n"
     refused = search("queries.fasta", "db.fasta", "-o", "x.m8", "--diff", "5")
     assert refused.returncode == 2 and "tables keep all hits" in refused.stderr
@@ -139,14 +172,15 @@ def test_readers_read_the_written_alignments(folder: Path) -> None:
     from msa.io.alignments import read_alignment
 
     for kind in ("a3m", "sto"):
-        assert search("queries.fasta", "db.fasta", "-o", "out", "--format", kind).returncode == 0
+        options = "--format", kind, "-e", "1e-3"
+        assert search("queries.fasta", "db.fasta", "-o", "out", *options).returncode == 0
         alignment = read_alignment(folder / f"out/q1.{kind}")
         rows = [row.tobytes().decode() for row in alignment.letters]
         assert rows == [UBIQUITIN, NEDD8]
 
 
 def test_finished_alignments_are_kept_until_settings_change(folder: Path) -> None:
-    command = ("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m")
+    command = ("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", "-e", "1e-3")
     assert search(*command).returncode == 0
     first = (folder / "out/q1.a3m").stat().st_ino
     again = search(*command)

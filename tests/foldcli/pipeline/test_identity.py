@@ -16,13 +16,13 @@ PARAMETERS = [{"label": "alphafold2_ptm_model_3", "network": "demo", "content": 
 
 
 def test_fingerprint_of_an_alignment_never_changes() -> None:
-    assert REQUEST.key(QUERY) == "1875bb7e3e05ec52d0d5ca6ec242389e6bacc41c6a770400dc4b6cc83f1d8aff"
+    assert REQUEST.key(QUERY) == "9f88e5cb248250f3cc14d122cc018fa302b0561238e0e6fcb9fe45c5935c9ace"
 
 
 def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
     identities = TargetIdentities(PARAMETERS, PredictSettings(num_recycles=1), REQUEST)
     assert fingerprint(identities.identity(QUERY)) == (
-        "816a107a1f5155d9831bb78351ebe27197462133ade059080af387df603d5316"
+        "022e5471017131759e14856d3177a5901817690153c3772cbdc7023389c55bb7"
     )
     (tmp_path / "g.a3m").write_text(">q\nMKVLAAGIV\n")
     aligned = AlignmentTarget("g", (str(tmp_path / "g.a3m"),))

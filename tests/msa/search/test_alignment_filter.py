@@ -295,6 +295,35 @@ def test_query_is_always_kept() -> None:
     assert filter_rows(rows, strictest).tolist() == [True, False]
 
 
+def test_rows_are_filtered_separately_between_limits_of_identity() -> None:
+    rng = np.random.default_rng(2)
+    query = rng.integers(0, 20, 80).astype(np.uint8)
+    changed = np.linspace(0, 1, 200)[:, None] > rng.random((200, 80))
+    relatives = np.where(changed, rng.integers(0, 20, (200, 80)), query)
+    rows = np.concatenate([[query], relatives]).astype(np.uint8)
+    identities = (rows == query).mean(axis=1)
+    criteria: dict[str, Any] = {"max_seq_id": 0.9, "diff": 5}
+    kept = filter_rows(rows, AlignmentFilter(qid=0.1, identity_buckets=(0.4, 0.8), **criteria))
+    assert kept[0] and not kept[identities < 0.1].any()
+    for low, high in [(0.1, 0.4), (0.4, 0.8), (0.8, 1.0)]:
+        bucket = 1 + np.flatnonzero((identities[1:] > low) & (identities[1:] <= high))
+        alone = filter_rows(rows[[0, *bucket]], AlignmentFilter(**criteria))
+        assert np.array_equal(kept[bucket], alone[1:]) and 0 < kept[bucket].sum() < len(bucket)
+    # without limits, the rows most similar to the query compete with all others
+    assert filter_rows(rows, AlignmentFilter(qid=0.1, **criteria)).sum() < kept.sum()
+
+
+def test_small_alignments_are_not_filtered() -> None:
+    rows = np.zeros((10, 30), np.uint8)
+    assert filter_rows(rows, AlignmentFilter(max_seq_id=0.5, filter_min_enable=10)).all()
+    assert filter_rows(rows, AlignmentFilter(max_seq_id=0.5, filter_min_enable=9)).sum() == 1
+
+
+def test_limits_of_identity_must_ascend() -> None:
+    with pytest.raises(InputError, match=r"qid is 0\.0,0\.5,0\.5: expected ascending numbers"):
+        AlignmentFilter(identity_buckets=(0.5, 0.5))
+
+
 @pytest.mark.parametrize("invalid", [{"max_seq_id": 1.5}, {"qid": -0.1}, {"qsc": float("nan")}, {"diff": -1}])
 def test_criteria_out_of_range_are_rejected(invalid: dict[str, Any]) -> None:
     (name,) = invalid

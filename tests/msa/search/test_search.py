@@ -97,6 +97,37 @@ def test_thresholds_select_hits(database: TargetDatabase) -> None:
     assert ids(evalue=0) == set()
 
 
+def test_candidates_that_fail_do_not_take_the_place_of_hits(tmp_path: Path) -> None:
+    # decoys share one segment with the query, which scores more without gaps than any segment of the relative
+    # but is no hit; the relative has many segments with insertions between them
+    rng = np.random.default_rng(3)
+
+    def noise(length: int) -> str:
+        return "".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), length))
+
+    query = noise(140)
+    relative = "".join(query[k : k + 10] + "GG" for k in range(0, 140, 10))
+    records = [(f"decoy{k}", noise(50) + query[40:53] + noise(50)) for k in range(20)]
+    settings = SearchSettings(max_seqs=5, evalue=1e-20, comp_bias_corr=False)
+    hits = search(FastaRecord("q", query), build(tmp_path, [*records, ("relative", relative)]), settings)
+    assert [hit.id for hit in hits] == ["relative"] and not hits.capped
+
+
+def test_only_queries_with_more_hits_than_max_seqs_are_capped(database: TargetDatabase) -> None:
+    def capped(**settings: float) -> bool:
+        return search(QUERY, database, SearchSettings(**settings)).capped  # type: ignore[arg-type]
+
+    assert capped(max_seqs=3) and not capped(max_seqs=4)
+    # targets below a threshold of identity are no hits
+    assert ids_above_threshold(database, 3) == {"ubq", "polyubiquitin", "half"}
+    assert capped(max_seqs=2, min_seq_id=0.6) and not capped(max_seqs=3, min_seq_id=0.6)
+    assert capped(max_seqs=3, num_iterations=3) and not capped(max_seqs=4, num_iterations=3)
+
+
+def ids_above_threshold(database: TargetDatabase, max_seqs: int) -> set[str]:
+    return {hit.id for hit in search(QUERY, database, SearchSettings(max_seqs=max_seqs, min_seq_id=0.6))}
+
+
 def test_composition_correction_can_be_switched_off(database: TargetDatabase) -> None:
     corrected, plain = (
         search(QUERY, database, SearchSettings(comp_bias_corr=on))[0].score for on in (True, False)
