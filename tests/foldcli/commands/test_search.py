@@ -150,7 +150,7 @@ def test_queries_with_more_hits_than_max_seqs_are_counted(folder: Path) -> None:
 
 def test_filters_remove_rows_of_alignments(folder: Path) -> None:
     def record(*options: str) -> dict[str, Any]:
-        alignment = "-o", "out", "--format", "a3m", "-e", "1e-3"
+        alignment = "-o", "out", "--format", "a3m", "-e", "1e-3", "--fast"
         result = search("queries.fasta", "db.fasta", *alignment, *options)
         assert result.returncode == 0, result.stderr
         return json.loads((folder / "out/q1.a3m.json").read_text())  # type: ignore[no-any-return]
@@ -172,7 +172,7 @@ def test_readers_read_the_written_alignments(folder: Path) -> None:
     from msa.io.alignments import read_alignment
 
     for kind in ("a3m", "sto"):
-        options = "--format", kind, "-e", "1e-3"
+        options = "--format", kind, "-e", "1e-3", "--fast"
         assert search("queries.fasta", "db.fasta", "-o", "out", *options).returncode == 0
         alignment = read_alignment(folder / f"out/q1.{kind}")
         rows = [row.tobytes().decode() for row in alignment.letters]
@@ -180,7 +180,7 @@ def test_readers_read_the_written_alignments(folder: Path) -> None:
 
 
 def test_finished_alignments_are_kept_until_settings_change(folder: Path) -> None:
-    command = ("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", "-e", "1e-3")
+    command = ("queries.fasta", "db.fasta", "-o", "out", "--format", "a3m", "-e", "1e-3", "--fast")
     assert search(*command).returncode == 0
     first = (folder / "out/q1.a3m").stat().st_ino
     again = search(*command)
