@@ -4,6 +4,7 @@ It never starts CUDA, as a process that has cannot be forked. It reads a `Kernel
 and writes a `CompilationStatus` to standard output, as a line of JSON, whenever one changes.
 """
 
+import ctypes
 import json
 import multiprocessing
 import signal
@@ -22,6 +23,8 @@ from model.kernel_request import CompilationStatus, KernelRequest
 from model.kernels import select_kernels
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+# from <linux/prctl.h>
+_PR_SET_PDEATHSIG = 1
 # torch's operations between the kernels are tiny
 _TORCH_THREADS = 2
 
@@ -36,7 +39,7 @@ def main() -> None:
     with assume_gpu(gpu):
         kernels = select_kernels("fused", "cpu")
     progress = _Progress()
-    with multiprocessing.get_context("fork").Pool(request.processes, _ignore_interrupts) as pool:
+    with multiprocessing.get_context("fork").Pool(request.processes, _set_up_worker) as pool:
 
         def submit(variant: KernelVariant) -> None:
             progress.add()
@@ -47,21 +50,22 @@ def main() -> None:
             for name in request.networks:
                 for launch in network_launches(model_config(name), _DTYPES[request.precision], kernels):
                     launch()
-        pool.close()
-        pool.join()
+        progress.wait()
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C, which reaches all processes of a terminal, to the process that waits for this one."""
+def _set_up_worker() -> None:
+    """Leave Ctrl-C to the process that waits for this one, and end with the process that forked it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _Progress:
     """The status of the compilation, written whenever it changes; the pool's thread reports results."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._status = CompilationStatus()
+        self._abandoned = False
 
     def add(self) -> None:
         """Count a kernel to compile."""
@@ -75,10 +79,23 @@ class _Progress:
         """Count a kernel that could not be compiled."""
         self._update(done=1, error=f"{type(error).__name__}: {error}".splitlines()[0])
 
+    def wait(self) -> None:
+        """Wait until all kernels are done, or the process that reads the status has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._abandoned or self._status.done == self._status.total)
+
     def _update(self, done: int = 0, total: int = 0, compiled: int = 0, error: str = "") -> None:
-        with self._lock:
+        with self._changed:
             old = self._status
             self._status = CompilationStatus(
                 old.done + done, old.total + total, old.compiled + compiled, old.error or error
             )
-            print(json.dumps(asdict(self._status)), flush=True)
+            try:
+                print(json.dumps(asdict(self._status)), flush=True)
+            except OSError:
+                self._abandoned = True
+            self._changed.notify_all()
+
+
+if __name__ == "__main__":
+    main()
