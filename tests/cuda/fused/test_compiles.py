@@ -81,14 +81,16 @@ class CompiledKernel:
                 return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)},{value.layout!r}>"
             if isinstance(value, TensorDescriptor):
                 return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)}>"
+            unspecialised = self.function.params[path[0]].do_not_specialize
             if isinstance(value, torch.Tensor):
-                attributes[path] = [["tt.divisibility", 16]]
+                if not unspecialised:
+                    attributes[path] = [["tt.divisibility", 16]]
                 return f"*{TYPES[value.dtype]}"
             if type(value) is float and not fixed:
                 return "fp32"
             # as Triton's launcher specialises, except for launches of a single row
-            if type(value) is int and value != 1 and not fixed:
-                if value % 16 == 0:
+            if type(value) is int and (value != 1 or unspecialised) and not fixed:
+                if value % 16 == 0 and not unspecialised:
                     attributes[path] = [["tt.divisibility", 16]]
                 return "i32"
             constants[path] = value
