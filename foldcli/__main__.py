@@ -11,6 +11,7 @@ import click
 from foldcli.cli import cli
 from foldcli.errors import ExitCode, run_with_exit_codes
 from foldcli.paths import hiding_file
+from foldcli.process_state import raise_on_stop_signals
 
 _OWN_PACKAGES = ("cuda", "features", "model", "msa")
 
@@ -20,6 +21,7 @@ def main() -> None:
     if (problem := _hidden_package()) is not None:
         click.echo(f"foldcli: error: {problem}", err=True)
         sys.exit(ExitCode.MISSING)
+    raise_on_stop_signals()
     code = run_with_exit_codes(cli)
     # At a normal exit, Python would stop a thread that is still opening a GPU, and CUDA's libraries would
     # then abort the process.

@@ -1,7 +1,7 @@
 """Exit codes, and the translation of exceptions into them.
 
 0 all done; 1 unexpected error; 2 usage; 3 bad input; 4 something needed is missing; 5 some targets failed;
-130 interrupted.
+130 interrupted; 143 terminated.
 """
 
 import errno
@@ -25,10 +25,15 @@ class ExitCode(IntEnum):
     MISSING = 4
     SOME_FAILED = 5
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 # system errors about a path that the user gave
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which schedulers send before they kill a job; ends the process as an interrupt does."""
 
 
 class StdoutClosed(Exception):
@@ -78,6 +83,8 @@ def _is_named(error: BaseException, *names: str) -> bool:
 
 def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an exception."""
+    if isinstance(error, Terminated):
+        return ExitCode.TERMINATED
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return ExitCode.INTERRUPTED
     if isinstance(error, SomeTargetsFailed):
@@ -104,6 +111,8 @@ def is_bug(error: BaseException) -> bool:
 
 def describe(error: BaseException) -> str:
     """Return one line about an error for the user, without a traceback."""
+    if isinstance(error, Terminated):
+        return "terminated; run the same command again to continue"
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return "interrupted; run the same command again to continue"
     if isinstance(error, MemoryError):

@@ -5,6 +5,7 @@ libraries while they are imported, so they cannot be passed as arguments.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -14,10 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+from foldcli.errors import Terminated
 from foldcli.paths import cache_dir
 
 SignalHandler = Callable[[int, FrameType | None], None]
 
+# the option of prctl(2) that names the signal a process gets when its parent ends
+_PR_SET_PDEATHSIG = 1
 _THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -52,9 +56,11 @@ def ignore_small_launch_warnings() -> None:
 
 
 def set_up_worker_process(on_terminate: SignalHandler) -> None:
-    """Prepare a worker process: one thread for its libraries, and signal handlers of its own.
+    """Prepare a worker process: one thread for its libraries, signal handlers, and an end with its parent.
 
-    Call it before numpy is imported, which reads the thread counts.
+    The system kills the process when the thread that started it ends, so that no worker of a killed run
+    writes files while the next run continues. Call it before numpy is imported, which reads the thread
+    counts.
 
     Args:
         on_terminate: handles SIGTERM. SIGINT is ignored: Ctrl-C reaches every process of a terminal, and the
@@ -64,6 +70,20 @@ def set_up_worker_process(on_terminate: SignalHandler) -> None:
         os.environ[name] = "1"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, on_terminate)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def raise_on_stop_signals() -> None:
+    """Make SIGTERM raise Terminated, and SIGINT KeyboardInterrupt.
+
+    A shell starts background jobs (`&`) with SIGINT ignored, but a user who sends it means to end the run.
+    """
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def on_stop_signals(handler: SignalHandler) -> None:

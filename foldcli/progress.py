@@ -4,6 +4,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 from tqdm import tqdm
@@ -37,6 +38,63 @@ def progress_bar(description: str, unit: str) -> Iterator[Progress]:
             bar.update(done - bar.n)
 
         yield update
+
+
+class RunProgress:
+    """The bar of a run of `fold` or `predict`: passes through the network, and what is being done.
+
+    Args:
+        targets: number of targets.
+        passes: passes of each target, if recycling does not stop early.
+    """
+
+    def __init__(self, targets: int, passes: int) -> None:
+        self._passes = passes
+        self._done: dict[str, int] = {}
+        self._job = ("", 0, "")
+        self._counted = 0
+        self._lock = Lock()
+        self._bar = tqdm(
+            total=targets * passes, unit="pass", file=sys.stderr, disable=not shows_progress(), leave=False,
+            bar_format="{percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} passes, {remaining} left{postfix}",
+        )  # fmt: skip
+        self.show("starting")
+
+    def __enter__(self) -> "RunProgress":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.close()
+
+    def show(self, text: str) -> None:
+        """Show what is being done now."""
+        with self._lock:
+            self._bar.set_postfix_str(text)
+
+    def begin_job(self, name: str, residues: int, tag: str) -> None:
+        """Show the job of a target that the network begins."""
+        self._job, self._counted = (name, residues, tag), 0
+        self.show(self._text("first pass"))
+
+    def pass_done(self, done: int, total: int | None) -> None:
+        """Count passes of the job; a job that stops early counts all of them."""
+        new, self._counted = done - self._counted, done
+        name = self._job[0]
+        with self._lock:
+            self._done[name] = self._done.get(name, 0) + new
+            self._bar.update(new)
+            self._bar.set_postfix_str(self._text(f"recycle {done}/{(total or 1) - 1}"))
+
+    def target_done(self, name: str) -> None:
+        """Count all passes of a target that is finished, or has failed."""
+        with self._lock:
+            remaining = self._passes - self._done.get(name, 0)
+            self._done[name] = self._passes
+            self._bar.update(max(0, remaining))
+
+    def _text(self, state: str) -> str:
+        name, residues, tag = self._job
+        return f"{name} ({residues} residues): {tag}, {state}"
 
 
 class CompilationProgress:

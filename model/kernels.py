@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from cuda.fused.attention import differentiable as attention
+from cuda.fused.attention import differentiable
 from cuda.fused.dispatch import (
     HOPPER_TRITON,
     IMPLEMENTATIONS,
@@ -16,7 +16,6 @@ from cuda.fused.dispatch import (
     resolve_implementation,
     triton_installed,
 )
-from cuda.fused.triangle_multiplication import differentiable as triangle_multiplication
 
 _compiled: list[str] = []
 
@@ -25,8 +24,7 @@ _compiled: list[str] = []
 class Kernels:
     """One implementation of each heavy operation; signatures are those of `cuda.fused`.
 
-    `attend` and `update_triangles` are differentiable, for training; see the modules `differentiable` of
-    attention and triangle multiplication.
+    `attend` is differentiable, for training; see `cuda.fused.attention.differentiable`.
     """
 
     layer_norm: Callable[..., torch.Tensor]
@@ -37,7 +35,6 @@ class Kernels:
     add_transition: Callable[..., torch.Tensor]
     add_outer_product_mean: Callable[..., torch.Tensor]
     attend: Callable[..., torch.Tensor]
-    update_triangles: Callable[..., torch.Tensor]
 
 
 def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
@@ -71,10 +68,7 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         add_triangle_multiplication=module("triangle_multiplication").add_triangle_multiplication,
         add_transition=module("transition").add_transition,
         add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,
-        attend=attention.attend_reference if plain else attention.attend_fused,
-        update_triangles=(
-            triangle_multiplication.update_reference if plain else triangle_multiplication.update_fused
-        ),
+        attend=differentiable.attend_reference if plain else differentiable.attend_fused,
     )
 
 

@@ -29,6 +29,7 @@ from foldcli.outputs.layout import LayoutName
 @options.overwrite_option
 @options.no_verify_option
 @options.dry_run_option
+@predict_options.json_option
 @options.logging_options
 def command(
     queries: tuple[str, ...],
@@ -43,6 +44,7 @@ def command(
     layout: LayoutName,
     no_report: bool,
     no_plots: bool,
+    as_json: bool,
     **option_values: Any,
 ) -> None:
     """Predict structures from protein sequences: search, cache-features, predict.
@@ -88,6 +90,7 @@ def command(
     )
     selected = shard.select(targets)
     if not selected and not dry_run:
+        shard.log_if_empty(len(targets))
         failures.finish()
         return
 
@@ -98,7 +101,7 @@ def command(
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities
     from foldcli.pipeline.predictor import create_predictor
-    from foldcli.pipeline.run import TargetLoader, fold_targets
+    from foldcli.pipeline.run import RunSettings, run_targets
     from foldcli.pipeline.search_stage import SearchStage
     from foldcli.pipeline.searcher import DatabaseSource
 
@@ -108,11 +111,12 @@ def command(
     if dry_run:
         database = source.open_existing()
         request = None if database is None else AlignmentRequest.to_database(database, alignment)
-        identities = TargetIdentities(parameters, predictor.settings, request)
+        identities = TargetIdentities(predictor.sources, parameters, predictor.settings, request)
         heading = (database_line(db, database),)
         print_prediction_plan(targets, identities, predictor, output, failures, heading)
         return
     # the network needs the other half of the GPU's memory
-    search = SearchStage(source.make_searcher(source.open(), gpu_share=0.5), alignment)
-    identities = TargetIdentities(parameters, predictor.settings, search.request)
-    fold_targets(selected, TargetLoader(output, features, predictor, identities, search), failures)
+    search = SearchStage(source.make_searcher(source.open(), gpu_share=0.5), alignment, show_progress=False)
+    identities = TargetIdentities(predictor.sources, parameters, predictor.settings, search.request)
+    settings = RunSettings(output, features, predictor, identities, search)
+    run_targets(selected, settings, failures, as_json)

@@ -26,6 +26,7 @@ from foldcli.outputs.layout import LayoutName
 @options.overwrite_option
 @options.no_verify_option
 @options.dry_run_option
+@predict_options.json_option
 @options.logging_options
 def command(
     targets: tuple[str, ...],
@@ -40,6 +41,7 @@ def command(
     layout: LayoutName,
     no_report: bool,
     no_plots: bool,
+    as_json: bool,
     **option_values: Any,
 ) -> None:
     """Predict structures from alignments or cached features.
@@ -74,6 +76,7 @@ def command(
     named = find_predict_targets(targets, all_cached, features.cache, failures)
     selected = shard.select(named)
     if not selected and not dry_run:
+        shard.log_if_empty(len(named))
         failures.finish()
         return
 
@@ -83,11 +86,12 @@ def command(
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import TargetIdentities
     from foldcli.pipeline.predictor import create_predictor
-    from foldcli.pipeline.run import TargetLoader, predict_targets
+    from foldcli.pipeline.run import RunSettings, run_targets
 
     predictor = create_predictor(network, startup, threads)
-    identities = TargetIdentities(check_parameters(predictor.sources), predictor.settings)
+    identities = TargetIdentities(predictor.sources, check_parameters(predictor.sources), predictor.settings)
     if dry_run:
         print_prediction_plan(named, identities, predictor, output, failures)
         return
-    predict_targets(selected, TargetLoader(output, features, predictor, identities), failures)
+    settings = RunSettings(output, features, predictor, identities)
+    run_targets(selected, settings, failures, as_json)

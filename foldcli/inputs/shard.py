@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from foldcli.logs import logger
+
 T = TypeVar("T")
 
 
@@ -30,6 +32,20 @@ class Shard:
             raise ValueError(f"expected 1 ≤ I ≤ N, got {text!r}")
         return cls(index, count)
 
+    @property
+    def suffix(self) -> str:
+        """The part of file names by which array jobs with one folder do not overwrite each other's files."""
+        return f".{self.index}-of-{self.count}" if self.count > 1 else ""
+
     def select(self, items: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
         """Return the (name, item) pairs of this shard, sorted by name."""
         return sorted(items, key=lambda pair: pair[0])[self.index - 1 :: self.count]
+
+    def log_if_empty(self, targets: int) -> None:
+        """Log that this shard has no targets, unless there are none at all.
+
+        Args:
+            targets: number of targets of all shards.
+        """
+        if targets:
+            logger.info("shard %d/%d has no targets; there are %d in all", self.index, self.count, targets)

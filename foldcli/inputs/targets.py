@@ -1,6 +1,7 @@
 """Targets of a run, found in the inputs on the command line: one function per command."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -70,12 +71,17 @@ def find_predict_targets(
         failures: receives names that the cache lacks and unreadable entries.
 
     Raises:
-        InputError: two targets have the same name, or a folder or the cache is empty.
+        InputError: two targets have the same name, a folder or the cache is empty, or standard input is
+            damaged.
     """
     if all_cached:
         return [(target.name, target) for target in find_all_cached_targets(cache, failures)]
     files, cached = split_cached_names(inputs, cache, failures)
-    aligned = find_alignment_targets(files, (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX))
+    aligned = [
+        # standard input is read once, here, and identified by its content
+        replace(target, content=read_bytes("-")) if "-" in target.files else target
+        for target in find_alignment_targets(files, (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX))
+    ]
     check_unique_names(
         [(target.name, target.files[0]) for target in aligned]
         + [(target.name, str(target.path)) for target in cached]

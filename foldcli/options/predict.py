@@ -16,6 +16,13 @@ layout_option = click.option(
     help="One folder per target, or all files in one folder with ColabFold's names; see docs/outputs.md.",
 )
 
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object per model on stdout at the end, as in summary.tsv.",
+)
+
 predict_options = combine(
     click.option(
         "--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to run, in order."

@@ -123,8 +123,8 @@ def first_line(residues: int) -> str:
     return f"#{residues}\t1\n"
 
 
-def keep_alignment(files: TargetFiles, content: bytes, residues: int) -> None:
-    """Write the input alignment of a prediction to NAME.a3m, if it is in A3M format.
+def stage_alignment(files: TargetFiles, content: bytes, residues: int) -> None:
+    """Stage the input alignment of a prediction, to become NAME.a3m, if it is in A3M format.
 
     Args:
         files: the target's files.
@@ -135,5 +135,5 @@ def keep_alignment(files: TargetFiles, content: bytes, residues: int) -> None:
     if not text.startswith((b">", b"#")) or text.startswith(b"# STOCKHOLM"):
         return
     header = b"" if text.startswith(b"#") else first_line(residues).encode()
-    with atomic_write(files.path("alignment"), "wb") as stream:
+    with atomic_write(files.staged("alignment"), "wb") as stream:
         stream.write(header + text)

@@ -1,6 +1,5 @@
 """NAME.done.json, the record of a finished target: settings, ranked models, and the cost of each stage."""
 
-import contextlib
 import json
 import platform
 from dataclasses import asdict, dataclass, field
@@ -13,7 +12,7 @@ from foldcli.outputs.model_files import ModelResult
 from foldcli.version import VERSION
 from msa.io.atomic import atomic_write
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class StageCost:
 
     Args:
         stage: name of the stage.
-        seconds: wall time.
+        seconds: wall time; for a stage that works on several targets at once, the target's share.
         peak_memory_bytes: the largest resident set of the process while the stage ran.
     """
 
@@ -45,10 +44,11 @@ class DoneRecord:
 
     Args:
         name: file-safe name of the target.
-        fingerprint: hash of input and settings; when it differs from a run's, the target is predicted again.
-        settings: the values behind the fingerprint, readable.
+        fingerprint: hash of `settings`.
+        settings: everything that all predictions of the target depend on, readable.
+        rank_by: the score that ranked the models; see `PredictSettings.rank`.
         ranking: models, best first.
-        costs: time and memory per stage, in order.
+        costs: time and memory of each stage of the run that finished the target, in order.
         warnings: facts that a reader of the results must know.
         facts: counts such as hits and alignment rows.
     """
@@ -56,6 +56,7 @@ class DoneRecord:
     name: str
     fingerprint: str
     settings: dict[str, Any]
+    rank_by: str
     ranking: list[ModelResult]
     costs: list[StageCost]
     warnings: list[str] = field(default_factory=list)
@@ -71,6 +72,7 @@ class DoneRecord:
             "versions": _versions(),
             "facts": self.facts,
             "warnings": self.warnings,
+            "rank_by": self.rank_by,
             "ranking": [{"rank": i, **asdict(result)} for i, result in enumerate(self.ranking, 1)],
             "stages": [cost.as_json() for cost in self.costs],
         }
@@ -82,12 +84,71 @@ class DoneRecord:
             stream.write("\n")
 
 
-def is_done(files: TargetFiles, fingerprint: str) -> bool:
-    """Return whether the target was finished with this input and these settings."""
-    with contextlib.suppress(OSError, ValueError):
-        content = json.loads(files.path("done").read_text())
-        return isinstance(content, dict) and content.get("fingerprint") == fingerprint
-    return False
+@dataclass(frozen=True)
+class FinishedTarget:
+    """What a later run needs of a target's done.json.
+
+    Args:
+        fingerprint: see DoneRecord.
+        settings: see DoneRecord.
+        rank_by: see DoneRecord.
+        ranking: models, best first.
+        facts: see DoneRecord.
+    """
+
+    fingerprint: str
+    settings: dict[str, Any]
+    rank_by: str
+    ranking: list[ModelResult]
+    facts: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> "FinishedTarget | None":
+        """Read a done.json, or return None if there is none.
+
+        Raises:
+            ValueError: it is damaged, or a version with another format wrote it.
+            OSError: it cannot be read.
+        """
+        try:
+            content = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        if not isinstance(content, dict):
+            raise ValueError("no JSON object")
+        if content.get("format") != FORMAT:
+            raise ValueError(f"format {content.get('format')!r} instead of {FORMAT}")
+        try:
+            finished = cls(
+                fingerprint=content["fingerprint"],
+                settings=content["settings"],
+                rank_by=content["rank_by"],
+                ranking=[
+                    ModelResult.from_json({key: value for key, value in entry.items() if key != "rank"})
+                    for entry in content["ranking"]
+                ],
+                facts=content["facts"],
+            )
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"missing or wrong values ({error})") from error
+        if not (
+            isinstance(finished.fingerprint, str)
+            and isinstance(finished.settings, dict)
+            and isinstance(finished.rank_by, str)
+            and isinstance(finished.facts, dict)
+            and finished.ranking
+        ):
+            raise ValueError("missing or wrong values")
+        return finished
+
+    def missing_files(self, files: TargetFiles) -> list[Path]:
+        """Return the ranked models' files that do not exist."""
+        paths = [
+            path
+            for rank, result in enumerate(self.ranking, 1)
+            for path in files.model_files(rank, result.tag)
+        ]
+        return [path for path in paths if not path.is_file()]
 
 
 def _versions() -> dict[str, str]:

@@ -88,6 +88,30 @@ class TargetFiles:
         return self.folder / ".work"
 
     @property
+    def staging_folder(self) -> Path:
+        """The folder, below `work_folder`, of finished models until all are published."""
+        return self.work_folder / "models"
+
+    @property
+    def search_folder(self) -> Path:
+        """The folder, below `work_folder`, of the alignment and hits until they are published."""
+        return self.work_folder / "search"
+
+    @property
+    def unpublished_record(self) -> Path:
+        """The path of the last done.json while the files that it describes are replaced."""
+        return self.work_folder / "replaced.done.json"
+
+    @property
+    def lock(self) -> Path:
+        """The file that a run holds while it works on the target."""
+        return self.folder / ".lock"
+
+    def staged(self, kind: FileKind) -> Path:
+        """Return the path of a file in `search_folder`."""
+        return self.search_folder / f"{self.name}{_FILES[kind][0]}"
+
+    @property
     def structures_folder(self) -> Path:
         """The folder of the structures that users look at."""
         return self._folder_of(colabfold_writes=True)
@@ -108,6 +132,10 @@ class TargetFiles:
         middle, ending, colabfold_writes = _MODEL_FILES[kind]
         return self._folder_of(colabfold_writes) / f"{self.name}_{middle}_rank_{rank:03d}_{tag}{ending}"
 
+    def model_files(self, rank: int, tag: str) -> list[Path]:
+        """Return the paths of all files of a ranked model, whether or not they exist."""
+        return [self.model(kind, rank, tag) for kind in MODEL_KINDS]
+
     def models(self) -> list[Path]:
         """Return the existing files of MODEL_KINDS, from any run."""
         found = []
@@ -125,6 +153,15 @@ class TargetFiles:
             for match, path in _score_files(self.structures_folder)
             if match["name"] == self.name
         )
+
+    def shared_prefixes(self) -> list[str]:
+        """Return the starts of the names of all files that are in one folder with those of other targets."""
+        if self.layout != "colabfold":
+            return []
+        single = [f"{self.name}{ending}" for ending, colabfold_writes in _FILES.values() if colabfold_writes]
+        return single + [
+            f"{self.name}_{middle}_rank_" for middle, _, shared in _MODEL_FILES.values() if shared
+        ]
 
     def _folder_of(self, colabfold_writes: bool) -> Path:
         return self.out if colabfold_writes and self.layout == "colabfold" else self.folder

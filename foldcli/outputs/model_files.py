@@ -1,19 +1,28 @@
-"""Structure and score files of a target's models, written as each is predicted, renamed when ranked."""
+"""Structure and score files of a target's models: staged as each is predicted, published when all are ranked.
+
+Staged files stay until the target is finished. Publishing gives them a second name, so an interrupted run
+publishes again.
+"""
 
 import json
+import os
+import secrets
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foldcli.logs import logger
 from foldcli.outputs.layout import MODEL_KINDS, TargetFiles, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
+from model.output import Provenance, format_mmcif, format_pdb, format_scores
 from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
     from model.prediction import Prediction
+
+_RESULT_SUFFIX = ".result.json"
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,7 @@ class ModelResult:
         ptm: predicted TM-score; None without a PAE head.
         num_recycles: recycles that were run.
         seconds: wall time of the prediction.
+        fingerprint: see `foldcli.pipeline.identity.Job.fingerprint`.
     """
 
     tag: str
@@ -48,26 +58,59 @@ class ModelResult:
     ptm: float | None
     num_recycles: int
     seconds: float
+    fingerprint: str
+
+    def describe(self, untrained: bool) -> str:
+        """Return the confidence in words; `untrained` is whether the network has no trained parameters."""
+        if untrained:
+            return "UNTRAINED, no meaning"
+        return f"pLDDT {self.plddt:.1f}" + ("" if self.ptm is None else f", pTM {self.ptm:.3f}")
+
+    @classmethod
+    def from_json(cls, content: Any) -> "ModelResult":
+        """Create a result from `asdict`'s values.
+
+        Raises:
+            TypeError: a value is missing, unknown, or of another type.
+        """
+        if not isinstance(content, dict):
+            raise TypeError("the result of a model is no JSON object")
+        result = cls(**content)
+        numbers = (result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0)
+        texts = (result.tag, result.fingerprint)
+        if not all(isinstance(x, int | float) for x in numbers) or not all(isinstance(x, str) for x in texts):
+            raise TypeError("a value of a model's result has the wrong type")
+        return result
 
 
-def write_model(
-    folder: Path, tag: str, prediction: "Prediction", origin: ModelOrigin, seconds: float
-) -> ModelResult:
-    """Write the structure, score and result files of one prediction under their unranked names.
+@dataclass(frozen=True)
+class PredictedModel:
+    """A prediction whose files are to be written.
 
     Args:
-        folder: folder of the target's unranked models.
+        folder: the target's staging folder.
         tag: the model and its seed; part of the file names.
+        fingerprint: see ModelResult.
         prediction: coordinates and confidences.
         origin: see ModelOrigin.
         seconds: wall time of the prediction.
+    """
+
+    folder: Path
+    tag: str
+    fingerprint: str
+    prediction: "Prediction"
+    origin: ModelOrigin
+    seconds: float
+
+
+def write_model(model: PredictedModel) -> ModelResult:
+    """Write the structure and score files of one prediction into the staging folder, then its result.
 
     Raises:
         OSError: a file cannot be written.
     """
-    # imported here so that loading gemmi does not delay the network's start
-    from model.output import Provenance, format_mmcif, format_pdb, format_scores
-
+    prediction, origin, tag = model.prediction, model.origin, model.tag
     provenance = Provenance(
         name=origin.target,
         program=f"foldcli {VERSION}",
@@ -81,25 +124,50 @@ def write_model(
         format_scores(prediction, extra),
     )
     for kind, text in zip(MODEL_KINDS, texts, strict=True):
-        with atomic_write(folder / unranked_name(kind, tag)) as stream:
+        with atomic_write(model.folder / unranked_name(kind, tag)) as stream:
             stream.write(text)
     result = ModelResult(
         tag=tag,
         plddt=float(prediction.plddt.mean()),
         ptm=None if prediction.ptm is None else float(prediction.ptm),
         num_recycles=prediction.num_recycles,
-        seconds=round(seconds, 3),
+        seconds=round(model.seconds, 3),
+        fingerprint=model.fingerprint,
     )
-    with atomic_write(_result_path(folder, tag)) as stream:
-        json.dump(asdict(result), stream)
-    logger.debug("%s: %s pLDDT %.1f in %.1f s", origin.target, tag, result.plddt, result.seconds)
+    _write_result(model.folder, result)
     return result
 
 
-def read_model_result(folder: Path, tag: str) -> ModelResult | None:
-    """Return the result that `write_model` wrote last, or None if it did not complete."""
-    path = _result_path(folder, tag)
-    return ModelResult(**json.loads(path.read_text())) if path.is_file() else None
+def read_staged_results(folder: Path) -> list[ModelResult]:
+    """Return the results of the models in a staging folder, by tag, without damaged and incomplete ones."""
+    results = []
+    for path in sorted(folder.glob(f"*{_RESULT_SUFFIX}")):
+        try:
+            result = ModelResult.from_json(json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            logger.warning("%s: damaged, so the model is predicted again (%s)", path, error)
+            continue
+        if all((folder / unranked_name(kind, result.tag)).is_file() for kind in MODEL_KINDS):
+            results.append(result)
+    return results
+
+
+def stage_published(files: TargetFiles, rank: int, result: ModelResult) -> None:
+    """Stage a published model of a finished target, to be published again among others.
+
+    Raises:
+        OSError: a file is missing, or cannot be written.
+    """
+    for kind in MODEL_KINDS:
+        link_file(files.model(kind, rank, result.tag), files.staging_folder / unranked_name(kind, result.tag))
+    _write_result(files.staging_folder, result)
+
+
+def discard_staged(files: TargetFiles, tag: str) -> None:
+    """Remove the staged files of one model."""
+    names = [f"{tag}{_RESULT_SUFFIX}", *(unranked_name(kind, tag) for kind in MODEL_KINDS)]
+    for name in names:
+        (files.staging_folder / name).unlink(missing_ok=True)
 
 
 def rank_models(results: list[ModelResult], by: str) -> list[ModelResult]:
@@ -114,15 +182,44 @@ def rank_models(results: list[ModelResult], by: str) -> list[ModelResult]:
     return sorted(results, key=lambda result: -result.plddt)
 
 
-def publish_models(ranked: list[ModelResult], files: TargetFiles, folder: Path) -> None:
-    """Move the unranked files in `folder` to their ranked names, replacing those of an earlier run."""
+def publish_models(ranked: list[ModelResult], files: TargetFiles) -> None:
+    """Give the staged files their ranked names, replacing those of an earlier run; can be repeated.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    published = {
+        path for rank, result in enumerate(ranked, 1) for path in files.model_files(rank, result.tag)
+    }
     for old in files.models():
-        old.unlink()
+        if old not in published:
+            old.unlink()
     for rank, result in enumerate(ranked, 1):
         for kind in MODEL_KINDS:
-            (folder / unranked_name(kind, result.tag)).replace(files.model(kind, rank, result.tag))
-    shutil.rmtree(folder)
+            link_file(
+                files.staging_folder / unranked_name(kind, result.tag), files.model(kind, rank, result.tag)
+            )
 
 
-def _result_path(folder: Path, tag: str) -> Path:
-    return folder / f"{tag}.result.json"
+def link_file(source: Path, target: Path) -> None:
+    """Give a file a second name, replacing any file of that name; copies where there are no hard links.
+
+    Raises:
+        OSError: the file cannot be linked or copied.
+    """
+    if target.exists() and target.samefile(source):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        os.link(source, temporary)
+        temporary.replace(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        with source.open("rb") as content, atomic_write(target, "wb") as stream:
+            shutil.copyfileobj(content, stream)
+
+
+def _write_result(folder: Path, result: ModelResult) -> None:
+    with atomic_write(folder / f"{result.tag}{_RESULT_SUFFIX}") as stream:
+        json.dump(asdict(result), stream)

@@ -1,4 +1,4 @@
-"""The summary logged at the end of a run: one line per target, or the best, the worst and counts of many."""
+"""The summary of a run: summary.tsv with one line per model, and a screen with one line per target."""
 
 import json
 import statistics
@@ -8,15 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import UNTRAINED
+from msa.io.atomic import atomic_write
 
 # the largest number of target lines that fit on a screen with the heading and the counts
 MAX_LINES = 16
 NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
+# the columns of summary.tsv, and the keys of its JSON form
+COLUMNS = (
+    "target", "rank", "model", "plddt", "ptm", "residues", "alignment_rows", "hits", "recycles", "seconds",
+    "untrained", "structure", "scores",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class TargetSummary:
         hits: hits of the search; None without a search.
         plddt: mean pLDDT of the best model; None if the network is untrained.
         ptm: pTM of the best model; None if the network is untrained or has no PAE head.
-        seconds: wall time of all stages, in this run or earlier ones.
+        seconds: wall time of all stages of the run that finished the target.
         files: folder or pattern of the target's files.
         finished_before: whether an earlier run finished the target.
     """
@@ -47,18 +54,71 @@ class TargetSummary:
 
 
 class RunSummary:
-    """The summary of a run's targets; made before the run begins, logged when it ends.
+    """The summary of a run's targets; made before the run begins, written and logged when it ends.
 
     Args:
         out: the run's folder.
         layout: layout of the run's files.
+        shard: the run's share of the targets, whose number is in the name of the file of a shard.
         names: names of the run's targets.
     """
 
-    def __init__(self, out: Path, layout: LayoutName, names: list[str]) -> None:
+    def __init__(self, out: Path, layout: LayoutName, shard: Shard, names: list[str]) -> None:
+        self._out = out
+        self._path = out / f"summary{shard.suffix}.tsv"
         self._files = [TargetFiles(name, out, layout) for name in names]
         self._modified_before = {files.name: _modification_time(files) for files in self._files}
         self._start = time.monotonic()
+
+    def models(self) -> list[dict[str, Any]]:
+        """Return the values of COLUMNS for each model of the finished targets, by target and rank.
+
+        Paths are relative to the run's folder. None is a value that the network does not predict, or the hits
+        of a target without a search.
+        """
+        return [model for files in self._files for model in self._models(files)]
+
+    def write(self) -> None:
+        """Write summary.tsv, if a target is finished.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if not (models := self.models()):
+            return
+        with atomic_write(self._path) as stream:
+            stream.write("\t".join(COLUMNS) + "\n")
+            for model in models:
+                stream.write("\t".join(_cell(model[column]) for column in COLUMNS) + "\n")
+
+    def _models(self, files: TargetFiles) -> list[dict[str, Any]]:
+        try:
+            done = json.loads(files.path("done").read_text())
+            facts, untrained = done["facts"], UNTRAINED in done["warnings"]
+            return [
+                {
+                    "target": files.name,
+                    "rank": model["rank"],
+                    "model": model["tag"],
+                    "plddt": round(model["plddt"], 2),
+                    "ptm": None if model["ptm"] is None else round(model["ptm"], 3),
+                    "residues": facts["residues"],
+                    "alignment_rows": facts["alignment_rows"],
+                    "hits": facts["search"]["hits"] if "search" in facts else None,
+                    "recycles": model["num_recycles"],
+                    "seconds": model["seconds"],
+                    "untrained": untrained,
+                    "structure": self._relative(files.model("pdb", model["rank"], model["tag"])),
+                    "scores": self._relative(files.model("scores", model["rank"], model["tag"])),
+                }
+                for model in done["ranking"]
+            ]
+        except (OSError, ValueError, LookupError, TypeError):
+            # not finished, or written by a version with another format
+            return []
+
+    def _relative(self, path: Path) -> str:
+        return str(path.relative_to(self._out))
 
     def log(self, failed: Sequence[str], failures_path: Path) -> None:
         """Log a table for people, and the counts as one object under --log-json.
@@ -141,6 +201,12 @@ def _heading(counts: dict[str, int], seconds: float) -> str:
     if counts["failed"]:
         parts.append(f"{counts['failed']} failed")
     return f"{', '.join(parts)}, in {_duration(seconds)}"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
 
 
 def _duration(seconds: float) -> str:

@@ -1,18 +1,18 @@
-"""Background threads: single calls, a prefetcher for what is needed next, and a writer for results."""
+"""Background threads: single calls, and iterators that run ahead of their consumer."""
 
-import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
-from typing import Any, Generic, TypeVar
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from queue import Empty, Full, Queue, SimpleQueue
+from threading import Event, Thread
+from typing import TypeVar
 
 T = TypeVar("T")
-R = TypeVar("R")
 
-# the largest number of writes that have been started and are not finished
-MAX_PENDING_WRITES = 2
+# seconds after which a waiting thread looks whether it should end
+_POLL_SECONDS = 0.2
+# seconds that a thread has to finish its item after its consumer has ended
+_GRACE_SECONDS = 2.0
 
 
 def run_in_background(call: Callable[[], T]) -> Future[T]:
@@ -51,114 +51,56 @@ def run_concurrently(calls: Sequence[Callable[[], T]], threads: int) -> list[Fut
     return futures
 
 
-def completed(value: T) -> Future[T]:
-    """Return a finished future with a value."""
-    future: Future[T] = Future()
-    future.set_result(value)
-    return future
+def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Iterator[T]:
+    """Yield the items of an iterator that runs in a background thread, ahead of the consumer.
 
-
-class Prefetcher(Generic[T, R]):
-    """Prepares items in order in a background thread, at most one ahead of the item in use.
+    If the consumer ends early, the iterator is closed after the item that it works on.
 
     Args:
-        items: items to prepare.
-        prepare: called with each item, by one thread at a time. A result of None means that the item needs no
-            work, so the thread continues with the next item.
-        executor: an executor of one thread; None prepares each item when it is taken.
+        items: consumed by the thread alone; its errors are raised here, after the items before them.
+        limit: largest number of items that are ready and have not been taken, at least 1; another one may be
+            in the making.
+        stop: ends this iterator and its thread when it is set. Iterators that consume each other share it.
     """
+    ready: Queue[tuple[T | None, BaseException | None, bool]] = Queue(limit)
+    ended = Event()
 
-    def __init__(
-        self, items: Sequence[T], prepare: Callable[[T], R | None], executor: Executor | None
-    ) -> None:
-        self.waited = 0.0
-        """Seconds that the last call of `take` waited."""
-        self._items, self._prepare, self._executor = items, prepare, executor
-        self._futures: dict[int, Future[R | None]] = {}
-        self._next = 0
-        self._lock = Lock()
+    def put(item: T | None, error: BaseException | None, last: bool) -> None:
+        while not (stop.is_set() or ended.is_set()):
+            with contextlib.suppress(Full):
+                ready.put((item, error, last), timeout=_POLL_SECONDS)
+                return
 
-    @property
-    def remaining(self) -> int:
-        """The number of items that have not been taken."""
-        return len(self._items) - self._next
-
-    def start(self) -> None:
-        """Start preparing the next item in the background, unless that has been done."""
-        if self._executor is not None:
-            self._submit(self._next)
-
-    def prepare_now(self) -> None:
-        """Prepare the next item in the calling thread, so that `take` does not wait.
-
-        Raises:
-            Exception: `prepare` raised it.
-        """
-        self._futures[self._next] = completed(self._prepare(self._items[self._next]))
-
-    def take(self) -> R | None:
-        """Return the next prepared item, waiting until it is ready.
-
-        Raises:
-            Exception: `prepare` raised it.
-        """
-        start = time.perf_counter()
-        index = self._next
-        if index not in self._futures:
-            self.start()
-        self._next += 1
+    def work() -> None:
+        iterator = iter(items)
         try:
-            # the future is dropped here, so that its result lives no longer than the caller needs it
-            future = self._futures.pop(index, None)
-            return self._prepare(self._items[index]) if future is None else future.result()
+            for item in iterator:
+                put(item, None, False)
+                del item  # the consumer alone decides how long it lives
+                if stop.is_set() or ended.is_set():
+                    break
+        except BaseException as error:
+            put(None, error, True)
+        else:
+            put(None, None, True)
         finally:
-            self.waited = time.perf_counter() - start
+            if isinstance(iterator, Generator):
+                iterator.close()
 
-    def _submit(self, index: int) -> None:
-        assert self._executor is not None
-        with self._lock:
-            if self._next <= index < len(self._items) and index not in self._futures:
-                self._futures[index] = self._executor.submit(self._run, index)
-
-    def _run(self, index: int) -> R | None:
-        prepared = self._prepare(self._items[index])
-        if prepared is None:
-            self._submit(index + 1)
-        return prepared
-
-
-class ResultWriter:
-    """Runs calls that write results, in order, in one background thread with a bounded queue.
-
-    Args:
-        background: False runs each call in the calling thread.
-    """
-
-    def __init__(self, background: bool) -> None:
-        self._executor = ThreadPoolExecutor(1, "results") if background else None
-        self._pending: deque[Future[Any]] = deque()
-
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Queue a call, first waiting while the queue is full."""
-        if self._executor is None:
-            return _run_now(call)
-        while len(self._pending) >= MAX_PENDING_WRITES:
-            self._pending.popleft().exception()
-        future = self._executor.submit(call)
-        self._pending.append(future)
-        return future
-
-    def close(self) -> None:
-        """Wait for all calls to finish."""
-        if self._executor is not None:
-            self._executor.shutdown()
-
-
-def _run_now(call: Callable[[], T]) -> Future[T]:
-    """Run a call in this thread, and return its result or exception as a finished future."""
-    future: Future[T] = Future()
+    thread = Thread(target=work, name="ahead", daemon=True)
+    thread.start()
     try:
-        future.set_result(call())
-    except Exception as error:
-        future.set_exception(error)
-    return future
+        while not stop.is_set():
+            try:
+                item, error, last = ready.get(timeout=_POLL_SECONDS)
+            except Empty:
+                continue
+            if error is not None:
+                raise error
+            if last:
+                return
+            yield item  # type: ignore[misc]
+            del item
+    finally:
+        ended.set()
+        thread.join(_GRACE_SECONDS)

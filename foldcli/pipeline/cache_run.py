@@ -126,7 +126,9 @@ class CacheRun:
             return
         searcher = self.database.make_searcher(database)
         for result in SearchStage(searcher, self.alignment, show_progress=False).run(missing, store):
-            result.raise_error()
+            if result.error is not None:
+                failures.add(result.name, result.error)
+                continue
             yield AlignmentTarget(result.name, (str(store.path(result.name, result.query)),))
 
     def _store(self, database: "TargetDatabase") -> CacheStore:
@@ -154,16 +156,13 @@ class CacheRun:
             if isinstance(item, FastaRecord):
                 check_query(item)
                 if store is None or not store.is_finished(name, item):
-                    return len(item.sequence), None
+                    return len(item.sequence), TO_DO
                 item = AlignmentTarget(name, (str(store.path(name, item)),))
             alignments = item.read()
-            return len(alignments[0].query), cache_key(alignments)
-
-        def state(name: str, key: str | None) -> str:
-            cached = key is not None and not self.settings.overwrite and entries.path(key).is_file()
-            return DONE if cached else TO_DO
+            cached = not self.settings.overwrite and entries.path(cache_key(alignments)).is_file()
+            return len(alignments[0].query), DONE if cached else TO_DO
 
         heading = [f"feature cache: {self.settings.cache}"]
         if self.database is not None:
             heading.append(database_line(self.database.db, database))
-        print_plan(plan_targets(targets, inspect, state, shard, failures), heading, failures)
+        print_plan(plan_targets(targets, inspect, shard, failures), heading, failures)

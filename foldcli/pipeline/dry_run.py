@@ -8,9 +8,7 @@ import click
 
 from foldcli.errors import describe
 from foldcli.inputs.shard import Shard
-from foldcli.outputs import done
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.settings import OutputSettings
 from msa.database.database import TargetDatabase
 
 T = TypeVar("T")
@@ -19,8 +17,8 @@ TO_DO = "to do"
 RESUMED = "to do, resumes an interrupted run"
 DONE = "already done"
 INVALID = "invalid"
-# the number of residues of a target, and its fingerprint, which is None if it cannot be known yet
-Inspection = tuple[int, str | None]
+# the number of residues of a target, and its action
+Inspection = tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,8 @@ class PlannedTarget:
     Args:
         name: the target.
         residues: length of its query; None if it cannot be read, or belongs to another shard.
-        action: TO_DO, RESUMED, DONE, INVALID and the reason, or the shard of the target.
+        action: TO_DO or RESUMED and the models that would be replaced, DONE, INVALID and the reason, or the
+            shard of the target.
         estimate: estimated cost; None if there is nothing to do or nothing to estimate.
     """
 
@@ -55,29 +54,12 @@ class PlannedTarget:
     @property
     def to_do(self) -> bool:
         """True if the run would process the target."""
-        return self.action in (TO_DO, RESUMED)
-
-
-def target_state(output: OutputSettings, name: str, fingerprint: str | None) -> str:
-    """Return the state of a target of `fold` or `predict`: TO_DO, RESUMED or DONE.
-
-    Args:
-        output: settings of the results.
-        name: the target.
-        fingerprint: None if it cannot be known yet.
-    """
-    if output.overwrite:
-        return TO_DO
-    files = output.files(name)
-    if fingerprint is not None and done.is_done(files, fingerprint):
-        return DONE
-    return RESUMED if files.work_folder.is_dir() else TO_DO
+        return self.action.startswith(TO_DO)
 
 
 def plan_targets(
     targets: Iterable[tuple[str, T]],
     inspect: Callable[[str, T], Inspection],
-    state: Callable[[str, str | None], str],
     shard: Shard,
     failures: Failures,
     estimate: Callable[[int], Estimate | None] = lambda residues: None,
@@ -86,8 +68,7 @@ def plan_targets(
 
     Args:
         targets: names and inputs.
-        inspect: returns residues and fingerprint from a target's name and input.
-        state: returns TO_DO, RESUMED or DONE from a target's name and fingerprint.
+        inspect: returns residues and action from a target's name and input.
         shard: the run's share of the targets; only these are inspected.
         failures: gets the exceptions that `inspect` raises.
         estimate: returns the cost of a target from its residues; None if there is nothing to estimate.
@@ -107,8 +88,7 @@ def plan_targets(
         if name not in inspections:
             planned.append(PlannedTarget(name, None, f"{INVALID}: {describe(failures.failed[-1][1])}"))
             continue
-        residues, fingerprint = inspections[name]
-        action = state(name, fingerprint)
+        residues, action = inspections[name]
         planned.append(PlannedTarget(name, residues, action, None if action == DONE else estimate(residues)))
     return planned
 

@@ -6,7 +6,6 @@ at least as many residues and alignment rows.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 
@@ -14,11 +13,12 @@ from features.cache import read_entry
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import TargetInput
-from foldcli.pipeline.dry_run import Estimate, Inspection, plan_targets, print_plan, target_state
+from foldcli.pipeline.dry_run import DONE, RESUMED, TO_DO, Estimate, Inspection, plan_targets, print_plan
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import TargetIdentities, fingerprint, is_read_once
+from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import OutputSettings, PredictSettings
+from foldcli.pipeline.target_plan import plan_target, read_finished
 from model.config import ModelConfig, model_config
 from model.memory_plan import PassSize, plan_memory
 from model.parameters import expected_shapes
@@ -57,8 +57,7 @@ def print_prediction_plan(
     """
     planned = plan_targets(
         targets,
-        lambda _, target_input: inspect_target(target_input, identities),
-        partial(target_state, output),
+        lambda name, target_input: inspect_target(name, target_input, identities, output),
         output.shard,
         failures,
         estimator(predictor),
@@ -66,28 +65,39 @@ def print_prediction_plan(
     print_plan(planned, [_network_line(predictor), *heading], failures)
 
 
-def inspect_target(target_input: TargetInput, identities: TargetIdentities) -> Inspection:
-    """Return the number of residues and the fingerprint of a target.
-
-    The fingerprint is None if the input can be read only once, or the database does not exist yet.
+def inspect_target(
+    name: str, target_input: TargetInput, identities: TargetIdentities, output: OutputSettings
+) -> Inspection:
+    """Return the number of residues of a target, and the action of a run.
 
     Raises:
-        InputError: its alignments cannot be read, or its query cannot be searched with.
+        InputError: its alignments cannot be read, its query cannot be searched with, or the run would refuse
+            to replace finished results.
         OSError: a file cannot be read.
     """
+    files = output.files(name)
+    residues = _residues(target_input)
+    unfinished = RESUMED if files.work_folder.is_dir() else TO_DO
+    if isinstance(target_input, FastaRecord) and identities.request is None:
+        # the database does not exist yet, so no fingerprint is known
+        return residues, TO_DO if output.overwrite else unfinished
+    if output.overwrite:
+        finished = read_finished(files)
+        count = 0 if finished is None else len(finished.ranking)
+        return residues, f"{TO_DO}, replaces {counted(count, 'model')}" if count else TO_DO
+    plan = plan_target(files, target_input, identities, identities.settings.rank, overwrite=False)
+    return residues, DONE if plan.is_finished else unfinished
+
+
+def _residues(target_input: TargetInput) -> int:
     if isinstance(target_input, FastaRecord):
         check_query(target_input)
-        known = identities.request is not None
-        residues = len(target_input.sequence)
-        return residues, fingerprint(identities.identity(target_input)) if known else None
-    identity = identities.identity(target_input)
+        return len(target_input.sequence)
     if isinstance(target_input, CachedTarget):
-        residues = target_input.residues()
-    elif target_input.files[0].endswith(ENTRY_SUFFIX):
-        residues = int(read_entry(target_input.files[0])["msa"].shape[1])
-    else:
-        residues = len(target_input.read()[0].query)
-    return residues, None if is_read_once(target_input) else fingerprint(identity)
+        return target_input.residues()
+    if target_input.files[0].endswith(ENTRY_SUFFIX):
+        return int(read_entry(target_input.files[0])["msa"].shape[1])
+    return len(target_input.read()[0].query)
 
 
 def estimator(predictor: Predictor) -> Callable[[int], Estimate]:
@@ -168,8 +178,8 @@ def _network_line(predictor: Predictor) -> str:
     """Return the plan's line about the device and the networks."""
     settings = predictor.settings
     device = f"{_device_name(predictor.memory.device)}, {settings.precision}, {settings.kernels} kernels"
-    models, seeds = _counted(len(predictor.sources), "model"), _counted(settings.num_seeds, "seed")
-    passes = _counted(settings.num_passes, "pass", "passes")
+    models, seeds = counted(len(predictor.sources), "model"), counted(settings.num_seeds, "seed")
+    passes = counted(settings.num_passes, "pass", "passes")
     return f"network: {device}; per target: {models}, {seeds}, at most {passes} each"
 
 
@@ -178,5 +188,6 @@ def _device_name(device: str) -> str:
     return "CPU" if device == "cpu" else str(torch.cuda.get_device_name(device))
 
 
-def _counted(count: int, one: str, several: str = "") -> str:
+def counted(count: int, one: str, several: str = "") -> str:
+    """Return a number with its noun, such as "2 models"."""
     return f"{count} {one if count == 1 else several or one + 's'}"

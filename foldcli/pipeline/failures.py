@@ -4,7 +4,6 @@ import contextlib
 import json
 import traceback
 from collections.abc import Callable, Iterable, Sized
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,31 +26,33 @@ class Failures:
     """
 
     def __init__(self, folder: Path, shard: Shard) -> None:
-        suffix = f".{shard.index}-of-{shard.count}" if shard.count > 1 else ""
-        self.path = folder / f"failures{suffix}.jsonl"
+        self.path = folder / f"failures{shard.suffix}.jsonl"
         self.failed: list[tuple[str, BaseException]] = []
         self._tried = 0
 
-    def add(self, name: str, error: Exception) -> None:
-        """Record and log the failure of a target or file that `run` was not called with."""
-        self._tried += 1
-        self._record(name, error)
+    def expect(self, targets: int) -> None:
+        """Count targets whose failures will be given to `record`."""
+        self._tried += targets
 
-    def _record(self, name: str, error: Exception) -> None:
+    def add(self, name: str, error: Exception) -> None:
+        """Record and log the failure of a target or file that was not expected."""
+        self.expect(1)
+        self.record(name, error)
+
+    def record(self, name: str, error: BaseException) -> None:
+        """Record and log the failure of an expected target; may be called by any thread."""
         if is_bug(error):
             logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
         logger.error("%s", _with_name(name, describe(error)))
         # the traceback would keep the local variables of the failed target in memory
         self.failed.append((name, error.with_traceback(None)))
 
-    def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], Future[None] | None]) -> None:
+    def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], None]) -> None:
         """Call `work(name, item)` for each item, recording exceptions; an interrupt ends the run.
 
-        `work` may return a future for what it continues in the background; all futures have finished when
-        this returns. Draws a progress bar if there are several items and their number is known.
+        Draws a progress bar if there are several items and their number is known.
         """
         total = len(items) if isinstance(items, Sized) else 0
-        pending: list[tuple[str, Future[None]]] = []
         with (
             progress_bar("targets", "target")
             if total > 1
@@ -59,28 +60,12 @@ class Failures:
         ):
             progress(0, total)
             for done, (name, item) in enumerate(items, start=1):
-                self._tried += 1
+                self.expect(1)
                 try:
-                    if (future := work(name, item)) is not None:
-                        pending.append((name, future))
+                    work(name, item)
                 except Exception as error:
-                    self._record(name, error)
-                pending = self._settle(pending, wait=done == total)
+                    self.record(name, error)
                 progress(done, total)
-            self._settle(pending, wait=True)
-
-    def _settle(self, pending: list[tuple[str, Future[None]]], wait: bool) -> list[tuple[str, Future[None]]]:
-        """Record exceptions of finished futures and return the unfinished ones; `wait` leaves none."""
-        unfinished = []
-        for name, future in pending:
-            if not wait and not future.done():
-                unfinished.append((name, future))
-                continue
-            try:
-                future.result()
-            except Exception as error:
-                self._record(name, error)
-        return unfinished
 
     def finish(self) -> None:
         """Write the file of failures, or remove an earlier run's file if nothing failed.

@@ -1,4 +1,4 @@
-"""Fingerprints: hashes of everything that a result depends on, which identify finished targets."""
+"""Fingerprints: hashes of everything that a result depends on, which identify finished work."""
 
 import dataclasses
 import hashlib
@@ -10,6 +10,7 @@ from typing import Any
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.targets import TargetInput
+from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
@@ -76,21 +77,47 @@ class AlignmentRequest:
 
 
 @dataclass(frozen=True)
+class Job:
+    """One prediction of a target: one model with one seed.
+
+    Args:
+        source: the model's parameters.
+        seed: seed of the random features.
+        parameters: hash of the parameters' content.
+    """
+
+    source: ParameterSource
+    seed: int
+    parameters: str
+
+    @property
+    def tag(self) -> str:
+        """The part of file names that identifies the job, such as alphafold2_ptm_model_3_seed_000."""
+        return f"{self.source.label}_seed_{self.seed:03d}"
+
+    def fingerprint(self, target: str) -> str:
+        """Return the fingerprint of the job's result for the target with this fingerprint."""
+        return fingerprint([target, self.source.config_name, self.parameters, self.tag])
+
+
+@dataclass(frozen=True)
 class TargetIdentities:
     """Identities and fingerprints of a run's targets.
 
     Args:
-        parameters: identity of the run's network parameters; see `check_parameters`.
+        sources: models in the order in which they run.
+        parameters: for each of them its label, its network and a hash of its content; see `check_parameters`.
         settings: settings of the predictions.
         request: request for the queries' alignments; None if there are no queries, or no database yet.
     """
 
+    sources: list[ParameterSource]
     parameters: list[dict[str, str]]
     settings: PredictSettings
     request: AlignmentRequest | None = None
 
     def identity(self, target_input: TargetInput) -> dict[str, Any]:
-        """Return everything that a target's prediction depends on.
+        """Return everything that all predictions of a target depend on; models and seeds are not part of it.
 
         Raises:
             OSError: a file cannot be read.
@@ -102,17 +129,22 @@ class TargetIdentities:
             own = self.request.identity(target_input)
         else:
             own = {"input": _content_hash(target_input)}
-        return own | {"parameters": self.parameters, "predict": self.settings.identity()}
+        return own | {"predict": self.settings.identity()}
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs of each target: every model with the first seed, then with the next."""
+        first = self.settings.random_seed
+        models = [
+            (source, parameters["content"])
+            for source, parameters in zip(self.sources, self.parameters, strict=True)
+        ]
+        seeds = range(first, first + self.settings.num_seeds)
+        return [Job(source, seed, content) for seed in seeds for source, content in models]
 
 
-def is_read_once(target_input: TargetInput) -> bool:
-    """Return whether an input comes from standard input, so that it never matches a finished target."""
-    return isinstance(target_input, AlignmentTarget) and "-" in target_input.files
-
-
-def _content_hash(target: AlignmentTarget) -> str | list[str] | None:
-    """Return the SHA-256 of each of a target's files, or None if they can be read only once."""
-    if is_read_once(target):
-        return None
+def _content_hash(target: AlignmentTarget) -> str | list[str]:
+    """Return the SHA-256 of each of a target's files, or of its content from standard input."""
+    if target.content is not None:
+        return hashlib.sha256(target.content).hexdigest()
     hashes = [file_sha256(Path(path)) for path in target.files]
     return hashes[0] if len(hashes) == 1 else hashes

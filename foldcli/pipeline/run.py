@@ -1,151 +1,69 @@
 """The flow of targets through `foldcli fold` and `foldcli predict`.
 
-Each target passes through these stages, in this order:
+A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
+targets ahead of the next stage:
 
-1. search (`fold` only): NAME.a3m and NAME.m8                         `TargetLoader.load`
-2. features: deterministic features, from the cache or computed       `TargetLoader.load`
-3. predict: random features, then the network, per model and seed     `predict_target`, `Predictor.run`
-4. finish, in the writer's thread: ranked files, report, done.json    `predict_target`
+1. search (`fold` only), in batches, in a thread           `search_stage.search_ahead`
+2. features and random features, in another thread         `_Run._prepare`
+3. the network, in the main thread                         `_Run._predict`
+4. files, ranking, report and done.json, in processes      `results.ResultStage`
 
-The state of a target is on the disk: intermediate files are in its work folder, under names with its
-fingerprint, so that an interrupted run continues; done.json, written last, marks a finished target.
+The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
+each with the fingerprint of what it depends on, so that an interrupted run continues. done.json, written
+last, marks a finished target. A run holds a target's lock while a stage works on it.
 """
 
-import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import Event
 
+import click
 import numpy as np
 
 from features.cache import read_entry
+from features.entry import read_entry_metadata
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import TargetInput
 from foldcli.logs import logger
-from foldcli.outputs import colabfold_layout, done
-from foldcli.outputs.model_files import ModelResult, publish_models, rank_models
+from foldcli.options.common import available_cores
+from foldcli.outputs import colabfold_layout
+from foldcli.outputs.done import DoneRecord
+from foldcli.outputs.model_files import ModelResult, PredictedModel
 from foldcli.outputs.summary import RunSummary
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.background import Prefetcher
+from foldcli.pipeline.background import run_ahead
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import features_of_alignments, features_of_entry
-from foldcli.pipeline.identity import TargetIdentities, fingerprint, is_read_once
-from foldcli.pipeline.predictor import FeatureSampler, Predictor
-from foldcli.pipeline.search_stage import SearchStage, search_target
+from foldcli.pipeline.identity import Job, TargetIdentities
+from foldcli.pipeline.locks import TargetLocks
+from foldcli.pipeline.predictor import Predictor, Sampling
+from foldcli.pipeline.results import ResultStage, load_libraries, remove_leftovers
+from foldcli.pipeline.search_stage import SearchStage, TargetStore, search_ahead
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings
+from foldcli.pipeline.target_plan import TargetPlan, plan_target
 from foldcli.pipeline.target_run import TargetRun
-from foldcli.progress import progress_bar
-from foldcli.report import ReportSettings
-from foldcli.report.make import try_index, try_report
+from foldcli.pipeline.worker_pool import WorkerPool
+from foldcli.progress import RunProgress
+from foldcli.report.make import try_index
 from msa.io.alignments import read_alignment
 from msa.io.fasta import FastaRecord
 
-T = TypeVar("T")
-
-
-def fold_targets(
-    targets: Sequence[tuple[str, FastaRecord | CachedTarget]], loader: "TargetLoader", failures: Failures
-) -> None:
-    """Search, prepare and predict targets one after another.
-
-    Args:
-        targets: names and inputs of this shard's targets.
-        loader: prepares the targets.
-        failures: gets the targets that fail.
-
-    Raises:
-        SomeTargetsFailed, TargetFailed: see `Failures.finish`.
-    """
-
-    def fold(name: str, target_input: FastaRecord | CachedTarget) -> Future[None] | None:
-        loaded = loader.load((name, target_input))
-        if loaded is None:
-            logger.info("%s: already done", name)
-            return None
-        return predict_target(loaded, loader.predictor, loader.output.report)
-
-    _run_targets(targets, fold, loader, failures)
-
-
-def predict_targets(
-    targets: Sequence[tuple[str, AlignmentTarget | CachedTarget]], loader: "TargetLoader", failures: Failures
-) -> None:
-    """Predict targets, each prepared in a background thread while the network works on the one before.
-
-    Args:
-        targets: names and inputs of this shard's targets.
-        loader: prepares the targets.
-        failures: gets the targets that fail.
-
-    Raises:
-        SomeTargetsFailed, TargetFailed: see `Failures.finish`.
-    """
-    prefetcher = Prefetcher(targets, loader.load_and_sample, loader.predictor.executor)
-
-    def predict(name: str, _: object) -> Future[None] | None:
-        loaded = prefetcher.take()
-        if loaded is None:
-            logger.info("%s: already done", name)
-            return None
-        loaded.target.facts["waited_for_features_seconds"] = prefetcher.waited
-        return predict_target(loaded, loader.predictor, loader.output.report, prefetcher.start)
-
-    _run_targets(targets, predict, loader, failures)
-
-
-def _run_targets(
-    targets: Sequence[tuple[str, T]],
-    predict: Callable[[str, T], Future[None] | None],
-    loader: "TargetLoader",
-    failures: Failures,
-) -> None:
-    """Predict every target, then log the summary and write the index page."""
-    output, predictor = loader.output, loader.predictor
-    if output.layout == "colabfold":
-        colabfold_layout.begin_run(output, predictor.settings, predictor.sources, len(targets))
-    summary = RunSummary(output.folder, output.layout, [name for name, _ in targets])
-    with predictor:
-        failures.run(targets, predict)
-    summary.log([name for name, _ in failures.failed], failures.path)
-    try:
-        failures.finish()
-    finally:
-        try_index(output.folder, output.report)
-
-
-@dataclass
-class LoadedTarget:
-    """A target that is ready for the network.
-
-    Args:
-        target: the state of the target.
-        sampler: the random features of its jobs.
-        key: fingerprint of the target.
-        identity: the values behind the fingerprint.
-    """
-
-    target: TargetRun
-    sampler: FeatureSampler
-    key: str
-    identity: dict[str, Any]
-
-    @property
-    def models_folder(self) -> Path:
-        """The folder of the finished models, until all are finished."""
-        return _models_folder(self.target, self.key)
-
-
-def _models_folder(target: TargetRun, key: str) -> Path:
-    return target.files.work_folder / f"predict-{key[:16]}"
+# sampled jobs that wait for the network
+_SAMPLES_AHEAD = 2
+# searched targets that wait for their features
+_SEARCHES_AHEAD = 256
+_MAX_WORKERS = 6
 
 
 @dataclass(frozen=True)
-class TargetLoader:
-    """Loader of targets from queries, alignments, and entries of a feature cache.
+class RunSettings:
+    """The settings and stages of a run.
 
     Args:
         output: settings of the results.
@@ -161,129 +79,289 @@ class TargetLoader:
     identities: TargetIdentities
     search: SearchStage | None = None
 
-    def load(self, named: tuple[str, TargetInput]) -> LoadedTarget | None:
-        """Search a target and load its features, or return None if it is finished.
 
-        Raises:
-            InputError: its alignments cannot be read or do not fit each other, or its entry is damaged.
-            OSError: a file cannot be read, or the cache cannot be written.
-        """
-        name, target_input = named
-        identity = self.identities.identity(target_input)
-        key = fingerprint(identity)
-        target = TargetRun(self.output.files(name))
-        start_over = self.output.overwrite or is_read_once(target_input)
-        if not start_over and done.is_done(target.files, key):
-            return None
-        if start_over:
-            target.clear()
-        features = self._load_features(target, target_input)
-        sampler = self.predictor.create_sampler(features, _models_folder(target, key))
-        return LoadedTarget(target, sampler, key, identity)
-
-    def load_and_sample(self, named: tuple[str, TargetInput]) -> LoadedTarget | None:
-        """Like `load`, and sample the random features of the first job; for a background thread."""
-        loaded = self.load(named)
-        if loaded is not None:
-            loaded.sampler.sample_first()
-        return loaded
-
-    def _load_features(self, target: TargetRun, target_input: TargetInput) -> dict[str, np.ndarray]:
-        verify = self.features.verify
-        if isinstance(target_input, CachedTarget):
-            return features_of_entry(target, lambda: target_input.features(verify))
-        if isinstance(target_input, FastaRecord):
-            assert self.search is not None
-            a3m = search_target(self.search, target, target_input)
-            return features_of_alignments(target, lambda: [read_alignment(a3m)], self.features)
-        path = target_input.files[0]
-        if path.endswith(ENTRY_SUFFIX):
-            return features_of_entry(target, lambda: read_entry(path, verify=verify))
-        contents = target_input.read_contents()
-        if "-" not in target_input.files:
-            target.facts["alignment"] = str(Path(path).resolve())
-        features = features_of_alignments(target, lambda: target_input.parse(contents), self.features)
-        if target.files.layout == "colabfold" and len(contents) == 1:
-            colabfold_layout.keep_alignment(target.files, contents[0], features["msa"].shape[1])
-        return features
-
-
-def predict_target(
-    loaded: LoadedTarget,
-    predictor: Predictor,
-    report: ReportSettings,
-    on_last_job: Callable[[], None] = lambda: None,
-) -> Future[None]:
-    """Predict a target; the writer's thread then ranks its models, makes the report and writes done.json.
+@dataclass(frozen=True)
+class _Work:
+    """The next step of a target: one job, or only its end.
 
     Args:
-        loaded: the target with its features.
-        predictor: the networks.
-        report: pages and plots to make.
-        on_last_job: called when the target needs no more sampling.
-
-    Returns:
-        A future that is done when the target is finished.
+        target: the target.
+        plan: its plan.
+        job: the job to predict; None if the models of an earlier run only need to be published.
+        sample: random features of the job's passes.
+        is_last: whether no other job of the target follows.
     """
-    target, sampler = loaded.target, loaded.sampler
-    predictor.memory.reset_peak()
-    target.mark_unfinished()
-    with target.stage("predict"), progress_bar(f"{target.name}: predict", "passes") as progress:
-        results = predictor.run(target.name, sampler, loaded.models_folder, progress, on_last_job)
-    waited = target.facts.get("waited_for_features_seconds", 0.0) + sampler.waited
-    target.facts["waited_for_features_seconds"] = round(waited, 3)
-    target.facts |= predictor.memory.facts()
-    if predictor.untrained:
-        target.warnings.append(UNTRAINED)
-    # taken out of `loaded`, whose features must not stay in memory until the target is finished
-    key, identity, models_folder = loaded.key, loaded.identity, loaded.models_folder
-    rank_by, untrained = predictor.settings.rank, predictor.untrained
 
-    def finish() -> None:
-        ranked = rank_models([result.result() for result in results], rank_by)
-        publish_models(ranked, target.files, models_folder)
-        record = done.DoneRecord(
-            target.name, key, identity, ranked, target.costs, target.warnings, target.facts
-        )
-        _finish_target(target, record, report)
-        _log_result(target, ranked[0], untrained)
-
-    return predictor.writer.submit(finish)
+    target: TargetRun
+    plan: TargetPlan
+    job: Job | None
+    sample: dict[str, np.ndarray] | None
+    is_last: bool
 
 
-def _finish_target(target: TargetRun, record: done.DoneRecord, report: ReportSettings) -> None:
-    """Make the report, write done.json, and remove the work folder."""
-    warning: str | None = "the report was interrupted; run `foldcli report` to create it"
+def run_targets(
+    named: Sequence[tuple[str, TargetInput]], settings: RunSettings, failures: Failures, as_json: bool = False
+) -> None:
+    """Run all targets through the stages, then log the summary, and write summary.tsv and the index page.
+
+    Args:
+        named: names and inputs of this shard's targets.
+        settings: settings and stages of the run.
+        failures: gets the targets that fail.
+        as_json: print the models of all finished targets on stdout.
+
+    Raises:
+        SomeTargetsFailed, TargetFailed: see `Failures.finish`.
+    """
+    output, predictor = settings.output, settings.predictor
+    failures.expect(len(named))
+    if output.layout == "colabfold":
+        colabfold_layout.begin_run(output, predictor.settings, predictor.sources, len(named))
+    summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named])
+    # the longest first: memory that was allocated for one target suffices for the next
+    ordered = sorted(named, key=lambda pair: -residues_hint(pair[1]))
+    targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
     try:
-        with target.stage("report"):
-            warning = try_report(target.files, record.content(), report)
+        _Run(targets, settings, failures).execute()
     finally:
-        # the prediction is complete even if its report is not
-        target.warnings += [warning] if warning else []
-        if target.files.layout == "colabfold":
-            colabfold_layout.finish_target(target.files, record.ranking)
-        record.write(target.files.path("done"))
-        shutil.rmtree(target.files.work_folder, ignore_errors=True)
+        summary.write()
+    if as_json:
+        for model in summary.models():
+            click.echo(json.dumps(model))
+    summary.log([name for name, _ in failures.failed], failures.path)
+    try:
+        failures.finish()
+    finally:
+        try_index(output.folder, output.report)
 
 
-def _log_result(target: TargetRun, best: ModelResult, untrained: bool) -> None:
+def residues_hint(target_input: TargetInput) -> int:
+    """Return about the number of residues of a target, for the order of the run; 0 if it is not known yet."""
+    if isinstance(target_input, FastaRecord):
+        return len(target_input.sequence)
+    try:
+        if isinstance(target_input, CachedTarget):
+            return int(read_entry_metadata(target_input.path)["tensors"]["msa"][1][1])
+        # alignments of one length and depth have similar sizes
+        return len(target_input.content or b"") or Path(target_input.files[0]).stat().st_size
+    except (OSError, ValueError, LookupError):
+        return 0
+
+
+class _Run:
+    """One run; see `run_targets`."""
+
+    def __init__(self, targets: list[TargetRun], settings: RunSettings, failures: Failures) -> None:
+        self.targets, self.settings, self.failures = targets, settings, failures
+        self.stop = Event()
+        self.locks = TargetLocks(self.stop)
+        passes = len(settings.identities.jobs()) * settings.predictor.settings.num_passes
+        self.progress = RunProgress(len(targets), passes)
+
+    def execute(self) -> None:
+        """Run all targets; an interrupt ends the run once the predicted models are written."""
+        output, predictor = self.settings.output, self.settings.predictor
+        workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(self.targets)))
+        pool = WorkerPool(workers, partial(load_libraries, output.report))
+        results = ResultStage(
+            pool, workers, predictor.settings.rank, output.report,
+            on_model=self._model_written, on_finished=self._finished, on_failed=self._fail,
+        )  # fmt: skip
+        work = run_ahead(self._prepare(self._searched()), _SAMPLES_AHEAD, self.stop)
+        with self.locks, self.progress:
+            try:
+                self._predict_all(work, results)
+            finally:
+                self.stop.set()
+                results.close()
+
+    def _searched(self) -> Iterator[TargetRun]:
+        """Yield the targets whose alignments exist; without queries, all targets."""
+        search = self.settings.search
+        if search is None:
+            return iter(self.targets)
+        targets = {target.name: target for target in self.targets}
+        store = TargetStore(targets, search.request, self.settings.output.overwrite)
+        searched = search_ahead(
+            self.targets, search, store, self.locks, self._begin, self._fail, self.progress.show
+        )
+        return run_ahead(searched, _SEARCHES_AHEAD, self.stop)
+
+    def _begin(self, target: TargetRun) -> bool:
+        """Prepare the folder of a target that was just locked; return False if there is nothing to do.
+
+        Raises:
+            InputError: the run would replace finished results of other settings.
+        """
+        remove_leftovers(target.files)
+        if self.settings.output.overwrite and not target.begun:
+            target.discard_work()
+        target.begun = True
+        return not self._plan(target).is_finished
+
+    def _plan(self, target: TargetRun) -> TargetPlan:
+        settings = self.settings
+        return plan_target(
+            target.files, target.input, settings.identities,
+            settings.predictor.settings.rank, settings.output.overwrite,
+        )  # fmt: skip
+
+    def _prepare(self, targets: Iterable[TargetRun]) -> Iterator[_Work]:
+        """Yield each job of each target with its random features; targets of other runs come last."""
+        locked_elsewhere = []
+        for target in targets:
+            if self._is_finished(target) or target.failed:
+                continue
+            if self.locks.try_acquire(target.files.lock):
+                yield from self._prepare_locked(target)
+            else:
+                locked_elsewhere.append(target)
+        for target in locked_elsewhere:
+            if not self.locks.acquire(target.files.lock, target.name):
+                return
+            yield from self._prepare_locked(target)
+
+    def _is_finished(self, target: TargetRun) -> bool:
+        """Return True, and count the target, if an earlier run or another one has finished it."""
+        try:
+            finished = self._plan(target).is_finished
+        except Exception as error:
+            self._fail(target, error)
+            return False
+        if finished:
+            logger.info("%s: already done", target.name)
+            self.progress.target_done(target.name)
+        return finished
+
+    def _prepare_locked(self, target: TargetRun) -> Iterator[_Work]:
+        try:
+            # another run may have finished it since the last look
+            if not self._begin(target):
+                self.locks.release(target.files.lock)
+                self._is_finished(target)
+                return
+            plan = self._plan(target)
+            jobs = plan.stage_kept_models(target.files)
+            if not jobs:
+                target.facts |= {} if plan.finished is None else plan.finished.facts
+                yield _Work(target, plan, None, None, True)
+                return
+            features = self._load_features(target)
+            last: tuple[Sampling, dict[str, np.ndarray]] | None = None
+            for job in jobs:
+                if target.failed:
+                    return
+                sampling = self.settings.predictor.sampling(job)
+                if last is None or last[0] != sampling:
+                    last = None  # freed before the next sample is made
+                    last = sampling, self.settings.predictor.sample(features, sampling)
+                yield _Work(target, plan, job, last[1], job is jobs[-1])
+        except Exception as error:
+            self._fail(target, error)
+
+    def _load_features(self, target: TargetRun) -> dict[str, np.ndarray]:
+        settings, target_input = self.settings.features, target.input
+        if isinstance(target_input, CachedTarget):
+            return features_of_entry(target, lambda: target_input.features(settings.verify))
+        if isinstance(target_input, FastaRecord):
+            alignment = target.files.staged("alignment")
+            return features_of_alignments(target, lambda: [read_alignment(alignment)], settings)
+        path = target_input.files[0]
+        if path.endswith(ENTRY_SUFFIX):
+            return features_of_entry(target, lambda: read_entry(path, verify=settings.verify))
+        return self._features_of_files(target, target_input, settings)
+
+    def _features_of_files(
+        self, target: TargetRun, target_input: AlignmentTarget, settings: FeatureSettings
+    ) -> dict[str, np.ndarray]:
+        contents = target_input.read_contents()
+        if "-" not in target_input.files:
+            target.facts["alignment"] = str(Path(target_input.files[0]).resolve())
+        features = features_of_alignments(target, lambda: target_input.parse(contents), settings)
+        if target.files.layout == "colabfold" and len(contents) == 1:
+            colabfold_layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
+        return features
+
+    def _predict_all(self, work: Iterator[_Work], results: ResultStage) -> None:
+        start = time.perf_counter()
+        for step in work:
+            target = step.target
+            waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
+            target.facts["waited_for_features_seconds"] = round(waited, 3)
+            if not target.failed and step.job is not None:
+                try:
+                    self._predict(step, results)
+                except Exception as error:
+                    self._fail(target, error)
+            if step.is_last and not target.failed:
+                self._finish(step, results)
+            del step  # its sample is freed before the next one is made
+            start = time.perf_counter()
+
+    def _predict(self, step: _Work, results: ResultStage) -> None:
+        """Run one job of a target, and queue the writing of its files."""
+        predictor, target, job = self.settings.predictor, step.target, step.job
+        assert job is not None and step.sample is not None
+        if predictor.untrained and UNTRAINED not in target.warnings:
+            target.warnings.append(UNTRAINED)
+        predictor.memory.reset_peak()
+        self.progress.begin_job(target.name, target.facts["residues"], job.tag)
+        start = time.perf_counter()
+        with target.stage("predict"):
+            prediction = predictor.run(target.name, job, step.sample, self.progress.pass_done)
+        seconds = time.perf_counter() - start
+        target.add_memory_facts(predictor.memory.facts())
+        origin = predictor.origin(target.name, job, prediction.num_recycles)
+        key = job.fingerprint(step.plan.fingerprint)
+        folder = target.files.staging_folder
+        results.add_model(target, PredictedModel(folder, job.tag, key, prediction, origin, seconds))
+
+    def _finish(self, step: _Work, results: ResultStage) -> None:
+        if self.locks.is_held(step.target.files.lock):
+            results.finish(step.target, step.plan)
+        else:
+            # another run took a lock that looked stale, as after a suspended process continues
+            logger.warning("%s: another run has taken it over", step.target.name)
+            step.target.failed = True
+            self.progress.target_done(step.target.name)
+
+    def _model_written(self, target: TargetRun, result: ModelResult) -> None:
+        if len(self.settings.identities.jobs()) > 1:
+            untrained = self.settings.predictor.untrained
+            logger.info(
+                "%s: %s: %s, %.1f s", target.name, result.tag, result.describe(untrained), result.seconds
+            )
+
+    def _finished(self, target: TargetRun, record: DoneRecord) -> None:
+        self.locks.release(target.files.lock)
+        _log_result(target, record, self.settings.predictor.untrained)
+        self.progress.target_done(target.name)
+
+    def _fail(self, target: TargetRun, error: BaseException) -> None:
+        target.failed = True
+        self.locks.release(target.files.lock)
+        self.failures.record(target.name, error)
+        self.progress.target_done(target.name)
+
+
+def _log_result(target: TargetRun, record: DoneRecord, untrained: bool) -> None:
+    best = record.ranking[0]
     fields = {
         "target": target.name,
-        "residues": target.facts["residues"],
-        "alignment_rows": target.facts["alignment_rows"],
+        "residues": record.facts["residues"],
+        "alignment_rows": record.facts["alignment_rows"],
         "plddt": best.plddt,
         "ptm": best.ptm,
         "untrained": untrained,
-        "seconds": round(sum(cost.seconds for cost in target.costs), 3),
+        "seconds": round(sum(cost.seconds for cost in record.costs), 3),
         "structure": str(target.files.model("pdb", 1, best.tag)),
     }
-    confidence = f"pLDDT {best.plddt:.1f}" + ("" if best.ptm is None else f", pTM {best.ptm:.3f}")
     logger.info(
         "%s: %d residues, %d alignment rows, %s (%s), %.1f s → %s",
         target.name,
         fields["residues"],
         fields["alignment_rows"],
-        "UNTRAINED, no meaning" if untrained else confidence,
+        best.describe(untrained),
         best.tag,
         fields["seconds"],
         fields["structure"],

@@ -157,8 +157,13 @@ class PredictSettings:
         return self.num_recycles + 1
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings under their names in done.json and fingerprints, which must never change."""
+        """Return what every prediction depends on, without seeds and ranking.
+
+        The names in done.json and fingerprints must never change.
+        """
         names = asdict(self)
+        for name in ("num_seeds", "random_seed", "rank"):
+            del names[name]
         return {"num_recycle": names.pop("num_recycles")} | names
 
 

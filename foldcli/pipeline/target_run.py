@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from foldcli.inputs.targets import TargetInput
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.layout import TargetFiles
@@ -25,15 +26,21 @@ class TargetRun:
 
     Args:
         files: paths of the target's files.
+        input: query, alignments or entry of the feature cache.
         costs: time and memory of the finished stages, in order.
         facts: counts for done.json, such as hits and alignment rows.
         warnings: facts that a reader of the results must know.
+        begun: whether this run has held the target's lock before.
+        failed: whether a stage failed, so that no other stage needs to run.
     """
 
     files: TargetFiles
+    input: TargetInput
     costs: list[StageCost] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    begun: bool = False
+    failed: bool = False
 
     @property
     def name(self) -> str:
@@ -42,26 +49,46 @@ class TargetRun:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Run the block as stage `name`, and add its cost to `costs` if it succeeds.
-
-        In a background thread the peak memory is that since the main thread's last stage began.
-        """
+        """Run the block as stage `name`, and add its cost to `costs` if it succeeds."""
         logger.debug("%s: %s", self.name, name)
-        if threading.current_thread() is threading.main_thread():
-            _reset_peak_memory()
-        start = time.perf_counter()
-        yield
-        self.costs.append(StageCost(name, time.perf_counter() - start, _peak_memory_bytes()))
+        with measured_stage(name) as costs:
+            yield
+        self.add_cost(costs[0])
 
-    def clear(self) -> None:
-        """Remove marks of a finished target and intermediate files, so that every stage runs again."""
-        self.mark_unfinished()
+    def add_cost(self, cost: StageCost) -> None:
+        """Add the cost of a stage, to that of an earlier run of the same stage if there is one."""
+        for index, earlier in enumerate(self.costs):
+            if earlier.stage == cost.stage:
+                memory = max(earlier.peak_memory_bytes, cost.peak_memory_bytes)
+                self.costs[index] = StageCost(cost.stage, earlier.seconds + cost.seconds, memory)
+                return
+        self.costs.append(cost)
+
+    def add_memory_facts(self, facts: dict[str, str | int]) -> None:
+        """Add the facts of a prediction's device; peaks of memory are those of all predictions."""
+        for name, value in facts.items():
+            earlier = self.facts.get(name)
+            if isinstance(value, int) and isinstance(earlier, int):
+                value = max(earlier, value)
+            self.facts[name] = value
+
+    def discard_work(self) -> None:
+        """Remove the intermediate files of an interrupted run."""
         shutil.rmtree(self.files.work_folder, ignore_errors=True)
 
-    def mark_unfinished(self) -> None:
-        """Remove the marks of a finished target; must be called before its files are replaced."""
-        for kind in ("done", "finished_mark"):
-            self.files.path(kind).unlink(missing_ok=True)
+
+@contextlib.contextmanager
+def measured_stage(name: str) -> Iterator[list[StageCost]]:
+    """Yield a list that gets the cost of the block when it succeeds.
+
+    In a background thread the peak memory is that since the main thread's last stage began.
+    """
+    if threading.current_thread() is threading.main_thread():
+        _reset_peak_memory()
+    costs: list[StageCost] = []
+    start = time.perf_counter()
+    yield costs
+    costs.append(StageCost(name, time.perf_counter() - start, peak_memory_bytes()))
 
 
 def seconds_since_start() -> float:
@@ -71,16 +98,17 @@ def seconds_since_start() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
-def _reset_peak_memory() -> None:
-    # writing 5 sets VmHWM back to the current size on Linux; where that is not permitted, the reported peak
-    # is that of the whole process, which is still an upper bound
-    with contextlib.suppress(OSError):
-        _CLEAR_REFS.write_text("5")
-
-
-def _peak_memory_bytes() -> int:
+def peak_memory_bytes() -> int:
+    """Return the largest resident set of this process since it was last reset."""
     with contextlib.suppress(OSError):
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _reset_peak_memory() -> None:
+    # writing 5 sets VmHWM back to the current size on Linux; where that is not permitted, the reported peak
+    # is that of the whole process, which is still an upper bound
+    with contextlib.suppress(OSError):
+        _CLEAR_REFS.write_text("5")

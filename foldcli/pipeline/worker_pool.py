@@ -4,14 +4,18 @@ Each worker has one item at a time and its own pipe. Its log messages return wit
 only the main process writes to the terminal.
 """
 
+import contextlib
 import logging
 import multiprocessing
 import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from threading import Lock, Thread
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -25,35 +29,6 @@ R = TypeVar("R")
 _GRACE = 10.0
 
 
-@dataclass
-class WorkResult(Generic[T, R]):
-    """The result of one item, or the error that it failed with.
-
-    Args:
-        index: position of the item in the input.
-        item: the item.
-        value: the function's return value, if it succeeded.
-        error: the exception that it raised, if it failed.
-        traceback: text of the error's traceback.
-        logged: level and text of each message that the worker logged.
-    """
-
-    index: int
-    item: T
-    value: R | None = None
-    error: Exception | None = None
-    traceback: str = ""
-    logged: tuple[tuple[int, str], ...] = ()
-
-    def get(self) -> R:
-        """Log the worker's messages, then return the value or raise the error."""
-        for level, text in self.logged:
-            logger.log(level, "%s", text)
-        if self.error is not None:
-            raise self.error from (RemoteTraceback(self.traceback) if self.traceback else None)
-        return self.value  # type: ignore[return-value]
-
-
 class RemoteTraceback(Exception):
     """The traceback of an error raised in a worker; the cause of that error in the main process."""
 
@@ -61,13 +36,164 @@ class RemoteTraceback(Exception):
         return "\n" + str(self.args[0])
 
 
+class WorkerPool:
+    """Worker processes that call functions.
+
+    A worker that dies (killed, or a crash in compiled code) fails only its own call, and is replaced.
+
+    Args:
+        processes: largest number of workers, at least 1.
+        warm_up: a function without arguments that each worker calls when it starts, such as one that imports
+            what later calls need; workers then start at once, otherwise with their first call.
+    """
+
+    def __init__(self, processes: int, warm_up: Callable[[], None] | None = None) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], bytes] | None] = SimpleQueue()
+        self._workers = [_Worker(self._calls, warm_up) for _ in range(processes)]
+
+    def submit(self, function: Callable[[T], R], item: T) -> Future[R]:
+        """Queue the call `function(item)`.
+
+        Args:
+            function: a function of a module; it, the item and the result are pickled.
+            item: its argument.
+
+        Returns:
+            The result. The worker's messages are logged before it is set.
+        """
+        future: Future[R] = Future()
+        # pickled here, because a worker must not import the function's module before it is set up
+        self._calls.put((future, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL)))
+        return future
+
+    def close(self) -> None:
+        """Finish all queued calls, and end the workers."""
+        for _ in self._workers:
+            self._calls.put(None)
+        for worker in self._workers:
+            worker.thread.join()
+
+    def terminate(self) -> None:
+        """End the workers at once, which remove their temporary files; their calls fail."""
+        for worker in self._workers:
+            worker.terminate()
+
+
+class _Worker:
+    """A thread that passes calls to its own process.
+
+    The process is started by this thread, and is killed if the thread ends without notice, as when the main
+    process is killed.
+    """
+
+    def __init__(
+        self, calls: "SimpleQueue[tuple[Future[Any], bytes] | None]", warm_up: Callable[[], None] | None
+    ) -> None:
+        self._calls = calls
+        self._warm_up = None if warm_up is None else pickle.dumps(warm_up)
+        self._process: Any = None
+        self._pipe: Connection | None = None
+        self._terminated = False
+        self._lock = Lock()
+        self.thread = Thread(target=self._run, name="worker", daemon=True)
+        self.thread.start()
+
+    def terminate(self) -> None:
+        with self._lock:
+            self._terminated = True
+            process = self._process
+        if process is None:
+            return
+        process.terminate()
+        process.join(_GRACE)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+    def _run(self) -> None:
+        if self._warm_up is not None:
+            with contextlib.suppress(ChildProcessError):
+                self._start()
+        while (call := self._calls.get()) is not None:
+            future, request = call
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                value = self._call(request)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+            # held no longer than the caller needs them
+            del call, future, request
+        with self._lock:
+            if self._pipe is not None:
+                self._pipe.close()
+            if self._process is not None:
+                self._process.join()
+
+    def _start(self) -> Connection:
+        """Return the pipe of the process, starting it if there is none."""
+        with self._lock:
+            if self._terminated:
+                raise ChildProcessError("the workers have been ended")
+            if self._pipe is None:
+                context = multiprocessing.get_context("spawn")
+                self._pipe, theirs = context.Pipe()
+                arguments = (theirs, self._warm_up, logger.level)
+                self._process = context.Process(target=_serve, args=arguments, daemon=True)
+                self._process.start()
+                theirs.close()
+            return self._pipe
+
+    def _call(self, request: bytes) -> Any:
+        pipe = self._start()
+        try:
+            pipe.send_bytes(request)
+            value, error, trace, logged = pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            pipe.close()
+            code = self._process.exitcode
+            with self._lock:
+                self._process = self._pipe = None
+            raise ChildProcessError(_exit_reason(code)) from None
+        for level, text in logged:
+            logger.log(level, "%s", text)
+        if error is not None:
+            raise error from (RemoteTraceback(trace) if trace else None)
+        return value
+
+
+@dataclass
+class WorkResult(Generic[T, R]):
+    """The result of one item of `map_in_processes`, or the error that it failed with.
+
+    Args:
+        index: position of the item in the input.
+        item: the item.
+        value: the function's return value, if it succeeded.
+        error: the exception that it raised, if it failed.
+    """
+
+    index: int
+    item: T
+    value: R | None = None
+    error: BaseException | None = None
+
+    def get(self) -> R:
+        """Return the value or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+
 def map_in_processes(
     function: Callable[[T], R], items: Iterable[T], processes: int
 ) -> Iterator[WorkResult[T, R]]:
     """Yield the result of `function` for each item, in the order in which they finish.
 
-    A worker that dies (killed, or a crash in compiled code) fails only its own item; a new worker replaces
-    it. When the caller stops, for example because of an interrupt, all workers end and remove their temporary
+    When the caller stops, for example because of an interrupt, all workers end and remove their temporary
     files.
 
     Args:
@@ -75,80 +201,25 @@ def map_in_processes(
         items: taken one by one, as workers become free.
         processes: at least 1.
     """
-    pool = _Pool(function)
+    pool = WorkerPool(processes)
+    running: dict[Future[R], tuple[int, T]] = {}
+
+    def finished() -> Iterator[WorkResult[T, R]]:
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            index, item = running.pop(future)
+            error = future.exception()
+            yield WorkResult(index, item, None if error else future.result(), error)
+
     try:
         for index, item in enumerate(items):
-            if len(pool.busy) == processes:
-                yield pool.wait_for_one()
-            pool.assign(index, item)
-        while pool.busy:
-            yield pool.wait_for_one()
+            if len(running) == processes:
+                yield from finished()
+            running[pool.submit(function, item)] = index, item
+        while running:
+            yield from finished()
+        pool.close()
     finally:
-        pool.end()
-
-
-class _Pool:
-    """The workers of `map_in_processes`; a worker is started when none is idle."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._context = multiprocessing.get_context("spawn")
-        self._function = function
-        self._idle: list[_Worker] = []
-        self.busy: dict[Connection, _Worker] = {}
-
-    def assign(self, index: int, item: Any) -> None:
-        worker = self._idle.pop() if self._idle else self._start()
-        self.busy[worker.pipe] = worker
-        worker.index, worker.item = index, item
-        # `wait_for_one` finds out if the worker has died
-        try:
-            worker.pipe.send(item)
-        except BrokenPipeError:
-            return
-
-    def wait_for_one(self) -> WorkResult[Any, Any]:
-        """Wait until one item is finished."""
-        pipe = wait(list(self.busy))[0]
-        assert isinstance(pipe, Connection)
-        worker = self.busy.pop(pipe)
-        try:
-            result = WorkResult(worker.index, worker.item, *pipe.recv())
-        except (EOFError, ConnectionResetError):
-            worker.process.join()
-            pipe.close()
-            error = ChildProcessError(_exit_reason(worker.process.exitcode))
-            return WorkResult(worker.index, worker.item, error=error)
-        self._idle.append(worker)
-        return result
-
-    def end(self) -> None:
-        """End idle workers by closing their pipes and busy ones by a signal, and wait for all."""
-        for worker in self._idle:
-            worker.pipe.close()
-        for worker in self.busy.values():
-            worker.process.terminate()
-        for worker in (*self._idle, *self.busy.values()):
-            worker.process.join(_GRACE)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
-
-    def _start(self) -> "_Worker":
-        ours, theirs = self._context.Pipe()
-        # pickled, because its module may import numpy, which reads settings that `_serve` makes first
-        function = pickle.dumps(self._function)
-        process = self._context.Process(target=_serve, args=(theirs, function, logger.level), daemon=True)
-        process.start()
-        theirs.close()
-        return _Worker(process, ours)
-
-
-@dataclass
-class _Worker:
-    process: Any
-    pipe: Connection
-    index: int = -1
-    item: Any = None
+        pool.terminate()
 
 
 def _exit_reason(code: int | None) -> str:
@@ -157,20 +228,22 @@ def _exit_reason(code: int | None) -> str:
     return f"its process ended with exit code {code}"
 
 
-def _serve(pipe: Connection, pickled_function: bytes, level: int) -> None:
-    """Run one worker: receive items and send results until the pipe is closed."""
+def _serve(pipe: Connection, warm_up: bytes | None, level: int) -> None:
+    """Run one worker: receive calls and send results until the pipe is closed."""
     set_up_worker_process(on_terminate=_exit_on_signal)
     recorder = _LogRecorder()
     logger.handlers, logger.propagate = [recorder], False
     logger.setLevel(level)
-    function = pickle.loads(pickled_function)
+    if warm_up is not None:
+        pickle.loads(warm_up)()
     while True:
         try:
-            item = pipe.recv()
+            request = pipe.recv_bytes()
         except EOFError:
             return
         value, error, trace = None, None, ""
         try:
+            function, item = pickle.loads(request)
             value = function(item)
         except Exception as raised:
             error, trace = _picklable(raised), "".join(traceback.format_exception(raised)).rstrip()

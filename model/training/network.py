@@ -17,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 from cuda.fused.attention.reference import MASK_PENALTY
 from cuda.fused.layer_norm.reference import EPSILON as NORM_EPSILON
 from cuda.fused.outer_product_mean.reference import EPSILON as COUNT_EPSILON
-from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
 from model.alphafold import AlphaFold, Trunk
 from model.embedders import MAX_RELATIVE_POSITION, RECYCLED_BINS
 from model.evoformer import (
@@ -293,9 +292,15 @@ def triangle_multiplication_update(
     layer: TriangleMultiplication, pair: torch.Tensor, pair_mask: torch.Tensor
 ) -> torch.Tensor:
     """Return the update of Algorithm 11 or 12; pair [B, N, N, Z], pair_mask [B, N, N]."""
-    weights = TriangleMultiplicationWeights(*(w.to(pair.dtype) for w in layer.gather_operands()))
     normed = layer_norm(pair, layer.layer_norm_input)
-    return layer.kernels.update_triangles(normed, weights, pair_mask, layer.outgoing)
+    present = pair_mask[..., None].to(pair.dtype)
+    left = linear(normed, layer.left_projection) * torch.sigmoid(linear(normed, layer.left_gate)) * present
+    right = linear(normed, layer.right_projection) * torch.sigmoid(linear(normed, layer.right_gate)) * present
+    left, right = left.permute(0, 3, 1, 2), right.permute(0, 3, 1, 2)  # [B, M, N, N]
+    # DeepMind's incoming edges take the left factor from column j and the right one from column i
+    product = left @ right.transpose(-1, -2) if layer.outgoing else right.transpose(-1, -2) @ left
+    centered = layer_norm(product.permute(0, 2, 3, 1), layer.center_layer_norm)
+    return linear(centered, layer.output_projection) * torch.sigmoid(linear(normed, layer.gating_linear))
 
 
 def triangle_attention_update(

@@ -1,6 +1,7 @@
 """Files that other processes never see half-written."""
 
 import contextlib
+import glob
 import os
 import secrets
 from collections.abc import Iterator
@@ -44,3 +45,15 @@ def atomic_write(
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_temporary_files(folder: Path, name: str = "") -> None:
+    """Remove the temporary files that a killed process left in a folder.
+
+    Args:
+        folder: no other process may be writing files of these names there.
+        name: start of the names of the files that were being written; "" is any file.
+    """
+    for path in folder.glob(f".{glob.escape(name)}*.tmp"):
+        if path.is_file():
+            path.unlink(missing_ok=True)

@@ -182,30 +182,22 @@ class SequenceSource(Protocol):
         """Return the header line of a sequence."""
         ...
 
-    def headers(self, indices: np.ndarray, /) -> list[str]:
-        """Return the header lines of sequences, int64 [n]."""
-        ...
-
 
 @dataclass(frozen=True)
 class StoredSequences:
     """Sequences with their headers in memory; implements SequenceSource.
 
     Args:
-        lines: header lines.
+        headers: header lines.
         arrays: see SequenceSource.
     """
 
-    lines: Sequence[str]
+    headers: Sequence[str]
     arrays: SequenceArrays
 
     def header(self, index: int) -> str:
         """Return the header line of a sequence."""
-        return self.lines[index]
-
-    def headers(self, indices: np.ndarray) -> list[str]:
-        """Return the header lines of sequences, int64 [n]."""
-        return [self.lines[index] for index in indices.tolist()]
+        return self.headers[index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +272,7 @@ class Hits(Sequence[Hit]):
     @property
     def headers(self) -> list[str]:
         """Header lines of the targets."""
-        return self.source.headers(self.rows)
+        return [self.source.header(row) for row in self.rows.tolist()]
 
     @property
     def target_lengths(self) -> np.ndarray:

@@ -123,10 +123,10 @@ def test_done_json_has_the_cost_of_each_stage(finished: Path) -> None:
 
 
 @pytest.mark.slow
-def test_finished_target_is_skipped_unless_settings_change(
+def test_finished_target_is_skipped_and_replaced_only_with_overwrite(
     root: Path, environment: dict[str, str], finished: Path
 ) -> None:
-    def again(*more: str) -> tuple[str, dict[str, int], dict]:
+    def again(*more: str, code: int = 0) -> tuple[str, dict[str, int], dict]:
         result = fold(
             root / "examples/gb1.fasta",
             "--db",
@@ -137,7 +137,7 @@ def test_finished_target_is_skipped_unless_settings_change(
             finished.parent,
             env=environment,
         )
-        assert result.returncode == 0, result.stderr
+        assert result.returncode == code, result.stderr
         times = {path.name: path.stat().st_mtime_ns for path in finished.iterdir()}
         return result.stderr, times, json.loads((finished / f"{finished.name}.done.json").read_text())
 
@@ -152,9 +152,12 @@ def test_finished_target_is_skipped_unless_settings_change(
     assert "already done" in stderr
     assert times == before
 
-    _, times, second = again("--num-recycle", "0")
+    stderr, times, second = again("--num-recycle", "0", code=3)
+    assert "holds 2 models made with other settings (predict.num_recycle 1, now 0)" in stderr
+    assert times == before and second == first
+
+    *_, second = again("--num-recycle", "0", "--overwrite")
     assert second["fingerprint"] != first["fingerprint"]
-    assert times[f"{finished.name}.a3m"] == before[f"{finished.name}.a3m"], "the search need not be repeated"
     assert second["ranking"][0]["num_recycles"] == 0
 
     _, times, third = again("--overwrite")

@@ -59,7 +59,7 @@ def test_summary_shows_targets_finished_now_and_before_and_failed_ones(
     tmp_path: Path, recorder: Recorder
 ) -> None:
     finish(tmp_path, "old")
-    summary = RunSummary(tmp_path, "default", ["bad", "new", "old"])
+    summary = RunSummary(tmp_path, "default", Shard(), ["bad", "new", "old"])
     finish(tmp_path, "new", 91.25, facts={"residues": 9, "alignment_rows": 1})
     failures = Failures(tmp_path, Shard())
     failures.add("bad", ValueError("no"))
@@ -78,7 +78,7 @@ def test_summary_shows_targets_finished_now_and_before_and_failed_ones(
 
 def test_summary_of_many_targets_fits_on_a_screen(tmp_path: Path, recorder: Recorder) -> None:
     names = [f"t{i:04d}" for i in range(1000)]
-    summary = RunSummary(tmp_path, "default", names)
+    summary = RunSummary(tmp_path, "default", Shard(), names)
     failures = Failures(tmp_path, Shard())
     for i, name in enumerate(names[:990]):
         finish(tmp_path, name, plddt=i / 10)
@@ -95,7 +95,7 @@ def test_summary_of_many_targets_fits_on_a_screen(tmp_path: Path, recorder: Reco
 
 def test_all_targets_are_listed_in_order_if_they_fit(tmp_path: Path, recorder: Recorder) -> None:
     names = [f"t{i}" for i in range(MAX_LINES)]
-    summary = RunSummary(tmp_path, "default", names)
+    summary = RunSummary(tmp_path, "default", Shard(), names)
     for i, name in enumerate(names):
         finish(tmp_path, name, plddt=float(i))
     lines = log(summary, Failures(tmp_path, Shard()), recorder)
@@ -103,7 +103,7 @@ def test_all_targets_are_listed_in_order_if_they_fit(tmp_path: Path, recorder: R
 
 
 def test_scores_of_untrained_networks_are_not_shown(tmp_path: Path, recorder: Recorder) -> None:
-    summary = RunSummary(tmp_path, "default", ["demo", "x" * 60])
+    summary = RunSummary(tmp_path, "default", Shard(), ["demo", "x" * 60])
     finish(tmp_path, "demo", warnings=[UNTRAINED])
     finish(tmp_path, "x" * 60, ranking=[{"plddt": 70.0, "ptm": None}])
     _, _, demo, long, note = log(summary, Failures(tmp_path, Shard()), recorder)
@@ -114,4 +114,4 @@ def test_scores_of_untrained_networks_are_not_shown(tmp_path: Path, recorder: Re
 def test_single_failed_target_has_no_summary(tmp_path: Path, recorder: Recorder) -> None:
     failures = Failures(tmp_path, Shard())
     failures.add("bad", ValueError("no"))
-    assert log(RunSummary(tmp_path, "default", ["bad"]), failures, recorder) == []
+    assert log(RunSummary(tmp_path, "default", Shard(), ["bad"]), failures, recorder) == []

@@ -1,22 +1,15 @@
-"""Tests of background threads: order, errors, and how much they hold in memory."""
+"""Tests of background threads: order, errors, how far they run ahead, and how they end."""
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from threading import Event, Thread
+from threading import Event
 
 import pytest
 
-from foldcli.pipeline.background import (
-    MAX_PENDING_WRITES,
-    Prefetcher,
-    ResultWriter,
-    completed,
-    run_concurrently,
-    run_in_background,
-)
+from foldcli.pipeline.background import run_ahead, run_concurrently, run_in_background
 
 
 def test_background_calls_return_results_and_errors() -> None:
@@ -28,144 +21,105 @@ def test_background_calls_return_results_and_errors() -> None:
     assert run_concurrently([], 2) == []
 
 
-@pytest.fixture(params=["background", "calling thread"])
-def executor(request: pytest.FixtureRequest) -> Iterator[Executor | None]:
-    if request.param == "background":
-        with ThreadPoolExecutor(1) as pool:
-            yield pool
+def wait_for(condition: object) -> None:
+    """Wait until a function returns a true value."""
+    deadline = time.monotonic() + 20
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_items_keep_their_order_and_come_from_another_thread() -> None:
+    def items() -> Iterator[tuple[int, int]]:
+        for k in range(5):
+            yield k, threading.get_ident()
+
+    taken = list(run_ahead(items(), 1, Event()))
+    assert [k for k, _ in taken] == [0, 1, 2, 3, 4]
+    assert threading.get_ident() not in {thread for _, thread in taken}
+
+
+def test_error_is_raised_after_the_items_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("second")
+
+    ahead = run_ahead(items(), 5, Event())
+    assert next(ahead) == 1
+    with pytest.raises(ValueError, match="second"):
+        next(ahead)
+
+
+def test_thread_runs_ahead_by_no_more_than_the_limit() -> None:
+    made = []
+
+    def items() -> Iterator[int]:
+        for k in range(10):
+            made.append(k)
+            yield k
+
+    ahead = run_ahead(items(), 2, Event())
+    assert next(ahead) == 0
+    # one was taken, two are ready, and one is waiting to be put
+    wait_for(lambda: len(made) == 4)
+    time.sleep(0.1)
+    assert made == [0, 1, 2, 3]
+    assert next(ahead) == 1
+    wait_for(lambda: len(made) == 5)
+    ahead.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("by", ["consumer", "stop"])
+def test_iterator_is_closed_when_its_consumer_ends(by: str) -> None:
+    closed, stop = Event(), Event()
+
+    def items() -> Iterator[int]:
+        try:
+            k = 0
+            while True:
+                yield (k := k + 1)
+        finally:
+            closed.set()
+
+    ahead = run_ahead(items(), 1, stop)
+    assert next(ahead) == 1
+    if by == "consumer":
+        ahead.close()  # type: ignore[attr-defined]
     else:
-        yield None
+        stop.set()
+        assert next(ahead, None) is None
+    assert closed.wait(20)
 
 
-def test_prefetcher_returns_each_items_result_or_error(executor: Executor | None) -> None:
-    def prepare(item: int) -> str:
-        if item == 2:
-            raise ValueError(f"item {item}")
-        return str(item)
+def test_chain_of_iterators_ends_although_the_inner_one_waits() -> None:
+    never, stop = Event(), Event()
 
-    prefetcher = Prefetcher([1, 2, 3, 4], prepare, executor)
-    taken = []
-    for item in (1, 2, 3, 4):
-        if item == 2:
-            with pytest.raises(ValueError, match="item 2"):
-                prefetcher.take()
-        else:
-            taken.append(prefetcher.take())
-        prefetcher.start()
-    assert taken == ["1", "3", "4"] and prefetcher.remaining == 0
+    def inner() -> Iterator[int]:
+        yield 1
+        never.wait(20)
+
+    outer = run_ahead((k for k in run_ahead(inner(), 1, stop)), 1, stop)
+    assert next(outer) == 1
+    stop.set()
+    begun = time.monotonic()
+    assert next(outer, None) is None
+    never.set()
+    assert time.monotonic() - begun < 10
 
 
-def wait_until_idle(pool: ThreadPoolExecutor) -> None:
-    pool.submit(lambda: None).result()
+class Big:
+    """An object whose end of life can be seen."""
 
 
-def test_prefetcher_prepares_the_next_item_in_the_background_once_started() -> None:
-    prepared = []
+def test_taken_item_is_freed_when_the_consumer_drops_it() -> None:
+    def items() -> Iterator[Big]:
+        for _ in range(2):
+            yield Big()
 
-    def prepare(item: str) -> str:
-        prepared.append((item, threading.current_thread()))
-        return item
-
-    with ThreadPoolExecutor(1) as pool:
-        prefetcher = Prefetcher("abc", prepare, pool)
-        assert prefetcher.take() == "a"
-        wait_until_idle(pool)
-        assert [item for item, _ in prepared] == ["a"]
-        prefetcher.start()
-        prefetcher.start()
-        wait_until_idle(pool)
-        assert [item for item, _ in prepared] == ["a", "b"]
-        assert prepared[1][1] is not threading.current_thread()
-        assert prefetcher.take() == "b" and [item for item, _ in prepared] == ["a", "b"]
-
-
-def test_prefetcher_continues_past_items_that_need_no_work() -> None:
-    prepared = []
-
-    def prepare(item: int) -> int | None:
-        prepared.append(item)
-        return item or None
-
-    with ThreadPoolExecutor(1) as pool:
-        prefetcher = Prefetcher([0, 0, 0, 7, 8], prepare, pool)
-        prefetcher.start()
-        for _ in range(8):  # each lets the thread prepare one more item
-            wait_until_idle(pool)
-        assert prepared == [0, 0, 0, 7]
-        assert [prefetcher.take() for _ in range(5)] == [None, None, None, 7, 8]
-    assert prepared == [0, 0, 0, 7, 8]
-
-
-class Item:
-    """An object whose lifetime a weak reference can observe."""
-
-
-def test_prefetcher_keeps_at_most_two_items_alive() -> None:
-    alive: weakref.WeakSet[Item] = weakref.WeakSet()
-    max_alive = 0
-
-    def prepare(_: int) -> Item:
-        nonlocal max_alive
-        item = Item()
-        alive.add(item)
-        max_alive = max(max_alive, len(alive))
-        return item
-
-    with ThreadPoolExecutor(1) as pool:
-        prefetcher = Prefetcher(range(6), prepare, pool)
-        while prefetcher.remaining:
-            item = prefetcher.take()
-            prefetcher.start()
-            wait_until_idle(pool)
-            del item
+    ahead = run_ahead(items(), 1, Event())
+    first = next(ahead)
+    alive = weakref.ref(first)
+    del first
+    next(ahead)
     gc.collect()
-    assert max_alive == 2 and len(alive) == 0
-
-
-def test_writer_runs_calls_in_order_without_blocking_the_caller() -> None:
-    writer, may_end, finished = ResultWriter(True), Event(), []
-    first = writer.submit(lambda: (may_end.wait(60), finished.append("first")))
-    second = writer.submit(lambda: finished.append("second"))
-    assert not first.done() and not second.done()
-    may_end.set()
-    writer.close()
-    assert finished == ["first", "second"] and second.done()
-
-
-def test_writer_blocks_while_its_queue_is_full() -> None:
-    writer, may_end = ResultWriter(True), Event()
-    for _ in range(MAX_PENDING_WRITES):
-        writer.submit(lambda: may_end.wait(60))
-    last = Thread(target=lambda: writer.submit(lambda: None))
-    last.start()
-    last.join(0.1)
-    assert last.is_alive()
-    may_end.set()
-    last.join(60)
-    assert not last.is_alive()
-    writer.close()
-
-
-@pytest.mark.parametrize("background", [True, False])
-def test_writer_continues_after_an_error(background: bool) -> None:
-    writer = ResultWriter(background)
-
-    def fail() -> None:
-        raise OSError("no space left")
-
-    failed, succeeded = writer.submit(fail), writer.submit(lambda: 3)
-    writer.close()
-    assert succeeded.result() == completed(3).result() == 3
-    with pytest.raises(OSError, match="no space left"):
-        failed.result()
-
-
-def test_writer_without_thread_runs_at_once_and_passes_interrupts_on() -> None:
-    writer = ResultWriter(False)
-    assert writer.submit(lambda: 3).done()
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        writer.submit(interrupt)
+    assert alive() is None

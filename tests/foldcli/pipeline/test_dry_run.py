@@ -1,13 +1,10 @@
 """Tests of `--dry-run`: the plan for each target, and estimates of time and memory."""
 
-import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from foldcli.inputs.shard import Shard
-from foldcli.outputs.layout import TargetFiles
 from foldcli.pipeline.dry_run import (
     DONE,
     RESUMED,
@@ -15,13 +12,11 @@ from foldcli.pipeline.dry_run import (
     Estimate,
     PlannedTarget,
     plan_targets,
-    target_state,
     totals,
 )
 from foldcli.pipeline.estimates import SECONDS_PER_PASS, parameter_bytes, peak_bytes, seconds_per_pass
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.settings import OutputSettings, PredictSettings
-from foldcli.report import ReportSettings
+from foldcli.pipeline.settings import PredictSettings
 from model.config import model_config
 
 H200 = "NVIDIA H200"
@@ -30,34 +25,23 @@ CONFIG = model_config("model_3_ptm")
 MEASURED = PredictSettings(precision="bf16", kernels="fused")
 
 
-def inspect(name: str, residues: int) -> tuple[int, str | None]:
+def inspect(name: str, residues: int) -> tuple[int, str]:
     if residues < 2:
         raise ValueError("too short")
-    return residues, f"key of {residues}"
-
-
-def mark_done(out: Path, name: str, key: str) -> None:
-    path = TargetFiles(name, out).path("done")
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"fingerprint": key}))
+    return residues, {"a": DONE, "c": RESUMED}.get(name, TO_DO)
 
 
 def test_plan_states_the_action_for_each_target(tmp_path: Path) -> None:
-    mark_done(tmp_path, "a", "key of 10")
-    mark_done(tmp_path, "b", "key of something else")
-    (tmp_path / "c/.work").mkdir(parents=True)
     targets = [("d", 40), ("c", 30), ("b", 20), ("a", 10), ("e", 1)]
     failures = Failures(tmp_path, Shard())
 
-    def plan(shard: Shard = ALL, overwrite: bool = False) -> list[tuple[str, str]]:
-        output = OutputSettings(tmp_path, "default", shard, overwrite, ReportSettings())
-        planned = plan_targets(targets, inspect, partial(target_state, output), shard, failures)
+    def plan(shard: Shard = ALL) -> list[tuple[str, str]]:
+        planned = plan_targets(targets, inspect, shard, failures)
         return [(target.name, target.action) for target in planned]
 
     actions = [DONE, TO_DO, RESUMED, TO_DO, "invalid: too short"]
     assert plan() == list(zip("abcde", actions, strict=True))
     assert [name for name, _ in failures.failed] == ["e"]
-    assert plan(overwrite=True)[:3] == [("a", TO_DO), ("b", TO_DO), ("c", TO_DO)]
     # the plan has the targets that the run itself would select
     own = [name for name, action in plan(Shard(2, 2)) if not action.startswith("in shard")]
     assert own == [name for name, _ in Shard(2, 2).select(targets)] == ["b", "d"]

@@ -1,7 +1,6 @@
 """Tests of failed targets: the others continue, the failure is listed, and the exit code shows it."""
 
 import json
-from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 
@@ -45,26 +44,12 @@ def test_other_targets_continue_and_failed_ones_are_listed(tmp_path: Path) -> No
     assert [(entry["target"], entry["exit_code"]) for entry in listed] == [("unreadable.fasta", 3), ("b", 1)]
 
 
-@pytest.mark.parametrize("ends_early", [True, False])
-def test_background_failure_is_listed(tmp_path: Path, ends_early: bool) -> None:
-    """The background work ends before the last target, or `run` waits for it."""
-    futures: dict[str, Future[None]] = {name: Future() for name in "abc"}
-
-    def end() -> None:
-        futures["a"].set_result(None)
-        futures["b"].set_exception(OSError("no space left"))
-
-    def begin(name: str, _: None) -> Future[None]:
-        if name == "c":
-            futures["c"].set_result(None)
-            if ends_early:
-                end()
-            else:
-                Thread(target=end).start()
-        return futures[name]
-
+def test_failure_recorded_by_another_thread_is_listed(tmp_path: Path) -> None:
     failures = Failures(tmp_path, ALL)
-    failures.run([(name, None) for name in "abc"], begin)
+    failures.expect(3)
+    thread = Thread(target=failures.record, args=("b", OSError("no space left")))
+    thread.start()
+    thread.join()
     with pytest.raises(SomeTargetsFailed, match="1 of 3"):
         failures.finish()
     assert json.loads((tmp_path / "failures.jsonl").read_text())["target"] == "b"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities, fingerprint
 from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
 from msa.io.fasta import FastaRecord
@@ -12,6 +13,7 @@ QUERY = FastaRecord("q human", "MKVLAAGIV")
 REQUEST = AlignmentRequest(
     {"residues.u8": "ab", "lengths.i32": "cd"}, AlignmentSettings(SearchSettings(), AlignmentFilter(cov=0.5))
 )
+SOURCES = find_parameters("demo", (3,), "auto")
 PARAMETERS = [{"label": "alphafold2_ptm_model_3", "network": "demo", "content": "demo"}]
 
 
@@ -20,7 +22,7 @@ def test_fingerprint_of_an_alignment_never_changes() -> None:
 
 
 def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
-    identities = TargetIdentities(PARAMETERS, PredictSettings(num_recycles=1), REQUEST)
+    identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_recycles=1), REQUEST)
     assert fingerprint(identities.identity(QUERY)) == (
         "022e5471017131759e14856d3177a5901817690153c3772cbdc7023389c55bb7"
     )
@@ -29,6 +31,20 @@ def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
     assert fingerprint(identities.identity(aligned)) == (
         "8f8f14e424e1c3b4b9f44e7f537d71919e421b7cddfe7075ee0cac37511f5be6"
     )
+
+
+def test_fingerprint_of_a_job_never_changes() -> None:
+    identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_seeds=2, random_seed=7), REQUEST)
+    first, second = identities.jobs()
+    assert (first.tag, second.tag) == tuple(f"alphafold2_ptm_model_3_seed_00{seed}" for seed in (7, 8))
+    assert first.fingerprint("target") == "JOBHASH"
+    assert len({job.fingerprint(target) for job in (first, second) for target in "ab"}) == 4
+
+
+def test_seeds_and_ranking_are_not_part_of_a_targets_identity() -> None:
+    settings = (PredictSettings(), PredictSettings(num_seeds=3, random_seed=5, rank="ptm"))
+    identities = [TargetIdentities(SOURCES, PARAMETERS, each, REQUEST).identity(QUERY) for each in settings]
+    assert identities[0] == identities[1]
 
 
 def test_number_of_threads_is_not_part_of_an_alignments_identity() -> None:

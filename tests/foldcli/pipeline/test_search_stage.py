@@ -1,12 +1,13 @@
 """Tests of the search of a target of `fold`: its files, and when it is searched again."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
-from foldcli.outputs.layout import LayoutName, TargetFiles
-from foldcli.pipeline.search_stage import SearchStage, search_target
+from foldcli.outputs.done import DoneRecord
+from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
+from foldcli.outputs.model_files import ModelResult
+from foldcli.pipeline.search_stage import SearchStage, TargetStore
 from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.pipeline.target_run import TargetRun
@@ -31,44 +32,52 @@ def make_stage(database: TargetDatabase, row_filter: AlignmentFilter) -> SearchS
     return SearchStage(LocalSearcher(database, CpuEngine()), AlignmentSettings(SearchSettings(), row_filter))
 
 
-def make_target(folder: Path, layout: LayoutName = "default") -> TargetRun:
-    return TargetRun(TargetFiles("q", folder / "out", layout))
+def search(stage: SearchStage, folder: Path, layout: LayoutName = "default") -> TargetRun:
+    """Search a target, unless its files answer the same request, and return it."""
+    target = TargetRun(TargetFiles("q", folder / "out", layout), QUERY)
+    store = TargetStore({"q": target}, stage.request)
+    if not store.is_finished("q", QUERY):
+        for result in stage.run([("q", QUERY)], store):
+            result.raise_error()
+    return target
 
 
 def test_filter_removes_rows_of_the_alignment_and_not_of_the_table(tmp_path: Path) -> None:
     database = build(tmp_path, f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n>half\n{UBIQUITIN[:40]}\n")
 
     def rows(**filters: Any) -> list[str]:
-        target = make_target(tmp_path)
-        a3m = search_target(make_stage(database, AlignmentFilter(**filters)), target, QUERY)
-        assert len((tmp_path / "out/q/q.m8").read_text().splitlines()) == 3
+        target = search(make_stage(database, AlignmentFilter(**filters)), tmp_path)
+        assert len(target.files.staged("hits").read_text().splitlines()) == 3
         assert target.facts["search"]["hits"] == 3
-        lines = a3m.read_text().splitlines()
+        lines = target.files.staged("alignment").read_text().splitlines()
         return [line[1:].split("\t")[0] for line in lines if line.startswith(">")]
 
     assert rows() == ["q", "nedd8", "half"]
     # with another filter the existing files are replaced
     assert rows(cov=0.8) == ["q", "nedd8"]
     assert rows(qid=0.8) == ["q", "half"]
-    modified = (tmp_path / "out/q/q.a3m").stat().st_mtime_ns
-    assert rows(qid=0.8) == ["q", "half"] and (tmp_path / "out/q/q.a3m").stat().st_mtime_ns == modified
+    staged = TargetFiles("q", tmp_path / "out").staged("alignment")
+    modified = staged.stat().st_mtime_ns
+    assert rows(qid=0.8) == ["q", "half"] and staged.stat().st_mtime_ns == modified
 
 
-def test_search_is_reused_after_done_json_was_removed(tmp_path: Path) -> None:
-    """done.json is removed before a prediction with other settings, which may be interrupted."""
-    database = build(tmp_path, f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n")
-    stage = make_stage(database, AlignmentFilter())
-    target = make_target(tmp_path, "colabfold")
-    a3m = search_target(stage, target, QUERY)
-    assert a3m == tmp_path / "out/q.a3m" and a3m.read_text().startswith(f"#{len(UBIQUITIN)}\t1\n>q\n")
-    modified = a3m.stat().st_mtime_ns
-    # a finished target has its record in done.json only
-    target.files.path("done").write_text(json.dumps({"facts": {"search": target.facts["search"]}}))
-    target.files.path("finished_mark").touch()
+def test_search_of_a_finished_target_is_reused_if_its_files_are_unchanged(tmp_path: Path) -> None:
+    stage = make_stage(build(tmp_path, f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n"), AlignmentFilter())
+    target = search(stage, tmp_path, "colabfold")
+    a3m = target.files.staged("alignment")
+    assert a3m.read_text().startswith(f"#{len(UBIQUITIN)}\t1\n>q\n")
+    kinds: tuple[FileKind, ...] = ("alignment", "hits")
+    for kind in kinds:
+        target.files.path(kind).write_bytes(target.files.staged(kind).read_bytes())
+    model = ModelResult("tag", 50.0, None, 0, 1.0, "key")
+    record = DoneRecord("q", "key", {}, "auto", [model], [], facts={"search": target.facts["search"]})
+    record.write(target.files.path("done"))
+    modified = target.files.path("alignment").stat().st_mtime_ns
     shutil.rmtree(target.files.work_folder)
-    for _ in range(2):
-        again = make_target(tmp_path, "colabfold")
-        search_target(stage, again, QUERY)
-        assert again.facts["search"] == target.facts["search"] and a3m.stat().st_mtime_ns == modified
-        again.mark_unfinished()
-        assert not target.files.path("done").exists() and not target.files.path("finished_mark").exists()
+    again = search(stage, tmp_path, "colabfold")
+    assert again.facts["search"] == target.facts["search"]
+    assert a3m.stat().st_mtime_ns == modified, "it is the published file"
+    shutil.rmtree(target.files.work_folder)
+    target.files.path("hits").write_text("edited")
+    search(stage, tmp_path, "colabfold")
+    assert target.files.staged("hits").read_text() != "edited"

@@ -1,15 +1,20 @@
 """Tests of the worker pool: independent items, log messages, and clean ends."""
 
+import functools
 import importlib
 import logging
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+import foldcli
 from foldcli.logs import logger
-from foldcli.pipeline.worker_pool import RemoteTraceback, WorkResult, map_in_processes
+from foldcli.pipeline.worker_pool import RemoteTraceback, WorkerPool, map_in_processes
 
 KILLED = "__import__('os').kill(__import__('os').getpid(), 9)"
 WARNED = "__import__('foldcli.logs').logs.logger.warning('of %s', 'three')"
@@ -36,10 +41,7 @@ def test_error_that_cannot_be_pickled_keeps_its_message() -> None:
 
 def test_messages_of_a_worker_are_logged_with_its_result(caplog: pytest.LogCaptureFixture) -> None:
     logger.propagate = True
-    results: list[WorkResult[str, None]] = list(map_in_processes(eval, [WARNED, "1"], 1))
-    assert caplog.messages == []
-    for result in results:
-        result.get()
+    assert [result.get() for result in map_in_processes(eval, [WARNED, "1"], 1)] == [None, 1]
     assert caplog.record_tuples == [("foldcli", logging.WARNING, "of three")]
 
 
@@ -84,3 +86,39 @@ def test_busy_workers_end_and_remove_temporary_files(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
     with pytest.raises(OSError, match="No such device"):
         os.open(never, os.O_WRONLY | os.O_NONBLOCK)  # no process has it open for reading
+
+
+def test_pool_calls_functions_in_warmed_up_workers() -> None:
+    pool = WorkerPool(2, functools.partial(exec, "import os; os.environ['WARMED_UP'] = 'yes'"))
+    futures = [pool.submit(os.getenv, "WARMED_UP") for _ in range(5)]
+    died = pool.submit(eval, KILLED)
+    with pytest.raises(ChildProcessError, match="killed by SIGKILL"):
+        died.result()
+    # the replacement of the dead worker is warmed up too
+    futures += [pool.submit(os.getenv, "WARMED_UP") for _ in range(5)]
+    assert {future.result() for future in futures} == {"yes"}
+    pool.close()
+
+
+def test_workers_end_when_the_main_process_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys, time, os\n"
+        "from foldcli.pipeline.worker_pool import WorkerPool\n"
+        "if __name__ == '__main__':\n"
+        "    pool = WorkerPool(1)\n"
+        "    print(pool.submit(eval, '__import__(\"os\").getpid()').result(), flush=True)\n"
+        "    pool.submit(eval, '__import__(\"time\").sleep(600)')\n"
+        "    time.sleep(600)\n"
+    )
+    (tmp_path / "main.py").write_text(script)
+    environment = os.environ | {"PYTHONPATH": str(Path(foldcli.__file__).parents[1])}
+    command = [sys.executable, str(tmp_path / "main.py")]
+    main = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert main.stdout is not None
+    worker = int(main.stdout.readline())
+    main.kill()
+    main.wait()
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{worker}/stat").exists() and " Z " not in Path(f"/proc/{worker}/stat").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,225 @@
+"""Seconds of `foldcli fold` for many real proteins, next to those of its network alone, and the GPU's load.
+
+    python benchmarks/fold.py SEQUENCES.fasta.gz [--targets 48] [--fast] [--options "..."]
+
+SEQUENCES is the database; the targets are sequences from it with 80 to 380 residues, drawn at random. The
+network is model_3_ptm with random parameters, 3 recycles. The rows:
+
+    first run     a fresh cache: kernels are compiled
+    fold          a fresh feature cache, and compiled kernels
+    network       the same predictions alone: random features are sampled before, nothing is written
+
+The GPU's load is the share of samples (nvidia-smi, ten a second) with any kernel running, between the
+beginning and the end of the process. On a machine without a GPU, `--demo` runs the demo network instead.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from features.cache import FeatureCache
+from features.sampling import SamplingSettings, sample_features
+from foldcli.pipeline.device import choose_device, choose_kernels, choose_precision
+from model.alphafold import AlphaFold
+from model.config import model_config
+from model.parameters import random_parameters
+from model.recycling import RecyclingSettings, predict
+from msa.io.alignments import read_alignment
+from msa.io.fasta import FastaRecord, read_fasta
+
+MIN_RESIDUES, MAX_RESIDUES = 80, 380
+
+
+class GpuLoad:
+    """Samples of the GPU's utilization while a block runs."""
+
+    def __enter__(self) -> "GpuLoad":
+        self._values: list[tuple[float, int]] = []
+        command = [
+            "nvidia-smi",
+            "--query-gpu=utilization.gpu",
+            "--format=csv,noheader,nounits",
+            "-lms",
+            "100",
+            "-i",
+            "0",
+        ]
+        try:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        except FileNotFoundError:
+            self._process = None
+            return self
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+        return self
+
+    def _read(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip().isdigit():
+                self._values.append((time.time(), int(line)))
+
+    def __exit__(self, *error: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._thread.join()
+
+    def text(self, since: float = 0.0) -> str:
+        """Return mean utilization and the share of samples with any, from a time on."""
+        values = [value for moment, value in self._values if moment >= since]
+        if not values:
+            return "unknown"
+        busy = sum(value > 0 for value in values) / len(values)
+        return f"{np.mean(values):.0f} % mean, some load in {100 * busy:.0f} % of {len(values)} samples"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of `foldcli fold`: wall seconds, and what its files and messages say."""
+
+    seconds: float
+    first_target: float
+    first_block: float
+    load: str
+    load_after_start: str
+    compiled: int
+    report: str
+
+
+def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, targets: int) -> Measured:
+    """Run `foldcli fold` on all targets into a folder of its own."""
+    out = folder / name
+    command = [
+        sys.executable,
+        "-m",
+        "foldcli",
+        "fold",
+        str(folder / f"{targets}.fasta"),
+        "--db",
+        str(folder / "db"),
+    ]
+    command += ["-o", str(out), "--cache", str(folder / f"features-{name}"), "--models", "3", "-v"]
+    command += ["--params", "demo" if options.demo else str(folder / "params"), *options.options.split()]
+    began = time.time()
+    with GpuLoad() as load, (folder / f"{name}.log").open("w") as log:
+        environment = os.environ | {"FOLDCLI_CACHE": str(cache)}
+        process = subprocess.run(command, stderr=log, env=environment)
+    seconds = time.time() - began
+    text = (folder / f"{name}.log").read_text()
+    if process.returncode:
+        sys.exit(f"fold ended with {process.returncode}:\n{text[-3000:]}")
+    times = sorted(path.stat().st_mtime for path in out.rglob("*.done.json"))
+    block = re.search(r"first block finished ([\d.]+) s", text)
+    start = began + (float(block[1]) if block else 0)
+    facts = [json.loads(path.read_text()) for path in out.rglob("*.done.json")]
+    stages: dict[str, float] = {}
+    for content in facts:
+        for stage in content["stages"]:
+            stages[stage["stage"]] = stages.get(stage["stage"], 0.0) + stage["seconds"]
+    waited = sum(content["facts"].get("waited_for_features_seconds", 0.0) for content in facts)
+    report = ", ".join(f"{stage} {value:.1f}" for stage, value in stages.items())
+    rows = np.median([content["facts"]["alignment_rows"] for content in facts])
+    return Measured(
+        seconds, times[0] - began, float(block[1]) if block else 0.0, load.text(), load.text(start),
+        text.count("compiled a kernel"),
+        f"summed seconds: {report}; waited {waited:.1f}; median rows {rows:.0f}; {len(times)} finished",
+    )  # fmt: skip
+
+
+def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> float:
+    """Return the seconds of the network alone for the targets of a finished run, the longest first."""
+    device = choose_device("auto")
+    config = model_config("demo" if options.demo else "model_3_ptm")
+    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[choose_precision(None, device)]
+    network = AlphaFold.from_parameters(
+        config, random_parameters(config, seed=3), device, dtype, choose_kernels("auto", device)
+    )
+    cache = FeatureCache(folder / f"features-{name}")
+    samples = []
+    for path in (folder / name).rglob("*.a3m"):
+        features, _ = cache.load_or_make([read_alignment(path)])
+        samples.append(sample_features(features, SamplingSettings(), 4, 0))
+    samples.sort(key=lambda sample: -sample["aatype"].shape[1])
+    recycling = RecyclingSettings()
+    predict(network, samples[0], recycling)
+    start = time.perf_counter()
+    for sample in samples:
+        predict(network, sample, recycling)
+    return time.perf_counter() - start
+
+
+def write_targets(path: Path, records: list[FastaRecord], targets: int) -> float:
+    """Write the FASTA of randomly drawn targets, and return their mean length."""
+    suitable = [record for record in records if MIN_RESIDUES <= len(record.sequence) <= MAX_RESIDUES]
+    chosen = [suitable[k] for k in np.random.default_rng(17).choice(len(suitable), targets, replace=False)]
+    path.write_text("".join(f">t{k:04}\n{record.sequence}\n" for k, record in enumerate(chosen)))
+    return float(np.mean([len(record.sequence) for record in chosen]))
+
+
+def main() -> None:
+    """Run the benchmark and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sequences", type=Path)
+    parser.add_argument("--targets", type=int, default=48)
+    parser.add_argument("--many", type=int, default=0, help="also run this many targets")
+    parser.add_argument("--options", default="", help="further options of fold")
+    parser.add_argument("--demo", action="store_true")
+    parser.add_argument("--max-records", type=int, default=None, help="sequences of the database")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        records = list(itertools.islice(read_fasta(options.sequences), options.max_records))
+        (folder / "db.fasta").write_text("".join(f">{r.header}\n{r.sequence}\n" for r in records))
+        createdb = [sys.executable, "-m", "foldcli", "createdb", str(folder / "db.fasta"), "-q"]
+        subprocess.run([*createdb, "-o", str(folder / "db")], check=True)
+        if not options.demo:
+            (folder / "params").mkdir()
+            arrays = random_parameters(model_config("model_3_ptm"), seed=3)
+            np.savez(folder / "params" / "params_model_3_ptm.npz", **arrays)
+        mean = write_targets(folder / f"{options.targets}.fasta", records, options.targets)
+        print(
+            f"{options.targets} targets, mean {mean:.0f} residues; database of {len(records):,} sequences",
+            flush=True,
+        )
+        rows = [("first run", run_fold(folder, "first", folder / "cache", options, options.targets))]
+        print_row(*rows[0])
+        rows.append(("fold", run_fold(folder, "second", folder / "cache", options, options.targets)))
+        print_row(*rows[1])
+        network = network_seconds(folder, "second", options)
+        print(
+            f"network alone: {network:.1f} s; fold takes {rows[1][1].seconds / network:.2f} of it", flush=True
+        )
+        if options.many:
+            write_targets(folder / f"{options.many}.fasta", records, options.many)
+            many = run_fold(folder, "many", folder / "cache", options, options.many)
+            print_row(f"{options.many} targets", many)
+            alone = network_seconds(folder, "many", options)
+            print(f"network alone: {alone:.1f} s; fold takes {many.seconds / alone:.2f} of it")
+
+
+def print_row(name: str, measured: Measured) -> None:
+    """Print the result of one run."""
+    first = (
+        f"first target after {measured.first_target:.1f} s, first block after {measured.first_block:.1f} s"
+    )
+    print(f"{name}: {measured.seconds:.1f} s; {first}; {measured.compiled} kernels compiled in mid-run")
+    print(f"    GPU: {measured.load}; after the first block: {measured.load_after_start}")
+    print(f"    {measured.report}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

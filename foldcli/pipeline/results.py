@@ -1,0 +1,244 @@
+"""The result stage: worker processes write models, and publish targets whose models are all written.
+
+Formatting structures, drawing plots and building pages take longer than a short protein's prediction, and
+hold the interpreter's lock. In processes of their own they do not keep the network waiting.
+"""
+
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from threading import BoundedSemaphore, Condition, Lock
+from typing import Any
+
+from foldcli.outputs import colabfold_layout
+from foldcli.outputs.done import DoneRecord, StageCost
+from foldcli.outputs.layout import FileKind, TargetFiles
+from foldcli.outputs.model_files import (
+    ModelResult,
+    PredictedModel,
+    link_file,
+    publish_models,
+    rank_models,
+    read_staged_results,
+    write_model,
+)
+from foldcli.pipeline.target_plan import TargetPlan
+from foldcli.pipeline.target_run import TargetRun, measured_stage
+from foldcli.pipeline.worker_pool import WorkerPool
+from foldcli.report import ReportSettings
+from foldcli.report.make import try_report
+from msa.io.atomic import remove_temporary_files
+
+# models per worker that are predicted and not yet written; each holds its coordinates and errors in memory
+_MODELS_PER_WORKER = 2
+
+
+@dataclass(frozen=True)
+class FinishTask:
+    """A target whose models are all staged.
+
+    Args:
+        files: the target's files.
+        fingerprint: see DoneRecord.
+        settings: see DoneRecord.
+        rank_by: see DoneRecord.
+        models: fingerprint of each model to publish, by tag.
+        costs: see DoneRecord.
+        warnings: see DoneRecord.
+        facts: see DoneRecord.
+        report: pages and plots to make.
+    """
+
+    files: TargetFiles
+    fingerprint: str
+    settings: dict[str, Any]
+    rank_by: str
+    models: dict[str, str]
+    costs: list[StageCost]
+    warnings: list[str]
+    facts: dict[str, Any]
+    report: ReportSettings
+
+
+def finish_target(task: FinishTask) -> DoneRecord:
+    """Rank and publish the staged files of a target, make its report, and write done.json; can be repeated.
+
+    Raises:
+        OSError: a file is missing, or cannot be written.
+    """
+    files = task.files
+    staged = read_staged_results(files.staging_folder)
+    results = [result for result in staged if task.models.get(result.tag) == result.fingerprint]
+    if missing := task.models.keys() - {result.tag for result in results}:
+        raise FileNotFoundError(f"{files.staging_folder}: the files of {min(missing)} are gone")
+    # in the order of the jobs, which decides ties
+    order = list(task.models)
+    ranked = rank_models(sorted(results, key=lambda result: order.index(result.tag)), task.rank_by)
+    unpublish(files)
+    publish_models(ranked, files)
+    kinds: tuple[FileKind, ...] = ("alignment", "hits")
+    for kind in kinds:
+        if files.staged(kind).is_file():
+            link_file(files.staged(kind), files.path(kind))
+    record = DoneRecord(
+        files.name,
+        task.fingerprint,
+        task.settings,
+        task.rank_by,
+        ranked,
+        task.costs,
+        task.warnings,
+        task.facts,
+    )
+    with measured_stage("report") as costs:
+        # the prediction is complete even if its report is not
+        if warning := try_report(files, record.content(), task.report):
+            record.warnings.append(warning)
+    record.costs.extend(costs)
+    if files.layout == "colabfold":
+        colabfold_layout.finish_target(files, ranked)
+    record.write(files.path("done"))
+    shutil.rmtree(files.work_folder, ignore_errors=True)
+    return record
+
+
+def unpublish(files: TargetFiles) -> None:
+    """Set the marks of a finished target aside; must be called before its files are replaced."""
+    if (done := files.path("done")).is_file():
+        files.work_folder.mkdir(parents=True, exist_ok=True)
+        done.replace(files.unpublished_record)
+    files.path("finished_mark").unlink(missing_ok=True)
+
+
+def remove_leftovers(files: TargetFiles) -> None:
+    """Remove temporary files that a killed run left; the caller holds the target's lock."""
+    for folder in (files.folder, files.work_folder, files.staging_folder, files.search_folder):
+        remove_temporary_files(folder)
+    for prefix in files.shared_prefixes():
+        remove_temporary_files(files.structures_folder, prefix)
+
+
+def load_libraries(report: ReportSettings) -> None:
+    """Load what results need, when a worker starts; the imports at the top of this file do the rest."""
+    if report.plots:
+        # matplotlib, which runs without plots do not need
+        import foldcli.report.plots  # noqa: F401
+
+
+@dataclass
+class _Progress:
+    """The models of one target that are being written.
+
+    Args:
+        unwritten: number of models.
+        all_predicted: the task to submit when `unwritten` is 0; None while further models may come.
+        failed: whether one could not be written.
+    """
+
+    unwritten: int = 0
+    all_predicted: Callable[[], None] | None = None
+    failed: bool = False
+
+
+@dataclass
+class ResultStage:
+    """Writes the models of targets, and finishes targets, in worker processes.
+
+    Args:
+        pool: the workers.
+        workers: their number.
+        rank_by: see `PredictSettings.rank`.
+        report: pages and plots to make.
+        on_model: called with each target and its written model.
+        on_finished: called with each finished target and its record.
+        on_failed: called with each target that could not be written, and the error.
+    """
+
+    pool: WorkerPool
+    workers: int
+    rank_by: str
+    report: ReportSettings
+    on_model: Callable[[TargetRun, ModelResult], None]
+    on_finished: Callable[[TargetRun, DoneRecord], None]
+    on_failed: Callable[[TargetRun, BaseException], None]
+    _targets: dict[str, _Progress] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+    _running: int = 0
+
+    def __post_init__(self) -> None:
+        self._idle = Condition()
+        self._room = BoundedSemaphore(self.workers * _MODELS_PER_WORKER)
+
+    def close(self) -> None:
+        """Wait until all models are written and all complete targets finished, and end the workers."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._running == 0)
+        self.pool.close()
+
+    def _submit(self, function: Callable[[Any], Any], item: Any, done: Callable[[Any], None]) -> None:
+        """Call a function in a worker, then `done` with the future."""
+
+        def finished(future: Future[Any]) -> None:
+            try:
+                done(future)
+            finally:
+                with self._idle:
+                    self._running -= 1
+                    self._idle.notify_all()
+
+        with self._idle:
+            self._running += 1
+        self.pool.submit(function, item).add_done_callback(finished)
+
+    def add_model(self, target: TargetRun, model: PredictedModel) -> None:
+        """Queue the writing of a model, first waiting while too many are unwritten."""
+        self._room.acquire()
+        with self._lock:
+            self._targets.setdefault(target.name, _Progress()).unwritten += 1
+        self._submit(write_model, model, partial(self._model_written, target))
+
+    def finish(self, target: TargetRun, plan: TargetPlan) -> None:
+        """Finish a target once its models, all of which have been added, are written."""
+        task = FinishTask(
+            target.files, plan.fingerprint, plan.identity, self.rank_by, plan.models,
+            target.costs, target.warnings, target.facts, self.report,
+        )  # fmt: skip
+
+        def submit() -> None:
+            self._submit(finish_target, task, partial(self._target_finished, target))
+
+        with self._lock:
+            progress = self._targets.setdefault(target.name, _Progress())
+            progress.all_predicted = submit
+        self._submit_if_complete(target)
+
+    def _model_written(self, target: TargetRun, future: "Future[ModelResult]") -> None:
+        self._room.release()
+        error = future.exception()
+        with self._lock:
+            progress = self._targets[target.name]
+            progress.unwritten -= 1
+            first_error = error is not None and not progress.failed
+            progress.failed |= error is not None
+        if error is None:
+            self.on_model(target, future.result())
+        elif first_error:
+            self.on_failed(target, error)
+        self._submit_if_complete(target)
+
+    def _submit_if_complete(self, target: TargetRun) -> None:
+        with self._lock:
+            progress = self._targets.get(target.name)
+            if progress is None or progress.unwritten or progress.all_predicted is None:
+                return
+            del self._targets[target.name]
+        if not progress.failed:
+            progress.all_predicted()
+
+    def _target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:
+        if (error := future.exception()) is not None:
+            self.on_failed(target, error)
+        else:
+            self.on_finished(target, future.result())

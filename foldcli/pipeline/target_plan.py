@@ -1,0 +1,150 @@
+"""The work that a target still needs, given the results that earlier runs left."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from foldcli.inputs.targets import TargetInput
+from foldcli.logs import logger
+from foldcli.outputs.done import FinishedTarget
+from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.model_files import (
+    ModelResult,
+    discard_staged,
+    read_staged_results,
+    stage_published,
+)
+from foldcli.pipeline.identity import Job, TargetIdentities, fingerprint
+from msa.errors import InputError
+
+# differences between settings to name in a message
+_MAX_DIFFERENCES = 3
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """What a target needs.
+
+    Args:
+        identity: everything that all its predictions depend on.
+        fingerprint: fingerprint of `identity`.
+        jobs: the requested jobs, in order.
+        finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
+        is_finished: whether all requested jobs are done, and ranked as requested.
+    """
+
+    identity: dict[str, Any]
+    fingerprint: str
+    jobs: list[Job]
+    finished: FinishedTarget | None
+    is_finished: bool
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The fingerprint of each model that the target will have, by tag: requested and kept ones."""
+        kept = [] if self.finished is None else self.finished.ranking
+        requested = {job.tag: job.fingerprint(self.fingerprint) for job in self.jobs}
+        return {result.tag: result.fingerprint for result in kept} | requested
+
+    def stage_kept_models(self, files: TargetFiles) -> list[Job]:
+        """Stage the published models that are kept, discard staged ones that do not match.
+
+        Returns:
+            The jobs that must be predicted.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        models = self.models
+        staged = {result.tag: result for result in read_staged_results(files.staging_folder)}
+        for tag, result in list(staged.items()):
+            if models.get(tag) != result.fingerprint:
+                discard_staged(files, tag)
+                del staged[tag]
+        if self.finished is not None:
+            for rank, result in enumerate(self.finished.ranking, 1):
+                paths = files.model_files(rank, result.tag)
+                if result.tag not in staged and all(path.is_file() for path in paths):
+                    stage_published(files, rank, result)
+                    staged[result.tag] = result
+        return [job for job in self.jobs if job.tag not in staged]
+
+
+def plan_target(
+    files: TargetFiles, target_input: TargetInput, identities: TargetIdentities, rank_by: str, overwrite: bool
+) -> TargetPlan:
+    """Compare the requested predictions of a target with its finished ones; changes nothing.
+
+    Args:
+        files: the target's files.
+        target_input: its input.
+        identities: identities of the run.
+        rank_by: see `PredictSettings.rank`.
+        overwrite: ignore finished results.
+
+    Raises:
+        InputError: the run would replace finished results of other settings.
+        OSError: a file of the input cannot be read.
+    """
+    identity = identities.identity(target_input)
+    key = fingerprint(identity)
+    jobs = identities.jobs()
+    finished = None if overwrite else read_finished(files)
+    if finished is None:
+        return TargetPlan(identity, key, jobs, None, False)
+    if finished.fingerprint != key:
+        different = ", ".join(_differences(finished.settings, identity))
+        raise InputError(
+            _refusal(files, finished.ranking, f"made with other settings ({different})"), files.name
+        )
+    requested = {job.tag: job.fingerprint(key) for job in jobs}
+    existing = {result.tag: result.fingerprint for result in finished.ranking}
+    replaced = [r for r in finished.ranking if requested.get(r.tag, r.fingerprint) != r.fingerprint]
+    if replaced:
+        raise InputError(_refusal(files, replaced, "made with other network parameters"), files.name)
+    complete = requested.items() <= existing.items() and finished.rank_by == rank_by
+    if complete and (missing := finished.missing_files(files)):
+        logger.warning("%s: %s is missing, so its model is made again", files.name, missing[0])
+        complete = False
+    return TargetPlan(identity, key, jobs, finished, complete)
+
+
+def read_finished(files: TargetFiles) -> FinishedTarget | None:
+    """Return the record of a target's finished results, or None if there are none or it is damaged."""
+    # an interrupted run may have renamed the record, while it published the files of further models
+    for path in (files.path("done"), files.unpublished_record):
+        try:
+            if (finished := FinishedTarget.read(path)) is not None:
+                return finished
+        except (OSError, ValueError) as error:
+            logger.warning("%s: unusable, so %s is predicted again: %s", path, files.name, error)
+    return None
+
+
+def _refusal(files: TargetFiles, models: list[ModelResult], reason: str) -> str:
+    count = f"{len(models)} models" if len(models) > 1 else "a model"
+    remedy = "--overwrite replaces them, or choose another --out"
+    return f"{files.structures_folder} holds {count} {reason}; {remedy}"
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    """Yield short descriptions of the settings that differ."""
+    # `old` was read from JSON, which has no tuples
+    before, now = dict(_flatten(old)), dict(_flatten(json.loads(json.dumps(new, default=str))))
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    for name in names[:_MAX_DIFFERENCES]:
+        values = [str(values.get(name, "none")) for values in (before, now)]
+        # sequences and checksums are too long for a message
+        short = all(len(value) <= 20 for value in values)
+        yield f"{name} {values[0]}, now {values[1]}" if short else name
+    if len(names) > _MAX_DIFFERENCES:
+        yield f"{len(names) - _MAX_DIFFERENCES} others"
+
+
+def _flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

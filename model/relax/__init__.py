@@ -1,1 +1,0 @@
-"""Relaxation of predicted structures with a force field."""
