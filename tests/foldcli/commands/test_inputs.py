@@ -50,7 +50,7 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
     assert "Traceback" not in result.stderr
     alignments = {path.stem: path.read_text().partition("\n")[2] for path in out.glob("*.a3m")}
     assert set(alignments) == {"table", "json", "c"}
-    assert len(set(alignments.values())) == 1 and alignments["c"].count(">") >= 4
+    assert len(set(alignments.values())) == 1 and alignments["c"].count(">") >= 3
     failed = {
         each["target"]: each for each in map(json.loads, (out / "failures.jsonl").read_text().splitlines())
     }
