@@ -1,19 +1,25 @@
 """A benchmark of the kernels of training: milliseconds and GiB of a forward and backward pass in bfloat16.
 
-    python benchmarks/training_kernels.py [--parts check,attention,block] [--profile] [--tune]
+    python benchmarks/training_kernels.py [--parts check,attention,multiplication,transition,block]
+                                          [--blocks 3] [--profile] [--tune]
 
-`check` compares gradients with float64: errors relative to those of plain PyTorch in bfloat16 (at most 2 is
-allowed). `attention` is what is between the projections of triangle attention, with 4 heads × 32. `block` is
-one Evoformer block with 256 MSA channels and 128 pair channels under torch.compile, with plain PyTorch and
-with the fused operations. Times are those of CUDA graphs, so that the launching CPU does not count. Memory is
-the peak of a pass without a graph, beyond its inputs. cuEquivariance is timed if it is installed. --tune
-prints the times of other launch options, and --profile the slowest kernels of a block.
+check: errors of gradients against float64, relative to those of plain PyTorch in bfloat16 (at most 2).
+attention: what is between the projections of triangle attention, 4 heads × 32.
+multiplication: triangle multiplication of 128 channels with its LayerNorm.
+transition: the transition of 384² rows of 128 channels with its LayerNorm.
+block: one Evoformer block with 256 MSA and 128 pair channels, compiled by torch.compile, with the fused
+operations and with plain PyTorch.
+
+Times are those of CUDA graphs, so that the launching CPU does not count. Memory is the peak of a pass without
+a graph, beyond its inputs. cuEquivariance is timed if it is installed. --tune prints the times of other
+launch options, and --profile the slowest kernels of a block.
 """
 
 import argparse
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from statistics import median
@@ -21,18 +27,23 @@ from typing import Any
 
 import torch
 from fused_timing import with_options
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from cuda.fused.attention import differentiable as attention
 from cuda.fused.attention import triton_backward
 from cuda.fused.launch import choose_launch
+from cuda.fused.transition import TransitionWeights
+from cuda.fused.transition import differentiable as transition
+from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
+from cuda.fused.triangle_multiplication import differentiable as multiplication
 from model.config import MsaConfig, PairConfig, StackConfig
 from model.evoformer import EvoformerBlock
 from model.kernels import select_kernels
 from model.training.network import evoformer_block
 
 Step = Callable[[], Sequence[torch.Tensor]]
-HEADS, WIDTH = 4, 32
+HEADS, WIDTH, CHANNELS = 4, 32, 128
 BLOCKS = ((128, 256), (256, 384), (128, 512))
 BARS = {(128, 256): 4.0, (256, 384): 12.0, (128, 512): 17.0}
 LENGTHS = (128, 256, 512)
@@ -130,13 +141,9 @@ def check() -> None:
             )
         )
         again = run(attention.attend_fused, inputs)
-        ratios = [
-            float((x.double() - e).abs().max() / (y.double() - e).abs().max())
-            for x, y, e in zip(fused, plain, double, strict=True)
-        ]
         same = all(torch.equal(x, y) for x, y in zip(fused, again, strict=True))
-        cells = " ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"attention {rows, length, heads, biased, masked, batch}: {cells}, same again: {same}")
+        errors = ratios(fused, plain, double)
+        print(f"attention {rows, length, heads, biased, masked, batch}: {errors}, same again: {same}")
 
 
 def time_attention(tune: bool) -> None:
@@ -181,9 +188,9 @@ def candidates(name: str, length: int) -> list[dict[str, Any]]:
     ]
 
 
-def tuned_launch(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    base = choose_launch("attention", torch.empty(0, device="cuda", dtype=torch.bfloat16), WIDTH)
-    return base | {"backward": base["backward"] | {name: options}}
+def tuned_launch(name: str, options: dict[str, Any], length: int) -> dict[str, Any]:
+    bfloat16 = torch.empty(0, device="cuda", dtype=torch.bfloat16)
+    return choose_launch("attention", bfloat16, WIDTH, "backward", length=length) | {name: options}
 
 
 def backward_call(shape: tuple[int, int, int, bool, int], name: str, options: dict[str, Any]) -> Step:
@@ -206,7 +213,7 @@ def backward_call(shape: tuple[int, int, int, bool, int], name: str, options: di
         total,
     )
     call = with_options(
-        triton_backward, tuned_launch(name, options), lambda: attention._attend_backward(*arguments)
+        triton_backward, tuned_launch(name, options, length), lambda: attention._attend_backward(*arguments)
     )
     return call
 
@@ -239,6 +246,151 @@ def tune_attention() -> None:
             print(f"attention backward {shape} {name}")
             for time, options in times[:4]:
                 print(f"  {time:.3f} {options}", flush=True)
+
+
+def multiplication_steps(length: int) -> dict[str, Step]:
+    """Return forward and backward passes of triangle multiplication by several implementations."""
+    c = CHANNELS
+    shapes: list[tuple[int, ...]] = [(c,), (c,), *[(c, c), (c,)] * 4, (c,), (c,), (c, c), (c,), (c, c), (c,)]
+    weights = [(random(*s) * (s[0] ** -0.5 if len(s) > 1 else 1.0)).requires_grad_() for s in shapes]
+    pair = random(1, length, length, c).requires_grad_()
+    mask = torch.ones(1, length, length, device="cuda")
+
+    def normalised(update: Callable[..., torch.Tensor], x: torch.Tensor, *w: torch.Tensor) -> torch.Tensor:
+        normed = torch.nn.functional.layer_norm(x, x.shape[-1:], w[0], w[1])
+        return update(normed, TriangleMultiplicationWeights(*w), mask, True)
+
+    steps = {
+        name: differentiated(torch.compile(partial(normalised, update), dynamic=False), pair, *weights)
+        for name, update in (
+            ("ours", multiplication.update_fused),
+            ("torch.compile", multiplication.update_reference),
+        )
+    }
+    if find_spec("cuequivariance_torch") is not None:
+        steps["cuEquivariance"] = differentiated(cuequivariance_multiplication, pair, *weights)
+    return steps
+
+
+def cuequivariance_multiplication(pair: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    from cuequivariance_torch import triangle_multiplicative_update
+
+    w = TriangleMultiplicationWeights(*weights)
+    result: torch.Tensor = triangle_multiplicative_update(
+        pair,
+        "outgoing",
+        norm_in_weight=w.norm_scale,
+        norm_in_bias=w.norm_offset,
+        p_in_weight=torch.cat([w.left, w.right], 1).T,
+        p_in_bias=torch.cat([w.left_bias, w.right_bias]),
+        g_in_weight=torch.cat([w.left_gate, w.right_gate], 1).T,
+        g_in_bias=torch.cat([w.left_gate_bias, w.right_gate_bias]),
+        norm_out_weight=w.center_scale,
+        norm_out_bias=w.center_offset,
+        p_out_weight=w.output.T,
+        p_out_bias=w.output_bias,
+        g_out_weight=w.gating.T,
+        g_out_bias=w.gating_bias,
+    )
+    return result
+
+
+def time_multiplication() -> None:
+    for length in LENGTHS:
+        steps = multiplication_steps(length)
+        cells = [f"{name} {graph_milliseconds(step):.3f}" for name, step in steps.items()]
+        cells += [f"{name} {peak_gib(step):.3f} GiB" for name, step in steps.items()]
+        print(f"triangle multiplication N {length}:", " | ".join(cells), flush=True)
+
+
+def transition_inputs(rows: int, channels: int) -> list[torch.Tensor]:
+    c, w = channels, 4 * channels
+    shapes: list[tuple[int, ...]] = [(rows, c), (c,), (c,), (c, w), (w,), (w, c), (c,)]
+    scales = (1.0, 1.0, 1.0, c**-0.5, 1.0, w**-0.5, 1.0)
+    return [random(*s) * scale for s, scale in zip(shapes, scales, strict=True)]
+
+
+def time_transition() -> None:
+    inputs = [x.requires_grad_() for x in transition_inputs(384**2, CHANNELS)]
+    steps = {
+        name: differentiated(
+            torch.compile(lambda x, *w, f=function: f(x, TransitionWeights(*w)), dynamic=False), *inputs
+        )
+        for name, function in (
+            ("ours", transition.transition_fused),
+            ("torch.compile", transition.transition_reference),
+        )
+    }
+    cells = [f"{name} {graph_milliseconds(step):.3f}" for name, step in steps.items()]
+    cells += [f"{name} {peak_gib(step):.3f} GiB" for name, step in steps.items()]
+    print("transition N 384:", " | ".join(cells), flush=True)
+
+
+def check_transition() -> None:
+    """Print errors of the transition, relative to those of plain PyTorch."""
+    for rows, channels in ((1000, 128), (4097, 64), (2048, 256)):
+        inputs, upstream = transition_inputs(rows, channels), random(rows, channels)
+
+        def run(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+            leaves = [x.to(dtype, copy=True).requires_grad_() for x in inputs]  # noqa: B023
+            result = function(leaves[0], TransitionWeights(*leaves[1:]))
+            return [result, *torch.autograd.grad(result, leaves, upstream.to(dtype))]  # noqa: B023
+
+        fused, plain, double = (
+            run(function, dtype)
+            for function, dtype in (
+                (transition.transition_fused, torch.bfloat16),
+                (transition.transition_reference, torch.bfloat16),
+                (transition.transition_reference, torch.float64),
+            )
+        )
+        print(f"transition {rows, channels}: {ratios(fused, plain, double)}")
+
+
+def check_multiplication() -> None:
+    """Print errors of triangle multiplication, relative to those of plain PyTorch."""
+    for batch, length, channels, outgoing in ((2, 37, 128, True), (1, 128, 128, False), (1, 192, 64, True)):
+        c = channels
+        shapes: list[tuple[int, ...]] = [
+            (c,),
+            (c,),
+            *[(c, c), (c,)] * 4,
+            (c,),
+            (c,),
+            (c, c),
+            (c,),
+            (c, c),
+            (c,),
+        ]
+        weights = [random(*s) * (s[0] ** -0.5 if len(s) > 1 else 1.0) for s in shapes]
+        normed, upstream = (random(batch, length, length, c) for _ in range(2))
+        mask = (torch.rand(batch, length, length, device="cuda") > 0.1).float()
+
+        def run(update: Callable[..., torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+            leaves = [x.to(dtype, copy=True).requires_grad_() for x in (normed, *weights)]  # noqa: B023
+            result = update(leaves[0], TriangleMultiplicationWeights(*leaves[1:]), mask, outgoing)  # noqa: B023
+            return [result, *torch.autograd.grad(result, [leaves[0], *leaves[3:]], upstream.to(dtype))]  # noqa: B023
+
+        fused, plain, double = (
+            run(update, dtype)
+            for update, dtype in (
+                (multiplication.update_fused, torch.bfloat16),
+                (multiplication.update_reference, torch.bfloat16),
+                (multiplication.update_reference, torch.float64),
+            )
+        )
+        print(f"multiplication {batch, length, channels, outgoing}: {ratios(fused, plain, double)}")
+
+
+def ratios(
+    fused: Sequence[torch.Tensor], plain: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
+) -> str:
+    """Return the largest errors of each tensor relative to those of plain PyTorch."""
+    errors = [
+        float((x.double() - e).abs().max() / (y.double() - e).abs().max())
+        for x, y, e in zip(fused, plain, exact, strict=True)
+    ]
+    return " ".join(f"{error:.2f}" for error in errors)
 
 
 def block_step(rows: int, length: int, kernels: str, batch: int = 1) -> Step:
@@ -285,17 +437,29 @@ def time_blocks(shapes: Sequence[tuple[int, int]], profiled: bool) -> None:
             flush=True,
         )
         if profiled and length == 256:
-            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-                for _ in range(3):
-                    fused()
-                torch.cuda.synchronize()
-            for event in sorted(profiler.key_averages(), key=lambda e: -e.device_time_total)[:45]:
-                print(f"  {event.device_time_total / 3000:.3f} ms {event.count // 3:3d} x {event.key[:100]}")
+            print_profile(fused)
+
+
+def print_profile(step: Step) -> None:
+    """Print the kernels that take most of the time, and the operators of PyTorch that launch any."""
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as profiler:
+        for _ in range(3):
+            step()
+        torch.cuda.synchronize()
+    kernels = [event for event in profiler.key_averages() if event.device_type == DeviceType.CUDA]
+    print(f"  {sum(event.self_device_time_total for event in kernels) / 3000:.3f} ms in kernels")
+    for event in sorted(kernels, key=lambda e: -e.self_device_time_total)[:45]:
+        print(f"  {event.self_device_time_total / 3000:.3f} ms {event.count // 3:3d} x {event.key[:90]}")
+    operators = profiler.key_averages(group_by_input_shape=True)
+    operators = [event for event in operators if event.device_type == DeviceType.CPU and "aten" in event.key]
+    for event in sorted(operators, key=lambda e: -e.self_device_time_total)[:45]:
+        shapes = str(event.input_shapes)[:70]
+        print(f"  {event.self_device_time_total / 3000:.3f} ms {event.count // 3:3d} x {event.key} {shapes}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="check,attention,block")
+    parser.add_argument("--parts", default="check,attention,multiplication,transition,block")
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--blocks", type=int, default=len(BLOCKS), help="number of block sizes")
@@ -303,8 +467,14 @@ def main() -> None:
     parts = options.parts.split(",")
     if "check" in parts:
         check()
+        check_multiplication()
+        check_transition()
     if "block" in parts:
         time_blocks(BLOCKS[: options.blocks], options.profile)
+    if "transition" in parts:
+        time_transition()
+    if "multiplication" in parts:
+        time_multiplication()
     if "attention" in parts:
         time_attention(options.tune)
 

@@ -136,6 +136,10 @@ class TriangleMultiplication(nn.Module):
     @cached_property
     def operands(self) -> TriangleMultiplicationWeights:
         """Parameters in the form that the fused operation takes."""
+        return self.gather_operands()
+
+    def gather_operands(self) -> TriangleMultiplicationWeights:
+        """Return `operands`, gathered anew; unlike a cached property, torch.compile can trace this."""
         return TriangleMultiplicationWeights(
             norm_scale=self.layer_norm_input.scale,
             norm_offset=self.layer_norm_input.offset,

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from cuda.fused.attention import differentiable
+from cuda.fused.attention import differentiable as attention
 from cuda.fused.dispatch import (
     HOPPER_TRITON,
     IMPLEMENTATIONS,
@@ -16,15 +16,42 @@ from cuda.fused.dispatch import (
     resolve_implementation,
     triton_installed,
 )
+from cuda.fused.outer_product_mean import differentiable as outer_product_mean
+from cuda.fused.transition import differentiable as transition
+from cuda.fused.triangle_multiplication import differentiable as triangle_multiplication
 
 _compiled: list[str] = []
+
+
+@dataclass(frozen=True)
+class TrainingKernels:
+    """One implementation of each operation that is differentiable; see its module `differentiable`."""
+
+    attend: Callable[..., torch.Tensor]
+    update_triangles: Callable[..., torch.Tensor]
+    transition: Callable[..., torch.Tensor]
+    project_outer: Callable[..., torch.Tensor]
+
+
+PLAIN_TRAINING = TrainingKernels(
+    attention.attend_reference,
+    triangle_multiplication.update_reference,
+    transition.transition_reference,
+    outer_product_mean.project_outer,
+)
+FUSED_TRAINING = TrainingKernels(
+    attention.attend_fused,
+    triangle_multiplication.update_fused,
+    transition.transition_fused,
+    outer_product_mean.project_outer_chunked,
+)
 
 
 @dataclass(frozen=True)
 class Kernels:
     """One implementation of each heavy operation; signatures are those of `cuda.fused`.
 
-    `attend` is differentiable, for training; see `cuda.fused.attention.differentiable`.
+    All but `training` compute without gradients, and those whose names begin with `add` in place.
     """
 
     layer_norm: Callable[..., torch.Tensor]
@@ -34,7 +61,7 @@ class Kernels:
     add_triangle_multiplication: Callable[..., torch.Tensor]
     add_transition: Callable[..., torch.Tensor]
     add_outer_product_mean: Callable[..., torch.Tensor]
-    attend: Callable[..., torch.Tensor]
+    training: TrainingKernels
 
 
 def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
@@ -68,7 +95,7 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         add_triangle_multiplication=module("triangle_multiplication").add_triangle_multiplication,
         add_transition=module("transition").add_transition,
         add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,
-        attend=differentiable.attend_reference if plain else differentiable.attend_fused,
+        training=PLAIN_TRAINING if plain else FUSED_TRAINING,
     )
 
 

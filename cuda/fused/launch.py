@@ -38,19 +38,20 @@ def check_tensors(operation: str, *tensors: torch.Tensor) -> None:
 
 
 @cache
-def launch_table(operation: str, device: str = DEFAULT) -> list[dict[str, Any]]:
+def launch_table(operation: str, device: str = DEFAULT, section: str = "launches") -> list[dict[str, Any]]:
     """Return the rows of an operation's launch table in the order in which they are tried.
 
     Args:
         operation: name of its subpackage of `cuda.fused`.
         device: the GPU's name as the driver gives it, such as "NVIDIA H200". A GPU without a table of its own
             gets the default one.
+        section: "launches", or "backward" for the kernels of the backward pass.
     """
     folder = resources.files(f"cuda.fused.{operation}") / "tuning"
     path = folder / f"{device.lower().replace(' ', '_')}.json"
     if not path.is_file():
         path = folder / f"{DEFAULT}.json"
-    return list(json.loads(path.read_text())["launches"])
+    return list(json.loads(path.read_text())[section])
 
 
 def _device_name(device: torch.device) -> str:
@@ -58,13 +59,16 @@ def _device_name(device: torch.device) -> str:
     return DEFAULT if gpu is None else gpu.name
 
 
-def choose_launch(operation: str, x: torch.Tensor, channels: int, **sizes: int) -> dict[str, Any]:
+def choose_launch(
+    operation: str, x: torch.Tensor, channels: int, section: str = "launches", **sizes: int
+) -> dict[str, Any]:
     """Return the options of the first row of an operation's launch table that fits.
 
     Args:
         operation: name of its subpackage of `cuda.fused`.
         x: its element size and device select the row and the table.
         channels: number of channels.
+        section: of the table, see `launch_table`.
         sizes: other sizes that rows may bound.
 
     Returns:
@@ -73,7 +77,7 @@ def choose_launch(operation: str, x: torch.Tensor, channels: int, **sizes: int) 
     Raises:
         ValueError: no row fits.
     """
-    options = first_fitting(launch_table(operation, _device_name(x.device)), x, channels, **sizes)
+    options = first_fitting(launch_table(operation, _device_name(x.device), section), x, channels, **sizes)
     if options is None:
         raise ValueError(f"fused {operation} does not support {channels} channels of {x.dtype}")
     return options

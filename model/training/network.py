@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from cuda.fused.attention.reference import MASK_PENALTY
 from cuda.fused.layer_norm.reference import EPSILON as NORM_EPSILON
 from cuda.fused.outer_product_mean.reference import EPSILON as COUNT_EPSILON
+from cuda.fused.transition import TransitionWeights
 from model.alphafold import AlphaFold, Trunk
 from model.embedders import MAX_RELATIVE_POSITION, RECYCLED_BINS
 from model.evoformer import (
@@ -213,13 +214,13 @@ def gated_attention(
     Args:
         x: [B, R, L, C].
         layer: the projections.
-        kernels: whose `attend` computes what is between the projections.
+        kernels: whose `training.attend` computes what is between the projections.
         bias: [B, H, L, L], the same for all R, or None.
         mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to.
     """
     weights = (layer.query_w, layer.key_w, layer.value_w, layer.gating_w)
     projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
-    gated = kernels.attend(x @ projection, layer.gating_b.to(x.dtype), mask, bias)  # [B, R, L, H*D]
+    gated = kernels.training.attend(x @ projection, layer.gating_b.to(x.dtype), mask, bias)  # [B, R, L, H*D]
     return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
 
 
@@ -269,21 +270,21 @@ def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.
 
 def transition_update(layer: Transition, x: torch.Tensor) -> torch.Tensor:
     """Return the update of Algorithms 9 and 15; x [..., C]."""
-    normed = layer_norm(x, layer.input_layer_norm)
-    return linear(torch.relu(linear(normed, layer.transition1)), layer.transition2)
+    norm, widen, narrow = layer.input_layer_norm, layer.transition1, layer.transition2
+    weights = TransitionWeights(
+        norm.scale, norm.offset, widen.weights, widen.bias, narrow.weights, narrow.bias
+    )
+    return layer.kernels.training.transition(x, weights)
 
 
 def outer_product_mean_update(layer: OuterProductMean, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the update [B, N, N, Z] of Algorithm 10; msa [B, S, N, C], mask [B, S, N]."""
-    batch, _, length, _ = msa.shape
     normed = layer_norm(msa, layer.layer_norm_input)
     present = mask[..., None].to(msa.dtype)
-    left = (linear(normed, layer.left_projection) * present).flatten(2)  # [B, S, N*E]
-    right = (linear(normed, layer.right_projection) * present).flatten(2)
-    inner = layer.output_w.shape[0]
-    outer = (left.transpose(1, 2) @ right).view(batch, length, inner, length, inner)
-    outer = outer.transpose(2, 3).flatten(3)  # [B, N, N, E*E]
-    update = outer @ layer.output_w.flatten(0, 1).to(msa.dtype) + layer.output_b.to(msa.dtype)
+    left = linear(normed, layer.left_projection) * present  # [B, S, N, E]
+    right = linear(normed, layer.right_projection) * present
+    update = layer.kernels.training.project_outer(left, right, layer.output_w.to(msa.dtype))  # [B, N, N, Z]
+    update = update + layer.output_b.to(msa.dtype)
     count = mask.transpose(1, 2) @ mask + COUNT_EPSILON  # [B, N, N]
     return (update.float() / count[..., None]).to(msa.dtype)
 
@@ -292,15 +293,9 @@ def triangle_multiplication_update(
     layer: TriangleMultiplication, pair: torch.Tensor, pair_mask: torch.Tensor
 ) -> torch.Tensor:
     """Return the update of Algorithm 11 or 12; pair [B, N, N, Z], pair_mask [B, N, N]."""
+    weights = layer.gather_operands()
     normed = layer_norm(pair, layer.layer_norm_input)
-    present = pair_mask[..., None].to(pair.dtype)
-    left = linear(normed, layer.left_projection) * torch.sigmoid(linear(normed, layer.left_gate)) * present
-    right = linear(normed, layer.right_projection) * torch.sigmoid(linear(normed, layer.right_gate)) * present
-    left, right = left.permute(0, 3, 1, 2), right.permute(0, 3, 1, 2)  # [B, M, N, N]
-    # DeepMind's incoming edges take the left factor from column j and the right one from column i
-    product = left @ right.transpose(-1, -2) if layer.outgoing else right.transpose(-1, -2) @ left
-    centered = layer_norm(product.permute(0, 2, 3, 1), layer.center_layer_norm)
-    return linear(centered, layer.output_projection) * torch.sigmoid(linear(normed, layer.gating_linear))
+    return layer.kernels.training.update_triangles(normed, weights, pair_mask, layer.outgoing)
 
 
 def triangle_attention_update(

@@ -50,8 +50,8 @@ def prepare_gradient(
     gate_bias = tl.load(gating_bias + channel, mask=channel < inner, other=0.0).to(tl.float32)
     gate = sigmoid(tl.load(projected + gate_offsets, mask=mask, other=0.0).to(tl.float32) + gate_bias)
     upstream = tl.load(gradient + offsets, mask=mask, other=0.0).to(tl.float32)
-    product = upstream * tl.load(gated + offsets, mask=mask, other=0.0).to(tl.float32)  # dO ⊙ O
-    gate_gradient = product * (1.0 - gate)
+    result = tl.load(gated + offsets, mask=mask, other=0.0).to(tl.float32)
+    gate_gradient = upstream * result * (1.0 - gate)
     tl.store(
         projected_gradient + gate_offsets, gate_gradient.to(projected_gradient.dtype.element_ty), mask=mask
     )
@@ -60,9 +60,11 @@ def prepare_gradient(
     row = wide // length
     statistics = (row[:, None] * HEADS + head[None, :]) * length + (wide - row * length)[:, None]
     inverse = 1.0 / tl.load(total + statistics, mask=mask_2d, other=1.0)  # [POSITIONS, BLOCK_HEADS]
-    tl.store(delta + statistics, tl.sum(product, 2) * inverse, mask=mask_2d)
-    result = upstream * gate * inverse[:, :, None]
-    tl.store(scaled + offsets, result.to(scaled.dtype.element_ty), mask=mask)
+    rounded = (upstream * gate * inverse[:, :, None]).to(scaled.dtype.element_ty)
+    tl.store(scaled + offsets, rounded, mask=mask)
+    # from the rounded dO', so that its error cancels in dO' Vᵀ − δ'
+    attended = tl.where(gate > 0.0, result / gate, 0.0)
+    tl.store(delta + statistics, tl.sum(rounded.to(tl.float32) * attended, 2), mask=mask_2d)
 
 
 @triton.jit
@@ -355,7 +357,7 @@ def attend_backward(
     """
     rows, length, _ = projected.shape
     heads, width = gating_bias.shape
-    options = choose_launch("attention", projected, width, length=length)["backward"]
+    options = choose_launch("attention", projected, width, "backward", length=length)
     maximum, total = statistics
     projected_gradient = torch.empty_like(projected)
     scaled, delta = torch.empty_like(gated), torch.empty_like(maximum)

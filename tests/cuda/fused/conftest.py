@@ -1,7 +1,7 @@
 """Fixtures of kernel tests, and Triton's interpreter, which runs kernels on CPU tensors.
 
 The interpreter must be enabled before kernels are imported. Without a GPU the kernel tests
-(`*/test_kernels.py`) are therefore not collected here: test_interpreter.py runs each of their functions in a
+(`*/test_*kernels.py`) are therefore not collected here: test_interpreter.py runs each of their functions in a
 process of its own.
 """
 
@@ -18,7 +18,7 @@ from tests.cuda.fused.environment import DEVICE, INTERPRETED
 # for `benchmarks.contest`; last, so that an installed foldcli is tested rather than the checkout
 sys.path.append(str(Path(__file__).parents[3]))
 
-collect_ignore_glob = [] if INTERPRETED or torch.cuda.is_available() else ["*/test_kernels.py"]
+collect_ignore_glob = [] if INTERPRETED or torch.cuda.is_available() else ["*/test_*kernels.py"]
 
 if INTERPRETED:
     from triton.runtime import interpreter
@@ -39,7 +39,7 @@ if INTERPRETED:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark kernel tests that run on a GPU."""
     for item in items:
-        is_kernel_test = Path(__file__).parent in item.path.parents and item.path.name == "test_kernels.py"
+        is_kernel_test = Path(__file__).parent in item.path.parents and item.path.name.endswith("kernels.py")
         if is_kernel_test and not INTERPRETED:
             item.add_marker(pytest.mark.gpu)
 

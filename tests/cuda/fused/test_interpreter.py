@@ -20,9 +20,9 @@ FOLDER = Path(__file__).parent
 
 
 def functions() -> list[str]:
-    """Return the test functions of all kernel tests, as FOLDER/test_kernels.py::[CLASS::]FUNCTION."""
+    """Return the test functions of all kernel tests, as FOLDER/FILE::[CLASS::]FUNCTION."""
     found = []
-    for path in sorted(FOLDER.glob("*/test_kernels.py")):
+    for path in sorted(FOLDER.glob("*/test_*kernels.py")):
         for node in ast.parse(path.read_text()).body:
             name = getattr(node, "name", "")
             if name.startswith(("test_", "Test")):

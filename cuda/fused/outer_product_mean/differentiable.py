@@ -1,0 +1,114 @@
+"""Sums of outer products and their projection with gradients, for training.
+
+The outer products have E² channels per pair, several times those of all other intermediates of a block.
+So `project_outer_chunked` computes some rows of pairs at a time, which stay in the GPU's L2 cache, and
+recomputes them in the backward pass. Factors are arranged so that each step is a batch of matrix products.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+# elements of the outer products of a chunk: 16 MiB in 16 bits
+CHUNK_ELEMENTS = 2**23
+
+
+def project_outer(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Compute Σ_ce (Σ_s left_sic right_sje) output_cez of every pair i, j in plain PyTorch.
+
+    Args:
+        left: [B, S, N, E].
+        right: [B, S, N, E].
+        output: [E, E, Z].
+
+    Returns:
+        [B, N, N, Z].
+    """
+    batch, _, length, inner = left.shape
+    outer = left.flatten(2).transpose(1, 2) @ right.flatten(2)  # [B, N*E, N*E]
+    outer = outer.view(batch, length, inner, length, inner).transpose(2, 3).flatten(3)  # [B, N, N, E*E]
+    return outer @ output.flatten(0, 1)
+
+
+def project_outer_chunked(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Compute the same in chunks, with little memory."""
+    result: torch.Tensor = _project(
+        left.permute(0, 2, 3, 1).contiguous(), right.transpose(2, 3).contiguous(), output.flatten(0, 1)
+    )
+    return result
+
+
+def _chunks(left: torch.Tensor, right: torch.Tensor) -> Iterator[slice]:
+    """Yield slices of the rows of pairs."""
+    batch, length, inner, _ = left.shape
+    size = max(1, CHUNK_ELEMENTS // (batch * inner * inner * length))
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))
+
+
+def _outer(left: torch.Tensor, right: torch.Tensor, rows: slice) -> torch.Tensor:
+    """Return the outer products of some rows [B*n, E*E, N]."""
+    inner = left.shape[2]
+    chunk = left[:, rows].flatten(1, 2)  # [B, n*E, S]
+    return torch.bmm(chunk, right.flatten(2)).view(-1, inner * inner, right.shape[-1])
+
+
+@torch.library.custom_op("foldcli::project_outer", mutates_args=())
+def _project(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Return the projection [B, N, N, Z] of left [B, N, E, S], right [B, S, E, N] and output [E*E, Z]."""
+    batch, length = left.shape[:2]
+    result = left.new_empty(batch, length, length, output.shape[1])
+    for rows in _chunks(left, right):
+        outer = _outer(left, right, rows)
+        matrices = output.expand(outer.shape[0], -1, -1)
+        result[:, rows] = torch.bmm(outer.mT, matrices).view(batch, -1, length, output.shape[1])
+    return result
+
+
+@_project.register_fake
+def _(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    return left.new_empty(left.shape[0], left.shape[1], left.shape[1], output.shape[1])
+
+
+@torch.library.custom_op("foldcli::project_outer_backward", mutates_args=())
+def _project_backward(
+    gradient: torch.Tensor, left: torch.Tensor, right: torch.Tensor, output: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of left, right and output."""
+    batch, length, inner, sequences = left.shape
+    of_left = torch.empty_like(left)
+    of_right, of_output = [], []
+    for rows in _chunks(left, right):
+        upstream = gradient[:, rows].reshape(-1, length, output.shape[1])  # [B*n, N, Z]
+        partial = torch.bmm(_outer(left, right, rows), upstream)  # [B*n, E*E, Z]
+        of_output.append(partial.sum(0, dtype=_wide(partial.dtype)))
+        of_outer = torch.bmm(output.expand(upstream.shape[0], -1, -1), upstream.mT)  # [B*n, E*E, N]
+        of_outer = of_outer.view(batch, -1, inner * length)  # [B, n*E, E*N]
+        chunk = torch.bmm(of_outer, right.flatten(2).mT)  # [B, n*E, S]
+        of_left[:, rows] = chunk.view(batch, -1, inner, sequences)
+        of_right.append(torch.bmm(left[:, rows].flatten(1, 2).mT, of_outer))  # [B, S, E*N]
+    sums = torch.stack(of_right).sum(0, dtype=_wide(left.dtype)).to(left.dtype)
+    return of_left, sums.view(right.shape), torch.stack(of_output).sum(0).to(output.dtype)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+@_project_backward.register_fake
+def _(
+    gradient: torch.Tensor, left: torch.Tensor, right: torch.Tensor, output: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    of_left, of_right, of_output = (x.new_empty(x.shape) for x in (left, right, output))
+    return of_left, of_right, of_output
+
+
+def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate(ctx, gradient):  # type: ignore[no-untyped-def]
+    return tuple(_project_backward(gradient, *ctx.saved_tensors))
+
+
+_project.register_autograd(_differentiate, setup_context=_save)

@@ -1,0 +1,143 @@
+"""The backward pass of the transition in Triton: the hidden layer is recomputed, so none is kept for it.
+
+A program normalises a block of rows and loops over blocks of hidden channels as the forward pass does. It
+writes the hidden layer and its gradient, from which the GPU's own library computes the gradients of the
+matrices, and sums up the gradient of the normalised rows, which passes through LayerNorm at the end.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from cuda.fused.launch import check_tensors, choose_launch, padded_channels
+from cuda.fused.rows import EPSILON
+from cuda.fused.transition.reference import TransitionWeights
+
+
+@triton.jit
+def _load_rows(x, offsets, mask):
+    return tl.load(x + offsets, mask=mask, other=0.0)
+
+
+@triton.jit
+def _load_channels(x, channel, CHANNELS: tl.constexpr):
+    return tl.load(x + channel, mask=channel < CHANNELS, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def transition_gradients(
+    x, gradient, norm_scale, norm_offset, widen, widen_bias, narrow, normed, hidden, hidden_gradient,
+    x_gradient, channel_sums, hidden_sums, count, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, HIDDEN: tl.constexpr, STAGES: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Write LN(x), the hidden layer, the gradient of the hidden layer before relu, and that of x.
+
+    A program computes ROWS rows of [P, CHANNELS] and [P, WIDTH]. Their sums go to channel_sums
+    [programs, 3, CHANNELS], the gradients of scale, offset and narrow_bias, and to hidden_sums
+    [programs, WIDTH], that of widen_bias.
+    """
+    dtype = x.dtype.element_ty
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, BLOCK)
+    mask = (rows < count)[:, None] & (column < CHANNELS)[None, :]
+    wide_rows = rows.to(tl.int64)[:, None]
+    offsets = wide_rows * CHANNELS + column[None, :]
+    scale = _load_channels(norm_scale, column, CHANNELS)
+    values = _load_rows(x, offsets, mask).to(tl.float32)
+    mean = tl.sum(values, 1) / CHANNELS
+    centred = tl.where(mask, values - mean[:, None], 0.0)
+    inverse = tl.rsqrt(tl.sum(centred * centred, 1) / CHANNELS + EPSILON)
+    shift = _load_channels(norm_offset, column, CHANNELS)
+    rounded = (centred * inverse[:, None] * scale[None, :] + shift[None, :]).to(dtype)
+    tl.store(normed + offsets, rounded, mask=mask)
+    upstream = _load_rows(gradient, offsets, mask)
+    sums = channel_sums + tl.program_id(0) * 3 * CHANNELS + column
+    tl.store(sums + 2 * CHANNELS, tl.sum(upstream.to(tl.float32), 0), mask=column < CHANNELS)
+    of_normed = tl.zeros([ROWS, BLOCK], tl.float32)
+    for first in tl.range(0, WIDTH, HIDDEN, num_stages=STAGES):
+        channel = first + tl.arange(0, HIDDEN)
+        inside = channel < WIDTH
+        matrix_mask = (column < CHANNELS)[:, None] & inside[None, :]
+        first_matrix = tl.load(
+            widen + column[:, None] * WIDTH + channel[None, :], mask=matrix_mask, other=0.0
+        )  # [BLOCK, HIDDEN]
+        second_matrix = tl.load(
+            narrow + channel[:, None] * CHANNELS + column[None, :],
+            mask=inside[:, None] & (column < CHANNELS)[None, :],
+            other=0.0,
+        )  # [HIDDEN, BLOCK]
+        wide = tl.dot(rounded, first_matrix, input_precision=PRECISION)
+        wide += _load_channels(widen_bias, channel, WIDTH)[None, :]
+        of_wide = tl.dot(upstream, second_matrix.T, input_precision=PRECISION)
+        of_wide = tl.where((wide > 0.0) & (rows < count)[:, None], of_wide, 0.0)
+        hidden_offsets = wide_rows * WIDTH + channel[None, :]
+        stored = (rows < count)[:, None] & inside[None, :]
+        tl.store(hidden + hidden_offsets, tl.maximum(wide, 0.0).to(dtype), mask=stored)
+        narrow_gradient = of_wide.to(dtype)
+        tl.store(hidden_gradient + hidden_offsets, narrow_gradient, mask=stored)
+        tl.store(hidden_sums + tl.program_id(0) * WIDTH + channel, tl.sum(of_wide, 0), mask=inside)
+        of_normed = tl.dot(narrow_gradient, first_matrix.T, of_normed, input_precision=PRECISION)
+    # loaded again, because keeping the tile during the loop would take registers
+    standard = _load_rows(x, offsets, mask).to(tl.float32) - mean[:, None]
+    standard = tl.where(mask, standard * inverse[:, None], 0.0)
+    tl.store(sums, tl.sum(of_normed * standard, 0), mask=column < CHANNELS)
+    tl.store(sums + CHANNELS, tl.sum(of_normed, 0), mask=column < CHANNELS)
+    of_normed *= scale[None, :]
+    average = tl.sum(of_normed, 1) / CHANNELS
+    slope = tl.sum(of_normed * standard, 1) / CHANNELS
+    result = (of_normed - average[:, None] - standard * slope[:, None]) * inverse[:, None]
+    tl.store(x_gradient + offsets, result.to(dtype), mask=mask)
+
+
+class TransitionGradients(NamedTuple):
+    """Gradients of the input [P, C] and of the weights, by their names; those of vectors are float32."""
+
+    x: torch.Tensor
+    norm_scale: torch.Tensor
+    norm_offset: torch.Tensor
+    widen: torch.Tensor
+    widen_bias: torch.Tensor
+    narrow: torch.Tensor
+    narrow_bias: torch.Tensor
+
+
+def transition_backward(
+    gradient: torch.Tensor, x: torch.Tensor, weights: TransitionWeights
+) -> TransitionGradients:
+    """Compute the gradients of `cuda.fused.transition.transition`.
+
+    Args:
+        gradient: [P, C], of the update, contiguous.
+        x: [P, C], contiguous.
+        weights: the layer's parameters, contiguous, of x's dtype; those of LayerNorm may be float32.
+
+    Raises:
+        ValueError: the kernel does not support these tensors.
+    """
+    check_tensors("transition", x, gradient, *weights[2:])
+    count, channels = x.shape
+    width = weights.widen.shape[1]
+    options = choose_launch("transition", x, channels, "backward")
+    programs = triton.cdiv(count, options["ROWS"])
+    hidden, hidden_gradient = x.new_empty(count, width), x.new_empty(count, width)
+    normed, x_gradient = torch.empty_like(x), torch.empty_like(x)
+    channel_sums = x.new_empty(programs, 3, channels, dtype=torch.float32)
+    hidden_sums = x.new_empty(programs, width, dtype=torch.float32)
+    if count:
+        transition_gradients[(programs,)](
+            x, gradient, weights.norm_scale, weights.norm_offset, weights.widen, weights.widen_bias,
+            weights.narrow, normed, hidden, hidden_gradient, x_gradient, channel_sums, hidden_sums, count,
+            CHANNELS=channels, WIDTH=width, BLOCK=padded_channels(channels), **options,
+        )  # fmt: skip
+    return TransitionGradients(
+        x=x_gradient,
+        norm_scale=channel_sums[:, 0].sum(0),
+        norm_offset=channel_sums[:, 1].sum(0),
+        widen=normed.mT @ hidden_gradient,
+        widen_bias=hidden_sums.sum(0),
+        narrow=hidden.mT @ gradient,
+        narrow_bias=channel_sums[:, 2].sum(0),
+    )

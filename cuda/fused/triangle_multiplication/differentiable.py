@@ -1,0 +1,187 @@
+"""Triangle multiplication with gradients, for training: a batch axis, and one projection of normalised pairs.
+
+`update_fused` is an operator of `torch.library`, so that `torch.compile` keeps it in one graph with its
+neighbours.
+"""
+
+import torch
+
+from cuda.fused.layer_norm.reference import EPSILON
+from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
+
+
+def _converted(weights: TriangleMultiplicationWeights, dtype: torch.dtype) -> TriangleMultiplicationWeights:
+    """Return weights with all matrices and biases in a dtype, but not scales and offsets of LayerNorm."""
+    values = {name: w.to(dtype) for name, w in weights._asdict().items()}
+    kept = ("norm_scale", "norm_offset", "center_scale", "center_offset")
+    return TriangleMultiplicationWeights(**values | {name: getattr(weights, name) for name in kept})
+
+
+def packed_projection(weights: TriangleMultiplicationWeights) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return projection [C, 4*M+C] and bias: left and right values, their gates, gates of the update."""
+    w = weights
+    matrices = (w.left, w.right, w.left_gate, w.right_gate, w.gating)
+    biases = (w.left_bias, w.right_bias, w.left_gate_bias, w.right_gate_bias, w.gating_bias)
+    return torch.cat(matrices, dim=1), torch.cat(biases)
+
+
+def update_reference(
+    normed: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor, outgoing: bool
+) -> torch.Tensor:
+    """Compute the update of Algorithm 11 or 12 in plain PyTorch.
+
+    Args:
+        normed: [B, N, N, C], the normalised pair representation.
+        weights: the layer's parameters; matrices and biases are converted to its dtype.
+        mask: [B, N, N], 1 for real pairs.
+        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
+
+    Returns:
+        [B, N, N, C].
+    """
+    w = _converted(weights, normed.dtype)
+    present = mask[..., None].to(normed.dtype)
+    left = (normed @ w.left + w.left_bias) * torch.sigmoid(normed @ w.left_gate + w.left_gate_bias) * present
+    right = (normed @ w.right + w.right_bias) * torch.sigmoid(normed @ w.right_gate + w.right_gate_bias)
+    right = right * present
+    left, right = left.permute(0, 3, 1, 2), right.permute(0, 3, 1, 2)  # [B, M, N, N]
+    # DeepMind's incoming edges take the left factor from column j and the right one from column i
+    product = left @ right.mT if outgoing else right.mT @ left
+    product = product.permute(0, 2, 3, 1)  # [B, N, N, M]
+    wide = product if product.dtype == torch.float64 else product.float()
+    scale, offset = w.center_scale.to(wide.dtype), w.center_offset.to(wide.dtype)
+    centered = torch.nn.functional.layer_norm(wide, wide.shape[-1:], scale, offset, EPSILON)
+    update = centered.to(normed.dtype) @ w.output + w.output_bias
+    return update * torch.sigmoid(normed @ w.gating + w.gating_bias)
+
+
+def update_fused(
+    normed: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor, outgoing: bool
+) -> torch.Tensor:
+    """Compute the same with Triton kernels between the matrix products."""
+    weights = _converted(weights, normed.dtype)
+    projection, bias = packed_projection(weights)
+    result = _update(
+        normed,
+        mask,
+        projection,
+        bias,
+        weights.center_scale,
+        weights.center_offset,
+        weights.output,
+        weights.output_bias,
+        outgoing,
+    )[-1]
+    return result.view(normed.shape)
+
+
+@torch.library.custom_op("foldcli::triangle_update", mutates_args=())
+def _update(
+    normed: torch.Tensor,
+    mask: torch.Tensor,
+    projection: torch.Tensor,
+    bias: torch.Tensor,
+    center_scale: torch.Tensor,
+    center_offset: torch.Tensor,
+    output: torch.Tensor,
+    output_bias: torch.Tensor,
+    outgoing: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return intermediates for the backward pass, and last the update [P, C]."""
+    # deferred: Triton is optional
+    from cuda.fused.triangle_multiplication import triton_training
+
+    saved = triton_training.update(
+        normed.contiguous(),
+        mask.contiguous(),
+        projection.contiguous(),
+        bias.contiguous(),
+        center_scale.contiguous(),
+        center_offset.contiguous(),
+        output.contiguous(),
+        output_bias.contiguous(),
+        outgoing,
+    )
+    return tuple(saved)  # type: ignore[return-value]
+
+
+@_update.register_fake
+def _(normed, mask, projection, bias, center_scale, center_offset, output, output_bias, outgoing):  # type: ignore[no-untyped-def]
+    batch, length, _, channels = normed.shape
+    width, count = output.shape[0], batch * length * length
+    return (
+        normed.new_empty(count, projection.shape[1]),
+        normed.new_empty(2 * width, batch, length, length),
+        normed.new_empty(width, batch, length, length),
+        normed.new_empty(2, count, dtype=torch.float32),
+        normed.new_empty(count, width),
+        normed.new_empty(count, channels),
+    )
+
+
+@torch.library.custom_op("foldcli::triangle_update_backward", mutates_args=())
+def _update_backward(
+    gradient: torch.Tensor,
+    normed: torch.Tensor,
+    mask: torch.Tensor,
+    projection: torch.Tensor,
+    bias: torch.Tensor,
+    center_scale: torch.Tensor,
+    center_offset: torch.Tensor,
+    output: torch.Tensor,
+    output_bias: torch.Tensor,
+    saved: list[torch.Tensor],
+    outgoing: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of normed, projection, bias, center_scale, center_offset, output, output_bias."""
+    # deferred: Triton is optional
+    from cuda.fused.triangle_multiplication import triton_training
+
+    gradients = triton_training.update_backward(
+        gradient.contiguous(),
+        normed.contiguous(),
+        mask.contiguous(),
+        projection.contiguous(),
+        center_scale.contiguous(),
+        output.contiguous(),
+        triton_training.Saved(*saved),
+        outgoing,
+    )
+    inputs = (normed, projection, bias, center_scale, center_offset, output, output_bias)
+    return tuple(  # type: ignore[return-value]
+        of.to(x.dtype).contiguous() for of, x in zip(gradients, inputs, strict=True)
+    )
+
+
+@_update_backward.register_fake
+def _(  # type: ignore[no-untyped-def]
+    gradient,
+    normed,
+    mask,
+    projection,
+    bias,
+    center_scale,
+    center_offset,
+    output,
+    output_bias,
+    saved,
+    outgoing,
+):
+    inputs = (normed, projection, bias, center_scale, center_offset, output, output_bias)
+    return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in inputs)
+
+
+def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    ctx.save_for_backward(*inputs[:-1], *output)
+    ctx.outgoing = inputs[-1]
+
+
+def _differentiate(ctx, *gradients):  # type: ignore[no-untyped-def]
+    normed, mask, *weights = ctx.saved_tensors[:8]
+    of_normed, *of_weights = _update_backward(
+        gradients[-1], normed, mask, *weights, list(ctx.saved_tensors[8:]), ctx.outgoing
+    )
+    return of_normed, None, *of_weights, None
+
+
+_update.register_autograd(_differentiate, setup_context=_save)
