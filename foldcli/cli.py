@@ -25,6 +25,7 @@ COMMANDS = {
     "cache-features": "Turn alignments into cached model features.",
     "cache": "List, check and prune a feature cache.",
     "predict": "Predict structures from alignments or cached features.",
+    "relax": "Relax structures with the Amber force field.",
     "train": "Train a network on experimental chains.",
     "report": "Regenerate the reports of finished targets.",
     "params": "Fetch, list and verify DeepMind's parameter files.",

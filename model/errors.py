@@ -31,3 +31,7 @@ class ParametersMissing(Exception):
 
 class OutOfMemory(MemoryError):
     """A target that does not fit into a device's memory; the message states requested and free memory."""
+
+
+class RelaxError(ValueError):
+    """A structure that cannot be relaxed; the message is one line."""

@@ -87,26 +87,10 @@ def read_chains(path: str | os.PathLike[str]) -> list[TemplateChain]:
         InputError: the file is not a structure, is damaged, or has no such chain.
         OSError: the file cannot be read.
     """
-    content = read_bytes(path)
-    release_date = None
-    try:
-        if _CIF_START.match(content):
-            block = gemmi.cif.read_string(content.decode("utf-8", "replace"))[0]
-            structure = gemmi.make_structure_from_block(block)
-            release_date = _release_date(block)
-        elif _PDB_RECORD.search(content):
-            structure = gemmi.read_pdb_string(content.decode("latin-1"))
-        else:
-            raise InputError("neither an mmCIF nor a PDB file", path)
-    except (ValueError, RuntimeError, IndexError) as error:
-        if isinstance(error, InputError):
-            raise
-        line, reason = None, " ".join(str(error).split())
-        if match := _GEMMI_LOCATION.match(reason):
-            line, reason = int(match[1]), match[2]
-        raise InputError(f"cannot be read: {reason}", path, line) from None
+    structure, block = _parse(path)
     if len(structure) == 0:
         raise InputError("no coordinates", path)
+    release_date = None if block is None else _release_date(block)
     structure.setup_entities()
     if any(residue.label_seq is None for chain in structure[0] for residue in chain.get_polymer()):
         structure.assign_label_seq_id()
@@ -127,6 +111,33 @@ def read_chains(path: str | os.PathLike[str]) -> list[TemplateChain]:
     if not chains:
         raise InputError(f"no protein chain with at least {MIN_RESIDUES} residues", path)
     return list(chains.values())
+
+
+def read_structure(path: str | os.PathLike[str]) -> gemmi.Structure:
+    """Read an mmCIF or PDB file, compressed or not, recognised by its content.
+
+    Raises:
+        InputError: the file is not a structure, or is damaged.
+        OSError: the file cannot be read.
+    """
+    return _parse(path)[0]
+
+
+def _parse(path: str | os.PathLike[str]) -> tuple[gemmi.Structure, gemmi.cif.Block | None]:
+    """Return the structure, and the data block of an mmCIF file."""
+    content = read_bytes(path)
+    try:
+        if _CIF_START.match(content):
+            block = gemmi.cif.read_string(content.decode("utf-8", "replace"))[0]
+            return gemmi.make_structure_from_block(block), block
+        if _PDB_RECORD.search(content):
+            return gemmi.read_pdb_string(content.decode("latin-1")), None
+    except (ValueError, RuntimeError, IndexError) as error:
+        line, reason = None, " ".join(str(error).split())
+        if match := _GEMMI_LOCATION.match(reason):
+            line, reason = int(match[1]), match[2]
+        raise InputError(f"cannot be read: {reason}", path, line) from None
+    raise InputError("neither an mmCIF nor a PDB file", path)
 
 
 def _release_date(block: gemmi.cif.Block) -> str | None:

@@ -23,8 +23,8 @@ from msa.search.settings import SearchSettings
 MAX_CHUNK_QUERIES = 64
 """Maximum number of queries in a chunk."""
 
-MAX_CHUNK_CANDIDATES = 2**16
-"""Maximum number of targets that a chunk may align, which limits its hits to tens of megabytes."""
+MAX_CHUNK_HITS = 2**16
+"""Maximum number of hits of a chunk; they take tens of megabytes."""
 
 CHUNK_SECONDS = 0.5
 
@@ -165,7 +165,7 @@ class Scheduler:
 
     def _next_chunk(self, scheduled: ScheduledRequest) -> Sequence[FastaRecord]:
         """Return at least one query, and no more than fit into CHUNK_SECONDS at the last chunk's speed."""
-        limit = min(MAX_CHUNK_QUERIES, MAX_CHUNK_CANDIDATES // scheduled.request.settings.max_seqs)
+        limit = min(MAX_CHUNK_QUERIES, MAX_CHUNK_HITS // scheduled.request.settings.max_seqs)
         affordable = CHUNK_SECONDS * self._residues_per_second
         lengths = itertools.accumulate(len(query.sequence) for query in scheduled.remaining[:limit])
         return scheduled.remaining[: max(1, sum(length <= affordable for length in lengths))]

@@ -19,7 +19,7 @@ from typing import Any
 from foldcli.errors import ExitCode, ServerError, describe, is_bug
 from foldcli.logs import logger
 from foldcli.server.protocol import Hello, MessageDecoder, SearchRequest, encode_message, error_message
-from foldcli.server.scheduler import MAX_CHUNK_CANDIDATES, ScheduledRequest, Scheduler
+from foldcli.server.scheduler import MAX_CHUNK_HITS, ScheduledRequest, Scheduler
 from msa.errors import InputError
 
 MAX_CLIENTS = 256
@@ -285,8 +285,8 @@ class Server:
             self._hello.check_query_length(query)
         # a larger number would only waste memory on the device
         max_seqs = min(request.settings.max_seqs, self._hello.sequences)
-        if max_seqs > MAX_CHUNK_CANDIDATES:
-            raise InputError(f"max_seqs is {max_seqs:,}: the server takes up to {MAX_CHUNK_CANDIDATES:,}")
+        if max_seqs > MAX_CHUNK_HITS:
+            raise InputError(f"max_seqs is {max_seqs:,}: the server takes up to {MAX_CHUNK_HITS:,}")
         return replace(request, settings=replace(request.settings, max_seqs=max_seqs))
 
     def _refuse(self, connection: ClientConnection, error: Exception) -> None:

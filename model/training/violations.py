@@ -14,16 +14,18 @@ import torch
 
 from model import residue_constants
 from model.residue_tables import residue_rows
+from model.violation_limits import (
+    BOND_DEVIATION,
+    BOND_LENGTH,
+    C_N_CA,
+    C_N_CA_DEVIATION,
+    CA_C_N,
+    CA_C_N_DEVIATION,
+    OVERLAP_TOLERANCE,
+    TOLERANCE_FACTOR,
+    VDW_RADIUS,
+)
 
-TOLERANCE_FACTOR = 12.0  # standard deviations
-OVERLAP_TOLERANCE = 1.5  # Å
-# C-N length and its standard deviation before another residue and before proline, Å
-BOND_LENGTH, BOND_DEVIATION = (1.329, 1.341), (0.014, 0.016)
-# cosines of the angles CA-C-N and C-N-CA between residues
-CA_C_N, C_N_CA = -0.4473, -0.5203
-# the first is a deviation of the bond length, which the published code uses for this angle
-CA_C_N_DEVIATION, C_N_CA_DEVIATION = 0.014, 0.0353
-VDW_RADIUS = {"C": 1.7, "N": 1.55, "O": 1.52, "S": 1.8}  # Å
 PROLINE = residue_constants.RESTYPES.index("P")
 N_SLOT, CA_SLOT, C_SLOT, SULPHUR_SLOT = 0, 1, 2, 5
 BONDED = 1.95  # Å, longer than any bond between heavy atoms of a residue

@@ -131,6 +131,18 @@ class TargetDatabase:
         start, end = self._header_index[index], self._header_index[index + 1]
         return self._headers[start:end].tobytes().decode("utf-8", "replace")
 
+    def headers(self, indices: np.ndarray) -> list[str]:
+        """Return the header lines of sequences, without `>`.
+
+        Args:
+            indices: int64 [n].
+        """
+        spans = zip(
+            self._header_index[indices].tolist(), self._header_index[indices + 1].tolist(), strict=True
+        )
+        text = self._headers.data
+        return [str(text[start:end], "utf-8", "replace") for start, end in spans]
+
     def id(self, index: int) -> str:
         """Return the first word of a sequence's header."""
         return first_word(self.header(index))

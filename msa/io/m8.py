@@ -1,64 +1,67 @@
 """Tab-separated tables of hits, with MMseqs2's column names and number formats."""
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from msa.io.fasta import FastaRecord, first_word
 from msa.search.hits import Hit, Hits
 
-Column = Callable[[FastaRecord, Hits], Iterable[str]]
+Column = tuple[str, Callable[[FastaRecord, Hits], Iterable[Any]]]
+"""Format of a column's values, and the function that computes them for all hits."""
 
 
-def _run_sums(hits: Hits, values: np.ndarray) -> np.ndarray:
-    """Sum a number of each run over the runs of each hit, int64 [n]."""
+def _run_sums(hits: Hits, values: np.ndarray) -> list[int]:
+    """Sum a number of each run over the runs of each hit."""
     sums = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-    return np.diff(sums[hits.alignments.run_offsets])
+    return np.diff(sums[hits.alignments.run_offsets]).tolist()
 
 
-def _pairs(hits: Hits) -> np.ndarray:
+def _mismatches(hits: Hits) -> Iterable[int]:
     # a run is 4 * length + operation; operation 0 is a run of aligned pairs
     runs = hits.alignments.runs
-    return _run_sums(hits, np.where(runs & 3, 0, runs >> 2))
+    pairs = _run_sums(hits, np.where(runs & 3, 0, runs >> 2))
+    return map(operator.sub, pairs, hits.alignments.records[:, 5].tolist())
 
 
-def _integers(values: np.ndarray) -> Iterable[str]:
-    return map(str, values.tolist())
+def _record(column: int) -> Callable[[FastaRecord, Hits], Iterable[int]]:
+    return lambda query, hits: hits.alignments.records[:, column].tolist()
 
 
-def _fractions(values: np.ndarray) -> Iterable[str]:
-    return map("%.3f".__mod__, values.tolist())
+def _position(column: int) -> Callable[[FastaRecord, Hits], Iterable[int]]:
+    return lambda query, hits: (hits.alignments.records[:, column] + 1).tolist()
 
 
 COLUMNS: dict[str, Column] = {
-    "query": lambda query, hits: repeat(query.id, len(hits)),
-    "target": lambda query, hits: map(first_word, hits.headers),
-    "fident": lambda query, hits: _fractions(hits.identities),
-    "pident": lambda query, hits: _fractions(100 * hits.identities),
-    "alnlen": lambda query, hits: _integers(hits.alignments.records[:, 6]),
-    "mismatch": lambda query, hits: _integers(_pairs(hits) - hits.alignments.records[:, 5]),
-    "gapopen": lambda query, hits: _integers(_run_sums(hits, hits.alignments.runs & 3 > 0)),
-    "qstart": lambda query, hits: _integers(hits.alignments.records[:, 1] + 1),
-    "qend": lambda query, hits: _integers(hits.alignments.records[:, 2] + 1),
-    "tstart": lambda query, hits: _integers(hits.alignments.records[:, 3] + 1),
-    "tend": lambda query, hits: _integers(hits.alignments.records[:, 4] + 1),
-    "evalue": lambda query, hits: map("%.3E".__mod__, hits.evalues.tolist()),
-    "bits": lambda query, hits: _integers((hits.bits + 0.5).astype(np.int64)),
-    "qlen": lambda query, hits: repeat(str(hits.query_length), len(hits)),
-    "tlen": lambda query, hits: _integers(hits.target_lengths),
-    "qcov": lambda query, hits: _fractions(hits.query_coverages),
-    "tcov": lambda query, hits: _fractions(hits.target_coverages),
-    "cigar": lambda query, hits: (hit.cigar for hit in hits),
-    "qseq": lambda query, hits: repeat(query.sequence, len(hits)),
-    "tseq": lambda query, hits: (hit.sequence for hit in hits),
-    "qaln": lambda query, hits: (hit.aligned(query.sequence)[0] for hit in hits),
-    "taln": lambda query, hits: (hit.aligned(query.sequence)[1] for hit in hits),
+    "query": ("%s", lambda query, hits: repeat(query.id, len(hits))),
+    "target": ("%s", lambda query, hits: map(first_word, hits.headers)),
+    "fident": ("%.3f", lambda query, hits: hits.identities.tolist()),
+    "pident": ("%.3f", lambda query, hits: (100 * hits.identities).tolist()),
+    "alnlen": ("%d", _record(6)),
+    "mismatch": ("%d", lambda query, hits: _mismatches(hits)),
+    "gapopen": ("%d", lambda query, hits: _run_sums(hits, hits.alignments.runs & 3 > 0)),
+    "qstart": ("%d", _position(1)),
+    "qend": ("%d", _position(2)),
+    "tstart": ("%d", _position(3)),
+    "tend": ("%d", _position(4)),
+    "evalue": ("%.3E", lambda query, hits: hits.evalues.tolist()),
+    "bits": ("%d", lambda query, hits: (hits.bits + 0.5).tolist()),
+    "qlen": ("%d", lambda query, hits: repeat(hits.query_length, len(hits))),
+    "tlen": ("%d", lambda query, hits: hits.target_lengths.tolist()),
+    "qcov": ("%.3f", lambda query, hits: hits.query_coverages.tolist()),
+    "tcov": ("%.3f", lambda query, hits: hits.target_coverages.tolist()),
+    "cigar": ("%s", lambda query, hits: (hit.cigar for hit in hits)),
+    "qseq": ("%s", lambda query, hits: repeat(query.sequence, len(hits))),
+    "tseq": ("%s", lambda query, hits: (hit.sequence for hit in hits)),
+    "qaln": ("%s", lambda query, hits: (hit.aligned(query.sequence)[0] for hit in hits)),
+    "taln": ("%s", lambda query, hits: (hit.aligned(query.sequence)[1] for hit in hits)),
     # a tab in a header would shift the columns after it
-    "theader": lambda query, hits: (header.replace("\t", " ") for header in hits.headers),
+    "theader": ("%s", lambda query, hits: (header.replace("\t", " ") for header in hits.headers)),
 }
-"""The function that formats each column."""
+"""The columns by name."""
 
 DEFAULT_COLUMNS = (
     "query", "target", "fident", "alnlen", "mismatch", "gapopen",
@@ -91,5 +94,7 @@ def write_m8(
         columns: keys of COLUMNS.
     """
     arrays = Hits.from_sequence(len(query.sequence), hits)
-    rows = zip(*(COLUMNS[name](query, arrays) for name in columns), strict=True)
-    stream.write("".join(["\t".join(row) + "\n" for row in rows]))
+    formats, values = zip(*(COLUMNS[name] for name in columns), strict=True)
+    line = "\t".join(formats) + "\n"
+    rows = zip(*(compute(query, arrays) for compute in values), strict=True)
+    stream.write("".join(map(line.__mod__, rows)))

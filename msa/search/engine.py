@@ -207,4 +207,5 @@ def merge_best_targets(parts: Iterable[tuple[np.ndarray, np.ndarray]], max_targe
         return np.empty(0, np.int64)
     targets = np.concatenate([indices for indices, _ in parts])
     scores = np.concatenate([part_scores for _, part_scores in parts])
-    return targets[np.lexsort((targets, -scores.astype(np.int64)))][:max_targets]
+    # one key for both criteria, because np.lexsort is several times slower; indices are below 2³¹
+    return targets[np.argsort(targets - (scores.astype(np.int64) << 31))][:max_targets]

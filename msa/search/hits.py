@@ -182,22 +182,30 @@ class SequenceSource(Protocol):
         """Return the header line of a sequence."""
         ...
 
+    def headers(self, indices: np.ndarray, /) -> list[str]:
+        """Return the header lines of sequences, int64 [n]."""
+        ...
+
 
 @dataclass(frozen=True)
 class StoredSequences:
     """Sequences with their headers in memory; implements SequenceSource.
 
     Args:
-        headers: header lines.
+        lines: header lines.
         arrays: see SequenceSource.
     """
 
-    headers: Sequence[str]
+    lines: Sequence[str]
     arrays: SequenceArrays
 
     def header(self, index: int) -> str:
         """Return the header line of a sequence."""
-        return self.headers[index]
+        return self.lines[index]
+
+    def headers(self, indices: np.ndarray) -> list[str]:
+        """Return the header lines of sequences, int64 [n]."""
+        return [self.lines[index] for index in indices.tolist()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +280,7 @@ class Hits(Sequence[Hit]):
     @property
     def headers(self) -> list[str]:
         """Header lines of the targets."""
-        return [self.source.header(row) for row in self.rows.tolist()]
+        return self.source.headers(self.rows)
 
     @property
     def target_lengths(self) -> np.ndarray:

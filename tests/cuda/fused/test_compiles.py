@@ -81,14 +81,16 @@ class CompiledKernel:
                 return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)},{value.layout!r}>"
             if isinstance(value, TensorDescriptor):
                 return f"tensordesc<{TYPES[value.base.dtype]}{list(value.block_shape)}>"
+            unspecialised = self.function.params[path[0]].do_not_specialize
             if isinstance(value, torch.Tensor):
-                attributes[path] = [["tt.divisibility", 16]]
+                if not unspecialised:
+                    attributes[path] = [["tt.divisibility", 16]]
                 return f"*{TYPES[value.dtype]}"
             if type(value) is float and not fixed:
                 return "fp32"
             # as Triton's launcher specialises, except for launches of a single row
-            if type(value) is int and value != 1 and not fixed:
-                if value % 16 == 0:
+            if type(value) is int and (value != 1 or unspecialised) and not fixed:
+                if value % 16 == 0 and not unspecialised:
                     attributes[path] = [["tt.divisibility", 16]]
                 return "i32"
             constants[path] = value
@@ -153,7 +155,7 @@ def test_transition(
     x = torch.empty(64, 64, channels, dtype=dtype)
     transition.transition(x, weights)
     transition.add_transition(x, weights)
-    check(kernel, 2, max_spilled=272 if channels == 256 else 0)
+    check(kernel, 2, max_spilled=336 if channels == 256 else 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -8,7 +8,7 @@ import pytest
 
 from foldcli.server.protocol import SearchRequest
 from foldcli.server.scheduler import (
-    MAX_CHUNK_CANDIDATES,
+    MAX_CHUNK_HITS,
     MAX_CHUNK_QUERIES,
     HitStream,
     ScheduledRequest,
@@ -16,7 +16,10 @@ from foldcli.server.scheduler import (
 )
 from msa.errors import MissingError
 from msa.io.fasta import FastaRecord
+from msa.search.hits import Hits
 from msa.search.settings import SearchSettings
+
+NO_HITS = Hits.from_sequence(4, [])
 
 
 class Receiver:
@@ -70,7 +73,7 @@ class Run:
 
 def search_without_hits(queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
     for query in queries:
-        yield query, []
+        yield query, NO_HITS
 
 
 def test_clients_take_turns() -> None:
@@ -88,13 +91,13 @@ def test_clients_take_turns() -> None:
         assert done == [f"{name}{i}" for i in range(count)]
 
 
-def test_chunks_are_limited_by_queries_and_by_candidates() -> None:
+def test_chunks_are_limited_by_queries_and_by_hits() -> None:
     run = Run(search_without_hits)
     run.submit("a", 500)
     run.scheduler.run()
     assert max(map(len, run.chunks)) == MAX_CHUNK_QUERIES
     run = Run(search_without_hits)
-    run.submit("a", 50, max_seqs=MAX_CHUNK_CANDIDATES // 3)
+    run.submit("a", 50, max_seqs=MAX_CHUNK_HITS // 3)
     run.scheduler.run()
     assert max(map(len, run.chunks)) == 3
 
@@ -122,7 +125,7 @@ def test_cancelled_request_ends_after_its_current_query() -> None:
     def endless(queries: Sequence[FastaRecord], settings: SearchSettings) -> Iterator[Any]:
         try:
             while True:
-                yield queries[0], []
+                yield queries[0], NO_HITS
                 scheduled.cancelled = True
         finally:
             closed.append(True)
@@ -146,10 +149,10 @@ def test_failed_search_affects_its_client_only(error: Exception, code: int, chec
     checked = []
 
     def fails_for_a(queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
-        yield queries[0], []
+        yield queries[0], NO_HITS
         if queries[0].id == "a1":
             raise error
-        yield from ((query, []) for query in queries[1:])
+        yield from ((query, NO_HITS) for query in queries[1:])
 
     run = Run(fails_for_a, lambda: checked.append(True))
     failing, other = run.submit("a", 10), run.submit("b", 5)

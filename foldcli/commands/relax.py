@@ -1,0 +1,167 @@
+"""`foldcli relax`: relax structures with the Amber force field."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from foldcli.errors import SomeTargetsFailed
+from foldcli.logs import logger
+from foldcli.options import common as options
+
+if TYPE_CHECKING:
+    from model.relax.amber import RelaxResult
+
+
+@click.command("relax")
+@click.argument("files", nargs=-1, required=True, type=options.PathType(), metavar="FILE...")
+@options.out_option
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "gpu"]),
+    default="auto",
+    show_default=True,
+    help="Device; auto is a GPU if OpenMM can use one.",
+)
+@click.option("--use-gpu-relax", is_flag=True, help="Same as --device gpu.")
+@click.option(
+    "--max-rounds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Relaxations in a row; residues with violations are released before the next.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=1800,
+    show_default=True,
+    help="Time after which the relaxation of a file fails.",
+)
+@options.threads_option
+@options.overwrite_option
+@options.json_option
+@options.logging_options
+def command(
+    files: tuple[str, ...],
+    out: Path,
+    device: Literal["auto", "cpu", "gpu"],
+    use_gpu_relax: bool,
+    max_rounds: int,
+    max_seconds: float,
+    threads: int,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Relax structures with the Amber force field.
+
+    Relaxes PDB and mmCIF files with AlphaFold2's settings, in Amber ff99SB with restraints on heavy atoms,
+    and reports energies and violations. A result has the name of its file with `relaxed` instead of
+    `unrelaxed`. Needs the extra `relax`: pip install 'foldcli[relax]'.
+
+    A file that fails is named with the reason, and the others are relaxed: the exit code is 5.
+
+    \b
+      foldcli relax results/protein/*_unrelaxed_rank_001_*.pdb -o relaxed
+    """
+    from foldcli.paths import make_writable_folder
+    from msa.errors import InputError, MissingError
+
+    try:
+        from model.relax.amber import RelaxSettings
+    except ImportError as error:
+        remedy = "pip install 'foldcli[relax]'"
+        raise MissingError(f"relaxation needs OpenMM and PDBFixer: {error}", remedy) from error
+    settings = RelaxSettings(
+        max_rounds=max_rounds,
+        max_seconds=max_seconds,
+        device="gpu" if use_gpu_relax else device,
+        threads=threads,
+    )
+    outputs = [out / output_name(Path(file).name) for file in files]
+    for file, output in zip(files, outputs, strict=True):
+        if outputs.count(output) > 1:
+            raise click.UsageError(f"several files would be written to {output}")
+        if output.exists() and not overwrite:
+            raise InputError("already exists; --overwrite replaces it", output)
+        if output.resolve() == Path(file).resolve():
+            raise click.UsageError(f"{file} would be written to itself: choose another --out")
+    make_writable_folder(out)
+    failed = 0
+    for file, output in zip(files, outputs, strict=True):
+        result = _relax_file(file, output, settings)
+        if result is None:
+            failed += 1
+        elif as_json:
+            click.echo(json.dumps({"file": file, "relaxed": str(output)} | _as_json(result)))
+    if failed:
+        raise SomeTargetsFailed(f"{failed} of {len(files)} files could not be relaxed")
+
+
+def output_name(name: str) -> str:
+    """Return the name of the relaxed file, in the format of the input and without compression."""
+    from msa.io.compression import SUFFIXES
+
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    if "unrelaxed" in name:
+        return name.replace("unrelaxed", "relaxed", 1)
+    stem, dot, suffix = name.rpartition(".")
+    return f"{stem}_relaxed.{suffix}" if dot else f"{name}_relaxed.pdb"
+
+
+def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
+    """Relax one file; log the reason and return None if that fails."""
+    from features.templates.structure_files import read_structure
+    from model.errors import RelaxError
+    from model.relax.amber import relax
+    from msa.errors import InputError
+    from msa.io.atomic import atomic_write
+
+    try:
+        result = relax(read_structure(file), settings)
+    except RelaxError as error:
+        logger.error("%s: not relaxed: %s", file, error)
+        return None
+    except (InputError, OSError) as error:
+        logger.error("%s: not relaxed", error)
+        return None
+    structure = result.structure
+    text = (
+        structure.make_mmcif_document().as_string()
+        if output.suffix in (".cif", ".mmcif")
+        else structure.make_pdb_string()
+    )
+    with atomic_write(output) as stream:
+        stream.write(text)
+    for change in result.changes:
+        logger.warning("%s: %s", file, change)
+    logger.info(
+        "%s: energy %.0f to %.0f kcal/mol; violations: %s, now %s; RMSD %.2f Å, %d rounds, %.1f s (%s) → %s",
+        file,
+        result.energy_before,
+        result.energy_after,
+        result.before.describe(),
+        result.after.describe(),
+        result.rmsd,
+        result.rounds,
+        result.seconds,
+        result.platform,
+        output,
+    )
+    return result
+
+
+def _as_json(result: "RelaxResult") -> dict[str, Any]:
+    return {
+        "energy_before": result.energy_before,
+        "energy_after": result.energy_after,
+        "rmsd": result.rmsd,
+        "violations_before": {name: getattr(result.before, name) for name in ("clashes", "bonds", "angles")},
+        "violations_after": {name: getattr(result.after, name) for name in ("clashes", "bonds", "angles")},
+        "rounds": result.rounds,
+        "seconds": round(result.seconds, 2),
+        "platform": result.platform,
+        "changes": list(result.changes),
+    }

@@ -1,0 +1,1 @@
+"""Relaxation of predicted structures with a force field."""

@@ -1,0 +1,342 @@
+"""Relaxation with OpenMM in the Amber ff99SB force field, with the settings of AlphaFold2's code.
+
+Heavy atoms are restrained to their positions. While the result has violations, the residues concerned are
+released and the relaxation is repeated, at most three times (Jumper et al. 2021, Supplementary Information
+1.8.6).
+"""
+
+import io
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gemmi
+import numpy as np
+import openmm
+import pdbfixer
+from openmm import app, unit
+
+from model.errors import RelaxError
+from model.relax.violations import StructureViolations, find_violations
+
+_KCAL = unit.kilocalories_per_mole
+_MAX_BOND = 2.5  # Å; consecutive residues further apart than this (C-N) are not bonded
+# names that other force fields give to states of protonation
+_AMBER_NAMES = {
+    "CYX": "CYS", "CYM": "CYS", "HID": "HIS", "HIE": "HIS", "HIP": "HIS", "HSD": "HIS", "HSE": "HIS",
+    "HSP": "HIS", "ASH": "ASP", "GLH": "GLU", "LYN": "LYS",
+}  # fmt: skip
+_BACKBONE = ("N", "CA", "C")
+_GPU_PLATFORMS = ("CUDA", "HIP", "OpenCL")
+
+
+@dataclass(frozen=True)
+class RelaxSettings:
+    """Settings of a relaxation.
+
+    Args:
+        stiffness: spring constant of the restraints, kcal/mol/Å².
+        max_iterations: iterations of the minimizer in each round.
+        tolerance: root mean square force at which the minimizer stops, kJ/mol/nm.
+        max_rounds: rounds of minimization and release of violating residues.
+        max_seconds: time after which a relaxation fails.
+        device: "cpu", "gpu", or "auto" for a GPU if OpenMM can use one.
+        threads: CPU threads.
+    """
+
+    stiffness: float = 10.0
+    max_iterations: int = 2000
+    tolerance: float = 2.39
+    max_rounds: int = 3
+    max_seconds: float = 1800.0
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class RelaxResult:
+    """A relaxed structure.
+
+    Args:
+        structure: with hydrogens; B-factors are those of the input.
+        energy_before, energy_after: kcal/mol, restraints included, after hydrogens were added.
+        rmsd: root mean square displacement of heavy atoms, Å.
+        before, after: violations of the input and of the result.
+        rounds: rounds that were run.
+        seconds: wall time.
+        platform: OpenMM's platform.
+        changes: changes of the structure other than hydrogens and positions, in words.
+    """
+
+    structure: gemmi.Structure
+    energy_before: float
+    energy_after: float
+    rmsd: float
+    before: StructureViolations
+    after: StructureViolations
+    rounds: int
+    seconds: float
+    platform: str
+    changes: tuple[str, ...]
+
+
+def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> RelaxResult:
+    """Relax the first model of a structure.
+
+    Ligands, water and residues without a complete backbone are left out; modified residues become their
+    parents, and missing atoms are added.
+
+    Raises:
+        RelaxError: there is no protein, the force field does not know a residue, the energy is not finite or
+            does not fall, or the time is up.
+    """
+    settings = settings or RelaxSettings()
+    start = time.perf_counter()
+    segments, changes = _read_segments(structure)
+    before = find_violations([segment.residues for segment in segments])
+    fixer, added = _complete(segments)
+    platform = _select_platform(settings.device)
+    system = _create_system(fixer.topology)
+    positions = np.array(fixer.positions.value_in_unit(unit.angstrom))
+    heavy = np.array([atom.element.symbol != "H" for atom in fixer.topology.atoms()])
+    residue_of = np.array([atom.residue.index for atom in fixer.topology.atoms()])
+    deadline = start + settings.max_seconds
+    released: frozenset[int] = frozenset()
+    energies: list[float] = []
+    current = positions
+    for _ in range(settings.max_rounds):
+        restrained = heavy & ~np.isin(residue_of, list(released))
+        first, last, current = _minimize(
+            fixer.topology, system, current, restrained, settings, platform, deadline
+        )
+        energies += [first, last]
+        after = find_violations(_split(_residues_of(fixer.topology, current), segments))
+        if after.residues <= released:
+            break
+        released |= after.residues
+    if not energies[-1] <= energies[0]:
+        raise RelaxError(f"the energy rose from {energies[0]:.0f} to {energies[-1]:.0f} kcal/mol")
+    return RelaxResult(
+        structure=_make_structure(structure, _residues_of(fixer.topology, current), segments),
+        energy_before=energies[0],
+        energy_after=energies[-1],
+        rmsd=float(np.sqrt(np.mean(np.sum((current - positions)[heavy] ** 2, axis=1)))),
+        before=before,
+        after=after,
+        rounds=len(energies) // 2,
+        seconds=time.perf_counter() - start,
+        platform=platform.getName(),
+        changes=(*changes, *added),
+    )
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """A bonded stretch of residues of one chain."""
+
+    chain: str
+    residues: list[gemmi.Residue]
+
+
+def _read_segments(structure: gemmi.Structure) -> tuple[list[_Segment], list[str]]:
+    """Return the bonded stretches of protein residues without hydrogens, and what was left out."""
+    if len(structure) == 0:
+        raise RelaxError("no coordinates")
+    structure = structure.clone()
+    structure.remove_alternative_conformations()
+    structure.remove_hydrogens()
+    structure.setup_entities()
+    segments: list[_Segment] = []
+    left_out: list[str] = []
+    for chain in structure[0]:
+        previous: gemmi.Residue | None = None
+        for residue in chain:
+            residue.name = _AMBER_NAMES.get(residue.name, residue.name)
+            known = gemmi.find_tabulated_residue(residue.name)
+            backbone = [residue.find_atom(name, "*") for name in _BACKBONE]
+            if not known.is_amino_acid() or None in backbone:
+                if not known.is_water():
+                    left_out.append(f"{residue.name} {chain.name}{residue.seqid}")
+                previous = None
+                continue
+            coordinates = np.array([atom.pos.tolist() for atom in residue])
+            if not np.isfinite(coordinates).all():
+                raise RelaxError(f"{residue.name} {chain.name}{residue.seqid} has invalid coordinates")
+            if previous is not None and _is_bonded(previous, residue):
+                segments[-1].residues.append(residue)
+            else:
+                segments.append(_Segment(chain.name, [residue]))
+            previous = residue
+    # the force field has no template for a residue that is both ends of a chain
+    for segment in segments:
+        if len(segment.residues) == 1:
+            left_out.append(f"{segment.residues[0].name} {segment.chain}{segment.residues[0].seqid}")
+    segments = [segment for segment in segments if len(segment.residues) > 1]
+    if not segments:
+        raise RelaxError("no protein chain with at least 2 residues")
+    names = ", ".join(left_out[:5]) + (f" and {len(left_out) - 5} more" if len(left_out) > 5 else "")
+    return segments, [f"left out: {names}"] if left_out else []
+
+
+def _is_bonded(this: gemmi.Residue, following: gemmi.Residue) -> bool:
+    c, n = this.find_atom("C", "*"), following.find_atom("N", "*")
+    return bool(c.pos.dist(n.pos) <= _MAX_BOND)
+
+
+def _complete(segments: list[_Segment]) -> tuple[pdbfixer.PDBFixer, list[str]]:
+    """Add missing atoms and hydrogens, and return the changes in words."""
+    model = gemmi.Model(1)
+    for number, segment in enumerate(segments):
+        chain = gemmi.Chain(str(number))
+        for index, residue in enumerate(segment.residues, 1):
+            copy = residue.clone()
+            copy.seqid = gemmi.SeqId(index, " ")
+            copy.het_flag = "A"
+            chain.add_residue(copy)
+        model.add_chain(chain)
+    structure = gemmi.Structure()
+    structure.add_model(model)
+    structure.setup_entities()
+    # mmCIF, because PDB has names for few chains only
+    text = structure.make_mmcif_document().as_string()
+    try:
+        fixer = pdbfixer.PDBFixer(pdbxfile=io.StringIO(text))
+        fixer.missingResidues = {}
+        fixer.findNonstandardResidues()
+        replaced = [f"{residue.name} to {name}" for residue, name in fixer.nonstandardResidues]
+        fixer.replaceNonstandardResidues()
+        fixer.findMissingAtoms()
+        missing = sum(map(len, fixer.missingAtoms.values()))
+        fixer.addMissingAtoms(seed=0)
+        fixer.addMissingHydrogens(7.0)
+    except Exception as error:  # the library raises plain Exception and KeyError for odd residues
+        raise RelaxError(f"missing atoms cannot be added: {_one_line(error)}") from error
+    changes = [f"replaced {', '.join(replaced)}"] if replaced else []
+    changes += [f"added {missing} missing heavy atoms"] if missing else []
+    return fixer, changes
+
+
+def _select_platform(device: str) -> openmm.Platform:
+    """Return OpenMM's platform for a device."""
+    names = [openmm.Platform.getPlatform(k).getName() for k in range(openmm.Platform.getNumPlatforms())]
+    if device != "cpu":
+        for name in _GPU_PLATFORMS:
+            if name in names:
+                return openmm.Platform.getPlatformByName(name)
+    if device == "gpu":
+        raise RelaxError(f"OpenMM has no platform for GPUs, only {', '.join(names)}")
+    return openmm.Platform.getPlatformByName("CPU")
+
+
+def _create_system(topology: app.Topology) -> openmm.System:
+    try:
+        return app.ForceField("amber99sb.xml").createSystem(topology, constraints=app.HBonds)
+    except ValueError as error:
+        raise RelaxError(f"the force field does not know the structure: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class _Deadline(openmm.MinimizationReporter):
+    """A reporter that stops the minimizer when the time is up."""
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def report(self, iteration: int, x: Any, grad: Any, args: Any) -> bool:
+        """Return True to stop the minimizer."""
+        return time.perf_counter() > self._deadline
+
+
+def _minimize(
+    topology: app.Topology,
+    system: openmm.System,
+    positions: np.ndarray,
+    restrained: np.ndarray,
+    settings: RelaxSettings,
+    platform: openmm.Platform,
+    deadline: float,
+) -> tuple[float, float, np.ndarray]:
+    """Return the energy (kcal/mol) before and after, and the new positions, float64 [atoms, 3], Å."""
+    system = openmm.XmlSerializer.clone(system)
+    force = openmm.CustomExternalForce("0.5 * k * ((x-x0)^2 + (y-y0)^2 + (z-z0)^2)")
+    force.addGlobalParameter("k", settings.stiffness * _KCAL / unit.angstrom**2)
+    for name in ("x0", "y0", "z0"):
+        force.addPerParticleParameter(name)
+    for index in np.flatnonzero(restrained).tolist():
+        force.addParticle(index, positions[index] / 10)
+    system.addForce(force)
+    properties = {"Threads": str(settings.threads)} if platform.getName() == "CPU" else {}
+    integrator = openmm.LangevinIntegrator(0, 0.01, 0.0)
+    try:
+        simulation = app.Simulation(topology, system, integrator, platform, properties)
+        simulation.context.setPositions(positions / 10)
+        before = _energy(simulation)
+        tolerance = settings.tolerance * unit.kilojoules_per_mole / unit.nanometer
+        simulation.minimizeEnergy(tolerance, settings.max_iterations, _Deadline(deadline))
+        after = _energy(simulation)
+        state = simulation.context.getState(getPositions=True)
+    except openmm.OpenMMException as error:
+        raise RelaxError(f"OpenMM: {_one_line(error)}") from error
+    if time.perf_counter() > deadline:
+        raise RelaxError(f"not finished after {settings.max_seconds:g} s")
+    if not math.isfinite(after):
+        raise RelaxError("the energy is not finite: atoms may be at the same place")
+    return before, after, np.array(state.getPositions(asNumpy=True).value_in_unit(unit.angstrom))
+
+
+def _energy(simulation: app.Simulation) -> float:
+    state = simulation.context.getState(getEnergy=True)
+    return float(state.getPotentialEnergy().value_in_unit(_KCAL))
+
+
+def _residues_of(topology: app.Topology, positions: np.ndarray) -> list[gemmi.Residue]:
+    """Return the residues of a topology."""
+    residues = []
+    for residue in topology.residues():
+        result = gemmi.Residue()
+        result.name = residue.name
+        for atom in residue.atoms():
+            new = gemmi.Atom()
+            new.name, new.element = atom.name, gemmi.Element(atom.element.symbol)
+            new.pos = gemmi.Position(*positions[atom.index])
+            new.occ = 1.0
+            result.add_atom(new)
+        residues.append(result)
+    return residues
+
+
+def _split(residues: list[gemmi.Residue], segments: list[_Segment]) -> list[list[gemmi.Residue]]:
+    """Divide residues into their segments."""
+    remaining = iter(residues)
+    return [[next(remaining) for _ in segment.residues] for segment in segments]
+
+
+def _make_structure(
+    original: gemmi.Structure, residues: list[gemmi.Residue], segments: list[_Segment]
+) -> gemmi.Structure:
+    """Return relaxed residues with their original chains, numbers and B-factors."""
+    chains: dict[str, gemmi.Chain] = {}
+    relaxed = iter(residues)
+    for segment in segments:
+        chain = chains.setdefault(segment.chain, gemmi.Chain(segment.chain))
+        for old in segment.residues:
+            new = next(relaxed)
+            new.seqid, new.entity_type = old.seqid, gemmi.EntityType.Polymer
+            for atom in new:
+                atom.b_iso = old[0].b_iso
+            chain.add_residue(new)
+    model = gemmi.Model(1)
+    for chain in chains.values():
+        model.add_chain(chain)
+    structure = gemmi.Structure()
+    structure.name = original.name
+    structure.raw_remarks = original.raw_remarks
+    structure.add_model(model)
+    structure.setup_entities()
+    structure.assign_serial_numbers()
+    return structure

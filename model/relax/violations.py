@@ -1,0 +1,131 @@
+"""Violations of a structure: peptide bonds, angles and clashes between residues, as DeepMind counts them."""
+
+from dataclasses import dataclass
+
+import gemmi
+import numpy as np
+
+from model.violation_limits import (
+    BOND_DEVIATION,
+    BOND_LENGTH,
+    C_N_CA,
+    C_N_CA_DEVIATION,
+    CA_C_N,
+    CA_C_N_DEVIATION,
+    OVERLAP_TOLERANCE,
+    TOLERANCE_FACTOR,
+    VDW_RADIUS,
+)
+
+_ATOMS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class StructureViolations:
+    """The violations of one structure.
+
+    Args:
+        bonds: peptide bonds more than 12 standard deviations too long or too short.
+        angles: angles at peptide bonds more than 12 standard deviations off.
+        clashes: pairs of atoms of different residues that overlap by more than 1.5 Å.
+        residues: indices of residues with a violation, in the order of the structure.
+    """
+
+    bonds: int
+    angles: int
+    clashes: int
+    residues: frozenset[int]
+
+    @property
+    def total(self) -> int:
+        """The number of violations."""
+        return self.bonds + self.angles + self.clashes
+
+    def describe(self) -> str:
+        """Return the counts in words."""
+        return f"{self.clashes} clashes, {self.bonds} bond lengths, {self.angles} angles"
+
+
+def find_violations(chains: list[list[gemmi.Residue]]) -> StructureViolations:
+    """Find the violations of heavy atoms.
+
+    Args:
+        chains: the residues of each chain; consecutive residues of a chain are bonded.
+    """
+    positions, radii, owners, names = [], [], [], []
+    bonds = angles = 0
+    violating: set[int] = set()
+    linked: set[tuple[int, int]] = set()
+    index = 0
+    for chain in chains:
+        previous: gemmi.Residue | None = None
+        for residue in chain:
+            for atom in residue:
+                radius = VDW_RADIUS.get(atom.element.name.upper())
+                if radius is not None:
+                    positions.append(atom.pos.tolist())
+                    radii.append(radius)
+                    owners.append(index)
+                    names.append(atom.name)
+            if previous is not None:
+                linked.add((index - 1, index))
+                bad_bond, bad_angles = _peptide_violations(previous, residue)
+                bonds += bad_bond
+                angles += bad_angles
+                if bad_bond or bad_angles:
+                    violating |= {index - 1, index}
+            previous = residue
+            index += 1
+    pairs = _clashes(np.array(positions), np.array(radii), np.array(owners), names, linked)
+    violating |= {owner for pair in pairs for owner in pair}
+    return StructureViolations(bonds, angles, len(pairs), frozenset(violating))
+
+
+def _peptide_violations(this: gemmi.Residue, following: gemmi.Residue) -> tuple[int, int]:
+    """Return the number of wrong bond lengths (0 or 1) and angles (0 to 2) between two residues."""
+    atoms = [_find(this, "CA"), _find(this, "C"), _find(following, "N"), _find(following, "CA")]
+    alpha, c, n, next_alpha = atoms
+    if c is None or n is None:
+        return 0, 0
+    proline = following.name == "PRO"
+    length = np.linalg.norm(n - c)
+    bonds = abs(length - BOND_LENGTH[proline]) > TOLERANCE_FACTOR * BOND_DEVIATION[proline]
+    angles = 0
+    if alpha is not None:
+        angles += abs(_cosine(alpha - c, n - c) - CA_C_N) > TOLERANCE_FACTOR * CA_C_N_DEVIATION
+    if next_alpha is not None:
+        angles += abs(_cosine(c - n, next_alpha - n) - C_N_CA) > TOLERANCE_FACTOR * C_N_CA_DEVIATION
+    return int(bonds), int(angles)
+
+
+def _find(residue: gemmi.Residue, name: str) -> np.ndarray | None:
+    atom = residue.find_atom(name, "*")
+    return None if atom is None else np.array(atom.pos.tolist())
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def _clashes(
+    positions: np.ndarray,
+    radii: np.ndarray,
+    owners: np.ndarray,
+    names: list[str],
+    linked: set[tuple[int, int]],
+) -> list[tuple[int, int]]:
+    """Return the residues of each clashing pair of atoms."""
+    pairs = []
+    for start in range(0, len(positions), _ATOMS_AT_ONCE):
+        block = slice(start, start + _ATOMS_AT_ONCE)
+        distance = np.linalg.norm(positions[block, None] - positions[None], axis=-1)
+        limit = radii[block, None] + radii[None] - OVERLAP_TOLERANCE
+        close = (distance < limit) & (owners[block, None] < owners[None])
+        for i, j in np.argwhere(close).tolist():
+            i += start
+            owner = int(owners[i]), int(owners[j])
+            peptide = owner in linked and (names[i], names[j]) == ("C", "N")
+            disulfide = names[i] == names[j] == "SG"
+            if not peptide and not disulfide:
+                pairs.append(owner)
+    return pairs

@@ -1,0 +1,147 @@
+"""Relaxation of short peptides, good and broken ones."""
+
+from pathlib import Path
+
+import gemmi
+import numpy as np
+import pytest
+
+pytest.importorskip("openmm")
+pytest.importorskip("pdbfixer")
+from model.errors import RelaxError
+from model.relax.amber import RelaxSettings, relax
+
+SETTINGS = RelaxSettings(device="cpu", max_iterations=200)
+
+
+@pytest.fixture
+def peptide(root: Path) -> gemmi.Structure:
+    """Return residues 20 to 32 of trypsin with pLDDT-like B-factors."""
+    structure = gemmi.read_structure(str(root / "tests/features/templates/data/1gbt.cif.gz"))
+    structure.setup_entities()
+    chain = gemmi.Chain("A")
+    for number, residue in enumerate(list(structure[0][0].get_polymer())[20:32], 1):
+        copy = residue.clone()
+        copy.seqid = gemmi.SeqId(number, " ")
+        for atom in copy:
+            atom.b_iso = 50 + number
+        chain.add_residue(copy)
+    result = gemmi.Structure()
+    result.add_model(gemmi.Model(1))
+    result[0].add_chain(chain)
+    return result
+
+
+def heavy_atoms(structure: gemmi.Structure) -> dict[tuple[str, str], np.ndarray]:
+    return {
+        (str(residue.seqid), atom.name): np.array(atom.pos.tolist())
+        for residue in structure[0]["A"]
+        for atom in residue
+        if not atom.is_hydrogen()
+    }
+
+
+def test_energy_falls_and_atoms_stay_near(peptide: gemmi.Structure) -> None:
+    result = relax(peptide, SETTINGS)
+    assert result.energy_after < result.energy_before
+    assert 0 < result.rmsd < 0.5
+    before, after = heavy_atoms(peptide), heavy_atoms(result.structure)
+    assert before.keys() | {("12", "OXT")} == after.keys() | {("12", "OXT")}
+    assert max(np.linalg.norm(after[key] - before[key]) for key in before) < 1.5
+    chain = result.structure[0]["A"]
+    assert [residue.name for residue in chain] == [residue.name for residue in peptide[0]["A"]]
+    assert [residue[0].b_iso for residue in chain] == [50 + k for k in range(1, 13)]
+    assert any(atom.is_hydrogen() for atom in chain[3])
+    assert result.rounds == 1
+    assert result.after.total == 0
+    assert result.changes == ()
+
+
+def test_clash_is_resolved_by_releasing_the_residues(peptide: gemmi.Structure) -> None:
+    chain = peptide[0]["A"]
+    side_chain = next(r for r in chain if r.find_atom("CG", "*") is not None)
+    other = next(r for r in chain if abs(r.seqid.num - side_chain.seqid.num) > 3)
+    position = np.array(other.find_atom("CA", "*").pos.tolist())
+    side_chain.find_atom("CG", "*").pos = gemmi.Position(*(position + 0.9))
+    result = relax(peptide, RelaxSettings(device="cpu"))
+    assert result.before.clashes > 0
+    assert result.energy_after < result.energy_before
+    assert result.after.total < result.before.total
+
+
+def test_missing_side_chain_atoms_are_added(peptide: gemmi.Structure) -> None:
+    residue = next(r for r in peptide[0]["A"] if r.find_atom("CG", "*") is not None)
+    residue.remove_atom("CG", "\0", gemmi.Element("C"))
+    result = relax(peptide, SETTINGS)
+    assert any("added" in change and "missing heavy atoms" in change for change in result.changes)
+    assert result.structure[0]["A"][residue.seqid.num - 1].find_atom("CG", "*") is not None
+
+
+@pytest.mark.parametrize(("name", "plain"), [("CYX", "CYS"), ("HIE", "HIS"), ("ASH", "ASP"), ("MSE", "MET")])
+def test_names_of_other_force_fields_become_plain(peptide: gemmi.Structure, name: str, plain: str) -> None:
+    residue = next(residue for residue in peptide[0]["A"] if residue.find_atom("CB", "*") is not None)
+    keep = {"N", "CA", "C", "O", "CB"}
+    side_chain = [(atom.name, atom.element.name) for atom in residue if atom.name not in keep]
+    for atom_name, element in side_chain:
+        residue.remove_atom(atom_name, "\0", gemmi.Element(element))
+    residue.name = name
+    result = relax(peptide, SETTINGS)
+    assert result.structure[0]["A"][residue.seqid.num - 1].name == plain
+
+
+def test_ligands_and_broken_backbones_are_left_out(peptide: gemmi.Structure) -> None:
+    chain = peptide[0]["A"]
+    chain[5].remove_atom("C", "\0", gemmi.Element("C"))
+    ligand = gemmi.Residue()
+    ligand.name, ligand.seqid = "HEM", gemmi.SeqId(99, " ")
+    iron = gemmi.Atom()
+    iron.name, iron.element = "FE", gemmi.Element("Fe")
+    ligand.add_atom(iron)
+    chain.add_residue(ligand)
+    result = relax(peptide, SETTINGS)
+    numbers = [residue.seqid.num for residue in result.structure[0]["A"]]
+    assert numbers == [*range(1, 6), *range(7, 13)]
+    assert "A6" in result.changes[0]
+    assert "HEM A99" in result.changes[0]
+
+
+def test_chain_break_is_not_pulled_together(peptide: gemmi.Structure) -> None:
+    for residue in list(peptide[0]["A"])[6:]:
+        for atom in residue:
+            atom.pos = gemmi.Position(atom.pos.x + 30, atom.pos.y, atom.pos.z)
+    result = relax(peptide, SETTINGS)
+    chain = result.structure[0]["A"]
+    gap = chain[5].find_atom("C", "*").pos.dist(chain[6].find_atom("N", "*").pos)
+    assert gap > 25
+    assert result.rmsd < 0.5
+
+
+def test_unusable_structures_are_one_line(peptide: gemmi.Structure) -> None:
+    with pytest.raises(RelaxError, match="no coordinates"):
+        relax(gemmi.Structure(), SETTINGS)
+    single = peptide.clone()
+    while len(single[0]["A"]) > 1:
+        del single[0]["A"][1]
+    with pytest.raises(RelaxError, match="at least 2 residues"):
+        relax(single, SETTINGS)
+    invalid = peptide.clone()
+    invalid[0]["A"][3][1].pos = gemmi.Position(float("nan"), 0, 0)
+    with pytest.raises(RelaxError, match="invalid coordinates"):
+        relax(invalid, SETTINGS)
+
+
+def test_time_limit(peptide: gemmi.Structure) -> None:
+    with pytest.raises(RelaxError, match=r"not finished after 0\.01 s"):
+        relax(peptide, RelaxSettings(device="cpu", max_seconds=0.01))
+
+
+def test_atoms_at_the_same_place_end_in_a_result_or_one_line(peptide: gemmi.Structure) -> None:
+    chain = peptide[0]["A"]
+    for atom, other in zip(chain[2], chain[8], strict=False):
+        atom.pos = other.pos
+    try:
+        result = relax(peptide, SETTINGS)
+    except RelaxError as error:
+        assert "\n" not in str(error)
+    else:
+        assert result.energy_after <= result.energy_before
