@@ -21,7 +21,8 @@ import numpy as np
 
 from features.residues import CA
 from features.templates.library import EMBEDDED, StructureLibrary
-from features.templates.search import TemplateSettings, alignment_query, search_templates_many
+from features.templates.search import alignment_query, search_templates_many
+from features.templates.settings import TemplateSettings
 from foldcli.pipeline.searcher import open_search_engine
 from msa.alphabet import STANDARD
 from msa.io.alignments import Alignment

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from features.templates.library import EMBEDDED, StructureLibrary
-from features.templates.search import TemplateSettings, search_templates_many
+from features.templates.search import search_templates_many
+from features.templates.settings import TemplateSettings
 from foldcli.pipeline.searcher import DatabaseSource, open_search_engine
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery

@@ -5,7 +5,6 @@ least 10 aligned residues, more than a tenth of the query aligned, released befo
 chains; of at most 20 remaining hits, the four with most correctly aligned pairs to be expected.
 """
 
-import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,10 +14,10 @@ from features.residues import CA
 from features.residues import GAP as MSA_GAP
 from features.templates.chains import TemplateChain
 from features.templates.library import StructureLibrary
+from features.templates.settings import TemplateSettings
 from features.templates.template_features import make_template_features
 from msa.alphabet import LETTER_BITS, encode
 from msa.cpu.posterior import expected_correct_pairs
-from msa.errors import InputError
 from msa.io.alignments import Alignment
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import GAP, distinct_rows, family_profile
@@ -32,56 +31,6 @@ from msa.search.settings import SearchSettings
 
 _MAX_PROFILE_ROWS = 4096
 """Rows of an alignment that a profile is made of; more rows change little and take much longer."""
-
-
-@dataclass(frozen=True)
-class TemplateSettings:
-    """Settings of a template search.
-
-    Args:
-        evalue: largest E-value of a hit; infinity where all chains are to be tried.
-        max_hits: hits that are considered, by E-value, after unusable ones have been rejected.
-        max_templates: templates that are used.
-        max_template_date: latest release date, YYYY-MM-DD; chains without a known date are then rejected.
-        min_aligned_fraction: hits that align at most this fraction of the query are rejected.
-        min_aligned_residues: smallest number of residues of the template within the alignment.
-        max_ca_distance: largest distance of neighbouring CA atoms in a chain, Å.
-        exclude_self: reject templates that are part of the query and longer than `self_length_ratio` of it.
-        self_length_ratio: see `exclude_self`.
-        threads: CPU threads. Does not affect the result.
-
-    Raises:
-        InputError: the date is malformed, or a number is out of range.
-    """
-
-    evalue: float = 1e-3
-    max_hits: int = 20
-    max_templates: int = 4
-    max_template_date: str | None = None
-    min_aligned_fraction: float = 0.1
-    min_aligned_residues: int = 10
-    max_ca_distance: float = 150.0
-    exclude_self: bool = False
-    self_length_ratio: float = 0.95
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        if self.max_template_date is not None:
-            try:
-                datetime.date.fromisoformat(self.max_template_date)
-            except ValueError:
-                raise InputError(
-                    f"max_template_date is {self.max_template_date!r}: expected a date such as 2021-09-30"
-                ) from None
-        if self.max_hits < 1 or self.max_templates < 1:
-            raise InputError(
-                f"max_hits {self.max_hits} and max_templates {self.max_templates} must be positive"
-            )
-
-    @property
-    def search(self) -> SearchSettings:
-        """Settings of the search."""
-        return SearchSettings(evalue=self.evalue, threads=self.threads)
 
 
 @dataclass(frozen=True, eq=False)

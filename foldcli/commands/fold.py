@@ -9,6 +9,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
+from foldcli.options import templates as template_options
 from foldcli.outputs.layout import LayoutName
 
 
@@ -20,6 +21,7 @@ from foldcli.outputs.layout import LayoutName
 @search_options.fold_search_options
 @search_options.alignment_options
 @predict_options.predict_options
+@template_options.template_options
 @predict_options.layout_option
 @options.device_option("the search and the network")
 @options.cache_option
@@ -57,6 +59,7 @@ def command(
     \b
     Each target gets a folder OUT/NAME (see docs/outputs.md) with
       NAME.a3m, NAME.m8                  the alignment and the hits
+      NAME_templates.tsv                 templates, used and rejected ones
       NAME_unrelaxed_rank_*.pdb, .cif    structures, best first, pLDDT as B-factor
       NAME_scores_rank_*.json            pLDDT, PAE, pTM
       NAME.html                          the report, for a browser; OUT/index.html lists several targets
@@ -72,12 +75,19 @@ def command(
     from foldcli.inputs.targets import find_fold_targets
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, NetworkOptions, OutputSettings
+    from foldcli.pipeline.settings import (
+        AlignmentSettings,
+        FeatureSettings,
+        NetworkOptions,
+        OutputSettings,
+        TemplateOptions,
+    )
     from foldcli.pipeline.startup import start
     from foldcli.report import ReportSettings
 
     alignment = AlignmentSettings.from_options(option_values, threads)
     network = NetworkOptions.from_options(option_values)
+    template_choice = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings(cache or cache_dir() / "features", verify=verify)
     output = OutputSettings(out, layout, shard, overwrite, ReportSettings(not no_report, not no_plots))
 
@@ -104,19 +114,26 @@ def command(
     from foldcli.pipeline.run import RunSettings, run_targets
     from foldcli.pipeline.search_stage import SearchStage
     from foldcli.pipeline.searcher import DatabaseSource
+    from foldcli.pipeline.template_stage import TemplateStage
 
+    templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
+    template_identity = None if templates is None else templates.identity()
     predictor = create_predictor(network, startup, threads)
     parameters = check_parameters(predictor.sources)
     source = DatabaseSource(db, network.device)
     if dry_run:
         database = source.open_existing()
         request = None if database is None else AlignmentRequest.to_database(database, alignment)
-        identities = TargetIdentities(predictor.sources, parameters, predictor.settings, request)
+        identities = TargetIdentities(
+            predictor.sources, parameters, predictor.settings, request, template_identity
+        )
         heading = (database_line(db, database),)
         print_prediction_plan(targets, identities, predictor, output, failures, heading)
         return
     # the network needs the other half of the GPU's memory
     search = SearchStage(source.make_searcher(source.open(), gpu_share=0.5), alignment, show_progress=False)
-    identities = TargetIdentities(predictor.sources, parameters, predictor.settings, search.request)
-    settings = RunSettings(output, features, predictor, identities, search)
+    identities = TargetIdentities(
+        predictor.sources, parameters, predictor.settings, search.request, template_identity
+    )
+    settings = RunSettings(output, features, predictor, identities, search, templates)
     run_targets(selected, settings, failures, as_json)

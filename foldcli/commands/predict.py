@@ -8,6 +8,7 @@ import click
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
+from foldcli.options import templates as template_options
 from foldcli.outputs.layout import LayoutName
 
 
@@ -16,6 +17,7 @@ from foldcli.outputs.layout import LayoutName
 @options.params_option
 @options.out_option
 @predict_options.predict_options
+@template_options.template_options
 @predict_options.layout_option
 @options.device_option("the network")
 @options.cache_option
@@ -57,7 +59,7 @@ def command(
     from foldcli.inputs.targets import find_predict_targets
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings
+    from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
     from foldcli.pipeline.startup import start
     from foldcli.report import ReportSettings
 
@@ -67,6 +69,7 @@ def command(
         )
         raise click.UsageError(problem)
     network = NetworkOptions.from_options(option_values)
+    template_choice = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings(cache or cache_dir() / "features", verify=verify)
     output = OutputSettings(out, layout, shard, overwrite, ReportSettings(not no_report, not no_plots))
 
@@ -87,11 +90,19 @@ def command(
     from foldcli.pipeline.identity import TargetIdentities
     from foldcli.pipeline.predictor import create_predictor
     from foldcli.pipeline.run import RunSettings, run_targets
+    from foldcli.pipeline.template_stage import TemplateStage
 
+    templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
+    template_identity = None if templates is None else templates.identity()
     predictor = create_predictor(network, startup, threads)
-    identities = TargetIdentities(predictor.sources, check_parameters(predictor.sources), predictor.settings)
+    identities = TargetIdentities(
+        predictor.sources,
+        check_parameters(predictor.sources),
+        predictor.settings,
+        templates=template_identity,
+    )
     if dry_run:
         print_prediction_plan(named, identities, predictor, output, failures)
         return
-    settings = RunSettings(output, features, predictor, identities)
+    settings = RunSettings(output, features, predictor, identities, templates=templates)
     run_targets(selected, settings, failures, as_json)

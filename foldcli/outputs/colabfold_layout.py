@@ -35,6 +35,7 @@ def begin_run(
     predict: "PredictSettings",
     sources: "Sequence[ParameterSource]",
     num_targets: int,
+    use_templates: bool,
 ) -> None:
     """Write config.json and cite.bibtex of a run, and append its messages to log.txt.
 
@@ -43,9 +44,10 @@ def begin_run(
         predict: settings of the predictions.
         sources: models in the order in which they run.
         num_targets: number of targets in this run.
+        use_templates: whether targets are searched for templates.
     """
     with atomic_write(output.folder / "config.json") as stream:
-        json.dump(_config(output, predict, sources, num_targets), stream, indent=4)
+        json.dump(_config(output, predict, sources, num_targets, use_templates), stream, indent=4)
     with atomic_write(output.folder / "cite.bibtex") as stream:
         stream.write(CITATIONS)
     # appended, because runs of other shards may write to the same file
@@ -59,15 +61,16 @@ def _config(
     predict: "PredictSettings",
     sources: "Sequence[ParameterSource]",
     num_targets: int,
+    use_templates: bool,
 ) -> dict[str, Any]:
     """Return ColabFold's settings for this run, with the keys of its config.json.
 
-    Settings that foldcli does not have get the value that describes what foldcli does: no templates, no
-    relaxation, one ensemble, unpaired chains, no server.
+    Settings that foldcli does not have get the value that describes what foldcli does: no relaxation,
+    one ensemble, unpaired chains, no server.
     """
     return {
         "num_queries": num_targets,
-        "use_templates": False,
+        "use_templates": use_templates,
         "num_relax": 0,
         "msa_mode": "custom",
         "model_type": sources[0].label.partition("_model_")[0],

@@ -18,6 +18,7 @@ LAYOUTS: tuple[LayoutName, ...] = ("default", "colabfold")
 FileKind = Literal[
     "alignment",
     "hits",
+    "templates",
     "coverage",
     "plddt",
     "pae",
@@ -33,6 +34,7 @@ ModelKind = Literal["relaxed_pdb", "relaxed_cif", "pdb", "cif", "scores"]
 _FILES: dict[str, tuple[str, bool]] = {
     "alignment": (".a3m", True),
     "hits": (".m8", False),
+    "templates": ("_templates.tsv", False),
     "coverage": ("_coverage.png", True),
     "plddt": ("_plddt.png", True),
     "pae": ("_pae.png", True),

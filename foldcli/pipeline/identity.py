@@ -109,12 +109,14 @@ class TargetIdentities:
         parameters: for each of them its label, its network and a hash of its content; see `check_parameters`.
         settings: settings of the predictions.
         request: request for the queries' alignments; None if there are no queries, or no database yet.
+        templates: everything that templates depend on; None if there are none.
     """
 
     sources: list[ParameterSource]
     parameters: list[dict[str, str]]
     settings: PredictSettings
     request: AlignmentRequest | None = None
+    templates: dict[str, Any] | None = None
 
     def identity(self, target_input: TargetInput) -> dict[str, Any]:
         """Return everything that all predictions of a target depend on; models and seeds are not part of it.
@@ -129,7 +131,8 @@ class TargetIdentities:
             own = self.request.identity(target_input)
         else:
             own = {"input": _content_hash(target_input)}
-        return own | {"predict": self.settings.identity()}
+        templates = {} if self.templates is None else {"templates": self.templates}
+        return own | {"predict": self.settings.identity()} | templates
 
     def jobs(self) -> list[Job]:
         """Return the jobs of each target: every model with the first seed, then with the next."""

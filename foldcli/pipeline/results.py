@@ -78,7 +78,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
     ranked = rank_models(sorted(results, key=lambda result: order.index(result.tag)), task.rank_by)
     unpublish(files)
     publish_models(ranked, files)
-    kinds: tuple[FileKind, ...] = ("alignment", "hits")
+    kinds: tuple[FileKind, ...] = ("alignment", "hits", "templates")
     for kind in kinds:
         if files.staged(kind).is_file():
             link_file(files.staged(kind), files.path(kind))

@@ -4,7 +4,7 @@ A run is a list of targets that pass through stages, each working on the whole l
 targets ahead of the next stage:
 
 1. search (`fold` only), in batches, in a thread           `search_stage.search_ahead`
-2. features and random features, in another thread         `_Run._prepare`
+2. features, templates and random features, in a thread    `_Run._prepare`
 3. the network, in the main thread                         `_Run._predict`
 4. files, ranking, report and done.json, in processes      `results.ResultStage`
 
@@ -48,10 +48,12 @@ from foldcli.pipeline.search_stage import SearchStage, TargetStore, search_ahead
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.target_plan import TargetPlan, plan_target
 from foldcli.pipeline.target_run import TargetRun
+from foldcli.pipeline.template_stage import TemplateStage
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.progress import RunProgress
 from foldcli.report.make import try_index
 from msa.io.alignments import read_alignment
+from msa.io.atomic import atomic_write
 from msa.io.fasta import FastaRecord
 
 # sampled jobs that wait for the network
@@ -71,6 +73,7 @@ class RunSettings:
         predictor: the networks.
         identities: identities of the targets.
         search: the search of queries; None if there are no queries.
+        templates: the template stage; None to use no templates.
     """
 
     output: OutputSettings
@@ -78,6 +81,7 @@ class RunSettings:
     predictor: Predictor
     identities: TargetIdentities
     search: SearchStage | None = None
+    templates: TemplateStage | None = None
 
 
 @dataclass(frozen=True)
@@ -116,13 +120,16 @@ def run_targets(
     output, predictor = settings.output, settings.predictor
     failures.expect(len(named))
     if output.layout == "colabfold":
-        colabfold_layout.begin_run(output, predictor.settings, predictor.sources, len(named))
+        colabfold_layout.begin_run(
+            output, predictor.settings, predictor.sources, len(named), settings.templates is not None
+        )
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named])
     # the longest first: memory that was allocated for one target suffices for the next
     ordered = sorted(named, key=lambda pair: -residues_hint(pair[1]))
     targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
     try:
-        _Run(targets, settings, failures).execute()
+        numbers = {name: number for number, (name, _) in enumerate(named)}
+        _Run(targets, settings, failures, numbers).execute()
     finally:
         summary.write()
     if as_json:
@@ -149,10 +156,19 @@ def residues_hint(target_input: TargetInput) -> int:
 
 
 class _Run:
-    """One run; see `run_targets`."""
+    """One run; see `run_targets`.
 
-    def __init__(self, targets: list[TargetRun], settings: RunSettings, failures: Failures) -> None:
-        self.targets, self.settings, self.failures = targets, settings, failures
+    Args:
+        targets: in the order in which they run.
+        settings: see `run_targets`.
+        failures: see `run_targets`.
+        numbers: index of each target among those that the user gave, by name.
+    """
+
+    def __init__(
+        self, targets: list[TargetRun], settings: RunSettings, failures: Failures, numbers: dict[str, int]
+    ) -> None:
+        self.targets, self.settings, self.failures, self.numbers = targets, settings, failures, numbers
         self.stop = Event()
         self.locks = TargetLocks(self.stop)
         passes = len(settings.identities.jobs()) * settings.predictor.settings.num_passes
@@ -246,7 +262,7 @@ class _Run:
                 target.facts |= {} if plan.finished is None else plan.finished.facts
                 yield _Work(target, plan, None, None, True)
                 return
-            features = self._load_features(target)
+            features = self._add_templates(target, self._load_features(target), jobs)
             last: tuple[Sampling, dict[str, np.ndarray]] | None = None
             for job in jobs:
                 if target.failed:
@@ -270,6 +286,22 @@ class _Run:
         if path.endswith(ENTRY_SUFFIX):
             return features_of_entry(target, lambda: read_entry(path, verify=settings.verify))
         return self._features_of_files(target, target_input, settings)
+
+    def _add_templates(
+        self, target: TargetRun, features: dict[str, np.ndarray], jobs: list[Job]
+    ) -> dict[str, np.ndarray]:
+        """Add the features of templates, and stage NAME_templates.tsv, if the network of a job takes them."""
+        stage, predictor = self.settings.templates, self.settings.predictor
+        if stage is None or not any(predictor.sampling(job)[0].template_slots for job in jobs):
+            return features
+        with target.stage("templates"):
+            found = stage.find(target.name, features, self.numbers[target.name])
+            with atomic_write(target.files.staged("templates")) as stream:
+                found.write_table(stream)
+        target.facts["templates"] = found.facts()
+        for name, reason in found.unusable:
+            logger.warning("%s: template %s not used: %s", target.name, name, reason)
+        return features | found.features
 
     def _features_of_files(
         self, target: TargetRun, target_input: AlignmentTarget, settings: FeatureSettings

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import click
 
+from features.templates.settings import TemplateSettings
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import ModelType
@@ -207,6 +208,58 @@ class NetworkOptions:
                 rank=options["rank"],
             ),
         )
+
+
+@dataclass(frozen=True)
+class TemplateOptions:
+    """The template options as given on the command line.
+
+    Args:
+        library: path of `--templates`; None is the library that comes with foldcli.
+        custom_path: path of `--custom-template-path`, whose structures are used whatever their E-value.
+        hit_file: path of `--pdb-hit-file`.
+        mirror: path of `--local-pdb-path`.
+        search: settings of the search.
+    """
+
+    library: Path | None
+    custom_path: Path | None
+    hit_file: Path | None
+    mirror: Path | None
+    search: TemplateSettings
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any], threads: int) -> "TemplateOptions | None":
+        """Create the options from the values of `template_options`; None for `--no-templates`.
+
+        Raises:
+            click.UsageError: options that exclude each other, or a malformed date.
+        """
+        library, custom = options["templates"], options["custom_template_path"]
+        hit_file, mirror = options["pdb_hit_file"], options["local_pdb_path"]
+        given = [name for name, value in
+                 (("--templates", library), ("--custom-template-path", custom), ("--pdb-hit-file", hit_file))
+                 if value is not None]  # fmt: skip
+        if len(given) > 1:
+            raise click.UsageError(f"{' and '.join(given)} exclude each other")
+        if (hit_file is None) != (mirror is None):
+            raise click.UsageError("--pdb-hit-file and --local-pdb-path need each other")
+        if options["no_templates"]:
+            if given:
+                raise click.UsageError(f"{given[0]} and --no-templates exclude each other")
+            return None
+        selected = custom is not None or hit_file is not None
+        try:
+            search = TemplateSettings(
+                # structures that a user selected are used whatever their E-value
+                evalue=float("inf") if selected else TemplateSettings.evalue,
+                max_template_date=options["max_template_date"],
+                exclude_self=options["exclude_self"],
+                threads=threads,
+            )
+        except InputError as error:
+            raise click.UsageError(f"--{str(error).replace('_', '-', 2)}") from error
+        return cls(library, custom, hit_file, mirror, search)
 
 
 @dataclass(frozen=True)

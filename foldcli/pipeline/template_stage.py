@@ -6,17 +6,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-import click
 import numpy as np
 
 from features.templates.library import EMBEDDED, StructureLibrary, file_sha256
 from features.templates.search import (
     TemplateHits,
-    TemplateSettings,
     features_query,
     hit_features,
     search_templates,
 )
+from features.templates.settings import TemplateSettings
 from features.templates.table import write_template_table
 from features.templates.template_features import no_templates
 from features.templates.user_templates import (
@@ -26,60 +25,9 @@ from features.templates.user_templates import (
     read_hit_file,
     select_from_mirror,
 )
+from foldcli.pipeline.settings import TemplateOptions
 from foldcli.progress import progress_bar
 from msa.errors import InputError
-
-
-@dataclass(frozen=True)
-class TemplateOptions:
-    """The template options as given on the command line.
-
-    Args:
-        library: path of `--templates`; None is the library that comes with foldcli.
-        custom_path: path of `--custom-template-path`, whose structures are used whatever their E-value.
-        hit_file: path of `--pdb-hit-file`.
-        mirror: path of `--local-pdb-path`.
-        search: settings of the search.
-    """
-
-    library: Path | None
-    custom_path: Path | None
-    hit_file: Path | None
-    mirror: Path | None
-    search: TemplateSettings
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any], threads: int) -> "TemplateOptions | None":
-        """Create the options from the values of `template_options`; None for `--no-templates`.
-
-        Raises:
-            click.UsageError: options that exclude each other, or a malformed date.
-        """
-        library, custom = options["templates"], options["custom_template_path"]
-        hit_file, mirror = options["pdb_hit_file"], options["local_pdb_path"]
-        given = [name for name, value in
-                 (("--templates", library), ("--custom-template-path", custom), ("--pdb-hit-file", hit_file))
-                 if value is not None]  # fmt: skip
-        if len(given) > 1:
-            raise click.UsageError(f"{' and '.join(given)} exclude each other")
-        if (hit_file is None) != (mirror is None):
-            raise click.UsageError("--pdb-hit-file and --local-pdb-path need each other")
-        if options["no_templates"]:
-            if given:
-                raise click.UsageError(f"{given[0]} and --no-templates exclude each other")
-            return None
-        selected = custom is not None or hit_file is not None
-        try:
-            search = TemplateSettings(
-                # structures that a user selected are used whatever their E-value
-                evalue=float("inf") if selected else TemplateSettings.evalue,
-                max_template_date=options["max_template_date"],
-                exclude_self=options["exclude_self"],
-                threads=threads,
-            )
-        except InputError as error:
-            raise click.UsageError(f"--{str(error).replace('_', '-', 2)}") from error
-        return cls(library, custom, hit_file, mirror, search)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from features.residues import CA
 from features.templates.build import LibrarySettings, write_library
 from features.templates.library import StructureLibrary, library_chains
 from features.templates.search import (
-    TemplateSettings,
     alignment_query,
     hit_features,
     search_templates,
     search_templates_many,
 )
+from features.templates.settings import TemplateSettings
 from features.templates.table import COLUMNS, write_template_table
 from msa.errors import InputError
 from msa.io.alignments import Alignment

@@ -1,6 +1,8 @@
 """The template stage: the three sources of templates, and the options that select them."""
 
 import io
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,17 @@ import pytest
 
 from features.deterministic import make_features
 from features.templates.structure_files import read_chains
-from foldcli.pipeline.template_stage import TemplateOptions, TemplateStage
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.shard import Shard
+from foldcli.params.parameters import find_parameters
+from foldcli.pipeline.device import NetworkMemory
+from foldcli.pipeline.failures import Failures
+from foldcli.pipeline.identity import Job, TargetIdentities
+from foldcli.pipeline.predictor import Predictor, Sampling
+from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.settings import FeatureSettings, OutputSettings, PredictSettings, TemplateOptions
+from foldcli.pipeline.template_stage import TemplateStage
+from foldcli.report import ReportSettings
 from msa.io.alignments import parse_alignment
 
 NONE = {
@@ -109,3 +121,44 @@ def test_contradicting_options_are_usage_errors(values: dict[str, Any], message:
 
 def test_no_templates() -> None:
     assert TemplateOptions.from_options(NONE | {"no_templates": True}, threads=1) is None
+
+
+class SlotsPredictor(Predictor):
+    """The demo network, whose features are sampled like those of networks with templates."""
+
+    def sampling(self, job: Job) -> Sampling:
+        settings, seed = super().sampling(job)
+        return replace(settings, template_slots=4), seed
+
+
+@pytest.mark.parametrize("predictor_type", [Predictor, SlotsPredictor])
+def test_run_publishes_the_table_if_a_network_takes_templates(
+    predictor_type: type[Predictor], structures: Path, tmp_path: Path
+) -> None:
+    (chain,) = read_chains(structures / "1a7g.cif.gz")
+    alignment = tmp_path / "q.a3m"
+    alignment.write_text(f">q\n{chain.sequence}\n")
+    predict = PredictSettings(num_recycles=0, max_seq=16, max_extra_seq=16)
+    sources = find_parameters("demo", (1,), "auto")
+    predictor = predictor_type(sources, predict, NetworkMemory("cpu"))
+    stage = TemplateStage.open(options(custom_template_path=structures / "1a7g.cif.gz"), tmp_path / "cache")
+    parameters = [{"label": sources[0].label, "network": "demo", "content": "demo"}]
+    output = OutputSettings(tmp_path / "out", "default", Shard(), False, ReportSettings(False, False))
+    settings = RunSettings(
+        output,
+        FeatureSettings(tmp_path / "cache"),
+        predictor,
+        TargetIdentities(sources, parameters, predict, templates=stage.identity()),
+        templates=stage,
+    )
+    run_targets([("q", AlignmentTarget("q", (str(alignment),)))], settings, Failures(output.folder, Shard()))
+    files = output.files("q")
+    done = json.loads(files.path("done").read_text())
+    assert done["settings"]["templates"]["library"] == stage.library.checksums
+    if predictor_type is Predictor:
+        assert not files.path("templates").exists()
+        return
+    assert files.path("templates").read_text().splitlines()[1].startswith("1a7g_E\t1\t1.000\t1.000\t")
+    (used,) = done["facts"]["templates"]
+    assert (used["id"], used["identity"], used["coverage"]) == ("1a7g_E", 1.0, 1.0)
+    assert "templates" in [cost["stage"] for cost in done["stages"]]
