@@ -24,12 +24,12 @@ def test_fingerprint_of_an_alignment_never_changes() -> None:
 def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
     identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_recycles=1), REQUEST)
     assert fingerprint(identities.identity(QUERY)) == (
-        "022e5471017131759e14856d3177a5901817690153c3772cbdc7023389c55bb7"
+        "73d7edb31d213394cec2ece3b7a801efb93928e25e5093ea21e3c90f4f802628"
     )
     (tmp_path / "g.a3m").write_text(">q\nMKVLAAGIV\n")
     aligned = AlignmentTarget("g", (str(tmp_path / "g.a3m"),))
     assert fingerprint(identities.identity(aligned)) == (
-        "8f8f14e424e1c3b4b9f44e7f537d71919e421b7cddfe7075ee0cac37511f5be6"
+        "a6f9f1205354902fb2f79d9e72f3e4dfc0ca517aaf4d6ca6be329a45a4b25c84"
     )
 
 
@@ -37,7 +37,7 @@ def test_fingerprint_of_a_job_never_changes() -> None:
     identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_seeds=2, random_seed=7), REQUEST)
     first, second = identities.jobs()
     assert (first.tag, second.tag) == tuple(f"alphafold2_ptm_model_3_seed_00{seed}" for seed in (7, 8))
-    assert first.fingerprint("target") == "JOBHASH"
+    assert first.fingerprint("target") == "da4513d352289cf358a319fb064015e303426b4b78a405432f7b6a8d1aff650b"
     assert len({job.fingerprint(target) for job in (first, second) for target in "ab"}) == 4
 
 
