@@ -247,6 +247,10 @@ class _Run:
         if finished:
             logger.info("%s: already done", target.name)
             self.progress.target_done(target.name)
+            if target.files.work_folder.exists() and self.locks.try_acquire(target.files.lock):
+                # the run that finished it was killed while it cleaned up
+                target.discard_work()
+                self.locks.release(target.files.lock)
         return finished
 
     def _prepare_locked(self, target: TargetRun) -> Iterator[_Work]:
@@ -258,11 +262,13 @@ class _Run:
                 return
             plan = self._plan(target)
             jobs = plan.stage_kept_models(target.files)
+            # also if all models are written, for the facts and files that are published with them
+            features = self._add_templates(target, self._load_features(target), plan.jobs)
+            if self.settings.predictor.untrained:
+                target.warnings.append(UNTRAINED)
             if not jobs:
-                target.facts |= {} if plan.finished is None else plan.finished.facts
                 yield _Work(target, plan, None, None, True)
                 return
-            features = self._add_templates(target, self._load_features(target), jobs)
             last: tuple[Sampling, dict[str, np.ndarray]] | None = None
             for job in jobs:
                 if target.failed:
@@ -334,8 +340,6 @@ class _Run:
         """Run one job of a target, and queue the writing of its files."""
         predictor, target, job = self.settings.predictor, step.target, step.job
         assert job is not None and step.sample is not None
-        if predictor.untrained and UNTRAINED not in target.warnings:
-            target.warnings.append(UNTRAINED)
         predictor.memory.reset_peak()
         self.progress.begin_job(target.name, target.facts["residues"], job.tag)
         start = time.perf_counter()

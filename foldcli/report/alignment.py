@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from features.cache import read_entry
 from features.residues import RESTYPES
 from msa.errors import InputError
 from msa.io import stockholm
@@ -137,6 +136,9 @@ def compute_coverage(letters: np.ndarray) -> Coverage:
 def _read_rows(path: Path) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """Return letters, uint8 [rows, N], and (header, row) pairs if the file has them; see `_first_rows`."""
     if path.suffix == ".safetensors":
+        # imports numba, which other alignments do not need, in each process that makes reports
+        from features.cache import read_entry
+
         return np.frombuffer(_CACHED_LETTERS, np.uint8)[read_entry(path)["msa"]], []
     data = read_bytes(path)
     alignment = parse_alignment(data, str(path))
