@@ -77,22 +77,27 @@ def _project_backward(
     """Return the gradients of left, right and output."""
     batch, length, inner, sequences = left.shape
     of_left = torch.empty_like(left)
-    of_right, of_output = [], []
+    wide = torch.promote_types(left.dtype, torch.float32)
+    of_right = left.new_zeros(batch, sequences, inner * length, dtype=wide)
+    of_output = output.new_zeros(output.shape, dtype=wide)
     for rows in _chunks(left, right):
         upstream = gradient[:, rows].reshape(-1, length, output.shape[1])  # [B*n, N, Z]
-        partial = torch.bmm(_outer(left, right, rows), upstream)  # [B*n, E*E, Z]
-        of_output.append(partial.sum(0, dtype=_wide(partial.dtype)))
+        of_output += _wide_product(_outer(left, right, rows), upstream).sum(0)
         of_outer = torch.bmm(output.expand(upstream.shape[0], -1, -1), upstream.mT)  # [B*n, E*E, N]
         of_outer = of_outer.view(batch, -1, inner * length)  # [B, n*E, E*N]
         chunk = torch.bmm(of_outer, right.flatten(2).mT)  # [B, n*E, S]
         of_left[:, rows] = chunk.view(batch, -1, inner, sequences)
-        of_right.append(torch.bmm(left[:, rows].flatten(1, 2).mT, of_outer))  # [B, S, E*N]
-    sums = torch.stack(of_right).sum(0, dtype=_wide(left.dtype)).to(left.dtype)
-    return of_left, sums.view(right.shape), torch.stack(of_output).sum(0).to(output.dtype)
+        of_right += _wide_product(left[:, rows].flatten(1, 2).mT, of_outer)  # [B, S, E*N]
+    return of_left, of_right.to(left.dtype).view(right.shape), of_output.to(output.dtype)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
+def _wide_product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return a batch of matrix products in float32, so that sums of chunks are rounded once."""
+    if first.element_size() > 2:
+        return torch.bmm(first, second)
+    if first.device.type == "cpu":
+        return torch.bmm(first.float(), second.float())
+    return torch.bmm(first, second, out_dtype=torch.float32)
 
 
 @_project_backward.register_fake
