@@ -1,14 +1,18 @@
-"""Modules captured as CUDA graphs.
+"""Modules replayed as CUDA graphs.
 
 For short proteins, launching the kernels takes longer than running them. Replaying a graph avoids that.
 
-The first pass calls the modules normally, to compile and load kernels and to pack weights. The second pass
-captures each module and replays it, so that the GPU computes one module while the next is captured. Later
-passes only replay. A graph always uses the same memory: inputs are copied into its own tensors, and results
-out of them. Graphs run the same kernels as normal calls, with bit-identical results.
+The blocks of a stack differ only in their weights. One of them is captured, with memory of its own for its
+weights, and replayed for all blocks: before each replay the weights of a block are copied there, which takes
+the GPU about as long as one small kernel. So a protein of a new length costs the capture of one block.
+
+A graph always uses the same memory: inputs are copied into its own tensors, and results out of them. Graphs
+run the same kernels as normal calls, with bit-identical results.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -16,17 +20,23 @@ import torch
 from torch import nn
 
 from cuda.fused.chunking import planned_budget
+from cuda.fused.weights import prepared_tensors
 
 # for longer proteins the kernels run long enough to hide the launches
 MAX_GRAPH_RESIDUES = 512
+# failed captures after which no more are tried
+MAX_FAILURES = 3
 
 Tensors = tuple[torch.Tensor, ...]
 
 
 class GraphedModules:
-    """Modules called one after another with the same arguments, captured as CUDA graphs if possible.
+    """Modules of one structure, called one after another with the same arguments, as CUDA graphs if possible.
 
-    Modules with hooks are always called normally, and so are all modules if a tensor is not on a GPU.
+    Graphs are used in inference mode, for tensors on a GPU and modules without hooks; otherwise the modules
+    are called normally. So are modules whose weights have not been prepared for the kernels yet
+    (`cuda.fused.weights.cached_weights`), and the first one for arguments of other shapes, which loads the
+    kernels.
 
     Args:
         modules: modules that take tensors or None and may modify them; the last one's result is returned.
@@ -35,12 +45,15 @@ class GraphedModules:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self.modules = tuple(modules)
         self.enabled = True
+        self._failures = 0
+        self._shared: SharedModule | None = None
         self._reset(None)
 
     def _reset(self, key: Any) -> None:
         self._key = key
         self._inputs: tuple[torch.Tensor | None, ...] = ()
-        self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._kernels_loaded = False
+        self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Tensors = ()
 
     def __call__(self, residues: int, *tensors: torch.Tensor | None) -> Any:
@@ -53,29 +66,48 @@ class GraphedModules:
         if not self._use_graphs(residues, tensors):
             self._reset(None)
             return _call_all(self.modules, tensors)
+        if self._shared is None:
+            self._shared = SharedModule(self.modules)
         key = (planned_budget(), *(None if x is None else (x.shape, x.dtype) for x in tensors))
         if key != self._key:
             self._reset(key)
-            return _call_all(self.modules, tensors)
+            self._shared.refresh()
         if not self._inputs:
             self._inputs = tuple(None if x is None else x.clone() for x in tensors)
         else:
             for buffer, tensor in zip(self._inputs, tensors, strict=True):
                 if buffer is not None and tensor is not None:
                     buffer.copy_(tensor)
-        for index, module in enumerate(self.modules):
-            if index == len(self._graphs) and not self._capture(module):
-                return _clone_all(_call_all(self.modules[index:], self._inputs))
-            self._graphs[index].replay()
-        return _clone_all(self._result)
+        failures = self._failures
+        result: Tensors = ()
+        for index in range(len(self.modules)):
+            result = self._call(index, self._shared, may_capture=self._failures == failures)
+        return tuple(x.clone() for x in result)
 
     def _use_graphs(self, residues: int, tensors: Sequence[torch.Tensor | None]) -> bool:
         on_gpu = all(x is None or x.is_cuda for x in tensors)
         hooked = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules)
-        return self.enabled and on_gpu and residues <= MAX_GRAPH_RESIDUES and not hooked
+        short = residues <= MAX_GRAPH_RESIDUES
+        return self.enabled and short and on_gpu and not hooked and torch.is_inference_mode_enabled()
 
-    def _capture(self, module: nn.Module) -> bool:
-        """Capture one module; return False if that fails, and disable graphs from then on."""
+    def _call(self, index: int, shared: "SharedModule", may_capture: bool) -> Tensors:
+        """Replay a module or, if that is not possible yet, call it normally; return its result."""
+        if not shared.load(index):
+            return self.modules[index](*self._inputs)
+        if self._kernels_loaded and may_capture and self._graph is None:
+            self._capture(shared.module)
+        if self._graph is not None:
+            self._graph.replay()
+            return self._result
+        result = shared.module(*self._inputs)
+        if not self._kernels_loaded:
+            # the call may have prepared weights, which have to be copied from now on
+            shared.refresh()
+            self._kernels_loaded = True
+        return result
+
+    def _capture(self, module: nn.Module) -> None:
+        """Capture a module; if that fails repeatedly, disable graphs."""
         graph = torch.cuda.CUDAGraph()
         try:
             pool, stream, _ = _capture_resources()
@@ -87,12 +119,69 @@ class GraphedModules:
                     self._result = module(*self._inputs)
                 finally:
                     graph.capture_end()
+            self._graph = graph
         except RuntimeError:
             # includes lack of memory for the graph's own tensors; a normal call may still fit
-            self.enabled = False
-            return False
-        self._graphs.append(graph)
+            self._result = ()
+            self._failures += 1
+            self.enabled = self._failures < MAX_FAILURES
+
+
+class SharedModule:
+    """A module with memory of its own for its weights, into which those of other modules are copied.
+
+    Its weights are inference tensors, whose changes do not make the weights prepared from them outdated:
+    those are copied, too. A single module is used itself, without copies.
+
+    Args:
+        modules: modules of one structure.
+
+    Attributes:
+        module: the module to call or capture after `load`.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.module = modules[0] if len(modules) == 1 else deepcopy(modules[0])
+        self._weights = [tuple(module.parameters()) for module in modules]
+        self._shared_weights = tuple(self.module.parameters())
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look up prepared weights again; call this when kernels may have prepared or changed them."""
+        self._copies: dict[int, list[tuple[list[torch.Tensor], list[torch.Tensor]]]] = {}
+        self._prepared: dict[tuple[int, str], Tensors] | None = None
+
+    def load(self, index: int) -> bool:
+        """Copy the weights of a module, and what was prepared from them.
+
+        Returns:
+            False if the module must be called itself first, which prepares its weights.
+        """
+        if len(self._weights) == 1:
+            return True
+        if index not in self._copies:
+            if self._prepared is None:
+                self._prepared = prepared_tensors(self._shared_weights)
+            prepared = prepared_tensors(self._weights[index])
+            if not self._prepared.keys() <= prepared.keys():
+                return False
+            targets = [*self._shared_weights, *(x for key in self._prepared for x in self._prepared[key])]
+            sources = [*self._weights[index], *(x for key in self._prepared for x in prepared[key])]
+            self._copies[index] = _by_dtype(targets, sources)
+        for targets, sources in self._copies[index]:
+            torch._foreach_copy_(targets, sources)
         return True
+
+
+def _by_dtype(
+    targets: Iterable[torch.Tensor], sources: Iterable[torch.Tensor]
+) -> list[tuple[list[torch.Tensor], list[torch.Tensor]]]:
+    """Return pairs of lists of tensors of one dtype, which one kernel can copy."""
+    groups: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = defaultdict(lambda: ([], []))
+    for target, source in zip(targets, sources, strict=True):
+        for tensors, tensor in zip(groups[target.dtype], (target, source), strict=True):
+            tensors.append(tensor)
+    return list(groups.values())
 
 
 def _call_all(modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor | None]) -> Tensors:
@@ -100,10 +189,6 @@ def _call_all(modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor | Non
     for module in modules:
         result = module(*tensors)
     return result
-
-
-def _clone_all(tensors: Tensors) -> Tensors:
-    return tuple(x.clone() for x in tensors)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Weights prepared for kernels: packed once per layer and cached until a weight changes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -22,9 +22,36 @@ def cached_weights(key: str, weights: tuple[torch.Tensor, ...], prepare: Callabl
     state = tuple(_state(w) for w in weights)
     entries = _cache.setdefault(weights[0], {})
     if key not in entries or entries[key][0] != state:
-        entries[key] = state, prepare()
-    prepared: Prepared = entries[key][1]
+        # a reference to the first weight would keep the entry alive
+        entries[key] = state, weights[1:], prepare()
+    prepared: Prepared = entries[key][2]
     return prepared
+
+
+def prepared_tensors(weights: Iterable[torch.Tensor]) -> dict[tuple[int, str], tuple[torch.Tensor, ...]]:
+    """Return all tensors in the cache that were prepared from weights and are up to date.
+
+    Args:
+        weights: parameters of a module, always in the same order.
+
+    Returns:
+        Tensors keyed by the index of the first weight and the name of the preparation.
+    """
+    found = {}
+    for index, first in enumerate(weights):
+        for key, (state, others, prepared) in _cache.get(first, {}).items():
+            if state == tuple(_state(w) for w in (first, *others)):
+                found[index, key] = tuple(_tensors_in(prepared))
+    return found
+
+
+def _tensors_in(prepared: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of prepared weights: tensors, tensor descriptors, and tuples of these."""
+    if isinstance(prepared, tuple):
+        for part in prepared:
+            yield from _tensors_in(part)
+    else:
+        yield prepared if isinstance(prepared, torch.Tensor) else prepared.base
 
 
 def _state(x: torch.Tensor) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from cuda.fused.weights import (
     concatenate_columns,
     fold_layer_norm,
     interleave_columns,
+    prepared_tensors,
 )
 
 
@@ -41,6 +42,19 @@ def test_entries_live_as_long_as_their_first_weight() -> None:
     del layer
     gc.collect()
     assert len(weights._cache) == before
+
+
+def test_prepared_tensors_are_found_unless_they_are_outdated() -> None:
+    first, second, third = torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)
+    columns = concatenate_columns(second, third)
+    half = cast_weights(second, torch.float16)
+    total, largest = cached_weights("nested", (third,), lambda: (third.sum(), (third.max(),)))
+    found = prepared_tensors([first, second, third])
+    assert found.keys() == {(1, "concatenated columns"), (1, "in torch.float16"), (2, "nested")}
+    assert found[1, "concatenated columns"][0] is columns and found[1, "in torch.float16"][0] is half
+    assert found[2, "nested"][0] is total and found[2, "nested"][1] is largest[0]
+    third.mul_(2)
+    assert prepared_tensors([first, second, third]).keys() == {(1, "in torch.float16")}
 
 
 def test_columns_of_pairs_are_interleaved() -> None:
