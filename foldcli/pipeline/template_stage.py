@@ -1,5 +1,6 @@
 """The template stage: templates of a target, from its features' alignment, for networks that take them."""
 
+import math
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -102,6 +103,8 @@ class TemplateStage:
     def identity(self) -> dict[str, Any]:
         """Return everything that templates depend on; the number of threads is not part of it."""
         settings = {name: value for name, value in asdict(self.settings).items() if name != "threads"}
+        # JSON has no infinity
+        settings["evalue"] = self.settings.evalue if math.isfinite(self.settings.evalue) else None
         if self.library is not None:
             return {"library": self.library.checksums, "settings": settings}
         assert self.hits is not None and self.hit_file is not None and self.mirror is not None

@@ -22,6 +22,7 @@ from foldcli.report.markup import (
 from foldcli.report.page_data import page_data
 from foldcli.report.panels import coverage_section, pae_section, plddt_section, structure_section
 from foldcli.report.result import RankedModel, TargetResult
+from foldcli.report.templates import read_template_rows, templates_section
 from foldcli.report.viewer import Viewer
 
 # in the order in which they depend on each other
@@ -61,6 +62,7 @@ def target_page(
         plddt_section(result),
         coverage_section(alignment, missing),
         _hits_section(alignment, missing),
+        templates_section(read_template_rows(result.files.path("templates")), len(result.sequence)),
         _provenance_section(result),
         _explanation_section(viewer),
     ]
@@ -223,7 +225,7 @@ def _provenance_section(result: TargetResult) -> Markup:
 
 def _fact_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of done.json as (name, value) in plain words."""
-    shown = {key: value for key, value in facts.items() if key != "search"}
+    shown = {key: value for key, value in facts.items() if key not in ("search", "templates")}
     if isinstance(facts.get("search"), dict):
         shown = {"hits": facts["search"].get("hits")} | shown
     if "alignment" in facts:
