@@ -130,10 +130,12 @@ def command(
         heading = (database_line(db, database),)
         print_prediction_plan(targets, identities, predictor, output, failures, heading)
         return
+    database = source.open()
     # the network needs the other half of the GPU's memory
-    search = SearchStage(source.make_searcher(source.open(), gpu_share=0.5), alignment, show_progress=False)
+    search = SearchStage(source.make_searcher(database, gpu_share=0.5), alignment, show_progress=False)
     identities = TargetIdentities(
         predictor.sources, parameters, predictor.settings, search.request, template_identity
     )
-    settings = RunSettings(output, features, predictor, identities, search, templates)
+    description = f"{db} of {database.manifest.sequences:,} sequences"
+    settings = RunSettings(output, features, predictor, identities, search, templates, description)
     run_targets(selected, settings, failures, as_json)

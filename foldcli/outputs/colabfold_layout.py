@@ -99,6 +99,24 @@ def _config(
     }
 
 
+def log_query(name: str, number: int, count: int, residues: int) -> None:
+    """Log ColabFold's line about the beginning of a target, which is the `number`-th of `count`."""
+    logger.info("Query %d/%d: %s (length %d)", number, count, name, residues)
+
+
+def log_model(result: "ModelResult") -> None:
+    """Log ColabFold's line about a predicted model."""
+    logger.info("%s took %.1fs (%d recycles)", result.tag, result.seconds, result.num_recycles)
+
+
+def log_ranking(ranked: "list[ModelResult]", rank_by: str) -> None:
+    """Log ColabFold's lines about the ranking of a target's models, best first."""
+    logger.info("reranking models by '%s' metric", "plddt" if rank_by == "auto" else rank_by)
+    for rank, result in enumerate(ranked, 1):
+        ptm = "" if result.ptm is None else f" pTM={result.ptm:.3g}"
+        logger.info("rank_%03d_%s pLDDT=%.3g%s", rank, result.tag, result.plddt, ptm)
+
+
 def finish_target(files: TargetFiles, ranked: "list[ModelResult]") -> None:
     """Write the best model's predicted aligned error in AlphaFold DB's format, then NAME.done.txt.
 

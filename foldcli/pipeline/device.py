@@ -104,6 +104,10 @@ class NetworkMemory:
         available = free + torch.cuda.memory_reserved(self.device) - used
         return available if self.max_bytes is None else min(available, max(0, self.max_bytes - used))
 
+    def device_name(self) -> str:
+        """Return the driver's name of the GPU, or CPU."""
+        return "CPU" if self.device == "cpu" else str(torch.cuda.get_device_name(self.device))
+
     def reset_peak(self) -> None:
         """Start measuring the peak memory of `facts`."""
         if self.device != "cpu":

@@ -7,8 +7,6 @@ at least as many residues and alignment rows.
 import math
 from collections.abc import Callable, Sequence
 
-import torch
-
 from features.cache import read_entry
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.names import ENTRY_SUFFIX
@@ -106,7 +104,7 @@ def estimator(predictor: Predictor) -> Callable[[int], Estimate]:
     if memory.device == "cpu":
         return lambda residues: Estimate(None, None)
     configs = [model_config(source.config_name) for source in predictor.sources]
-    gpu, available = _device_name(memory.device), memory.available_bytes()
+    gpu, available = memory.device_name(), memory.available_bytes()
     # the parameters of all models stay on the GPU
     parameters = sum(parameter_bytes(config, settings) for config in configs)
     passes = settings.num_passes * settings.num_seeds
@@ -177,15 +175,10 @@ def parameter_bytes(config: ModelConfig, settings: PredictSettings) -> int:
 def _network_line(predictor: Predictor) -> str:
     """Return the plan's line about the device and the networks."""
     settings = predictor.settings
-    device = f"{_device_name(predictor.memory.device)}, {settings.precision}, {settings.kernels} kernels"
+    device = f"{predictor.memory.device_name()}, {settings.precision}, {settings.kernels} kernels"
     models, seeds = counted(len(predictor.sources), "model"), counted(settings.num_seeds, "seed")
     passes = counted(settings.num_passes, "pass", "passes")
     return f"network: {device}; per target: {models}, {seeds}, at most {passes} each"
-
-
-def _device_name(device: str) -> str:
-    """Return the driver's name of a GPU, or CPU."""
-    return "CPU" if device == "cpu" else str(torch.cuda.get_device_name(device))
 
 
 def counted(count: int, one: str, several: str = "") -> str:

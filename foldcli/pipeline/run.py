@@ -74,6 +74,7 @@ class RunSettings:
         identities: identities of the targets.
         search: the search of queries; None if there are no queries.
         templates: the template stage; None to use no templates.
+        database: description of the database of `search`, for the opening line.
     """
 
     output: OutputSettings
@@ -82,6 +83,24 @@ class RunSettings:
     identities: TargetIdentities
     search: SearchStage | None = None
     templates: TemplateStage | None = None
+    database: str | None = None
+
+    def opening_line(self, num_targets: int) -> str:
+        """Return a description of the run: targets, networks, device and database."""
+        predictor, identities = self.predictor, self.identities
+        labels = [source.label for source in predictor.sources]
+        # the part that all labels share is written once
+        networks = ", ".join([labels[0], *(label.rpartition("_")[2] for label in labels[1:])])
+        seeds = identities.settings.num_seeds
+        parts = [
+            f"{num_targets} target{'s' if num_targets > 1 else ''}",
+            networks + (f" with {seeds} seeds" if seeds > 1 else ""),
+            f"{predictor.memory.device_name()}, {identities.settings.precision}",
+            f"{identities.settings.kernels} kernels",
+            *([] if self.database is None else [f"database {self.database}"]),
+            *([] if self.templates is None else ["with templates"]),
+        ]
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -123,6 +142,7 @@ def run_targets(
         colabfold_layout.begin_run(
             output, predictor.settings, predictor.sources, len(named), settings.templates is not None
         )
+    logger.info("%s", settings.opening_line(len(named)))
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named])
     # the longest first: memory that was allocated for one target suffices for the next
     ordered = sorted(named, key=lambda pair: -residues_hint(pair[1]))
@@ -340,6 +360,9 @@ class _Run:
         """Run one job of a target, and queue the writing of its files."""
         predictor, target, job = self.settings.predictor, step.target, step.job
         assert job is not None and step.sample is not None
+        if self.settings.output.layout == "colabfold" and job is step.plan.jobs[0]:
+            number = self.targets.index(target) + 1
+            colabfold_layout.log_query(target.name, number, len(self.targets), target.facts["residues"])
         predictor.memory.reset_peak()
         self.progress.begin_job(target.name, target.facts["residues"], job.tag)
         start = time.perf_counter()
@@ -362,7 +385,9 @@ class _Run:
             self.progress.target_done(step.target.name)
 
     def _model_written(self, target: TargetRun, result: ModelResult) -> None:
-        if len(self.settings.identities.jobs()) > 1:
+        if self.settings.output.layout == "colabfold":
+            colabfold_layout.log_model(result)
+        elif len(self.settings.identities.jobs()) > 1:
             untrained = self.settings.predictor.untrained
             logger.info(
                 "%s: %s: %s, %.1f s", target.name, result.tag, result.describe(untrained), result.seconds
@@ -370,6 +395,8 @@ class _Run:
 
     def _finished(self, target: TargetRun, record: DoneRecord) -> None:
         self.locks.release(target.files.lock)
+        if self.settings.output.layout == "colabfold":
+            colabfold_layout.log_ranking(record.ranking, record.rank_by)
         _log_result(target, record, self.settings.predictor.untrained)
         self.progress.target_done(target.name)
 

@@ -144,8 +144,16 @@ def test_files_and_keys_are_as_listed(result: Path) -> None:
     first, second = (result / f"{NAME}.a3m").read_text().splitlines()[:2]
     assert first == f"#{GB1_LENGTH}\t1" and second.startswith(f">{NAME}")
     assert "10.1038/s41586-021-03819-2" in (result / "cite.bibtex").read_text()
-    line = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} SPG1_STRSG_B1: 56 residues, .*"
-    assert any(re.fullmatch(line, each) for each in (result / "log.txt").read_text().splitlines())
+    lines = (result / "log.txt").read_text().splitlines()
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
+    for expected in (
+        "SPG1_STRSG_B1: 56 residues, .*",
+        r"Query 1/1: SPG1_STRSG_B1 \(length 56\)",
+        r"alphafold2_ptm_model_4_seed_000 took [\d.]+s \(0 recycles\)",
+        "reranking models by 'plddt' metric",
+        r"rank_001_alphafold2_ptm_model_[34]_seed_000 pLDDT=[\d.]+ pTM=[\d.]+",
+    ):
+        assert any(re.fullmatch(time + expected, line) for line in lines), expected
 
 
 def test_listed_files_and_keys_match_a_result_of_colabfold(shared_dir: Path) -> None:
