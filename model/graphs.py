@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -71,7 +71,6 @@ class GraphedModules:
         key = (planned_budget(), *(None if x is None else (x.shape, x.dtype) for x in tensors))
         if key != self._key:
             self._reset(key)
-            self._shared.refresh()
         if not self._inputs:
             self._inputs = tuple(None if x is None else x.clone() for x in tensors)
         else:
@@ -101,8 +100,7 @@ class GraphedModules:
             return self._result
         result = shared.module(*self._inputs)
         if not self._kernels_loaded:
-            # the call may have prepared weights, which have to be copied from now on
-            shared.refresh()
+            shared.find_prepared()
             self._kernels_loaded = True
         return result
 
@@ -144,12 +142,15 @@ class SharedModule:
         self.module = modules[0] if len(modules) == 1 else deepcopy(modules[0])
         self._weights = [tuple(module.parameters()) for module in modules]
         self._shared_weights = tuple(self.module.parameters())
-        self.refresh()
+        self._prepared: dict[tuple[int, str], Tensors] = {}
+        self._copies: dict[int, _Copies] = {}
 
-    def refresh(self) -> None:
-        """Look up prepared weights again; call this when kernels may have prepared or changed them."""
-        self._copies: dict[int, list[tuple[list[torch.Tensor], list[torch.Tensor]]]] = {}
-        self._prepared: dict[tuple[int, str], Tensors] | None = None
+    def find_prepared(self) -> None:
+        """Copy from now on what the shared module's calls have prepared; use this after a normal call."""
+        prepared = prepared_tensors(self._shared_weights)
+        if prepared.keys() != self._prepared.keys():
+            self._prepared = prepared
+            self._copies.clear()
 
     def load(self, index: int) -> bool:
         """Copy the weights of a module, and what was prepared from them.
@@ -159,18 +160,31 @@ class SharedModule:
         """
         if len(self._weights) == 1:
             return True
-        if index not in self._copies:
-            if self._prepared is None:
-                self._prepared = prepared_tensors(self._shared_weights)
-            prepared = prepared_tensors(self._weights[index])
+        weights = self._weights[index]
+        versions = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in weights]
+        copies = self._copies.get(index)
+        if copies is None or copies.versions != versions:
+            prepared = prepared_tensors(weights)
             if not self._prepared.keys() <= prepared.keys():
                 return False
             targets = [*self._shared_weights, *(x for key in self._prepared for x in self._prepared[key])]
-            sources = [*self._weights[index], *(x for key in self._prepared for x in prepared[key])]
-            self._copies[index] = _by_dtype(targets, sources)
-        for targets, sources in self._copies[index]:
-            torch._foreach_copy_(targets, sources)
+            sources = [*weights, *(x for key in self._prepared for x in prepared[key])]
+            copies = self._copies[index] = _Copies(versions, _by_dtype(targets, sources))
+        for group in copies.groups:
+            torch._foreach_copy_(*group)
         return True
+
+
+class _Copies(NamedTuple):
+    """The copies that load a module.
+
+    Args:
+        versions: address and version of each of the module's weights.
+        groups: lists of targets and of sources.
+    """
+
+    versions: list[tuple[int, int]]
+    groups: list[tuple[list[torch.Tensor], list[torch.Tensor]]]
 
 
 def _by_dtype(

@@ -90,7 +90,7 @@ def test_shared_module_gets_weights_and_what_was_prepared_from_them() -> None:
         shared = SharedModule(modules)
         # nothing is prepared yet, so weights suffice
         assert shared.load(1) and added(shared.module) == 40.0
-        shared.refresh()
+        shared.find_prepared()
         # now the shared module has prepared weights, and others have none
         assert not shared.load(2)
         assert [added(module) for module in modules] == [20.0, 40.0, 60.0]
@@ -99,7 +99,6 @@ def test_shared_module_gets_weights_and_what_was_prepared_from_them() -> None:
             assert added(shared.module) == 20.0 * (index + 1)
         # changed weights have to be prepared again
         modules[0].weight.fill_(4.0)
-        shared.refresh()
         assert not shared.load(0) and shared.load(1)
         assert added(modules[0]) == 80.0 and shared.load(0) and added(shared.module) == 80.0
 
