@@ -121,6 +121,8 @@ class GraphedModules:
         except RuntimeError:
             # includes lack of memory for the graph's own tensors; a normal call may still fit
             self._result = ()
+            # the stream or the pool of a failed capture may be unusable
+            _capture_resources.cache_clear()
             self._failures += 1
             self.enabled = self._failures < MAX_FAILURES
 

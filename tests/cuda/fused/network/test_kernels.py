@@ -8,6 +8,7 @@ import torch
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
+from model.graphs import SharedModule
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
 
@@ -63,3 +64,25 @@ def test_pass_is_as_accurate_as_the_reference(config: ModelConfig, dtype: torch.
         allowed = 2 * (plain[name].float() - exact[name]).norm() / scale + 1e-5
         assert not torch.equal(fused[name], plain[name])
         assert (fused[name].float() - exact[name]).norm() / scale <= allowed
+
+
+@torch.inference_mode()
+def test_shared_module_computes_each_block(config: ModelConfig) -> None:
+    network = AlphaFold.from_parameters(config, random_parameters(config), DEVICE, kernels="fused")
+    blocks = list(network.evoformer.evoformer_iteration)
+    msa_channels, pair_channels = config.evoformer.msa.channels, config.evoformer.pair.channels
+
+    def updated(block: torch.nn.Module) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        shapes = (3, 5, msa_channels), (5, 5, pair_channels)
+        msa, pair = (torch.randn(shape, generator=generator).to(DEVICE) for shape in shapes)
+        block(msa, pair, None, None)
+        return torch.cat([msa.flatten(), pair.flatten()])
+
+    expected = [updated(block) for block in blocks]
+    assert not torch.equal(*expected)
+    shared = SharedModule(blocks)
+    for index in (1, 0, 1):
+        assert shared.load(index)
+        assert torch.equal(updated(shared.module), expected[index])
+        shared.find_prepared()
