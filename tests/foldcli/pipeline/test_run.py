@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,15 @@ class Runs:
         settings = self.settings(**changes)
         run_targets([("q", target_input)], settings, Failures(settings.output.folder, Shard()))
 
+    def refusal(self, target_input: TargetInput = QUERY, **changes: Any) -> str:
+        """Run, and return the message with which the run refuses the target."""
+        settings = self.settings(**changes)
+        failures = Failures(settings.output.folder, Shard())
+        with pytest.raises(TargetFailed) as failed:
+            run_targets([("q", target_input)], settings, failures)
+        assert failed.value.code == 3
+        return str(failures.failed[0][1])
+
     def action(self, target_input: TargetInput = QUERY, **changes: Any) -> str:
         """Return what `--dry-run` says."""
         settings = self.settings(**changes)
@@ -109,55 +118,95 @@ class Runs:
         return {path.name: path.stat().st_mtime_ns for path in self.files.folder.iterdir()}
 
 
-@pytest.fixture
-def runs(tmp_path: Path, searcher: LocalSearcher) -> Runs:
-    return Runs(tmp_path, searcher)
-
-
-def test_every_kind_of_input_is_finished_once(runs: Runs, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def finished_one(tmp_path_factory: pytest.TempPathFactory, searcher: LocalSearcher) -> Runs:
+    """Finish a target with one model; tests must not change its files."""
+    runs = Runs(tmp_path_factory.mktemp("one"), searcher)
     runs.run()
-    first = runs.done()
-    assert (first["facts"]["search"]["hits"], first["facts"]["feature_cache_hit"]) == (2, False)
-    assert not runs.files.work_folder.exists() and not runs.files.lock.exists()
-    ((cached,),) = CacheIndex(tmp_path / "cache").targets.values()
-    a3m = runs.files.path("alignment")
-    text = a3m.read_bytes()
-    kept = tmp_path / "kept.a3m"
-    shutil.copy(a3m, kept)
-    inputs: list[TargetInput] = [
-        cached,
-        AlignmentTarget("q", (str(kept),)),
-        AlignmentTarget("q", (str(cached.path),)),
-        AlignmentTarget("q", ("-",), text),
-    ]
-    scores = [path.read_bytes() for path in runs.files.folder.glob("*_scores_*")]
-    for index, target_input in enumerate(inputs):
-        own = Runs(tmp_path / str(index))
-        own.folder.mkdir()
-        shutil.copytree(tmp_path / "cache", own.folder / "cache")
-        assert own.action(target_input) == TO_DO
-        own.run(target_input)
-        assert own.action(target_input) == DONE
-        # every input is the same alignment
-        assert own.done()["facts"]["feature_cache_hit"]
-        assert [path.read_bytes() for path in own.files.folder.glob("*_scores_*")] == scores
-        times = own.times()
-        own.run(target_input)
-        assert own.times() == times
+    return runs
+
+
+@pytest.fixture(scope="module")
+def finished_two(tmp_path_factory: pytest.TempPathFactory, searcher: LocalSearcher) -> Runs:
+    """Finish a target with two models; tests must not change its files."""
+    runs = Runs(tmp_path_factory.mktemp("two"), searcher)
+    runs.run(models=(3, 4))
+    return runs
+
+
+def copy_of(finished: Runs, folder: Path) -> Runs:
+    """Copy a finished target, times of its files included."""
+    shutil.copytree(finished.folder, folder, dirs_exist_ok=True)
+    return Runs(folder, finished.searcher)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, finished_one: Runs) -> Runs:
+    """Copy the finished target with one model."""
+    return copy_of(finished_one, tmp_path / "runs")
+
+
+@pytest.fixture
+def runs_of_two(tmp_path: Path, finished_two: Runs) -> Runs:
+    """Copy the finished target with two models."""
+    return copy_of(finished_two, tmp_path / "runs")
+
+
+def cached_target(finished: Runs) -> TargetInput:
+    ((cached,),) = CacheIndex(finished.folder / "cache").targets.values()
+    return cached
+
+
+def alignment_file(finished: Runs) -> TargetInput:
+    return AlignmentTarget("q", (str(finished.files.path("alignment")),))
+
+
+def entry_file(finished: Runs) -> TargetInput:
+    ((cached,),) = CacheIndex(finished.folder / "cache").targets.values()
+    return AlignmentTarget("q", (str(cached.path),))
+
+
+def standard_input(finished: Runs) -> TargetInput:
+    return AlignmentTarget("q", ("-",), finished.files.path("alignment").read_bytes())
+
+
+def test_finished_query_records_its_hits_and_leaves_no_work_folder(finished_one: Runs) -> None:
+    done = finished_one.done()
+    assert (done["facts"]["search"]["hits"], done["facts"]["feature_cache_hit"]) == (2, False)
+    assert not finished_one.files.work_folder.exists() and not finished_one.files.lock.exists()
+
+
+@pytest.mark.parametrize(
+    "make_input",
+    [
+        alignment_file,
+        pytest.param(cached_target, marks=pytest.mark.slow),
+        pytest.param(entry_file, marks=pytest.mark.slow),
+        pytest.param(standard_input, marks=pytest.mark.slow),
+    ],
+)
+def test_every_kind_of_input_is_finished_once(
+    make_input: Callable[[Runs], TargetInput], finished_one: Runs, tmp_path: Path
+) -> None:
+    target_input = make_input(finished_one)
+    shutil.copytree(finished_one.folder / "cache", tmp_path / "cache")
+    own = Runs(tmp_path)
+    assert own.action(target_input) == TO_DO
+    own.run(target_input)
+    assert own.action(target_input) == DONE
+    # every input is the same alignment
+    assert own.done()["facts"]["feature_cache_hit"]
+    scores = [path.read_bytes() for path in finished_one.files.folder.glob("*_scores_*")]
+    assert [path.read_bytes() for path in own.files.folder.glob("*_scores_*")] == scores
+    times = own.times()
+    own.run(target_input)
+    assert own.times() == times
 
 
 def test_results_of_other_settings_are_replaced_only_with_overwrite(runs: Runs) -> None:
-    runs.run()
     before, times = runs.contents(), runs.times()
-    for changes in ({"num_recycles": 1}, {"max_seq": 7}):
-        with pytest.raises(TargetFailed) as failed:
-            runs.run(**changes)
-        assert failed.value.code == 3
-        assert runs.times() == times
-    failures = Failures(runs.folder / "out", Shard())
-    with pytest.raises(TargetFailed):
-        run_targets([("q", QUERY)], runs.settings(num_recycles=1), failures)
-    message = str(failures.failed[0][1])
+    message = runs.refusal(num_recycles=1)
+    assert runs.times() == times
     assert "out/q holds a model made with other settings (predict.num_recycle 0, now 1)" in message
     assert "--overwrite" in message
     assert runs.action(num_recycles=1, overwrite=True) == f"{TO_DO}, replaces 1 model"
@@ -168,15 +217,12 @@ def test_results_of_other_settings_are_replaced_only_with_overwrite(runs: Runs) 
 
 
 def test_results_of_another_sequence_are_not_replaced(runs: Runs) -> None:
-    runs.run()
     before = runs.contents()
-    with pytest.raises(TargetFailed):
-        runs.run(FastaRecord("q", UBIQUITIN[5:35]))
+    assert "query" in runs.refusal(FastaRecord("q", UBIQUITIN[5:35]))
     assert runs.contents() == before
 
 
 def test_further_models_are_added_and_finished_ones_kept(runs: Runs, tmp_path: Path) -> None:
-    runs.run(models=(3,))
     seconds = runs.done()["ranking"][0]["seconds"]
     runs.run(models=(4,), random_seed=1)
     runs.run(models=(3, 4), num_seeds=2)
@@ -191,11 +237,10 @@ def test_further_models_are_added_and_finished_ones_kept(runs: Runs, tmp_path: P
     assert runs.times() == times, "nothing is left to do"
 
 
-def test_other_ranking_only_renames_the_models(runs: Runs) -> None:
-    runs.run(models=(3, 4))
-    first = runs.done()
-    runs.run(models=(3, 4), rank="ptm")
-    second = runs.done()
+def test_other_ranking_only_renames_the_models(runs_of_two: Runs) -> None:
+    first = runs_of_two.done()
+    runs_of_two.run(models=(3, 4), rank="ptm")
+    second = runs_of_two.done()
     assert second["rank_by"] == "ptm" and second["ranking"][0]["ptm"] >= second["ranking"][1]["ptm"]
     assert {e["tag"]: e["seconds"] for e in first["ranking"]} == {
         e["tag"]: e["seconds"] for e in second["ranking"]
@@ -203,17 +248,12 @@ def test_other_ranking_only_renames_the_models(runs: Runs) -> None:
     assert second["facts"]["residues"] == 30
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "{}", "[]", "null", '{"format": 1}', '{"format": 2, "fingerprint": 3}', "ranking", "facts"],
-)
+# tests/foldcli/outputs/test_done.py reads other damaged ones
+@pytest.mark.parametrize("content", ["{", '{"format": 1}'])
 def test_damaged_done_json_is_one_warning_and_the_target_is_predicted_again(
     runs: Runs, content: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs.run()
     before, done = runs.contents(), runs.done()
-    if content in done:
-        content = json.dumps(done | {content: "wrong"})
     runs.files.path("done").write_text(content)
     monkeypatch.setattr("foldcli.logs.logger.propagate", True)
     assert runs.action() in (TO_DO, RESUMED)
@@ -224,16 +264,14 @@ def test_damaged_done_json_is_one_warning_and_the_target_is_predicted_again(
     assert runs.contents() == before and runs.done()["fingerprint"] == done["fingerprint"]
 
 
-def test_missing_file_of_a_finished_model_is_made_again(runs: Runs) -> None:
-    runs.run(models=(3, 4))
-    before = runs.contents()
-    next(runs.files.folder.glob("*_rank_002_*.cif")).unlink()
-    runs.run(models=(3, 4))
-    assert runs.contents() == before
+def test_missing_file_of_a_finished_model_is_made_again(runs_of_two: Runs) -> None:
+    before = runs_of_two.contents()
+    next(runs_of_two.files.folder.glob("*_rank_002_*.cif")).unlink()
+    runs_of_two.run(models=(3, 4))
+    assert runs_of_two.contents() == before
 
 
 def test_edited_alignment_is_searched_again(runs: Runs) -> None:
-    runs.run()
     before = runs.contents()
     runs.files.path("alignment").write_text(f">q\n{QUERY.sequence}\n")
     runs.run(models=(3, 4))
@@ -243,19 +281,23 @@ def test_edited_alignment_is_searched_again(runs: Runs) -> None:
     )
 
 
-def test_damaged_intermediate_files_are_made_again(runs: Runs, tmp_path: Path) -> None:
-    runs.run(models=(3, 4))
-    expected = runs.contents()
-    for damage in ("search.json", "q.a3m", "*.result.json", "*.pdb"):
-        again = Runs(tmp_path / damage.strip("*."), runs.searcher)
-        again.files.work_folder.mkdir(parents=True)
-        make_intermediate_files(again, runs)
-        for path in again.files.work_folder.rglob(damage):
-            path.write_text("{" if path.suffix == ".json" else path.read_text()[:-9])
-            if path.suffix == ".pdb":
-                path.unlink()
-        again.run(models=(3, 4))
-        assert again.contents() == expected
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "search.json",
+        "*.result.json",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("q.a3m", "*.pdb")),
+    ],
+)
+def test_damaged_intermediate_files_are_made_again(damaged: str, finished_two: Runs, tmp_path: Path) -> None:
+    again = Runs(tmp_path, finished_two.searcher)
+    make_intermediate_files(again, finished_two)
+    for path in again.files.work_folder.rglob(damaged):
+        path.write_text("{" if path.suffix == ".json" else path.read_text()[:-9])
+        if path.suffix == ".pdb":
+            path.unlink()
+    again.run(models=(3, 4))
+    assert again.contents() == finished_two.contents()
 
 
 def make_intermediate_files(target: Runs, finished: Runs) -> None:
@@ -273,7 +315,8 @@ def make_intermediate_files(target: Runs, finished: Runs) -> None:
         path.unlink()
 
 
-def test_temporary_files_of_a_killed_run_are_removed(runs: Runs) -> None:
+def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path, searcher: LocalSearcher) -> None:
+    runs = Runs(tmp_path, searcher)
     folders = (runs.files.folder, runs.files.search_folder, runs.files.staging_folder)
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

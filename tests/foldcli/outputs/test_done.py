@@ -1,0 +1,60 @@
+"""Tests of done.json: what a later run reads from it, and damaged files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost
+from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.model_files import ModelResult
+
+RESULT = ModelResult("alphafold2_ptm_model_3_seed_000", 71.25, 0.5, 3, 1.5, "abc")
+RECORD = DoneRecord(
+    "q",
+    "f" * 64,
+    {"query": "MQIF"},
+    "auto",
+    [RESULT],
+    [StageCost("predict", 1.5, 1000)],
+    facts={"residues": 4},
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "q.done.json"
+    RECORD.write(path)
+    return path
+
+
+def test_later_run_reads_what_was_written(path: Path) -> None:
+    finished = FinishedTarget.read(path)
+    assert finished == FinishedTarget("f" * 64, {"query": "MQIF"}, "auto", [RESULT], {"residues": 4})
+    assert FinishedTarget.read(path.with_name("none.json")) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", "null", '{"format": 1}', '{"format": 2}', "\ud800"])
+def test_damaged_file_is_a_value_error(path: Path, content: str) -> None:
+    path.write_bytes(content.encode(errors="surrogatepass"))
+    with pytest.raises(ValueError):
+        FinishedTarget.read(path)
+
+
+@pytest.mark.parametrize("key", ["fingerprint", "settings", "rank_by", "ranking", "facts"])
+@pytest.mark.parametrize("value", [None, 3, [], [3], [{"tag": "x"}]])
+def test_wrong_type_is_a_value_error(path: Path, key: str, value: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(ValueError):
+        FinishedTarget.read(path)
+
+
+def test_files_that_do_not_exist_are_listed(path: Path, tmp_path: Path) -> None:
+    files = TargetFiles("q", tmp_path, "single_folder")
+    finished = FinishedTarget.read(path)
+    assert finished is not None
+    expected = files.model_files(1, RESULT.tag)
+    assert finished.missing_files(files) == expected
+    expected[0].touch()
+    assert finished.missing_files(files) == expected[1:]
