@@ -32,8 +32,11 @@ class ExitCode(IntEnum):
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which schedulers send before they kill a job; ends the process as an interrupt does."""
+class Terminated(BaseException):
+    """SIGTERM, which schedulers send before they kill a job; ends the process as KeyboardInterrupt does.
+
+    It is no KeyboardInterrupt, because click replaces those by an exception of its own.
+    """
 
 
 class StdoutClosed(Exception):
@@ -142,7 +145,7 @@ def run_with_exit_codes(command: click.Command) -> int:
         return error.exit_code
     except TargetFailed as error:
         return error.code
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, Terminated) as error:
         code = exit_code_of(error)
         if is_bug(error):
             traceback.print_exc()

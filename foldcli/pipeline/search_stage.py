@@ -391,6 +391,7 @@ def search_ahead(
     def search_batch() -> Iterator[TargetRun]:
         queries = [(target.name, target.input) for target in batch if isinstance(target.input, FastaRecord)]
         text = f"searching with {len(queries)} sequence{'s' if len(queries) > 1 else ''}"
+        logger.debug("%s", text)
         show(text)
 
         def progress(done: int, total: int | None) -> None:

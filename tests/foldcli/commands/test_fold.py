@@ -224,16 +224,22 @@ def test_standard_input_is_split_into_shards(root: Path, environment: dict[str, 
         assert (out / "index.html").is_file() == (len(names) > 1)
 
 
+def ignore_interrupts() -> None:
+    """Do what a shell does before it starts a job with `&`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 @pytest.mark.parametrize(
-    "stage",
+    ("stage", "number", "in_background"),
     [
-        pytest.param("search", marks=pytest.mark.slow),
-        pytest.param("features", marks=pytest.mark.slow),
-        "predict",
+        pytest.param("search", signal.SIGINT, False, marks=pytest.mark.slow),
+        pytest.param("features", signal.SIGINT, False, marks=pytest.mark.slow),
+        ("predict", signal.SIGTERM, False),
+        pytest.param("predict", signal.SIGINT, True, marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_run_leaves_no_finished_files_and_the_next_run_continues(
-    root: Path, environment: dict[str, str], tmp_path: Path, stage: str
+    root: Path, environment: dict[str, str], tmp_path: Path, stage: str, number: int, in_background: bool
 ) -> None:
     command = [
         *FOLDCLI,
@@ -243,15 +249,22 @@ def test_interrupted_run_leaves_no_finished_files_and_the_next_run_continues(
         str(root / "examples/demo.fasta"),
     ]
     command += [*QUICK, "-v", "-o", str(tmp_path / "out")]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=ignore_interrupts if in_background else None,
+    )
     assert process.stderr is not None
     for line in process.stderr:
-        if line.strip().endswith(f": {stage}"):
-            process.send_signal(signal.SIGINT)
+        if line.strip().endswith("searching with 1 sequence" if stage == "search" else f": {stage}"):
+            process.send_signal(number)
             break
     rest = process.stderr.read()
-    assert process.wait() == 130, rest
-    assert "interrupted" in rest
+    code, word = (130, "interrupted") if number == signal.SIGINT else (143, "terminated")
+    assert process.wait() == code, rest
+    assert f"{word}; run the same command again to continue" in rest
     assert "Traceback" not in rest
     assert not list((tmp_path / "out").rglob("*.done.json"))
     assert not list((tmp_path / "out").rglob("*_unrelaxed_rank_*"))
