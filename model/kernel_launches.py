@@ -68,6 +68,12 @@ def network_launches(
     yield from multiplications(ALIGNED)
     for templates in [0] if config.template is None else [0, 1]:
         yield partial(network, _features(UNALIGNED, templates))
+    # a target with few sequences has an extra MSA of one masked row
+    msa, pair = (
+        (1, UNALIGNED, config.extra_msa.msa.channels),
+        (UNALIGNED, UNALIGNED, config.extra_msa.pair.channels),
+    )
+    yield lambda: extra(zeros(*msa), zeros(*pair), torch.ones(1, UNALIGNED), None)
     yield from multiplications(WHOLE_TILE)
 
 

@@ -21,6 +21,16 @@ from cuda.fused.transition import differentiable as transition
 from cuda.fused.triangle_multiplication import differentiable as triangle_multiplication
 
 _compiled: list[str] = []
+# the operations with kernels that are launched in a prediction
+_OPERATIONS = (
+    "layer_norm",
+    "pair_bias",
+    "attention",
+    "global_attention",
+    "triangle_multiplication",
+    "transition",
+    "outer_product_mean",
+)
 
 
 @dataclass(frozen=True)
@@ -80,12 +90,14 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
     if name != "fused" and name not in IMPLEMENTATIONS:
         raise ValueError(f"unknown kernels {name!r}; expected 'auto', 'fused' or 'reference'")
     implementation = kernel_implementation(device) if name == "fused" else name
+    module = partial(implementation_module, implementation=implementation, device=device)
     if implementation in ("triton", "hopper") and triton_installed():
         # deferred: Triton is optional
-        from cuda.fused.compilation import report_compilations
+        from cuda.fused.compilation import compute_cache_keys, report_compilations
 
         report_compilations(_compiled.append)
-    module = partial(implementation_module, implementation=implementation, device=device)
+        for operation in _OPERATIONS:
+            compute_cache_keys(module(operation))
     plain = resolve_implementation(implementation, device) == "reference"
     return Kernels(
         layer_norm=module("layer_norm").layer_norm,

@@ -20,14 +20,17 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver
+from triton.runtime import JITFunction
 
 from cuda.fused.gpu_model import GpuModel, assume_gpu
 
+_PACKAGE = "cuda.fused."
 _DRIVER_LIBRARY = "libcuda.so.1"
 _DRIVER_FUNCTION = re.compile(r"\bcu[A-Z]\w+")
 # the state of Triton that recording changes is global
@@ -142,14 +145,58 @@ def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
     return bool(compiled)
 
 
+def compute_cache_keys(module: ModuleType) -> None:
+    """Compute the keys under which Triton caches the kernels that a module launches.
+
+    Triton's key of a kernel depends on whether the keys of the functions that it calls were computed before.
+    Processes that are to find each other's kernels in the cache must therefore compute the keys in the same
+    order, here callees first.
+
+    Args:
+        module: a module with kernels; those of the modules of `cuda.fused` that it imports are included.
+    """
+    visited: set[int] = set()
+
+    def visit(function: JITFunction[Any]) -> None:
+        if not function.module.startswith(_PACKAGE) or id(function) in visited:
+            return
+        visited.add(id(function))
+        names = set(function.fn.__code__.co_names)
+        for name in sorted(names & function.__globals__.keys()):
+            value = function.__globals__[name]
+            members = vars(value) if isinstance(value, ModuleType) else {name: value}
+            for member in sorted(names & members.keys()):
+                if isinstance(members[member], JITFunction):
+                    visit(members[member])
+        _ = function.cache_key  # computed when first read
+
+    for value in list(vars(module).values()):
+        if isinstance(value, JITFunction):
+            visit(value)
+        elif isinstance(value, ModuleType) and value.__name__.startswith(_PACKAGE):
+            compute_cache_keys(value)
+
+
 def report_compilations(report: Callable[[str], None]) -> None:
-    """Report the name of each kernel that this process compiles from now on; replaces earlier callers."""
+    """Report each kernel that this process compiles from now on; replaces earlier callers.
+
+    Args:
+        report: called with the kernel's name, and the types and constants that it is compiled for.
+    """
 
     def listen(*, src: Any, cache_hit: bool, **_: Any) -> None:
         if not cache_hit:
-            report(src.name)
+            report(f"{src.name}({', '.join(_describe_arguments(src))})")
 
     triton.knobs.compilation.listener = listen
+
+
+def _describe_arguments(source: Any) -> Iterator[str]:
+    """Yield the type or value of each argument of a kernel's `ASTSource`; /16 marks those divisible by 16."""
+    for index, (name, kind) in enumerate(source.signature.items()):
+        value = source.constants.get((index,), kind)
+        divisible = any(path[0] == index and attributes for path, attributes in source.attrs.items())
+        yield f"{name}={getattr(value, 'value', value)}{'/16' if divisible else ''}"
 
 
 def _build_launcher(kernel: Any) -> None:

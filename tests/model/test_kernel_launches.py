@@ -62,6 +62,9 @@ def launched(
                 "template_all_atom_positions": torch.zeros(templates, residues, 37, 3),
                 "template_all_atom_masks": torch.zeros(templates, residues, 37),
             }
+            if extra_rows == 1:
+                # what `features.sampling` makes if the MSA has all sequences
+                features["extra_msa_mask"] = torch.zeros(extra_rows, residues)
         features["template_mask"] = torch.ones(templates)
         with record_variants(gpu, found.add), torch.inference_mode():
             network(features)

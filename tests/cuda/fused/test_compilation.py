@@ -57,6 +57,28 @@ def test_nothing_is_assumed_outside_of_a_recording() -> None:
         layer_norm.layer_norm(torch.zeros(5, 64), torch.zeros(64), torch.zeros(64), implementation="triton")
 
 
+_KEYS = """
+from cuda.fused.attention import triton_core as attention
+from cuda.fused.compilation import compute_cache_keys
+from cuda.fused.global_attention import triton as global_attention
+compute_cache_keys(global_attention)
+compute_cache_keys(attention)
+for kernel, callee in [
+    (global_attention._gate, global_attention.load_normalised),
+    (attention.recompute_blocks, attention._attend_block),
+    (attention.attend_blocks, attention.sigmoid),
+]:
+    constants = set(callee.used_global_vals)
+    print(kernel.hash is not None, bool(constants), constants <= set(kernel.used_global_vals))
+"""
+
+
+def test_keys_of_kernels_always_include_the_constants_of_the_functions_they_call() -> None:
+    # in a process of its own, because keys are computed once
+    run = subprocess.run([sys.executable, "-c", _KEYS], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True"] * 9
+
+
 _COMPILE = """
 import sys, torch
 from cuda.fused import compilation
