@@ -86,7 +86,7 @@ class DoneRecord:
 
 @dataclass(frozen=True)
 class FinishedTarget:
-    """What a later run needs of a target's done.json.
+    """The part of a target's done.json that later runs use.
 
     Args:
         fingerprint: see DoneRecord.
@@ -115,7 +115,7 @@ class FinishedTarget:
         except FileNotFoundError:
             return None
         if not isinstance(content, dict):
-            raise ValueError("no JSON object")
+            raise ValueError("not a JSON object")
         if content.get("format") != FORMAT:
             raise ValueError(f"format {content.get('format')!r} instead of {FORMAT}")
         try:

@@ -2,8 +2,8 @@
 
 In the default layout everything is in OUT/NAME/. In ColabFold's layout, files that ColabFold writes too are
 in OUT under ColabFold's names, and all others in OUT/foldcli/NAME/, so that scripts which list OUT find what
-they expect. A folder that foldcli did not lay out, such as ColabFold's own results, or one target's folder
-seen without its run, has the layout "single_folder": all files together.
+they expect. The layout "single_folder" has all files together: ColabFold's own results, for example, or the
+folder of one target without its run.
 """
 
 import re
@@ -47,7 +47,7 @@ _FILES: dict[str, tuple[str, bool]] = {
 }
 # kind → (the part before the rank, the part after the tag, whether ColabFold writes this file)
 _MODEL_FILES: dict[ModelKind, tuple[str, str, bool]] = {
-    # foldcli reads relaxed structures of other programs and never writes any
+    # read only: `foldcli relax` and other programs write relaxed structures
     "relaxed_pdb": ("relaxed", ".pdb", True),
     "relaxed_cif": ("relaxed", ".cif", False),
     "pdb": ("unrelaxed", ".pdb", True),
@@ -101,12 +101,12 @@ class TargetFiles:
 
     @property
     def unpublished_record(self) -> Path:
-        """The path of the last done.json while the files that it describes are replaced."""
+        """The path of an earlier done.json while a run publishes the target again."""
         return self.work_folder / "replaced.done.json"
 
     @property
     def lock(self) -> Path:
-        """The file that a run holds while it works on the target."""
+        """The lock file, which exists while a run works on the target."""
         return self.folder / ".lock"
 
     def staged(self, kind: FileKind) -> Path:
@@ -157,7 +157,7 @@ class TargetFiles:
         )
 
     def shared_prefixes(self) -> list[str]:
-        """Return the starts of the names of all files that are in one folder with those of other targets."""
+        """Return prefixes of the names of the files that are in one folder with those of other targets."""
         if self.layout != "colabfold":
             return []
         single = [f"{self.name}{ending}" for ending, colabfold_writes in _FILES.values() if colabfold_writes]

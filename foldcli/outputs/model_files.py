@@ -1,7 +1,7 @@
 """Structure and score files of a target's models: staged as each is predicted, published when all are ranked.
 
-Staged files stay until the target is finished. Publishing gives them a second name, so an interrupted run
-publishes again.
+Publishing links the staged files to their final names. They are removed only when the target is finished, so
+publishing can be repeated after an interruption.
 """
 
 import json
@@ -74,7 +74,7 @@ class ModelResult:
             TypeError: a value is missing, unknown, or of another type.
         """
         if not isinstance(content, dict):
-            raise TypeError("the result of a model is no JSON object")
+            raise TypeError("the result of a model is not a JSON object")
         result = cls(**content)
         numbers = (result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0)
         texts = (result.tag, result.fingerprint)
@@ -139,7 +139,10 @@ def write_model(model: PredictedModel) -> ModelResult:
 
 
 def read_staged_results(folder: Path) -> list[ModelResult]:
-    """Return the results of the models in a staging folder, by tag, without damaged and incomplete ones."""
+    """Return the results of the complete models in a staging folder, sorted by tag.
+
+    A damaged result is a warning.
+    """
     results = []
     for path in sorted(folder.glob(f"*{_RESULT_SUFFIX}")):
         try:
@@ -153,7 +156,7 @@ def read_staged_results(folder: Path) -> list[ModelResult]:
 
 
 def stage_published(files: TargetFiles, rank: int, result: ModelResult) -> None:
-    """Stage a published model of a finished target, to be published again among others.
+    """Stage a published model of a finished target, so that it is ranked and published with further ones.
 
     Raises:
         OSError: a file is missing, or cannot be written.

@@ -54,12 +54,12 @@ class TargetSummary:
 
 
 class RunSummary:
-    """The summary of a run's targets; made before the run begins, written and logged when it ends.
+    """The summary of a run's targets; created before the run begins, written and logged when it ends.
 
     Args:
         out: the run's folder.
         layout: layout of the run's files.
-        shard: the run's share of the targets, whose number is in the name of the file of a shard.
+        shard: the run's share of the targets; part of the file's name.
         names: names of the run's targets.
     """
 
@@ -73,13 +73,13 @@ class RunSummary:
     def models(self) -> list[dict[str, Any]]:
         """Return the values of COLUMNS for each model of the finished targets, by target and rank.
 
-        Paths are relative to the run's folder. None is a value that the network does not predict, or the hits
-        of a target without a search.
+        Paths are relative to the run's folder. Missing values are None: `ptm` without a PAE head,
+        `hits` without a search.
         """
         return [model for files in self._files for model in self._models(files)]
 
     def write(self) -> None:
-        """Write summary.tsv, if a target is finished.
+        """Write summary.tsv, unless no target is finished.
 
         Raises:
             OSError: the file cannot be written.
@@ -130,7 +130,7 @@ class RunSummary:
         read = (self._read(files) for files in self._files)
         targets = [target for target in read if target and target.name not in failed]
         if not targets and len(failed) <= 1:
-            # the error message has said everything
+            # the error message of the only target is enough
             return
         seconds = time.monotonic() - self._start
         before = sum(target.finished_before for target in targets)
@@ -176,7 +176,7 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
 
 
 def _table(targets: list[TargetSummary]) -> list[str]:
-    """Return the heading and the lines of the targets; of too many, only the best and the worst, ranked."""
+    """Return the lines of the table; of more than MAX_LINES targets only the best and worst, by pLDDT."""
     if not targets:
         return []
     shown, omitted = targets, None

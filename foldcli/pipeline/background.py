@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# seconds after which a waiting thread looks whether it should end
+# seconds between checks of a waiting thread whether it should end
 _POLL_SECONDS = 0.2
 # seconds that a thread has to finish its item after its consumer has ended
 _GRACE_SECONDS = 2.0
@@ -54,13 +54,12 @@ def run_concurrently(calls: Sequence[Callable[[], T]], threads: int) -> list[Fut
 def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Iterator[T]:
     """Yield the items of an iterator that runs in a background thread, ahead of the consumer.
 
-    If the consumer ends early, the iterator is closed after the item that it works on.
+    If the consumer ends early, the iterator finishes its current item and is then closed.
 
     Args:
         items: consumed by the thread alone; its errors are raised here, after the items before them.
-        limit: largest number of items that are ready and have not been taken, at least 1; another one may be
-            in the making.
-        stop: ends this iterator and its thread when it is set. Iterators that consume each other share it.
+        limit: largest number of items that wait for the consumer, at least 1; one more may be in progress.
+        stop: set to end this iterator and its thread; iterators that consume each other share it.
     """
     ready: Queue[tuple[T | None, BaseException | None, bool]] = Queue(limit)
     ended = Event()
@@ -76,7 +75,7 @@ def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Iterator[T]:
         try:
             for item in iterator:
                 put(item, None, False)
-                del item  # the consumer alone decides how long it lives
+                del item  # so that it is freed as soon as the consumer drops it
                 if stop.is_set() or ended.is_set():
                     break
         except BaseException as error:

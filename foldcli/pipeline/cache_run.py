@@ -10,11 +10,12 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import FeatureInput
 from foldcli.logs import logger
+from foldcli.pipeline.alignment_stores import CacheStore
 from foldcli.pipeline.dry_run import DONE, TO_DO, Inspection, database_line, plan_targets, print_plan
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import CachedFeatures, CacheTask, cache_features
 from foldcli.pipeline.identity import AlignmentRequest
-from foldcli.pipeline.search_stage import CacheStore, SearchStage
+from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings
 from foldcli.pipeline.worker_pool import WorkResult, map_in_processes
 from foldcli.progress import progress_bar

@@ -1,8 +1,9 @@
 """Locks on targets, with which several runs share one folder of results.
 
-A lock is a file that only one process can create (O_EXCL, which NFS supports too). It names its owner, whose
-process renews the file's modification time. A lock is stale if its owner has ended, which is visible on the
-same host, or if the file has not changed for STALE_SECONDS; clocks of different hosts are never compared.
+A lock is a file that only one process can create (O_EXCL, which NFS supports too). It names its owner, which
+renews the file's modification time. A lock is stale, and may be removed by others, if its owner has ended, as
+seen on the same host, or if the file has not changed for STALE_SECONDS. That time is measured by the process
+that waits: clocks of different hosts are never compared.
 """
 
 import contextlib
@@ -28,9 +29,10 @@ class LockOwner:
 
     Args:
         host: name of the host, for messages.
-        machine: boot and process namespace in which `pid` is valid; differs between containers of one host.
+        machine: identifies the boot and the process namespace in which `pid` is valid; containers on one host
+            have different ones.
         pid: process id.
-        started: start time of the process in clock ticks, which tells it from a later one with the same id.
+        started: start time of the process in clock ticks; a later process with the same id has another.
         token: a random name of this lock.
     """
 
@@ -73,8 +75,8 @@ class TargetLocks:
     """The locks that this process holds; a thread renews them.
 
     Args:
-        stop: ends waiting for locks when it is set.
-        stale_seconds: a lock that does not change for this time is stale.
+        stop: set to end waiting for locks.
+        stale_seconds: a lock that has not changed for this time is stale.
     """
 
     def __init__(self, stop: Event, stale_seconds: float = STALE_SECONDS) -> None:
@@ -145,7 +147,7 @@ class TargetLocks:
         return True
 
     def is_held(self, path: Path) -> bool:
-        """Return True if this process still holds the lock; another may take one that looked stale."""
+        """Return True if this process still holds the lock; another may have taken it as stale."""
         try:
             return path in self._held and LockOwner.read(path) == self._held[path]
         except FileNotFoundError:
@@ -171,24 +173,24 @@ class TargetLocks:
                         os.utime(path)
 
     def _remove_stale(self, path: Path) -> bool:
-        """Remove a lock if it is stale; return True if it is gone."""
+        """Remove a lock if it is stale; return True if there is no lock any more."""
         try:
             owner = LockOwner.read(path)
             if not self._is_stale(path, owner):
                 return False
-            grave = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
-            path.rename(grave)
-            # in the meantime another process may have removed the stale lock and created its own
-            taken_from_holder = LockOwner.read(grave) != owner
-            if taken_from_holder:
+            renamed = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+            path.rename(renamed)
+            # another process may have replaced the stale lock by its own since it was read: give it back
+            is_other = LockOwner.read(renamed) != owner
+            if is_other:
                 with contextlib.suppress(FileExistsError):
-                    os.link(grave, path)
-            grave.unlink()
+                    os.link(renamed, path)
+            renamed.unlink()
         except FileNotFoundError:
             return True
-        if not taken_from_holder:
+        if not is_other:
             logger.debug("removed the lock of %s, which has ended: %s", owner or "a process", path)
-        return not taken_from_holder
+        return not is_other
 
     def _is_stale(self, path: Path, owner: LockOwner | None) -> bool:
         if owner is not None and owner.has_ended():
@@ -203,7 +205,7 @@ class TargetLocks:
 
 
 def _machine() -> str:
-    """Return the name of the set of processes among which process ids are unique."""
+    """Return an identifier of the boot and process namespace, within which process ids are unique."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

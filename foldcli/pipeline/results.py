@@ -31,7 +31,7 @@ from foldcli.report import ReportSettings
 from foldcli.report.make import try_report
 from msa.io.atomic import remove_temporary_files
 
-# models per worker that are predicted and not yet written; each holds its coordinates and errors in memory
+# largest number of predicted and unwritten models per worker; their arrays are in memory
 _MODELS_PER_WORKER = 2
 
 
@@ -63,7 +63,9 @@ class FinishTask:
 
 
 def finish_target(task: FinishTask) -> DoneRecord:
-    """Rank and publish the staged files of a target, make its report, and write done.json; can be repeated.
+    """Rank and publish the staged files of a target, make its report, and write done.json.
+
+    Can be repeated after an interruption, because the staged files are removed last.
 
     Raises:
         OSError: a file is missing, or cannot be written.
@@ -105,7 +107,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
 
 
 def unpublish(files: TargetFiles) -> None:
-    """Set the marks of a finished target aside; must be called before its files are replaced."""
+    """Move done.json into the work folder and remove NAME.done.txt; call this before replacing files."""
     if (done := files.path("done")).is_file():
         files.work_folder.mkdir(parents=True, exist_ok=True)
         done.replace(files.unpublished_record)
@@ -121,24 +123,25 @@ def remove_leftovers(files: TargetFiles) -> None:
 
 
 def load_libraries(report: ReportSettings) -> None:
-    """Load what results need, when a worker starts; the imports at the top of this file do the rest."""
+    """Load the libraries of a worker when it starts, before its first call."""
+    # importing this module has loaded the others
     if report.plots:
-        # matplotlib, which runs without plots do not need
+        # imports matplotlib, which runs without plots do not need
         import foldcli.report.plots  # noqa: F401
 
 
 @dataclass
-class _Progress:
+class _TargetProgress:
     """The models of one target that are being written.
 
     Args:
-        unwritten: number of models.
-        all_predicted: the task to submit when `unwritten` is 0; None while further models may come.
-        failed: whether one could not be written.
+        unwritten: number of models that are queued or being written.
+        submit_finish: queues the end of the target once `unwritten` is 0; None while more models may come.
+        failed: whether a model could not be written.
     """
 
     unwritten: int = 0
-    all_predicted: Callable[[], None] | None = None
+    submit_finish: Callable[[], None] | None = None
     failed: bool = False
 
 
@@ -163,13 +166,13 @@ class ResultStage:
     on_model: Callable[[TargetRun, ModelResult], None]
     on_finished: Callable[[TargetRun, DoneRecord], None]
     on_failed: Callable[[TargetRun, BaseException], None]
-    _targets: dict[str, _Progress] = field(default_factory=dict)
+    _targets: dict[str, _TargetProgress] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _running: int = 0
 
     def __post_init__(self) -> None:
         self._idle = Condition()
-        self._room = BoundedSemaphore(self.workers * _MODELS_PER_WORKER)
+        self._free_slots = BoundedSemaphore(self.workers * _MODELS_PER_WORKER)
 
     def close(self) -> None:
         """Wait until all models are written and all complete targets finished, and end the workers."""
@@ -193,10 +196,10 @@ class ResultStage:
         self.pool.submit(function, item).add_done_callback(finished)
 
     def add_model(self, target: TargetRun, model: PredictedModel) -> None:
-        """Queue the writing of a model, first waiting while too many are unwritten."""
-        self._room.acquire()
+        """Queue the writing of a model; wait first while too many models are unwritten."""
+        self._free_slots.acquire()
         with self._lock:
-            self._targets.setdefault(target.name, _Progress()).unwritten += 1
+            self._targets.setdefault(target.name, _TargetProgress()).unwritten += 1
         self._submit(write_model, model, partial(self._model_written, target))
 
     def finish(self, target: TargetRun, plan: TargetPlan) -> None:
@@ -210,12 +213,11 @@ class ResultStage:
             self._submit(finish_target, task, partial(self._target_finished, target))
 
         with self._lock:
-            progress = self._targets.setdefault(target.name, _Progress())
-            progress.all_predicted = submit
+            self._targets.setdefault(target.name, _TargetProgress()).submit_finish = submit
         self._submit_if_complete(target)
 
     def _model_written(self, target: TargetRun, future: "Future[ModelResult]") -> None:
-        self._room.release()
+        self._free_slots.release()
         error = future.exception()
         with self._lock:
             progress = self._targets[target.name]
@@ -231,11 +233,11 @@ class ResultStage:
     def _submit_if_complete(self, target: TargetRun) -> None:
         with self._lock:
             progress = self._targets.get(target.name)
-            if progress is None or progress.unwritten or progress.all_predicted is None:
+            if progress is None or progress.unwritten or progress.submit_finish is None:
                 return
             del self._targets[target.name]
         if not progress.failed:
-            progress.all_predicted()
+            progress.submit_finish()
 
     def _target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:
         if (error := future.exception()) is not None:

@@ -37,6 +37,7 @@ from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult, PredictedModel
 from foldcli.outputs.summary import RunSummary
 from foldcli.params.parameters import UNTRAINED
+from foldcli.pipeline.alignment_stores import TargetStore
 from foldcli.pipeline.background import run_ahead
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import features_of_alignments, features_of_entry
@@ -44,7 +45,7 @@ from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.predictor import Predictor, Sampling
 from foldcli.pipeline.results import ResultStage, load_libraries, remove_leftovers
-from foldcli.pipeline.search_stage import SearchStage, TargetStore, search_ahead
+from foldcli.pipeline.search_stage import SearchStage, search_ahead
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.target_plan import TargetPlan, plan_target
 from foldcli.pipeline.target_run import TargetRun
@@ -105,7 +106,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class _Work:
-    """The next step of a target: one job, or only its end.
+    """The next work on a target: predict one job, or only publish its models.
 
     Args:
         target: the target.
@@ -163,13 +164,13 @@ def run_targets(
 
 
 def residues_hint(target_input: TargetInput) -> int:
-    """Return about the number of residues of a target, for the order of the run; 0 if it is not known yet."""
+    """Return an estimate of a target's residues, for the order of the run; 0 if there is none."""
     if isinstance(target_input, FastaRecord):
         return len(target_input.sequence)
     try:
         if isinstance(target_input, CachedTarget):
             return int(read_entry_metadata(target_input.path)["tensors"]["msa"][1][1])
-        # alignments of one length and depth have similar sizes
+        # the order of sizes is about that of lengths, and needs no reading
         return len(target_input.content or b"") or Path(target_input.files[0]).stat().st_size
     except (OSError, ValueError, LookupError):
         return 0
@@ -243,7 +244,7 @@ class _Run:
         )  # fmt: skip
 
     def _prepare(self, targets: Iterable[TargetRun]) -> Iterator[_Work]:
-        """Yield each job of each target with its random features; targets of other runs come last."""
+        """Yield each job of each target with its random features; targets locked by other runs come last."""
         locked_elsewhere = []
         for target in targets:
             if self._is_finished(target) or target.failed:
@@ -258,7 +259,7 @@ class _Run:
             yield from self._prepare_locked(target)
 
     def _is_finished(self, target: TargetRun) -> bool:
-        """Return True, and count the target, if an earlier run or another one has finished it."""
+        """Return True, and count the target as done, if this or another run has nothing left to do for it."""
         try:
             finished = self._plan(target).is_finished
         except Exception as error:
@@ -282,7 +283,7 @@ class _Run:
                 return
             plan = self._plan(target)
             jobs = plan.stage_kept_models(target.files)
-            # also if all models are written, for the facts and files that are published with them
+            # needed even without jobs: done.json contains their facts
             features = self._add_templates(target, self._load_features(target), plan.jobs)
             if self.settings.predictor.untrained:
                 target.warnings.append(UNTRAINED)
@@ -379,7 +380,7 @@ class _Run:
         if self.locks.is_held(step.target.files.lock):
             results.finish(step.target, step.plan)
         else:
-            # another run took a lock that looked stale, as after a suspended process continues
+            # this process was suspended, so that its lock looked stale to another run
             logger.warning("%s: another run has taken it over", step.target.name)
             step.target.failed = True
             self.progress.target_done(step.target.name)

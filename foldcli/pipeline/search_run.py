@@ -16,9 +16,10 @@ from foldcli.inputs.queries import QuerySources, log_profile_queries, read_query
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.paths import make_writable_folder
+from foldcli.pipeline.alignment_stores import write_alignment
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import AlignmentRequest, file_sha256
-from foldcli.pipeline.search_stage import Searcher, SearchResult, SearchStage, write_alignment
+from foldcli.pipeline.search_stage import Searcher, SearchResult, SearchStage
 from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.version import VERSION
 from msa.errors import InputError

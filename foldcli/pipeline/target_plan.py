@@ -1,4 +1,4 @@
-"""The work that a target still needs, given the results that earlier runs left."""
+"""Comparison of the requested predictions of a target with the results of earlier runs."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _MAX_DIFFERENCES = 3
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """What a target needs.
+    """The predictions of a target: requested ones, and finished ones that are kept.
 
     Args:
         identity: everything that all its predictions depend on.
@@ -48,7 +48,7 @@ class TargetPlan:
         return {result.tag: result.fingerprint for result in kept} | requested
 
     def stage_kept_models(self, files: TargetFiles) -> list[Job]:
-        """Stage the published models that are kept, discard staged ones that do not match.
+        """Stage the published models that are kept, and discard staged models that do not match the plan.
 
         Returns:
             The jobs that must be predicted.
@@ -74,7 +74,7 @@ class TargetPlan:
 def plan_target(
     files: TargetFiles, target_input: TargetInput, identities: TargetIdentities, rank_by: str, overwrite: bool
 ) -> TargetPlan:
-    """Compare the requested predictions of a target with its finished ones; changes nothing.
+    """Return the plan of a target; changes no files.
 
     Args:
         files: the target's files.
@@ -100,7 +100,11 @@ def plan_target(
         )
     requested = {job.tag: job.fingerprint(key) for job in jobs}
     existing = {result.tag: result.fingerprint for result in finished.ranking}
-    replaced = [r for r in finished.ranking if requested.get(r.tag, r.fingerprint) != r.fingerprint]
+    replaced = [
+        result
+        for result in finished.ranking
+        if requested.get(result.tag, result.fingerprint) != result.fingerprint
+    ]
     if replaced:
         raise InputError(_refusal(files, replaced, "made with other network parameters"), files.name)
     complete = requested.items() <= existing.items() and finished.rank_by == rank_by
@@ -111,8 +115,8 @@ def plan_target(
 
 
 def read_finished(files: TargetFiles) -> FinishedTarget | None:
-    """Return the record of a target's finished results, or None if there are none or it is damaged."""
-    # an interrupted run may have renamed the record, while it published the files of further models
+    """Return the record of a target's finished results; None if there is none, or it is damaged."""
+    # a run that was interrupted while it published files has moved the record aside
     for path in (files.path("done"), files.unpublished_record):
         try:
             if (finished := FinishedTarget.read(path)) is not None:

@@ -56,7 +56,7 @@ class TargetRun:
         self.add_cost(costs[0])
 
     def add_cost(self, cost: StageCost) -> None:
-        """Add the cost of a stage, to that of an earlier run of the same stage if there is one."""
+        """Add the cost of a stage; if the stage has run before in this run, their seconds are summed."""
         for index, earlier in enumerate(self.costs):
             if earlier.stage == cost.stage:
                 memory = max(earlier.peak_memory_bytes, cost.peak_memory_bytes)
@@ -65,7 +65,7 @@ class TargetRun:
         self.costs.append(cost)
 
     def add_memory_facts(self, facts: dict[str, str | int]) -> None:
-        """Add the facts of a prediction's device; peaks of memory are those of all predictions."""
+        """Add the facts of a prediction's device; of numbers, which are peaks, the largest is kept."""
         for name, value in facts.items():
             earlier = self.facts.get(name)
             if isinstance(value, int) and isinstance(earlier, int):
@@ -79,9 +79,10 @@ class TargetRun:
 
 @contextlib.contextmanager
 def measured_stage(name: str) -> Iterator[list[StageCost]]:
-    """Yield a list that gets the cost of the block when it succeeds.
+    """Yield an empty list, to which the cost of the block is added if it succeeds.
 
-    In a background thread the peak memory is that since the main thread's last stage began.
+    Only the main thread resets the peak memory: a stage in another thread reports the peak since the main
+    thread's last stage began.
     """
     if threading.current_thread() is threading.main_thread():
         _reset_peak_memory()

@@ -43,8 +43,8 @@ class WorkerPool:
 
     Args:
         processes: largest number of workers, at least 1.
-        warm_up: a function without arguments that each worker calls when it starts, such as one that imports
-            what later calls need; workers then start at once, otherwise with their first call.
+        warm_up: called without arguments by each worker when it starts, for example to import libraries.
+            Workers start at once if it is given, otherwise with their first call.
     """
 
     def __init__(self, processes: int, warm_up: Callable[[], None] | None = None) -> None:
@@ -74,7 +74,7 @@ class WorkerPool:
             worker.thread.join()
 
     def terminate(self) -> None:
-        """End the workers at once, which remove their temporary files; their calls fail."""
+        """End the workers at once; they remove their temporary files, and their calls fail."""
         for worker in self._workers:
             worker.terminate()
 
@@ -82,8 +82,8 @@ class WorkerPool:
 class _Worker:
     """A thread that passes calls to its own process.
 
-    The process is started by this thread, and is killed if the thread ends without notice, as when the main
-    process is killed.
+    The thread starts the process, because the system kills the process when the thread ends, for example
+    with a killed main process (see `set_up_worker_process`).
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class _Worker:
                 future.set_exception(error)
             else:
                 future.set_result(value)
-            # held no longer than the caller needs them
+            # freed before waiting for the next call
             del call, future, request
         with self._lock:
             if self._pipe is not None:

@@ -7,7 +7,8 @@ from typing import Any
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
-from foldcli.pipeline.search_stage import SearchStage, TargetStore
+from foldcli.pipeline.alignment_stores import TargetStore
+from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.pipeline.target_run import TargetRun

@@ -1,0 +1,208 @@
+"""Stores for the alignments of queries: the feature cache, or the work folders of a run's targets."""
+
+import gzip
+import io
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from foldcli.logs import logger
+from foldcli.outputs import colabfold_layout
+from foldcli.outputs.done import FinishedTarget
+from foldcli.outputs.layout import FileKind, TargetFiles
+from foldcli.outputs.model_files import link_file
+from foldcli.pipeline.identity import AlignmentRequest, file_sha256
+from foldcli.pipeline.settings import AlignmentSettings
+from foldcli.pipeline.target_run import TargetRun
+from msa.io.a3m import write_a3m
+from msa.io.atomic import atomic_write
+from msa.io.fasta import FastaRecord
+from msa.io.m8 import DEFAULT_COLUMNS, write_m8
+from msa.io.stockholm import write_stockholm
+from msa.search.alignment_filter import alignment_hits
+from msa.search.hits import Hit, Hits
+
+# the record of a finished search in a target's work folder
+SEARCH_RECORD = "search.json"
+_SEARCH_FILES: tuple[FileKind, ...] = ("alignment", "hits")
+_WRITERS = {"a3m": write_a3m, "sto": write_stockholm}
+
+
+class AlignmentStore(Protocol):
+    """A location for the alignments of searched queries."""
+
+    def is_finished(self, name: str, query: FastaRecord) -> bool:
+        """Return True if an earlier run stored this alignment."""
+        ...
+
+    def write(self, name: str, query: FastaRecord, hits: Sequence[Hit]) -> None:
+        """Store the alignment of a query's hits."""
+        ...
+
+
+def write_alignment(
+    stream: IO[str], query: FastaRecord, hits: Sequence[Hit], settings: AlignmentSettings, kind: str = "a3m"
+) -> int:
+    """Write the alignment of a query's hits.
+
+    Args:
+        stream: text stream.
+        query: the first row.
+        hits: best first.
+        settings: its filter selects the rows.
+        kind: "a3m", or "sto" for Stockholm.
+
+    Returns:
+        The number of rows after the query.
+    """
+    rows = alignment_hits(query, hits, settings.row_filter, settings.search.threads)
+    _WRITERS[kind](stream, query, rows)
+    return len(rows)
+
+
+@dataclass(frozen=True)
+class CacheStore:
+    """Alignments in the feature cache: CACHE/alignments/ab/abcdef…/NAME.a3m.gz, by fingerprint.
+
+    Args:
+        cache: folder of the feature cache.
+        request: the database and settings that the alignments depend on.
+        overwrite: search again even if the alignment exists.
+    """
+
+    cache: Path
+    request: AlignmentRequest
+    overwrite: bool = False
+
+    def path(self, name: str, query: FastaRecord) -> Path:
+        """Return the path of a query's alignment."""
+        key = self.request.key(query)
+        return self.cache / "alignments" / key[:2] / key / f"{name}.a3m.gz"
+
+    def is_finished(self, name: str, query: FastaRecord) -> bool:
+        """Return True if an earlier run stored this alignment."""
+        return not self.overwrite and self.path(name, query).is_file()
+
+    def write(self, name: str, query: FastaRecord, hits: Sequence[Hit]) -> None:
+        """Write the alignment of a query's hits.
+
+        Raises:
+            OSError: the cache cannot be written.
+        """
+        text = io.StringIO()
+        write_alignment(text, query, hits, self.request.settings)
+        with atomic_write(self.path(name, query), "wb") as stream:
+            # without a time stamp, so that the same search writes the same bytes
+            stream.write(gzip.compress(text.getvalue().encode(), mtime=0))
+
+
+@dataclass(frozen=True)
+class TargetStore:
+    """The alignments and hits of a run's targets, staged in work folders until the targets are finished.
+
+    Args:
+        targets: the run's targets, by name.
+        request: the database and settings that the alignments depend on.
+        overwrite: ignore the searches of finished targets.
+    """
+
+    targets: Mapping[str, TargetRun]
+    request: AlignmentRequest
+    overwrite: bool = False
+
+    def is_finished(self, name: str, query: FastaRecord) -> bool:
+        """Return True if an earlier run searched this query; its files are then staged."""
+        target = self.targets[name]
+        files = target.files
+        record = self._staged_record(files, query)
+        if record is None:
+            shutil.rmtree(files.search_folder, ignore_errors=True)
+            if self.overwrite or (record := self._published_record(files, query)) is None:
+                return False
+            for kind in _SEARCH_FILES:
+                link_file(files.path(kind), files.staged(kind))
+            _write_record(files, record)
+        _add_facts(target, record)
+        return True
+
+    def write(self, name: str, query: FastaRecord, hits: Sequence[Hit]) -> None:
+        """Write the hits, their alignment, and the record of the search.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        target = self.targets[name]
+        files = target.files
+        with atomic_write(files.staged("hits")) as stream:
+            write_m8(stream, query, hits, DEFAULT_COLUMNS)
+        with atomic_write(files.staged("alignment")) as stream:
+            if files.layout == "colabfold":
+                stream.write(colabfold_layout.first_line(len(query.sequence)))
+            write_alignment(stream, query, hits, self.request.settings)
+        capped = isinstance(hits, Hits) and hits.capped
+        record = {
+            "fingerprint": self.request.key(query),
+            "hits": len(hits),
+            "capped": self.request.settings.search.max_seqs if capped else None,
+            "sha256": {kind: file_sha256(files.staged(kind)) for kind in _SEARCH_FILES},
+        }
+        _write_record(files, record)
+        _add_facts(target, record)
+
+    def _staged_record(self, files: TargetFiles, query: FastaRecord) -> dict[str, Any] | None:
+        """Return the record of a staged search, if it is of this query and its files are unchanged."""
+        path = files.search_folder / SEARCH_RECORD
+        try:
+            record = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            logger.warning("%s: damaged, so %s is searched again (%s)", path, files.name, error)
+            return None
+        return self._if_valid(record, query, {kind: files.staged(kind) for kind in _SEARCH_FILES})
+
+    def _published_record(self, files: TargetFiles, query: FastaRecord) -> dict[str, Any] | None:
+        """Return the record of a finished target's search, under the same conditions as a staged one."""
+        try:
+            finished = FinishedTarget.read(files.path("done"))
+        except (OSError, ValueError):
+            return None
+        if finished is None:
+            return None
+        paths = {kind: files.path(kind) for kind in _SEARCH_FILES}
+        return self._if_valid(finished.facts.get("search"), query, paths)
+
+    def _if_valid(
+        self, record: Any, query: FastaRecord, paths: dict[FileKind, Path]
+    ) -> dict[str, Any] | None:
+        """Return a record if it is of this query, and the files have its hashes; otherwise None."""
+        if not isinstance(record, dict) or record.get("fingerprint") != self.request.key(query):
+            return None
+        expected = record.get("sha256")
+        if not isinstance(expected, dict) or not isinstance(record.get("hits"), int):
+            return None
+        for kind, path in paths.items():
+            try:
+                if file_sha256(path) != expected.get(kind):
+                    logger.warning("%s: changed since its search, so the search runs again", path)
+                    return None
+            except OSError:
+                return None
+        return record
+
+
+def _add_facts(target: TargetRun, record: dict[str, Any]) -> None:
+    """Add the record of its search to a target's facts, and a warning if the number of hits was limited."""
+    target.facts["search"] = record
+    if record.get("capped"):
+        warning = f"the search reached --max-seqs {record['capped']}; further sequences were left out"
+        target.warnings.append(warning)
+        logger.warning("%s: %s", target.name, warning)
+
+
+def _write_record(files: TargetFiles, record: dict[str, Any]) -> None:
+    with atomic_write(files.search_folder / SEARCH_RECORD) as stream:
+        json.dump(record, stream)
