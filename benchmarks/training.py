@@ -38,6 +38,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--memory-budget", type=float, help="see the setting of this name")
     parser.add_argument("--checkpoint-blocks", action="store_true")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--kernels", help="see the setting of this name")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--profile", type=Path, help="write a table of the slowest kernels of one step")
     return parser.parse_args()
@@ -57,6 +58,8 @@ def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> Tra
     )
     if arguments.memory_budget is not None:
         settings = replace(settings, memory_budget=arguments.memory_budget)
+    if arguments.kernels is not None:
+        settings = replace(settings, kernels=arguments.kernels)
     return settings if arguments.workers is None else replace(settings, workers=arguments.workers)
 
 

@@ -99,6 +99,10 @@ class OuterProductMean(nn.Module):
     @cached_property
     def operands(self) -> OuterProductMeanWeights:
         """Parameters in the form that the fused operation takes."""
+        return self.gather_operands()
+
+    def gather_operands(self) -> OuterProductMeanWeights:
+        """Return `operands`, gathered anew; unlike a cached property, torch.compile can trace this."""
         norm, left, right = self.layer_norm_input, self.left_projection, self.right_projection
         return OuterProductMeanWeights(
             norm.scale,

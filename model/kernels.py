@@ -6,7 +6,6 @@ from functools import partial
 
 import torch
 
-from cuda.fused.attention import differentiable as attention
 from cuda.fused.dispatch import (
     HOPPER_TRITON,
     IMPLEMENTATIONS,
@@ -16,9 +15,6 @@ from cuda.fused.dispatch import (
     resolve_implementation,
     triton_installed,
 )
-from cuda.fused.outer_product_mean import differentiable as outer_product_mean
-from cuda.fused.transition import differentiable as transition
-from cuda.fused.triangle_multiplication import differentiable as triangle_multiplication
 
 _compiled: list[str] = []
 # the operations with kernels that are launched in a prediction
@@ -34,34 +30,11 @@ _OPERATIONS = (
 
 
 @dataclass(frozen=True)
-class TrainingKernels:
-    """One implementation of each operation that is differentiable; see its module `differentiable`."""
-
-    attend: Callable[..., torch.Tensor]
-    update_triangles: Callable[..., torch.Tensor]
-    transition: Callable[..., torch.Tensor]
-    project_outer: Callable[..., torch.Tensor]
-
-
-PLAIN_TRAINING = TrainingKernels(
-    attention.attend_reference,
-    triangle_multiplication.update_reference,
-    transition.transition_reference,
-    outer_product_mean.project_outer,
-)
-FUSED_TRAINING = TrainingKernels(
-    attention.attend_fused,
-    triangle_multiplication.update_fused,
-    transition.transition_fused,
-    outer_product_mean.project_outer_chunked,
-)
-
-
-@dataclass(frozen=True)
 class Kernels:
     """One implementation of each heavy operation; signatures are those of `cuda.fused`.
 
-    All but `training` compute without gradients, and those whose names begin with `add` in place.
+    They compute without gradients, and those whose names begin with `add` in place. `fused` tells whether
+    operations with gradients run fused kernels; see the modules `differentiable`.
     """
 
     layer_norm: Callable[..., torch.Tensor]
@@ -71,7 +44,7 @@ class Kernels:
     add_triangle_multiplication: Callable[..., torch.Tensor]
     add_transition: Callable[..., torch.Tensor]
     add_outer_product_mean: Callable[..., torch.Tensor]
-    training: TrainingKernels
+    fused: bool
 
 
 def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
@@ -98,7 +71,6 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         report_compilations(_compiled.append)
         for operation in _OPERATIONS:
             compute_cache_keys(module(operation))
-    plain = resolve_implementation(implementation, device) == "reference"
     return Kernels(
         layer_norm=module("layer_norm").layer_norm,
         pair_bias=module("pair_bias").pair_bias,
@@ -107,7 +79,7 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         add_triangle_multiplication=module("triangle_multiplication").add_triangle_multiplication,
         add_transition=module("transition").add_transition,
         add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,
-        training=PLAIN_TRAINING if plain else FUSED_TRAINING,
+        fused=resolve_implementation(implementation, device) != "reference",
     )
 
 

@@ -104,6 +104,11 @@ def hopper_disabled(capability: tuple[int, int], triton_version: str) -> bool:
     return capability == HOPPER_CAPABILITY and not triton_version.startswith(HOPPER_TRITON)
 
 
+def needs_gradients(*tensors: torch.Tensor | None) -> bool:
+    """Return whether the gradient of any of some tensors is being recorded."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
 def check_shapes(
     operation: str,
     tensors: dict[str, tuple[torch.Tensor | None, str]],

@@ -14,10 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from cuda.fused.attention import differentiable as attention
 from cuda.fused.attention.reference import MASK_PENALTY
-from cuda.fused.layer_norm.reference import EPSILON as NORM_EPSILON
-from cuda.fused.outer_product_mean.reference import EPSILON as COUNT_EPSILON
-from cuda.fused.transition import TransitionWeights
+from cuda.fused.layer_norm.reference import wide_layer_norm
+from cuda.fused.outer_product_mean import differentiable as outer_product_mean
+from cuda.fused.transition import differentiable as transition
+from cuda.fused.triangle_multiplication import differentiable as triangle_multiplication
 from model.alphafold import AlphaFold, Trunk
 from model.embedders import MAX_RELATIVE_POSITION, RECYCLED_BINS
 from model.evoformer import (
@@ -28,7 +30,6 @@ from model.evoformer import (
     TriangleAttention,
     TriangleMultiplication,
 )
-from model.kernels import Kernels
 from model.layers import Attention, LayerNorm, Linear, Transition
 from model.templates import TemplateEmbedding, TemplatePairBlock
 from model.training.structure import FoldedStructure, fold, fold_iteration
@@ -189,7 +190,7 @@ def linear(x: torch.Tensor, layer: Linear) -> torch.Tensor:
 
 def layer_norm(x: torch.Tensor, norm: LayerNorm) -> torch.Tensor:
     """Normalise [..., C] in float32; return x's dtype."""
-    return F.layer_norm(x.float(), (x.shape[-1],), norm.scale, norm.offset, NORM_EPSILON).to(x.dtype)
+    return wide_layer_norm(x, norm.scale, norm.offset)
 
 
 def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
@@ -207,20 +208,21 @@ def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) 
 
 
 def gated_attention(
-    x: torch.Tensor, layer: Attention, kernels: Kernels, bias: torch.Tensor | None, mask: torch.Tensor
+    x: torch.Tensor, layer: Attention, fused: bool, bias: torch.Tensor | None, mask: torch.Tensor
 ) -> torch.Tensor:
     """Return gated self-attention along axis 2 of normalised x, independently for each entry of axis 1.
 
     Args:
         x: [B, R, L, C].
         layer: the projections.
-        kernels: whose `training.attend` computes what is between the projections.
+        fused: run the fused kernels.
         bias: [B, H, L, L], the same for all R, or None.
         mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to.
     """
     weights = (layer.query_w, layer.key_w, layer.value_w, layer.gating_w)
     projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
-    gated = kernels.training.attend(x @ projection, layer.gating_b.to(x.dtype), mask, bias)  # [B, R, L, H*D]
+    gating_bias = layer.gating_b.to(x.dtype)
+    gated = attention.attend(x @ projection, gating_bias, mask, bias, fused=fused)  # [B, R, L, H*D]
     return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
 
 
@@ -254,7 +256,9 @@ def msa_row_update(
 ) -> torch.Tensor:
     """Return the update of Algorithm 7; msa [B, S, N, C], pair [B, N, N, Z], mask [B, S, N]."""
     bias = pair_bias(pair, layer.feat_2d_norm, layer.feat_2d_weights)
-    return gated_attention(layer_norm(msa, layer.query_norm), layer.attention, layer.kernels, bias, mask)
+    return gated_attention(
+        layer_norm(msa, layer.query_norm), layer.attention, layer.kernels.fused, bias, mask
+    )
 
 
 def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -264,38 +268,29 @@ def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.
     if layer.is_global:
         update = global_attention(columns, layer.attention, by_column)
     else:
-        update = gated_attention(columns, layer.attention, layer.kernels, None, by_column)
+        update = gated_attention(columns, layer.attention, layer.kernels.fused, None, by_column)
     return update.transpose(1, 2)
 
 
 def transition_update(layer: Transition, x: torch.Tensor) -> torch.Tensor:
     """Return the update of Algorithms 9 and 15; x [..., C]."""
-    norm, widen, narrow = layer.input_layer_norm, layer.transition1, layer.transition2
-    weights = TransitionWeights(
-        norm.scale, norm.offset, widen.weights, widen.bias, narrow.weights, narrow.bias
-    )
-    return layer.kernels.training.transition(x, weights)
+    return transition.transition(x, layer.gather_operands(), fused=layer.kernels.fused)
 
 
 def outer_product_mean_update(layer: OuterProductMean, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the update [B, N, N, Z] of Algorithm 10; msa [B, S, N, C], mask [B, S, N]."""
-    normed = layer_norm(msa, layer.layer_norm_input)
-    present = mask[..., None].to(msa.dtype)
-    left = linear(normed, layer.left_projection) * present  # [B, S, N, E]
-    right = linear(normed, layer.right_projection) * present
-    update = layer.kernels.training.project_outer(left, right, layer.output_w.to(msa.dtype))  # [B, N, N, Z]
-    update = update + layer.output_b.to(msa.dtype)
-    count = mask.transpose(1, 2) @ mask + COUNT_EPSILON  # [B, N, N]
-    return (update.float() / count[..., None]).to(msa.dtype)
+    return outer_product_mean.outer_product_mean(
+        msa, layer.gather_operands(), mask, fused=layer.kernels.fused
+    )
 
 
 def triangle_multiplication_update(
     layer: TriangleMultiplication, pair: torch.Tensor, pair_mask: torch.Tensor
 ) -> torch.Tensor:
     """Return the update of Algorithm 11 or 12; pair [B, N, N, Z], pair_mask [B, N, N]."""
-    weights = layer.gather_operands()
-    normed = layer_norm(pair, layer.layer_norm_input)
-    return layer.kernels.training.update_triangles(normed, weights, pair_mask, layer.outgoing)
+    return triangle_multiplication.triangle_multiplication(
+        pair, layer.gather_operands(), pair_mask, outgoing=layer.outgoing, fused=layer.kernels.fused
+    )
 
 
 def triangle_attention_update(
@@ -309,7 +304,7 @@ def triangle_attention_update(
     rows = pair if layer.starting else pair.transpose(1, 2)
     normed = layer_norm(rows, layer.query_norm)
     bias = (normed @ layer.feat_2d_weights.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [B, H, N, N]
-    update = gated_attention(normed, layer.attention, layer.kernels, bias, seq_mask[:, None])
+    update = gated_attention(normed, layer.attention, layer.kernels.fused, bias, seq_mask[:, None])
     return update if layer.starting else update.transpose(1, 2)
 
 

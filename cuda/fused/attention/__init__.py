@@ -7,8 +7,9 @@ supplement of Jumper et al., Nature 596, 583 (2021).
 
 import torch
 
+from cuda.fused.attention import differentiable
 from cuda.fused.attention.reference import AttentionWeights
-from cuda.fused.dispatch import check_shapes, implementation_module
+from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
 
 __all__ = ["AttentionWeights", "add_attention", "attention"]
 
@@ -42,6 +43,10 @@ def attention(
         ValueError: shapes disagree, or the implementation does not support these tensors.
     """
     _check_arguments(x, weights, mask, pair_bias)
+    if needs_gradients(x, pair_bias, *weights):
+        mask, pair_bias = (None if y is None else y[None] for y in (mask, pair_bias))
+        fused = resolve_implementation(implementation, x.device) != "reference"
+        return differentiable.attention(x[None], weights, mask, pair_bias, fused=fused)[0]
     module = implementation_module("attention", implementation, x.device)
     result: torch.Tensor = module.attention(x, weights, mask, pair_bias, budget)
     return result

@@ -8,7 +8,7 @@ softmax weights.
 import torch
 
 from cuda.fused.attention.reference import MASK_PENALTY, AttentionWeights
-from cuda.fused.layer_norm.reference import EPSILON
+from cuda.fused.layer_norm.reference import wide_layer_norm
 
 
 def attention(
@@ -31,11 +31,35 @@ def attention(
     Returns:
         [B, R, L, O], the update.
     """
-    normed = torch.nn.functional.layer_norm(x, x.shape[-1:], weights.norm_scale, weights.norm_offset, EPSILON)
+    normed = wide_layer_norm(x, weights.norm_scale, weights.norm_offset)
     projection = torch.cat([w.flatten(1) for w in weights[2:6]], dim=1)  # [C, 4*H*D]
-    attend = attend_fused if fused else attend_reference
-    gated = attend(normed @ projection, weights.gating_bias, mask, pair_bias)
+    gated = attend(normed @ projection, weights.gating_bias, mask, pair_bias, fused=fused)
     return gated @ weights.output.flatten(0, 1) + weights.output_bias
+
+
+def attend(
+    projected: torch.Tensor,
+    gating_bias: torch.Tensor,
+    mask: torch.Tensor | None,
+    pair_bias: torch.Tensor | None,
+    *,
+    fused: bool,
+) -> torch.Tensor:
+    """Compute what is between the projections: softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b).
+
+    Args:
+        projected: [B, R, L, 4*H*D], queries, keys, values and gates; the kernels take heads of 8, 16, 32 or
+            64 channels.
+        gating_bias: [H, D].
+        mask: [B, R, L], or [B, 1, L] for all R, or None.
+        pair_bias: [B, H, L, L], or None.
+        fused: run the Triton kernels.
+
+    Returns:
+        [B, R, L, H*D].
+    """
+    function = attend_fused if fused else attend_reference
+    return function(projected, gating_bias, mask, pair_bias)
 
 
 def attend_reference(
@@ -44,17 +68,7 @@ def attend_reference(
     mask: torch.Tensor | None,
     pair_bias: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Compute softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) in plain PyTorch.
-
-    Args:
-        projected: [B, R, L, 4*H*D], queries, keys, values and gates.
-        gating_bias: [H, D].
-        mask: [B, R, L], or [B, 1, L] for all R, or None.
-        pair_bias: [B, H, L, L], or None.
-
-    Returns:
-        [B, R, L, H*D].
-    """
+    """Compute `attend` in plain PyTorch."""
     heads, width = gating_bias.shape
     query, key, value, gate = projected.split(heads * width, dim=-1)  # each [B, R, L, H*D]
     query, key, value = (y.unflatten(-1, (heads, width)).transpose(2, 3) for y in (query, key, value))
@@ -75,7 +89,7 @@ def attend_fused(
     mask: torch.Tensor | None,
     pair_bias: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Compute the same in Triton kernels; heads have 8, 16, 32 or 64 channels."""
+    """Compute `attend` in Triton kernels."""
     if mask is not None:
         mask = mask.expand(projected.shape[:3])
     gated: torch.Tensor = _attend(projected, gating_bias, mask, pair_bias)[0]

@@ -39,14 +39,20 @@ def prepare_gradient(
     gradient, gated and scaled are [M, L, H*D]; projected and its gradient [M, L, 4*H*D]; delta [M, H, L].
     """
     inner: tl.constexpr = HEADS * WIDTH
-    position = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
+    # offsets from the program's first position fit in 32 bits
+    first = tl.program_id(0).to(tl.int64) * POSITIONS
+    local = tl.arange(0, POSITIONS)
     head = tl.arange(0, BLOCK_HEADS)
     channel = head[None, :, None] * WIDTH + tl.arange(0, WIDTH)[None, None, :]
-    mask_2d = (position < count)[:, None] & (head < HEADS)[None, :]
+    mask_2d = (first + local < count)[:, None] & (head < HEADS)[None, :]
     mask = mask_2d[:, :, None] & (channel < inner)
-    wide = position.to(tl.int64)
-    offsets = wide[:, None, None] * inner + channel
-    gate_offsets = wide[:, None, None] * (4 * inner) + 3 * inner + channel
+    offsets = local[:, None, None] * inner + channel
+    gate_offsets = local[:, None, None] * (4 * inner) + channel
+    gradient += first * inner
+    gated += first * inner
+    scaled += first * inner
+    projected += first * (4 * inner) + 3 * inner
+    projected_gradient += first * (4 * inner) + 3 * inner
     gate_bias = tl.load(gating_bias + channel, mask=channel < inner, other=0.0).to(tl.float32)
     gate = sigmoid(tl.load(projected + gate_offsets, mask=mask, other=0.0).to(tl.float32) + gate_bias)
     upstream = tl.load(gradient + offsets, mask=mask, other=0.0).to(tl.float32)
@@ -57,8 +63,9 @@ def prepare_gradient(
     )
     sums = tl.sum(gate_gradient, 0)[None]  # [1, BLOCK_HEADS, WIDTH]
     tl.store(partial_sums + tl.program_id(0) * inner + channel, sums, mask=channel < inner)
-    row = wide // length
-    statistics = (row[:, None] * HEADS + head[None, :]) * length + (wide - row * length)[:, None]
+    position = first + local
+    row = position // length
+    statistics = (row[:, None] * HEADS + head[None, :]) * length + (position - row * length)[:, None]
     inverse = 1.0 / tl.load(total + statistics, mask=mask_2d, other=1.0)  # [POSITIONS, BLOCK_HEADS]
     rounded = (upstream * gate * inverse[:, :, None]).to(scaled.dtype.element_ty)
     tl.store(scaled + offsets, rounded, mask=mask)
@@ -357,18 +364,22 @@ def attend_backward(
     """
     rows, length, _ = projected.shape
     heads, width = gating_bias.shape
-    options = choose_launch("attention", projected, width, "backward", length=length)
+    edge = int(length % 64 > 0)
+    options = choose_launch("attention", projected, width, "backward", length=length, edge=edge)
     maximum, total = statistics
     projected_gradient = torch.empty_like(projected)
     scaled, delta = torch.empty_like(gated), torch.empty_like(maximum)
     positions = rows * length
-    programs = triton.cdiv(positions, options["prepare"]["POSITIONS"])
+    prepare = options["prepare"]
+    block_heads = triton.next_power_of_2(heads)
+    block = max(1, prepare["ELEMENTS"] // (block_heads * width))
+    programs = triton.cdiv(positions, block)
     gating_sums = maximum.new_empty(programs, heads, width)
     sizes: dict[str, Any] = {"HEADS": heads, "WIDTH": width}
     prepare_gradient[(programs,)](
         gradient.contiguous(), projected, gating_bias.contiguous(), gated, maximum, total, scaled, delta,
         projected_gradient, gating_sums, positions, length,
-        BLOCK_HEADS=triton.next_power_of_2(heads), **sizes, **options["prepare"],
+        BLOCK_HEADS=block_heads, POSITIONS=block, **sizes, num_warps=prepare["num_warps"],
     )  # fmt: skip
     sizes["PADDED"] = max(16, width)
     bias_rows, bias_strides = rows, [0, 0, 0]

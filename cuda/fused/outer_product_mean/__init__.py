@@ -5,7 +5,8 @@ The algorithm number is that of the supplement of Jumper et al., Nature 596, 583
 
 import torch
 
-from cuda.fused.dispatch import check_shapes, implementation_module
+from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
+from cuda.fused.outer_product_mean import differentiable
 from cuda.fused.outer_product_mean.reference import OuterProductMeanWeights
 
 __all__ = ["OuterProductMeanWeights", "add_outer_product_mean", "outer_product_mean"]
@@ -40,6 +41,10 @@ def outer_product_mean(
         ValueError: shapes disagree, or the implementation does not support these tensors.
     """
     check_shapes("outer_product_mean", {"msa": (msa, "S N C"), "mask": (mask, "S N")}, weights, WEIGHT_AXES)
+    if needs_gradients(msa, *weights):
+        masks = None if mask is None else mask[None]
+        fused = resolve_implementation(implementation, msa.device) != "reference"
+        return differentiable.outer_product_mean(msa[None], weights, masks, fused=fused)[0]
     module = implementation_module("outer_product_mean", implementation, msa.device)
     result: torch.Tensor = module.outer_product_mean(msa, weights, mask, budget)
     return result

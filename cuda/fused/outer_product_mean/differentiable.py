@@ -9,8 +9,35 @@ from collections.abc import Iterator
 
 import torch
 
+from cuda.fused.layer_norm.reference import wide_layer_norm
+from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
+
 # elements of the outer products of a chunk: 16 MiB in 16 bits
 CHUNK_ELEMENTS = 2**23
+
+
+def outer_product_mean(
+    msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None = None, *, fused: bool
+) -> torch.Tensor:
+    """Compute the update [B, N, N, Z] of Algorithm 10 of msa [B, S, N, C] with mask [B, S, N].
+
+    Args:
+        msa: the MSA representation.
+        weights: the layer's parameters.
+        mask: 1 for real positions, or None for all.
+        fused: compute the outer products in chunks.
+    """
+    w = OuterProductMeanWeights(*weights[:2], *(x.to(msa.dtype) for x in weights[2:]))
+    mask = msa.new_ones(msa.shape[:3]) if mask is None else mask
+    normed = wide_layer_norm(msa, w.norm_scale, w.norm_offset)
+    present = mask[..., None].to(msa.dtype)
+    left = (normed @ w.left + w.left_bias) * present  # [B, S, N, E]
+    right = (normed @ w.right + w.right_bias) * present
+    project = project_outer_chunked if fused else project_outer
+    update = project(left, right, w.output) + w.output_bias
+    wide = torch.promote_types(msa.dtype, torch.float32)
+    count = mask.to(wide).mT @ mask.to(wide) + EPSILON  # [B, N, N]
+    return (update.to(wide) / count[..., None]).to(msa.dtype)
 
 
 def project_outer(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:

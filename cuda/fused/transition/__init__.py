@@ -5,7 +5,8 @@ Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 
 
 import torch
 
-from cuda.fused.dispatch import check_shapes, implementation_module
+from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
+from cuda.fused.transition import differentiable
 from cuda.fused.transition.reference import TransitionWeights
 
 __all__ = ["TransitionWeights", "add_transition", "transition"]
@@ -31,6 +32,9 @@ def transition(
         ValueError: shapes disagree, or the implementation does not support these tensors.
     """
     check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES)
+    if needs_gradients(x, *weights):
+        fused = resolve_implementation(implementation, x.device) != "reference"
+        return differentiable.transition(x, weights, fused=fused)
     module = implementation_module("transition", implementation, x.device)
     result: torch.Tensor = module.transition(x, weights, budget)
     return result

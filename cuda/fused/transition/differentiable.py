@@ -7,28 +7,31 @@ neighbours. It keeps nothing but its input for the backward pass.
 import torch
 
 from cuda.fused.dispatch import implementation_module, kernel_implementation
-from cuda.fused.layer_norm.reference import EPSILON
+from cuda.fused.layer_norm.reference import wide_layer_norm
 from cuda.fused.transition.reference import TransitionWeights
 
 
-def transition_reference(x: torch.Tensor, weights: TransitionWeights) -> torch.Tensor:
-    """Compute the update W₂ relu(W₁ LN(x) + b₁) + b₂ in plain PyTorch; LayerNorm computes in float32.
+def transition(x: torch.Tensor, weights: TransitionWeights, *, fused: bool) -> torch.Tensor:
+    """Compute the update W₂ relu(W₁ LN(x) + b₁) + b₂; LayerNorm computes in float32.
 
     Args:
-        x: [..., C].
+        x: [..., C]; the kernels take at most 256 channels.
         weights: the layer's parameters; matrices and biases are converted to x's dtype.
+        fused: run the fused kernels.
     """
+    return transition_fused(x, weights) if fused else transition_reference(x, weights)
+
+
+def transition_reference(x: torch.Tensor, weights: TransitionWeights) -> torch.Tensor:
+    """Compute `transition` in plain PyTorch."""
     scale, offset, *matrices = weights
-    wide = x if x.dtype == torch.float64 else x.float()
-    normed = torch.nn.functional.layer_norm(
-        wide, x.shape[-1:], scale.to(wide.dtype), offset.to(wide.dtype), EPSILON
-    ).to(x.dtype)
+    normed = wide_layer_norm(x, scale, offset)
     widen, widen_bias, narrow, narrow_bias = (w.to(x.dtype) for w in matrices)
     return torch.relu(normed @ widen + widen_bias) @ narrow + narrow_bias
 
 
 def transition_fused(x: torch.Tensor, weights: TransitionWeights) -> torch.Tensor:
-    """Compute the same in fused kernels, for at most 256 channels."""
+    """Compute `transition` in fused kernels."""
     result: torch.Tensor = _transition(x, *weights[:2], *(w.to(x.dtype) for w in weights[2:]))
     return result
 

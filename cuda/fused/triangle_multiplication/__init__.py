@@ -5,7 +5,8 @@ Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 
 
 import torch
 
-from cuda.fused.dispatch import check_shapes, implementation_module
+from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
+from cuda.fused.triangle_multiplication import differentiable
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 
 __all__ = [
@@ -49,6 +50,12 @@ def triangle_multiplication(
     check_shapes(
         "triangle_multiplication", {"pair": (pair, "N N C"), "mask": (mask, "N N")}, weights, WEIGHT_AXES
     )
+    if needs_gradients(pair, *weights):
+        masks = None if mask is None else mask[None]
+        fused = resolve_implementation(implementation, pair.device) != "reference"
+        return differentiable.triangle_multiplication(
+            pair[None], weights, masks, outgoing=outgoing, fused=fused
+        )[0]
     module = implementation_module("triangle_multiplication", implementation, pair.device)
     result: torch.Tensor = module.triangle_multiplication(
         pair, weights, mask, outgoing=outgoing, budget=budget

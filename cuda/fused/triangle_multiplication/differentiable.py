@@ -6,8 +6,32 @@ neighbours.
 
 import torch
 
-from cuda.fused.layer_norm.reference import EPSILON
+from cuda.fused.layer_norm.reference import wide_layer_norm
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
+
+
+def triangle_multiplication(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None = None,
+    *,
+    outgoing: bool,
+    fused: bool,
+) -> torch.Tensor:
+    """Compute the update of Algorithm 11 or 12 of pair [B, N, N, C] with mask [B, N, N].
+
+    Args:
+        pair: the pair representation.
+        weights: the layer's parameters.
+        mask: 1 for real pairs, or None for all.
+        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
+        fused: run the Triton kernels.
+    """
+    if mask is None:
+        mask = pair.new_ones(pair.shape[:3])
+    normed = wide_layer_norm(pair, weights.norm_scale, weights.norm_offset)
+    update = update_fused if fused else update_reference
+    return update(normed, weights, mask, outgoing)
 
 
 def _converted(weights: TriangleMultiplicationWeights, dtype: torch.dtype) -> TriangleMultiplicationWeights:
@@ -48,10 +72,7 @@ def update_reference(
     # DeepMind's incoming edges take the left factor from column j and the right one from column i
     product = left @ right.mT if outgoing else right.mT @ left
     product = product.permute(0, 2, 3, 1)  # [B, N, N, M]
-    wide = product if product.dtype == torch.float64 else product.float()
-    scale, offset = w.center_scale.to(wide.dtype), w.center_offset.to(wide.dtype)
-    centered = torch.nn.functional.layer_norm(wide, wide.shape[-1:], scale, offset, EPSILON)
-    update = centered.to(normed.dtype) @ w.output + w.output_bias
+    update = wide_layer_norm(product, w.center_scale, w.center_offset) @ w.output + w.output_bias
     return update * torch.sigmoid(normed @ w.gating + w.gating_bias)
 
 

@@ -27,11 +27,13 @@ def compare_gradients(
     plain: Callable[..., torch.Tensor],
     inputs: Sequence[torch.Tensor],
 ) -> None:
-    """Compare results and gradients of two implementations; `compare` is the fixture of that name."""
-    for values in zip(
-        gradients(fused, inputs),
-        gradients(plain, inputs),
-        gradients(plain, inputs, torch.float64),
-        strict=True,
-    ):
-        compare(*values)
+    """Compare results, with the fixture `compare`, and gradients of two implementations."""
+    fused_values, plain_values = gradients(fused, inputs), gradients(plain, inputs)
+    exact_values = gradients(plain, inputs, torch.float64)
+    compare(fused_values[0], plain_values[0], exact_values[0])
+    for value, expected, exact in zip(fused_values[1:], plain_values[1:], exact_values[1:], strict=True):
+        assert value.shape == exact.shape and value.dtype == expected.dtype
+        # and one rounding of the largest value: plain PyTorch may be exact by chance in a few elements
+        rounding = max(1e-6, torch.finfo(value.dtype).eps) * exact.abs().max().clamp(min=1)
+        allowed = 2 * (expected.double() - exact).abs().max() + rounding
+        assert (value.double() - exact).abs().max() <= allowed

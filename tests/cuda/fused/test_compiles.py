@@ -30,6 +30,7 @@ from cuda.fused import launch  # noqa: E402
 from cuda.fused.attention import AttentionWeights, hopper_projections  # noqa: E402
 from cuda.fused.attention import hopper as hopper_attention  # noqa: E402
 from cuda.fused.attention import triton as attention  # noqa: E402
+from cuda.fused.attention import triton_backward as attention_backward  # noqa: E402
 from cuda.fused.global_attention import triton as global_attention  # noqa: E402
 from cuda.fused.layer_norm import triton as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import OuterProductMeanWeights  # noqa: E402
@@ -40,9 +41,11 @@ from cuda.fused.pair_bias import triton as pair_bias  # noqa: E402
 from cuda.fused.transition import TransitionWeights  # noqa: E402
 from cuda.fused.transition import hopper as hopper_transition  # noqa: E402
 from cuda.fused.transition import triton as transition  # noqa: E402
+from cuda.fused.transition import triton_backward as transition_backward  # noqa: E402
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights  # noqa: E402
 from cuda.fused.triangle_multiplication import hopper as hopper_triangle_multiplication  # noqa: E402
 from cuda.fused.triangle_multiplication import triton as triangle_multiplication  # noqa: E402
+from cuda.fused.triangle_multiplication import triton_training as triangle_training  # noqa: E402
 
 PTXAS = Path(nvidia.__file__).parent / "bin" / "ptxas"
 SHARED_BYTES = 227 * 1024
@@ -353,3 +356,55 @@ def test_contest_on_hopper(
     hopper_contest.update(x, weights, None, True)
     for kernel in kernels:
         check(kernel, 2, max_spilled=4)
+
+
+@pytest.mark.parametrize("length", [64, 128, 192, 256, 384, 200])
+@pytest.mark.parametrize("heads, width", [(8, 8), (4, 16), (4, 32), (8, 32), (2, 64)])
+def test_attention_backward(
+    length: int, heads: int, width: int, compiled: Callable[..., CompiledKernel]
+) -> None:
+    names = ("prepare_gradient", "key_gradients", "query_gradients", "tile_gradients")
+    prepare, *kernels = (compiled(attention_backward, name) for name in names)
+    rows, inner = 2, heads * width
+    projected = torch.empty(rows, length, 4 * inner, dtype=torch.bfloat16)
+    gated = projected[..., :inner].contiguous()
+    bias = torch.empty(1, heads, length, length, dtype=torch.bfloat16)
+    gating_bias = torch.empty(heads, width, dtype=torch.bfloat16)
+    statistics = torch.empty(rows, heads, length), torch.empty(rows, heads, length)
+    mask = torch.ones(rows, length)
+    for some_bias in (bias, None):
+        attention_backward.attend_backward(gated, projected, gating_bias, mask, some_bias, gated, statistics)
+    check(prepare, 2)
+    for kernel in kernels:
+        # the tile of 128 queries and keys, and that of 256 queries, spill
+        assert max(kernel.spilled, default=0) <= 450
+        assert max(kernel.shared, default=0) <= SHARED_BYTES
+
+
+@pytest.mark.parametrize("channels", [64, 128, 256])
+def test_transition_backward(channels: int, compiled: Callable[..., CompiledKernel]) -> None:
+    kernel = compiled(transition_backward, "transition_gradients")
+    c, w = channels, 4 * channels
+    shapes = [(c,), (c,), (c, w), (w,), (w, c), (c,)]
+    weights = TransitionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
+    x = torch.empty(100, c, dtype=torch.bfloat16)
+    transition_backward.transition_backward(x, x, weights)
+    check(kernel, 1, max_spilled=52)
+
+
+@pytest.mark.parametrize("channels", [64, 128])
+def test_triangle_multiplication_with_gradients(
+    channels: int, compiled: Callable[..., CompiledKernel]
+) -> None:
+    names = ("gate_factors", "normalise_product", "gate_update")
+    kernels = [compiled(triangle_training, name + end) for name in names for end in ("", "_backward")]
+    c = channels
+    normed, mask = torch.empty(1, 32, 32, c, dtype=torch.bfloat16), torch.ones(1, 32, 32)
+    shapes = [(c, 5 * c), (5 * c,), (c,), (c,), (c, c), (c,)]
+    weights = [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]
+    saved = triangle_training.update(normed, mask, *weights, True)
+    triangle_training.update_backward(
+        normed.flatten(0, 2), normed, mask, weights[0], weights[2], weights[4], saved, True
+    )
+    for kernel in kernels:
+        check(kernel, 1)
