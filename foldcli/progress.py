@@ -28,6 +28,7 @@ def progress_bar(description: str, unit: str) -> Iterator[Progress]:
         file=sys.stderr,
         disable=not shows_progress(),
         leave=False,
+        delay=0.5,  # what is done sooner needs no bar
     ) as bar:
 
         def update(done: int, total: int | None) -> None:
@@ -82,8 +83,9 @@ class RunProgress:
         name = self._job[0]
         with self._lock:
             self._done[name] = self._done.get(name, 0) + new
+            if total is not None and done < total:
+                self._bar.set_postfix_str(self._text(f"recycle {done}/{total - 1}"), refresh=False)
             self._bar.update(new)
-            self._bar.set_postfix_str(self._text(f"recycle {done}/{(total or 1) - 1}"))
 
     def target_done(self, name: str) -> None:
         """Count all passes of a target that is finished, or has failed."""
