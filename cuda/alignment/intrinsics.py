@@ -119,7 +119,8 @@ else:
     def _shuffle(text: str, operands: int) -> Any:
         return word_intrinsic(inline_ptx(text, operands, has_side_effect=True), operands)
 
-    permute = word_intrinsic(inline_ptx("prmt.b32 $0, $1, $2, $3;", 3), 3)
+    emit_permute = inline_ptx("prmt.b32 $0, $1, $2, $3;", 3)
+    permute = word_intrinsic(emit_permute, 3)
     shuffle_up = _shuffle("shfl.sync.up.b32 $0, $1, 1, 0, 0xffffffff;", 1)
     shuffle_xor = _shuffle("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", 2)
     shuffle_first = _shuffle("shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", 1)

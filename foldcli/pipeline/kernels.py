@@ -158,11 +158,7 @@ def compile_search_kernels(gpu: int, max_length: int) -> None:
 
     find_gpu(gpu)
     cuda.select_device(gpu)
-    compiler = KernelCompiler(cache_dir() / "kernels", CompilationProgress())
-    lengths = range(1, max_length + 1)
-    compiler.compile_filter(lengths)
-    for many in (True, False):
-        compiler.compile_alignment(lengths, many)
+    KernelCompiler(cache_dir() / "kernels", CompilationProgress()).compile_search(range(1, max_length + 1))
 
 
 def are_compiled(network: str, gpu_name: str, capability: tuple[int, int]) -> bool:

@@ -1,6 +1,6 @@
 """The CPU search engine, available on every machine."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,9 @@ class CpuEngine:
     """
 
     seconds: Final[dict[str, float]] = {}
+
+    def prepare(self, lengths: Sequence[int]) -> None:
+        """Do nothing: the CPU's kernels serve queries of all lengths."""
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
         """Yield the candidates of each query; the next query is read when these are consumed."""

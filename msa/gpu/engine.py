@@ -61,6 +61,7 @@ class GpuEngine:
         self._groups: list[GpuGroup] = []
         self._targets: SequenceArrays | None = None
         self._groups_lock = threading.Lock()
+        self._announced: Sequence[int] = ()
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -74,10 +75,18 @@ class GpuEngine:
             for stage in ("queueing", "filter", "alignment")
         }
 
+    def prepare(self, lengths: Sequence[int]) -> None:
+        """Compile the kernels for all these query lengths at once, when the next search begins."""
+        self._announced = lengths
+
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
         """Yield the candidates of each query, in order; takes queries in batches."""
         targets, settings = request.targets, request.settings
         groups = self._groups_for(targets)
+        announced, self._announced = self._announced, ()
+        if announced:
+            for worker in self.workers:
+                worker.prepare(announced)
         max_targets = max(1, min(settings.max_candidates, len(targets)))
         limits = FilterLimits(max_targets, settings.min_ungapped_score)
         gap_costs = settings.gap_open, settings.gap_extend

@@ -139,6 +139,10 @@ class GpuWorker(Protocol):
         """
         ...
 
+    def prepare(self, lengths: Sequence[int]) -> "Future[None]":
+        """Compile all kernels for queries of these lengths, before the filter of later calls begins."""
+        ...
+
     def filter(
         self,
         queries: Sequence[QueryProfile],

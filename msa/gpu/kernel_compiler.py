@@ -40,13 +40,21 @@ LoadKernel = Callable[[], object]
 """Loads a kernel from the cache, or compiles it."""
 
 _FILTER, _ALIGNMENT, _MANY_ALIGNMENTS = "filter", "alignment", "many alignments"
+_ALL = "all"
+_STAGES = {
+    _FILTER: (_FILTER,),
+    _ALIGNMENT: (_ALIGNMENT,),
+    _MANY_ALIGNMENTS: (_MANY_ALIGNMENTS,),
+    _ALL: (_FILTER, _ALIGNMENT, _MANY_ALIGNMENTS),
+}
+"""The stages of the search whose kernels are compiled together."""
 
 _COMMAND = (
     sys.executable,
     "-c",
     "import sys; sys.path[:] = sys.argv[1:]; from msa.gpu.kernel_compiler import main; main()",
 )
-MAX_PROCESSES = 8
+MAX_PROCESSES = 16
 """Maximum number of processes that compile; each opens the GPU, which takes memory there."""
 MIN_KERNELS = 3
 """Minimum number of kernels to start processes for; starting one takes as long as compiling a kernel."""
@@ -71,6 +79,13 @@ class KernelCompiler:
         self._lock = threading.Lock()
         self._compiled = self._needed = 0
         self._complete_lengths: dict[str, set[int]] | None = None
+
+    def compile_search(self, lengths: Iterable[int]) -> None:
+        """Compile all kernels for queries of these lengths, including those for many pairs."""
+        lengths = list(lengths)
+        new = sorted(set().union(*(self._incomplete_lengths(stage, lengths) for stage in _STAGES[_ALL])))
+        if new:
+            self._compile_stage(_ALL, new)
 
     def compile_filter(self, lengths: Iterable[int]) -> None:
         """Compile the filter's kernels for queries of these lengths."""
@@ -107,7 +122,8 @@ class KernelCompiler:
         )
         with self._lock, contextlib.suppress(OSError):
             assert self._complete_lengths is not None
-            self._complete_lengths[stage].update(lengths)
+            for part in _STAGES[stage]:
+                self._complete_lengths[part].update(lengths)
             content = {name: sorted(complete) for name, complete in self._complete_lengths.items()}
             with atomic_write(self._list_path()) as stream:
                 json.dump(content, stream)
@@ -144,7 +160,9 @@ class KernelCompiler:
 
     def _compile_in_processes(self, stage: str, lengths: Sequence[int], own: Sequence[int]) -> Iterator[int]:
         """Compile kernels of a stage in several processes, if there are enough of them and of cores."""
-        processes = min(len(own), len(os.sched_getaffinity(0)) // self._share[1], MAX_PROCESSES)
+        # half of the cores, because a run compiles the network's kernels at the same time
+        cores = len(os.sched_getaffinity(0)) // 2
+        processes = min(len(own), cores // self._share[1], MAX_PROCESSES)
         if processes < 2 or len(own) < MIN_KERNELS or SIMULATED:
             return
         gpu, folder = Device.current().number, str(self._folder)
@@ -222,10 +240,12 @@ def main() -> None:
 
 def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path) -> list[LoadKernel]:
     """Return the kernels that a stage of the search needs for queries of these lengths, each once."""
-    if stage == _FILTER:
-        kernels = filter_kernels(lengths, folder)
-    else:
-        kernels = alignment_kernels(lengths, folder, many=stage == _MANY_ALIGNMENTS)
+    kernels: list[LoadKernel] = []
+    # those of the alignment take longer to compile, so they come first
+    if stage != _FILTER:
+        kernels += alignment_kernels(lengths, folder, many=stage != _ALIGNMENT)
+    if stage in (_FILTER, _ALL):
+        kernels += filter_kernels(lengths, folder)
     return list({(getattr(load, "func", load), getattr(load, "args", ())): load for load in kernels}.values())
 
 
@@ -249,15 +269,20 @@ def alignment_kernels(lengths: Sequence[int], folder: Path, many: bool) -> list[
         many: include the kernels for many pairs in one call.
     """
     shapes = available_shapes()
-    kernels: list[LoadKernel] = [walk_kernel, pack_runs_kernel]
-    kernels += [partial(sorting_kernel, kernel) for kernel in SORTING_SIGNATURES]
     kinds: list[tuple[Any, Any]] = [("packed", shapes.low_latency), ("traced", shapes.wide)]
     if many:
         kinds.append(("packed", shapes.packed))
-    for kind, candidates in kinds:
-        used = np.unique(narrowest(candidates, np.array(lengths))).tolist() if candidates else []
-        kernels += [partial(row_kernel, kind, candidates[index], folder) for index in used]
-    return kernels
+    used = [
+        (candidates[index].columns, kind, candidates[index])
+        for kind, candidates in kinds
+        if candidates
+        for index in np.unique(narrowest(candidates, np.array(lengths))).tolist()
+    ]
+    # those with many columns take longest
+    used.sort(key=lambda each: -each[0])
+    kernels: list[LoadKernel] = [partial(row_kernel, kind, shape, folder) for _, kind, shape in used]
+    kernels += [walk_kernel, pack_runs_kernel]
+    return kernels + [partial(sorting_kernel, kernel) for kernel in SORTING_SIGNATURES]
 
 
 def _gapless_kernels(length: int, folder: Path) -> Iterator[LoadKernel]:

@@ -96,6 +96,10 @@ class LocalWorker:
         """Use these targets from now on."""
         return self._filter_thread.submit(self._load, targets, part)
 
+    def prepare(self, lengths: Sequence[int]) -> "Future[None]":
+        """Compile all kernels for queries of these lengths, before the filter of later calls begins."""
+        return self._table_thread.submit(lambda: self._kernel_compiler().compile_search(lengths))
+
     def filter(
         self,
         queries: Sequence[QueryProfile],

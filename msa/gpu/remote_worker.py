@@ -112,6 +112,10 @@ class RemoteWorker:
         """Use these targets from now on."""
         return self._process.request("load", share_sequences(targets), part)
 
+    def prepare(self, lengths: Sequence[int]) -> "Future[None]":
+        """Compile all kernels for queries of these lengths, before the filter of later calls begins."""
+        return self._process.request("prepare", list(lengths))
+
     def filter(
         self,
         queries: Sequence[QueryProfile],

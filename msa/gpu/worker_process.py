@@ -170,8 +170,8 @@ class _Server:
     def run(self) -> None:
         """Answer requests until the other end is closed."""
         methods = (
-            self.open, self.load, self.filter, self.alignment_batch, self.scores, self.paths, self.drain,
-            self.release_unused,
+            self.open, self.load, self.prepare, self.filter, self.alignment_batch, self.scores, self.paths,
+            self.drain, self.release_unused,
         )  # fmt: skip
         by_name = {method.__name__: method for method in methods}
         while True:
@@ -203,6 +203,10 @@ class _Server:
     def load(self, targets: SharedSequences, part: tuple[int, int]) -> "Future[None]":
         """See GpuWorker.load."""
         return self._open_worker.load(open_sequences(targets), part)
+
+    def prepare(self, lengths: Sequence[int]) -> "Future[None]":
+        """See GpuWorker.prepare."""
+        return self._open_worker.prepare(lengths)
 
     def filter(
         self, number: int, queries: Sequence[QueryProfile], limits: FilterLimits, more_follow: bool

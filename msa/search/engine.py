@@ -1,6 +1,6 @@
 """The interface of the search engines. The CPU and GPU engines return bitwise identical results."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -140,6 +140,10 @@ class Engine(Protocol):
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds spent so far by stage name; empty if the engine does not measure them."""
+        ...
+
+    def prepare(self, lengths: Sequence[int]) -> None:
+        """Announce the lengths of the next queries, so that kernels can be compiled for all at once."""
         ...
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:

@@ -96,6 +96,7 @@ def _search_each(
     engine = engine or CpuEngine()
     if database.representatives < len(database):
         engine = ClusterExpandingEngine(engine, database)
+    engine.prepare([len(query.sequence) for query in queries])
     block_size = max(1, len(queries))
     if settings.num_iterations > 1:
         blocks = -(-len(queries) // max(1, _MAX_HITS_IN_MEMORY // settings.max_seqs))
@@ -170,6 +171,10 @@ class ClusterExpandingEngine:
     def seconds(self) -> dict[str, float]:
         """Seconds spent by the wrapped engine."""
         return self._engine.seconds
+
+    def prepare(self, lengths: Sequence[int]) -> None:
+        """Announce the queries to the wrapped engine."""
+        self._engine.prepare(lengths)
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
         """Filter and align the representatives, then align the other members of the clusters that were found.
