@@ -86,7 +86,9 @@ def plan_targets(
             continue
         failures.run([(name, target_input)], record)
         if name not in inspections:
-            planned.append(PlannedTarget(name, None, f"{INVALID}: {describe(failures.failed[-1][1])}"))
+            # the table names the target already
+            reason = describe(failures.failed[-1][1]).removeprefix(f"{name}: ")
+            planned.append(PlannedTarget(name, None, f"{INVALID}: {reason}"))
             continue
         residues, action = inspections[name]
         planned.append(PlannedTarget(name, residues, action, None if action == DONE else estimate(residues)))

@@ -127,8 +127,8 @@ def read_finished(files: TargetFiles) -> FinishedTarget | None:
 
 
 def _refusal(files: TargetFiles, models: list[ModelResult], reason: str) -> str:
-    count = f"{len(models)} models" if len(models) > 1 else "a model"
-    remedy = "--overwrite replaces them, or choose another --out"
+    count, pronoun = (f"{len(models)} models", "them") if len(models) > 1 else ("a model", "it")
+    remedy = f"--overwrite replaces {pronoun}, or choose another --out"
     return f"{files.structures_folder} holds {count} {reason}; {remedy}"
 
 

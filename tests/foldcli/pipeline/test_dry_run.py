@@ -27,7 +27,8 @@ MEASURED = PredictSettings(precision="bf16", kernels="fused")
 
 def inspect(name: str, residues: int) -> tuple[int, str]:
     if residues < 2:
-        raise ValueError("too short")
+        # errors about queries begin with their names
+        raise ValueError(f"{name}: too short")
     return residues, {"a": DONE, "c": RESUMED}.get(name, TO_DO)
 
 

@@ -208,7 +208,7 @@ def test_results_of_other_settings_are_replaced_only_with_overwrite(runs: Runs) 
     message = runs.refusal(num_recycles=1)
     assert runs.times() == times
     assert "out/q holds a model made with other settings (predict.num_recycle 0, now 1)" in message
-    assert "--overwrite" in message
+    assert message.endswith("; --overwrite replaces it, or choose another --out")
     assert runs.action(num_recycles=1, overwrite=True) == f"{TO_DO}, replaces 1 model"
     runs.run(num_recycles=1, overwrite=True)
     assert runs.done()["ranking"][0]["num_recycles"] == 1 and runs.contents() != before
