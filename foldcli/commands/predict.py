@@ -53,8 +53,8 @@ def command(
     cache, or a file of the cache (.safetensors). The outputs are those of `foldcli fold`, without
     those of the search.
 
-    While the network works on one target, the features of the next target are loaded and its random features
-    sampled, and the results of the previous target are written.
+    While the network works on one target, the features of the next targets are loaded and sampled, and the
+    results of earlier targets are written.
     """
     from foldcli.inputs.targets import find_predict_targets
     from foldcli.paths import cache_dir, make_writable_folder
