@@ -69,10 +69,10 @@ def command(
     The search has three iterations; --fast searches once. The alignment has no duplicate rows. --max-seq-id,
     --qid, --qsc, --cov and --diff remove further rows; NAME.m8 keeps all hits.
 
-    OUT/summary.tsv has one line per model. Finished targets are skipped, further models are added to them, and
-    an interrupted run continues where it stopped. Results of other settings are replaced only with
-    --overwrite. One target's failure does not stop the others: the exit code is 5, and OUT/failures.jsonl lists
-    the failures.
+    OUT/summary.tsv has one line per model. Finished targets are skipped, further models are added to them,
+    and an interrupted run continues where it stopped. Results of other settings are replaced only with
+    --overwrite. One target's failure does not stop the others: the exit code is 5, and OUT/failures.jsonl
+    lists the failures.
     """
     from foldcli.inputs.targets import find_fold_targets
     from foldcli.paths import cache_dir, make_writable_folder
