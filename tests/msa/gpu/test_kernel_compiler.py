@@ -1,5 +1,6 @@
 """Tests of the processes that compile the search's kernels."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ def test_processes_report_each_kernel(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_processes_without_a_gpu_end_without_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert list(_run_jobs(jobs(tmp_path))) == []
+
+
+@pytest.mark.simulator
+def test_kernels_of_all_stages_are_compiled_together(tmp_path: Path) -> None:
+    KernelCompiler(tmp_path, lambda done, needed: None).compile_search([200, 100])
+    (path,) = tmp_path.glob("made_*.json")
+    stages = json.loads(path.read_text())
+    assert len(stages) == 3 and all(lengths == [100, 200] for lengths in stages.values())
 
 
 @pytest.mark.gpu
