@@ -1,7 +1,7 @@
 """A benchmark of the kernels of training: milliseconds and GiB of a forward and backward pass in bfloat16.
 
-    python benchmarks/training_kernels.py [--parts check,block,transition,multiplication,attention]
-                                          [--blocks 3] [--profile] [--tune]
+    python benchmarks/training_kernels.py [--parts check,block,transition,multiplication,attention,profile]
+                                          [--blocks 3] [--tune]
 
 check: errors of gradients against float64, relative to those of plain PyTorch in bfloat16 (at most 2).
 attention: what is between the projections of triangle attention, 4 heads × 32.
@@ -9,10 +9,11 @@ multiplication: triangle multiplication of 128 channels with its LayerNorm.
 transition: the transition of 384² rows of 128 channels with its LayerNorm.
 block: one Evoformer block with 256 MSA and 128 pair channels, compiled by torch.compile, with the fused
 operations and with plain PyTorch.
+profile: the slowest kernels of the first of these blocks, and the operators of PyTorch that launch any.
 
 Times are those of CUDA graphs, so that the launching CPU does not count. Memory is the peak of a pass without
 a graph, beyond its inputs. cuEquivariance is timed if it is installed. --tune prints the times of other
-launch options, and --profile the slowest kernels of a block.
+launch options.
 """
 
 import argparse
@@ -23,13 +24,19 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
-from statistics import median
 from typing import Any
 
 import torch
 from fused_timing import with_options
-from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from gradient_timing import (
+    Step,
+    differentiated,
+    graph_milliseconds,
+    peak_gib,
+    print_profile,
+    random,
+    ratios,
+)
 
 from cuda.fused.attention import differentiable as attention
 from cuda.fused.attention import triton_backward
@@ -43,62 +50,10 @@ from model.evoformer import EvoformerBlock
 from model.kernels import select_kernels
 from model.training.network import evoformer_block
 
-Step = Callable[[], Sequence[torch.Tensor]]
 HEADS, WIDTH, CHANNELS = 4, 32, 128
 BLOCKS = ((128, 256), (256, 384), (128, 512))
 BARS = {(128, 256): 4.0, (256, 384): 12.0, (128, 512): 17.0}
 LENGTHS = (128, 256, 512)
-
-
-def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return torch.randn(shape, device="cuda", dtype=dtype)
-
-
-def differentiated(function: Callable[..., Any], *inputs: torch.Tensor | None) -> Step:
-    """Return a call of a function that returns its results and the gradients of the inputs that need one."""
-    wanted = [x for x in inputs if x is not None and x.requires_grad]
-    upstream: list[torch.Tensor] = []
-
-    def step() -> Sequence[torch.Tensor]:
-        result = function(*inputs)
-        results = result if isinstance(result, tuple) else (result,)
-        if not upstream:
-            upstream.extend(torch.randn_like(x) for x in results)
-        return (*results, *torch.autograd.grad(results, wanted, upstream))
-
-    return step
-
-
-def graph_milliseconds(step: Step, repeats: int = 20) -> float:
-    """Return the median time of a replay of the step's CUDA graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        step()
-    times = []
-    for _ in range(repeats + 3):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return median(times[3:])
-
-
-def peak_gib(step: Step) -> float:
-    """Return the peak memory of a call, beyond what is allocated before it."""
-    step()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    step()
-    torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 2**30
 
 
 def attention_inputs(
@@ -205,9 +160,10 @@ def backward_call(shape: tuple[int, int, int, bool, int], name: str, options: di
     """Return a call of the backward pass with launch options of one of its kernels."""
     rows, length, heads, biased, batch = shape
     projected, gating_bias, mask, bias = attention_inputs(rows, length, heads, biased, True, batch)
+    assert mask is not None
     with torch.no_grad():
         gated, maximum, total = attention._attend(
-            projected, gating_bias, None if mask is None else mask.expand(batch, rows, length), bias
+            projected, gating_bias, mask.expand(batch, rows, length), bias
         )
         gradient = torch.randn_like(gated)
     arguments = (
@@ -390,17 +346,6 @@ def check_multiplication() -> None:
         print(f"multiplication {batch, length, channels, outgoing}: {ratios(fused, plain, double)}")
 
 
-def ratios(
-    fused: Sequence[torch.Tensor], plain: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
-) -> str:
-    """Return the largest errors of each tensor relative to those of plain PyTorch."""
-    errors = [
-        float((x.double() - e).abs().max() / (y.double() - e).abs().max())
-        for x, y, e in zip(fused, plain, exact, strict=True)
-    ]
-    return " ".join(f"{error:.2f}" for error in errors)
-
-
 def block_step(rows: int, length: int, kernels: str, batch: int = 1) -> Step:
     """Return a forward and backward pass of one compiled Evoformer block."""
     torch.manual_seed(0)
@@ -428,7 +373,7 @@ def warm_block(job: tuple[int, int, str]) -> None:
     torch.cuda.synchronize()
 
 
-def time_blocks(shapes: Sequence[tuple[int, int]], profiled: bool) -> None:
+def time_blocks(shapes: Sequence[tuple[int, int]]) -> None:
     jobs = [(*shape, kernels) for shape in shapes for kernels in ("fused", "reference")]
     with ProcessPoolExecutor(len(jobs), multiprocessing.get_context("spawn")) as pool:
         list(pool.map(warm_block, jobs))
@@ -444,40 +389,21 @@ def time_blocks(shapes: Sequence[tuple[int, int]], profiled: bool) -> None:
             f"({memory / other_memory:.2f} x)",
             flush=True,
         )
-        if profiled and length == 256:
-            print_profile(fused)
-
-
-def print_profile(step: Step) -> None:
-    """Print the kernels that take most of the time, and the operators of PyTorch that launch any."""
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as profiler:
-        for _ in range(3):
-            step()
-        torch.cuda.synchronize()
-    kernels = [event for event in profiler.key_averages() if event.device_type == DeviceType.CUDA]
-    print(f"  {sum(event.self_device_time_total for event in kernels) / 3000:.3f} ms in kernels")
-    for event in sorted(kernels, key=lambda e: -e.self_device_time_total)[:45]:
-        print(f"  {event.self_device_time_total / 3000:.3f} ms {event.count // 3:3d} x {event.key[:90]}")
-    operators = profiler.key_averages(group_by_input_shape=True)
-    operators = [event for event in operators if event.device_type == DeviceType.CPU and "aten" in event.key]
-    for event in sorted(operators, key=lambda e: -e.self_device_time_total)[:45]:
-        shapes = str(event.input_shapes)[:70]
-        print(f"  {event.self_device_time_total / 3000:.3f} ms {event.count // 3:3d} x {event.key} {shapes}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", default="check,block,transition,multiplication,attention")
     parser.add_argument("--tune", action="store_true")
-    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--blocks", type=int, default=len(BLOCKS), help="number of block sizes")
     options = parser.parse_args()
     parts: dict[str, Callable[[], None]] = {
         "check": check,
-        "block": partial(time_blocks, BLOCKS[: options.blocks], options.profile),
+        "block": partial(time_blocks, BLOCKS[: options.blocks]),
         "transition": time_transition,
         "multiplication": time_multiplication,
         "attention": partial(time_attention, options.tune),
+        "profile": lambda: print_profile(block_step(*BLOCKS[0], "fused")),
     }
     for name in options.parts.split(","):
         try:
