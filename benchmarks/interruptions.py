@@ -48,7 +48,7 @@ LOADED = (fold_command, verify, estimates, run, searcher, engine)
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 OPTIONS = (
     *("--params", "demo", "--num-recycle", "0", "--fast", "--max-seq", "8", "--max-extra-seq", "4"),
-    *("--threads", "1", "--device", "cpu", "--no-plots", "-q"),
+    *("--threads", "1", "--device", "cpu", "--no-plots", "--no-templates", "-q"),
 )
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 # loaded by every process of a run, also by those that multiprocessing starts
@@ -188,7 +188,8 @@ def contents(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(out.rglob("*")):
         name = str(path.relative_to(out))
-        if path.is_dir() or path.name in ("summary.tsv", "log.txt"):
+        # temporary files of no single target are removed by a run that begins a minute later
+        if path.is_dir() or name in ("summary.tsv", "log.txt") or (name[0] == "." and name.endswith(".tmp")):
             continue
         if path.name.endswith(".done.json"):
             content = json.loads(path.read_text())

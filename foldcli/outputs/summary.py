@@ -12,13 +12,17 @@ from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import UNTRAINED
-from msa.io.atomic import atomic_write
+from msa.io.atomic import atomic_write, remove_temporary_files
 
 # the largest number of target lines that fit on a screen with the heading and the counts
 MAX_LINES = 16
 NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
+# starts of the names of files that belong to no single target
+_RUN_FILES = ("summary", "failures", "index.html", "config.json", "cite.bibtex")
+# writing one of them never takes so long
+_OLD_SECONDS = 60.0
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (
     "target", "rank", "model", "plddt", "ptm", "residues", "alignment_rows", "hits", "recycles", "seconds",
@@ -70,26 +74,37 @@ class RunSummary:
         self._modified_before = {files.name: _modification_time(files) for files in self._files}
         self._start = time.monotonic()
 
-    def models(self) -> list[dict[str, Any]]:
+    def models(self, failed: Sequence[str]) -> list[dict[str, Any]]:
         """Return the values of COLUMNS for each model of the finished targets, by target and rank.
+
+        Targets that failed in this run are left out, even if an earlier run left results.
 
         Paths are relative to the run's folder. Missing values are None: `ptm` without a PAE head,
         `hits` without a search.
         """
-        return [model for files in self._files for model in self._models(files)]
+        finished = [files for files in self._files if files.name not in failed]
+        return [model for files in finished for model in self._models(files)]
 
-    def write(self) -> None:
+    def write(self, failed: Sequence[str]) -> None:
         """Write summary.tsv, unless no target is finished.
 
         Raises:
             OSError: the file cannot be written.
         """
-        if not (models := self.models()):
+        if not (models := self.models(failed)):
             return
         with atomic_write(self._path) as stream:
             stream.write("\t".join(COLUMNS) + "\n")
             for model in models:
                 stream.write("\t".join(_cell(model[column]) for column in COLUMNS) + "\n")
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """Remove temporary files of the whole run that killed runs left; other runs may be writing theirs."""
+        # compared with the file just written, because the file server's clock may differ from this one
+        before = self._path.stat().st_mtime - _OLD_SECONDS
+        for name in _RUN_FILES:
+            remove_temporary_files(self._out, name, before)
 
     def _models(self, files: TargetFiles) -> list[dict[str, Any]]:
         try:

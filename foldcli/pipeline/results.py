@@ -174,7 +174,10 @@ class ResultStage:
         self._idle = Condition()
         self._free_slots = BoundedSemaphore(self.workers * _MODELS_PER_WORKER)
 
-    def close(self) -> None:
+    def __enter__(self) -> "ResultStage":
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """Wait until all models are written and all complete targets finished, and end the workers."""
         with self._idle:
             self._idle.wait_for(lambda: self._running == 0)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from threading import Event
 
@@ -99,9 +100,15 @@ class RunSettings:
             f"{predictor.memory.device_name()}, {identities.settings.precision}",
             f"{identities.settings.kernels} kernels",
             *([] if self.database is None else [f"database {self.database}"]),
-            *([] if self.templates is None else ["with templates"]),
+            *(["with templates"] if self.uses_templates(identities.jobs()) else []),
         ]
         return "; ".join(parts)
+
+    def uses_templates(self, jobs: Sequence[Job]) -> bool:
+        """Return True if templates are searched, and the network of one of the jobs takes them."""
+        return self.templates is not None and any(
+            self.predictor.sampling(job)[0].template_slots for job in jobs
+        )
 
 
 @dataclass(frozen=True)
@@ -152,11 +159,12 @@ def run_targets(
         numbers = {name: number for number, (name, _) in enumerate(named)}
         _Run(targets, settings, failures, numbers).execute()
     finally:
-        summary.write()
+        failed = [name for name, _ in failures.failed]
+        summary.write(failed)
     if as_json:
-        for model in summary.models():
+        for model in summary.models(failed):
             click.echo(json.dumps(model))
-    summary.log([name for name, _ in failures.failed], failures.path)
+    summary.log(failed, failures.path)
     try:
         failures.finish()
     finally:
@@ -197,20 +205,24 @@ class _Run:
 
     def execute(self) -> None:
         """Run all targets; an interrupt ends the run once the predicted models are written."""
-        output, predictor = self.settings.output, self.settings.predictor
-        workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(self.targets)))
-        pool = WorkerPool(workers, partial(load_libraries, output.report))
-        results = ResultStage(
-            pool, workers, predictor.settings.rank, output.report,
-            on_model=self._model_written, on_finished=self._finished, on_failed=self._fail,
-        )  # fmt: skip
         work = run_ahead(self._prepare(self._searched()), _SAMPLES_AHEAD, self.stop)
         with self.locks, self.progress:
             try:
-                self._predict_all(work, results)
+                # without work, such as when all targets are finished, no worker is started
+                if (first := next(work, None)) is not None:
+                    with self._start_results() as results:
+                        self._predict_all(chain([first], work), results)
             finally:
                 self.stop.set()
-                results.close()
+
+    def _start_results(self) -> ResultStage:
+        output, predictor = self.settings.output, self.settings.predictor
+        workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(self.targets)))
+        pool = WorkerPool(workers, partial(load_libraries, output.report))
+        return ResultStage(
+            pool, workers, predictor.settings.rank, output.report,
+            on_model=self._model_written, on_finished=self._finished, on_failed=self._fail,
+        )  # fmt: skip
 
     def _searched(self) -> Iterator[TargetRun]:
         """Yield the targets whose alignments exist; without queries, all targets."""
@@ -285,6 +297,9 @@ class _Run:
             jobs = plan.stage_kept_models(target.files)
             # needed even without jobs: done.json contains their facts
             features = self._add_templates(target, self._load_features(target), plan.jobs)
+            if plan.finished is not None and "templates" in plan.finished.facts:
+                # of models that are kept
+                target.facts.setdefault("templates", plan.finished.facts["templates"])
             if self.settings.predictor.untrained:
                 target.warnings.append(UNTRAINED)
             if not jobs:
@@ -318,8 +333,8 @@ class _Run:
         self, target: TargetRun, features: dict[str, np.ndarray], jobs: list[Job]
     ) -> dict[str, np.ndarray]:
         """Add the features of templates, and stage NAME_templates.tsv, if the network of a job takes them."""
-        stage, predictor = self.settings.templates, self.settings.predictor
-        if stage is None or not any(predictor.sampling(job)[0].template_slots for job in jobs):
+        stage = self.settings.templates
+        if stage is None or not self.settings.uses_templates(jobs):
             return features
         with target.stage("templates"):
             found = stage.find(target.name, features, self.numbers[target.name])
@@ -341,7 +356,7 @@ class _Run:
             colabfold_layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
         return features
 
-    def _predict_all(self, work: Iterator[_Work], results: ResultStage) -> None:
+    def _predict_all(self, work: Iterable[_Work], results: ResultStage) -> None:
         start = time.perf_counter()
         for step in work:
             target = step.target
@@ -361,7 +376,8 @@ class _Run:
         """Run one job of a target, and queue the writing of its files."""
         predictor, target, job = self.settings.predictor, step.target, step.job
         assert job is not None and step.sample is not None
-        if self.settings.output.layout == "colabfold" and job is step.plan.jobs[0]:
+        is_first = not any(cost.stage == "predict" for cost in target.costs)
+        if self.settings.output.layout == "colabfold" and is_first:
             number = self.targets.index(target) + 1
             colabfold_layout.log_query(target.name, number, len(self.targets), target.facts["residues"])
         predictor.memory.reset_peak()

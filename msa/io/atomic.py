@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import math
 import os
 import secrets
 from collections.abc import Iterator
@@ -47,13 +48,15 @@ def atomic_write(
         raise
 
 
-def remove_temporary_files(folder: Path, name: str = "") -> None:
+def remove_temporary_files(folder: Path, name: str = "", before: float = math.inf) -> None:
     """Remove the temporary files that a killed process left in a folder.
 
     Args:
-        folder: no other process may be writing files of these names there.
+        folder: no other process may be writing files of these names there, unless `before` excludes them.
         name: start of the names of the files that were being written; "" is any file.
+        before: remove only files that were last modified before this time, in seconds since 1970.
     """
     for path in folder.glob(f".{glob.escape(name)}*.tmp"):
-        if path.is_file():
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and path.stat().st_mtime < before:
+                path.unlink()

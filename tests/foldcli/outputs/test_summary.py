@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,3 +117,27 @@ def test_single_failed_target_has_no_summary(tmp_path: Path, recorder: Recorder)
     failures = Failures(tmp_path, Shard())
     failures.add("bad", ValueError("no"))
     assert log(RunSummary(tmp_path, "default", Shard(), ["bad"]), failures, recorder) == []
+
+
+def test_file_has_a_line_per_model_of_the_targets_that_did_not_fail(tmp_path: Path) -> None:
+    ranking = [
+        {"rank": 1, "tag": "m_1", "plddt": 91.257, "ptm": 0.81234, "num_recycles": 3, "seconds": 1.5},
+        {"rank": 2, "tag": "m_2", "plddt": 50.0, "ptm": None, "num_recycles": 3, "seconds": 2.5},
+    ]
+    for name in ("a", "refused"):
+        finish(tmp_path, name, ranking=ranking)
+    summary = RunSummary(tmp_path, "default", Shard(2, 3), ["a", "absent", "refused"])
+    old, new = (tmp_path / f".summary.2-of-3.tsv.{token}.tmp" for token in ("0123", "4567"))
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (time.time() - 3600,) * 2)
+    summary.write(["refused"])
+    heading, *lines = (tmp_path / "summary.2-of-3.tsv").read_text().splitlines()
+    values = [dict(zip(heading.split("\t"), line.split("\t"), strict=True)) for line in lines]
+    assert [(each["target"], each["rank"], each["plddt"], each["ptm"]) for each in values] == [
+        ("a", "1", "91.26", "0.812"),
+        ("a", "2", "50.0", ""),
+    ]
+    assert values[0]["structure"] == "a/a_unrelaxed_rank_001_m_1.pdb" and values[0]["untrained"] == "no"
+    assert summary.models(["refused"])[1]["ptm"] is None
+    assert new.exists() and not old.exists(), "another run may be writing the new one"
