@@ -217,6 +217,7 @@ def test_narrowest_shape_that_holds_a_query_is_chosen() -> None:
     assert plan.narrowest(shapes, lengths).tolist() == [0, 0, 1, 1, 2, 2]
 
 
+@simulated
 def test_no_pairs() -> None:
     query = np.zeros(3, np.uint8)
     device = on_device(database([query]))
