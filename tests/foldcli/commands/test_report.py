@@ -1,6 +1,5 @@
 """`foldcli report` as a user runs it, on existing results."""
 
-import json
 import os
 import subprocess
 import sys
@@ -49,27 +48,3 @@ def test_missing_input_and_conflicting_options(tmp_path: Path) -> None:
     assert report(tmp_path / "absent").returncode == 2
     conflicting = report(tmp_path, "--no-report", "--no-plots")
     assert conflicting.returncode == 2 and "leave nothing to write" in conflicting.stderr
-
-
-def test_interrupted_report_does_not_lose_the_prediction(tmp_path: Path) -> None:
-    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
-    (tmp_path / "t.a3m").write_text(">t\nMKVLAAGIIV\n>near\nMKVLSAGIIV\n")
-    arguments = ["predict", tmp_path / "t.a3m", "--params", "demo", "--models", "3", "--num-recycle", "0"]
-    arguments += ["--max-extra-seq", "8", "-o", tmp_path / "out"]
-    # raise the interrupt inside the report: a signal during an import may be lost
-    code = (
-        "import foldcli.pipeline.run, foldcli.__main__\n"
-        "def interrupted(*_): raise KeyboardInterrupt\n"
-        "foldcli.pipeline.run.try_report = interrupted\n"
-        "foldcli.__main__.main()\n"
-    )
-    stopped = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True)
-    assert stopped.returncode == 130, stopped.stderr
-    done = json.loads((tmp_path / "out/t/t.done.json").read_text())
-    assert "the report was interrupted; run `foldcli report` to create it" in done["warnings"]
-    command = [sys.executable, "-m", "foldcli", *arguments]
-    again = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
-    assert again.returncode == 0 and "t: already done" in again.stderr
-    assert report(tmp_path / "out").returncode == 0
-    page = (tmp_path / "out/t/t.html").read_text()
-    assert "this is not a prediction" in page and "alignment: coverage" in page.lower()
