@@ -283,7 +283,18 @@ def test_unwritable_output_is_reported_before_the_search(folder: Path) -> None:
 def test_interrupt_leaves_no_partial_files(folder: Path, kind: str) -> None:
     # more queries than can be searched before the signal arrives
     (folder / "many.fasta").write_text("".join(f">q{i}\n{UBIQUITIN}\n" for i in range(20_000)))
-    command = [*FOLDCLI, "search", "many.fasta", "db.fasta", "-o", "out", "--format", kind, "--num-iterations", "1"]
+    command = [
+        *FOLDCLI,
+        "search",
+        "many.fasta",
+        "db.fasta",
+        "-o",
+        "out",
+        "--format",
+        kind,
+        "--num-iterations",
+        "1",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
