@@ -292,6 +292,8 @@ def test_interrupt_leaves_no_partial_files(folder: Path, kind: str) -> None:
         "out",
         "--format",
         kind,
+        "-e",
+        "1e-3",
         "--num-iterations",
         "1",
     ]
