@@ -47,7 +47,7 @@ from msa.io.alignments import parse_alignment
 LOADED = (fold_command, verify, estimates, run, searcher, engine)
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 OPTIONS = (
-    *("--params", "demo", "--num-recycle", "0", "--fast", "--max-seq", "8", "--max-extra-seq", "4"),
+    *("--params", "demo", "--num-recycle", "0", "--fast", "--max-msa", "8:4"),
     *("--threads", "1", "--device", "cpu", "--no-plots", "--no-templates", "-q"),
 )
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
@@ -133,10 +133,8 @@ class Runner:
         ]
         command += ["--db", str(self.folder / "db.fasta"), "--params", "demo", "--num-recycle", "0", "--fast"]
         command += [
-            "--max-seq",
-            "8",
-            "--max-extra-seq",
-            "4",
+            "--max-msa",
+            "8:4",
             "--threads",
             "1",
             "--device",

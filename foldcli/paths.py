@@ -16,6 +16,11 @@ def cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "foldcli"
 
 
+def default_feature_cache() -> Path:
+    """Return the folder of the feature cache of commands that are not given another one."""
+    return cache_dir() / "features"
+
+
 def make_writable_folder(folder: Path) -> None:
     """Create a folder for results and check that files can be written to it.
 

@@ -32,3 +32,8 @@ class Prediction:
     max_pae: float | None
     num_recycles: int
     tolerances: tuple[float, ...]
+
+    @property
+    def mean_plddt(self) -> float:
+        """The mean of pLDDT over all residues, 0 to 100."""
+        return float(self.plddt.mean())

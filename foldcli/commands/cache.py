@@ -31,12 +31,24 @@ class AgeType(click.ParamType):
         return float(match[1]) * _UNITS[match[2]]
 
 
-cache_argument = click.argument("cache", type=click.Path(path_type=Path))
+def _default_cache(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
+    """Return the cache that the user gave, or the default one of `fold`."""
+    from foldcli.paths import default_feature_cache
+
+    return value or default_feature_cache()
+
+
+cache_argument = click.argument(
+    "cache", required=False, type=click.Path(path_type=Path), metavar="[CACHE]", callback=_default_cache
+)
 
 
 @click.group("cache")
 def command() -> None:
-    """List, check and prune a feature cache."""
+    """List, check and prune a feature cache.
+
+    CACHE is the folder of the cache, by default the one that `fold` uses: $FOLDCLI_CACHE/features.
+    """
 
 
 @command.command("ls")
@@ -194,14 +206,19 @@ def _find_problem(entry: "CacheEntry") -> str | None:
 
 
 def _entries(cache: Path) -> "list[CacheEntry]":
-    """Return the entries of a cache.
+    """Return the entries of a cache; none if it is the default one and does not exist yet.
 
     Raises:
         InputError: the cache is not a folder.
     """
     from features.entry import list_entries
+    from foldcli.logs import logger
+    from foldcli.paths import default_feature_cache
     from msa.errors import InputError
 
+    if cache == default_feature_cache() and not cache.exists():
+        logger.info("%s: no features are cached yet", cache)
+        return []
     if not cache.is_dir():
         raise InputError("no such folder" if not cache.exists() else "not a folder", cache)
     return list(list_entries(cache))

@@ -8,46 +8,52 @@ import click
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import search as search_options
+from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
 
 
-@click.command("cache-features")
+@click.command("cache-features", cls=GroupedCommand, replacements=CACHE_REPLACEMENTS)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option(
-    "-c",
-    "--cache",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of the feature cache; created if it does not exist.",
+@grouped(
+    "Input and results",
+    click.option("--db", help="Target database for input sequences, as for `fold`; alignments need none."),
+    options.cache_option,
+    options.no_verify_option,
+    options.overwrite_option,
 )
-@click.option(
-    "--db",
-    help="Target database for input sequences, as for `fold`; alignments need none.",
+@grouped("Search", search_options.search_options_without_c)
+@grouped("Rows of the alignment", search_options.alignment_options)
+@grouped(
+    "Device",
+    options.device_option("the search"),
+    options.threads_option,
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        metavar="N",
+        default=options.available_cores,
+        show_default="the cores this process may use",
+        help="Processes that compute features, each for one target at a time.",
+    ),
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=options.available_cores,
-    show_default="the cores this process may use",
-    help="Processes that compute features, each for one target at a time.",
+@grouped(
+    "Run",
+    options.dry_run_option,
+    click.option(
+        "--json", "as_json", is_flag=True, help="With --dry-run: print the plan as one JSON object."
+    ),
+    options.shard_option,
+    options.logging_options,
 )
-@search_options.search_options_without_c
-@search_options.alignment_options
-@options.device_option("the search")
-@options.threads_option
-@options.shard_option
-@options.overwrite_option
-@options.dry_run_option
-@options.no_verify_option
-@options.logging_options
 def command(
     inputs: tuple[str, ...],
-    cache: Path,
+    cache: Path | None,
     db: str | None,
     workers: int,
     threads: int,
     shard: Shard,
     overwrite: bool,
     dry_run: bool,
+    as_json: bool,
     verify: bool,
     device: str,
     **option_values: Any,
@@ -56,12 +62,12 @@ def command(
 
     \b
     INPUT is one of these, compressed or not:
-      an alignment              A3M, Stockholm or aligned FASTA; its first sequence is the query
-      a FASTA file              sequences that are searched first, with --db; each is a target
-      a folder                  of such files, or of target folders (see the next line)
-      a target folder           uniref90_hits, bfd_*_hits and mgnify_hits (.a3m or .sto), as AlphaFold and
-                                OpenFold write them, joined in this order
-      -                         standard input, an alignment or FASTA
+      an alignment      A3M, Stockholm or aligned FASTA, the query first
+      a FASTA file      sequences to search for first, with --db
+      a folder          of such files, or of target folders (next line)
+      a target folder   uniref90_hits, bfd_*_hits and mgnify_hits (.a3m, .sto),
+                        as AlphaFold and OpenFold write them, joined in order
+      -                 standard input: an alignment or FASTA
 
     A file that begins like FASTA is an alignment if its name ends in .a3m or .afa, or if it has several
     records with gaps or insertions; a single sequence in any other file is a query.
@@ -69,14 +75,22 @@ def command(
     Entries are named by content; existing ones are checked and kept. One target's failure does not stop the
     others: the exit code is 5, and CACHE/failures.jsonl lists the failures. The alignments of searches are
     kept in CACHE/alignments.
+
+    \b
+    Examples:
+      foldcli cache-features alignments/ --cache features
+      foldcli cache-features proteins.fasta --db uniref50 --cache features
     """
     from features.cleanup import remove_abandoned
     from foldcli.inputs.targets import find_feature_targets
-    from foldcli.paths import make_writable_folder
+    from foldcli.paths import default_feature_cache, make_writable_folder
     from foldcli.pipeline.cache_run import CacheRun
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings
 
+    cache = cache or default_feature_cache()
+    if as_json and not dry_run:
+        raise click.UsageError("--json needs --dry-run.")
     database = None
     if db is not None:
         # imports numba, which alignments do not need
@@ -87,7 +101,7 @@ def command(
     run = CacheRun(FeatureSettings(cache, overwrite, verify), alignment, database, workers)
     failures = Failures(cache, shard)
     if dry_run:
-        run.print_plan(find_feature_targets(inputs, db is not None, failures), shard, failures)
+        run.print_plan(find_feature_targets(inputs, db is not None, failures), shard, failures, as_json)
         return
     make_writable_folder(cache)
     remove_abandoned(cache)

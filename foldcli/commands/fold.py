@@ -10,29 +10,29 @@ from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options import templates as template_options
+from foldcli.options.command import (
+    PREDICTION_REPLACEMENTS,
+    SEARCH_REPLACEMENTS,
+    GroupedCommand,
+    grouped,
+)
 from foldcli.outputs.layout import LayoutName
 
 
-@click.command("fold")
+@click.command("fold", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS | SEARCH_REPLACEMENTS)
 @click.argument("queries", nargs=-1, type=options.PathType(), required=True, metavar="QUERY...")
-@options.database_option
-@options.params_option
-@options.out_option
-@search_options.fold_search_options
-@search_options.alignment_options
-@predict_options.predict_options
-@template_options.template_options
-@predict_options.layout_option
-@options.device_option("the search and the network")
-@options.cache_option
-@options.threads_option
-@options.shard_option
-@options.report_options
-@options.overwrite_option
-@options.no_verify_option
-@options.dry_run_option
-@predict_options.json_option
-@options.logging_options
+@grouped("Input and results", options.database_option, predict_options.result_options)
+@grouped("Search", search_options.fold_search_options)
+@grouped("Rows of the alignment", search_options.alignment_options)
+@grouped("Templates", template_options.template_options)
+@grouped("Prediction", options.params_option, predict_options.prediction_options)
+@grouped(
+    "Device",
+    options.device_option("the search and the network"),
+    options.threads_option,
+    predict_options.network_device_options,
+)
+@grouped("Run", predict_options.run_options)
 def command(
     queries: tuple[str, ...],
     db: str,
@@ -58,24 +58,29 @@ def command(
 
     \b
     Each target gets a folder OUT/NAME (see docs/outputs.md) with
-      NAME.a3m, NAME.m8                  the alignment and the hits
-      NAME_templates.tsv                 templates, used and rejected ones
-      NAME_unrelaxed_rank_*.pdb, .cif    structures, best first, pLDDT as B-factor
-      NAME_scores_rank_*.json            pLDDT, PAE, pTM
-      NAME.html                          the report, for a browser; OUT/index.html lists several targets
-      NAME_coverage, _plddt, _pae.png    plots
-      NAME.done.json                     settings, versions, seconds and memory per stage
+      NAME.a3m, NAME.m8                the alignment and the hits
+      NAME_templates.tsv               templates, used and rejected ones
+      NAME_unrelaxed_rank_*.pdb, .cif  structures, best first; B-factor: pLDDT
+      NAME_scores_rank_*.json          pLDDT, PAE, pTM
+      NAME.html                        the report, for a browser
+      NAME_coverage, _plddt, _pae.png  plots
+      NAME.done.json                   settings, versions, time, memory
 
-    The search has three iterations; --fast searches once. The alignment has no duplicate rows. --max-seq-id,
-    --qid, --qsc, --cov and --diff remove further rows; NAME.m8 keeps all hits.
+    OUT/summary.tsv has one line per model, and OUT/index.html lists the targets. Finished targets are
+    skipped, further models are added to them, and an interrupted run continues where it stopped. Results of
+    other settings are replaced only with --overwrite. One target's failure does not stop the others: the exit
+    code is 5, and OUT/failures.jsonl lists the failures.
 
-    OUT/summary.tsv has one line per model. Finished targets are skipped, further models are added to them,
-    and an interrupted run continues where it stopped. Results of other settings are replaced only with
-    --overwrite. One target's failure does not stop the others: the exit code is 5, and OUT/failures.jsonl
-    lists the failures.
+    The search has three iterations; --fast searches once. NAME.m8 has all hits; NAME.a3m has no duplicate
+    rows, and its options below remove further ones.
+
+    \b
+    Examples:
+      foldcli fold proteins.fasta --db uniref50 -o out
+      foldcli fold proteins.fasta --db uniref50 -o out --num-models 1 --dry-run
     """
     from foldcli.inputs.targets import find_fold_targets
-    from foldcli.paths import cache_dir, make_writable_folder
+    from foldcli.paths import cache_dir, default_feature_cache, make_writable_folder
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import (
         AlignmentSettings,
@@ -90,7 +95,7 @@ def command(
     alignment = AlignmentSettings.from_options(option_values, threads)
     network = NetworkOptions.from_options(option_values)
     template_choice = TemplateOptions.from_options(option_values, threads)
-    features = FeatureSettings(cache or cache_dir() / "features", verify=verify)
+    features = FeatureSettings(cache or default_feature_cache(), verify=verify)
     output = OutputSettings(out, layout, shard, overwrite, ReportSettings(not no_report, not no_plots))
 
     if not dry_run:
@@ -109,7 +114,7 @@ def command(
     startup = start(network, preload=not dry_run)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
-    from foldcli.pipeline.dry_run import database_line
+    from foldcli.pipeline.dry_run import database_heading
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities
     from foldcli.pipeline.predictor import create_predictor
@@ -129,8 +134,8 @@ def command(
         identities = TargetIdentities(
             predictor.sources, parameters, predictor.settings, request, template_identity
         )
-        heading = (database_line(db, database),)
-        print_prediction_plan(targets, identities, predictor, output, failures, heading)
+        headings = (database_heading(db, database),)
+        print_prediction_plan(targets, identities, predictor, output, failures, headings, as_json)
         return
     database = source.open()
     # the network needs the other half of the GPU's memory

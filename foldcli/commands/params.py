@@ -130,14 +130,18 @@ def list_files(folder: Path | None, as_json: bool) -> None:
     """List the parameter files that predictions find.
 
     Prints model, network, size in bytes, whether a checksum is recorded, and path of each file. The files
-    themselves are not read; `params verify` reads them.
+    themselves are not read; `params verify` reads them. If there are none, lists what can be fetched.
     """
     import json
 
-    from foldcli.params.parameters import read_manifest
+    from foldcli.params.parameters import default_folder, installed_parameters, read_manifest
 
     rows = []
-    for source in _installed(folder):
+    sources = installed_parameters(folder or default_folder())
+    if not sources and not as_json:
+        _show_fetchable(folder or default_folder())
+        return
+    for source in sources:
         assert source.file is not None
         record = read_manifest(source.file.parent).files.get(source.file.name)
         rows.append(
@@ -155,6 +159,20 @@ def list_files(folder: Path | None, as_json: bool) -> None:
     for row in rows:
         known = "checksum known" if row["sha256"] else "no checksum"
         click.echo(f"{row['model']}  {row['network']:12} {row['bytes']:>13,}  {known:14}  {row['file']}")
+
+
+def _show_fetchable(folder: Path) -> None:
+    """Print which networks `params fetch` can install into a folder that has none."""
+    click.echo(f"no parameter files in {folder}; these can be fetched:\n")
+    rows = (
+        ("ptm", "five networks with a PAE head"),
+        ("monomer", "five networks without a PAE head"),
+        ("all", "all ten networks"),
+    )
+    for which, networks in rows:
+        default = " (default)" if which == "ptm" else ""
+        click.echo(f"  foldcli params fetch --which {which:<8} {networks}{default}")
+    click.echo(f"\nDeepMind's archive, {LICENCE}, a download of 5.3 GB. `--params demo` needs none of them.")
 
 
 @command.command("verify")

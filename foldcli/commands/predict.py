@@ -9,27 +9,26 @@ from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import templates as template_options
+from foldcli.options.command import PREDICTION_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.outputs.layout import LayoutName
 
 
-@click.command("predict")
+@click.command("predict", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS)
 @click.argument("targets", nargs=-1, type=options.PathType(), metavar="TARGET...")
-@options.params_option
-@options.out_option
-@predict_options.predict_options
-@template_options.template_options
-@predict_options.layout_option
-@options.device_option("the network")
-@options.cache_option
-@click.option("--all", "all_cached", is_flag=True, help="Predict all targets of the feature cache.")
-@options.threads_option
-@options.shard_option
-@options.report_options
-@options.overwrite_option
-@options.no_verify_option
-@options.dry_run_option
-@predict_options.json_option
-@options.logging_options
+@grouped(
+    "Input and results",
+    click.option("--all", "all_cached", is_flag=True, help="Predict all targets of the feature cache."),
+    predict_options.result_options,
+)
+@grouped("Templates", template_options.template_options)
+@grouped("Prediction", options.params_option, predict_options.prediction_options)
+@grouped(
+    "Device",
+    options.device_option("the network"),
+    options.threads_option,
+    predict_options.network_device_options,
+)
+@grouped("Run", predict_options.run_options)
 def command(
     targets: tuple[str, ...],
     out: Path,
@@ -55,9 +54,14 @@ def command(
 
     While the network works on one target, the features of the next targets are loaded and sampled, and the
     results of earlier targets are written.
+
+    \b
+    Examples:
+      foldcli predict alignments/*.a3m -o out
+      foldcli predict --all --num-models 2 --stop-at-score 90 -o out
     """
     from foldcli.inputs.targets import find_predict_targets
-    from foldcli.paths import cache_dir, make_writable_folder
+    from foldcli.paths import cache_dir, default_feature_cache, make_writable_folder
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
     from foldcli.pipeline.startup import start
@@ -70,7 +74,7 @@ def command(
         raise click.UsageError(problem)
     network = NetworkOptions.from_options(option_values)
     template_choice = TemplateOptions.from_options(option_values, threads)
-    features = FeatureSettings(cache or cache_dir() / "features", verify=verify)
+    features = FeatureSettings(cache or default_feature_cache(), verify=verify)
     output = OutputSettings(out, layout, shard, overwrite, ReportSettings(not no_report, not no_plots))
 
     if not dry_run:
@@ -102,7 +106,7 @@ def command(
         templates=template_identity,
     )
     if dry_run:
-        print_prediction_plan(named, identities, predictor, output, failures)
+        print_prediction_plan(named, identities, predictor, output, failures, as_json=as_json)
         return
     settings = RunSettings(output, features, predictor, identities, templates=templates)
     run_targets(selected, settings, failures, as_json)

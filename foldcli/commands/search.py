@@ -9,60 +9,63 @@ import click
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import search as search_options
+from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
 
 if TYPE_CHECKING:
     from foldcli.pipeline.search_stage import Searcher
 
+_input_and_result_options = options.combine(
+    click.option(
+        "-o",
+        "--out",
+        required=True,
+        type=options.PathType(),
+        metavar="OUT",
+        help="m8: a file; a3m, sto: a folder with one file per query. - is standard output.",
+    ),
+    click.option(
+        "--format",
+        "kind",
+        type=click.Choice(["m8", "a3m", "sto"]),
+        default="m8",
+        show_default=True,
+        help="Table of hits, A3M or Stockholm alignments.",
+    ),
+    click.option(
+        "--format-output",
+        metavar="NAME,NAME,...",
+        show_default="MMseqs2's twelve",
+        help="Columns of m8: any of MMseqs2's names that docs/search.md lists.",
+    ),
+    click.option(
+        "--server",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="Socket of `foldcli serve` to search with; then there is no DB, and every argument is a QUERY.",
+    ),
+    click.option(
+        "--profile",
+        "profiles",
+        multiple=True,
+        type=options.PathType(),
+        help="Search with profiles that --save-profile wrote, instead of or in addition to QUERY.",
+    ),
+    click.option(
+        "--save-profile",
+        type=options.PathType(),
+        help="Save the last profiles. m8: a file; a3m, sto: a folder with one NAME.npz per query.",
+    ),
+    options.overwrite_option,
+)
 
-@click.command("search")
+
+@click.command("search", cls=GroupedCommand, replacements=SEARCH_REPLACEMENTS)
 @click.argument("queries", nargs=-1, type=options.PathType(), metavar="[QUERY...] [DB]")
-@click.option(
-    "-o",
-    "--out",
-    required=True,
-    type=options.PathType(),
-    metavar="OUT",
-    help="m8: a file; a3m, sto: a folder with one file per query. - is standard output.",
-)
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["m8", "a3m", "sto"]),
-    default="m8",
-    show_default=True,
-    help="Table of hits, A3M or Stockholm alignments.",
-)
-@click.option(
-    "--format-output",
-    metavar="NAME,NAME,...",
-    show_default="MMseqs2's twelve",
-    help="Columns of m8: any of MMseqs2's names that docs/search.md lists.",
-)
-@click.option(
-    "--server",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Socket of a `foldcli serve` to search with; then there is no DB, and every argument is a QUERY.",
-)
-@click.option(
-    "--profile",
-    "profiles",
-    multiple=True,
-    type=options.PathType(),
-    help="Search with profiles that --save-profile wrote, instead of or in addition to QUERY.",
-)
-@click.option(
-    "--save-profile",
-    type=options.PathType(),
-    help="Save the last iteration's profiles. m8: a file; a3m, sto: a folder with one NAME.npz per query.",
-)
-@search_options.search_options
-@search_options.alignment_options
-@options.device_option("the search")
-@options.threads_option
-@options.shard_option
-@options.overwrite_option
-@options.logging_options
+@grouped("Input and results", _input_and_result_options)
+@grouped("Search", search_options.search_options)
+@grouped("Rows of the alignment, for --format a3m and sto", search_options.alignment_options)
+@grouped("Device", options.device_option("the search"), options.threads_option)
+@grouped("Run", options.shard_option, options.logging_options)
 @click.pass_context
 def command(
     context: click.Context,
@@ -88,14 +91,19 @@ def command(
     file or MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and the
     server decides on device and threads; everything else works the same.
 
-    \b
     With --format m8, OUT is one table with the hits of all queries.
-    With a3m or sto, OUT is a folder that gets NAME.a3m or NAME.sto for each query. Queries that were searched
-    before with the same settings are skipped; one query's failure does not stop the others: the exit code is
-    5, and OUT/failures.jsonl lists the failures. Alignments have no duplicate rows, best hit first;
-    --max-seq-id, --qid, --qsc, --cov and --diff remove further rows as HH-suite's hhfilter does.
-    By default they are as deep as folding needs: three iterations, up to 10,000 hits, ColabFold's filter.
-    --fast searches once.
+
+    With --format a3m or sto, OUT is a folder that gets NAME.a3m or NAME.sto for each query. Queries that were
+    searched before with the same settings are skipped. One query's failure does not stop the others: the exit
+    code is 5, and OUT/failures.jsonl lists the failures. Alignments have no duplicate rows, best hit first;
+    --max-seq-id, --qid, --qsc, --cov and --diff remove further rows as HH-suite's hhfilter does. By default
+    they are as deep as folding needs: three iterations, up to 10,000 hits, ColabFold's filter. --fast
+    searches once.
+
+    \b
+    Examples:
+      foldcli search proteins.fasta uniref50 -o hits.m8
+      foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
     """
     from foldcli.pipeline.search_run import SearchRun
     from foldcli.pipeline.settings import AlignmentSettings

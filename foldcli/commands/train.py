@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foldcli.options import common as options
+from foldcli.options.command import GroupedCommand
 
 if TYPE_CHECKING:
     from model.training.data import ChainSet
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _LOG_EVERY = 10  # steps
 
 
-@click.command("train")
+@click.command("train", cls=GroupedCommand, replacements={"--prepare": "use --unpack-only."})
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "-o",
@@ -38,7 +39,7 @@ _LOG_EVERY = 10  # steps
     show_default="under $FOLDCLI_CACHE/training",
     help="Folder for the unpacked training data, about 140 MB.",
 )
-@click.option("--prepare", is_flag=True, help="Unpack the training data and stop; -v shows the folder.")
+@click.option("--unpack-only", is_flag=True, help="Unpack the training data and stop; -v shows the folder.")
 @click.option("--max-seconds", type=click.FloatRange(0), help="Write a checkpoint and stop after this time.")
 @click.option(
     "--max-steps", type=click.IntRange(1), help="Write a checkpoint and stop after this many steps."
@@ -64,7 +65,7 @@ def command(
     run: Path | None,
     data: Path | None,
     prepared: Path | None,
-    prepare: bool,
+    unpack_only: bool,
     max_seconds: float | None,
     max_steps: int | None,
     resume: bool,
@@ -84,7 +85,7 @@ def command(
     from model.training.errors import ConfigError
     from model.training.settings import read_settings
 
-    if run is None and not prepare:
+    if run is None and not unpack_only:
         raise click.UsageError("Missing option '-o' / '--out'.")
     try:
         settings = read_settings(config)
@@ -99,7 +100,7 @@ def command(
     if folder is None:
         raise click.UsageError("Missing training data: give --data, or `data` in the configuration.")
     chains = _prepare(folder, prepared)
-    if prepare or run is None:
+    if unpack_only or run is None:
         return
     import torch
 

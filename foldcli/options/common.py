@@ -128,6 +128,7 @@ def combine(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1),
+    metavar="N",
     default=available_cores,
     show_default="the cores this process may use",
     help="CPU threads.",

@@ -1,31 +1,90 @@
 """Options of predictions."""
 
+from typing import Any
+
 import click
 
+from foldcli.options import common
 from foldcli.options.common import NumbersType, SizeType, combine
 from foldcli.outputs.layout import LAYOUTS
+
+# four rows of templates and the query
+_MIN_ROWS = 5
 
 models_type = NumbersType("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
 """The click type of `--models 1,2,3`."""
 
-layout_option = click.option(
-    "--layout",
-    type=click.Choice(LAYOUTS),
-    default="default",
-    show_default=True,
-    help="One folder per target, or all files in one folder with ColabFold's names; see docs/outputs.md.",
-)
 
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON object per model on stdout at the end, as in summary.tsv.",
-)
+class MsaRowsType(click.ParamType):
+    """The click type of `--max-msa ROWS:EXTRA`."""
 
-predict_options = combine(
+    name = "ROWS:EXTRA"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return both numbers of rows."""
+        if isinstance(value, tuple):
+            return value
+        numbers = value.split(":")
+        if len(numbers) == 2 and all(number.isascii() and number.isdecimal() for number in numbers):
+            rows, extra = map(int, numbers)
+            if rows >= _MIN_ROWS and extra >= 1:
+                return rows, extra
+        self.fail(f"expected two numbers such as 512:5120, at least {_MIN_ROWS}:1, got {value!r}", param, ctx)
+
+
+result_options = combine(
+    common.out_option,
     click.option(
-        "--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to run, in order."
+        "--layout",
+        type=click.Choice(LAYOUTS),
+        default="default",
+        show_default=True,
+        help="One folder per target, or all files in one folder with ColabFold's names; see docs/outputs.md.",
+    ),
+    click.option(
+        "--rank",
+        type=click.Choice(["auto", "plddt", "ptm"]),
+        default="auto",
+        show_default=True,
+        help="Score that ranks the models; auto is plddt.",
+    ),
+    common.report_options,
+    common.overwrite_option,
+)
+
+run_options = combine(
+    common.dry_run_option,
+    click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON object per model on stdout at the end, as in summary.tsv; with --dry-run, print "
+        "the plan as one JSON object.",
+    ),
+    common.shard_option,
+    common.cache_option,
+    common.no_verify_option,
+    common.logging_options,
+)
+
+prediction_options = combine(
+    click.option(
+        "--models",
+        "--model-order",
+        "models",
+        type=models_type,
+        default="1,2,3,4,5",
+        show_default=True,
+        help="Models to run, in order.",
+    ),
+    click.option(
+        "--num-models",
+        type=click.IntRange(1, 5),
+        metavar="N",
+        show_default="all",
+        help="Run only the first N of --models.",
     ),
     click.option(
         "--model-type",
@@ -38,6 +97,7 @@ predict_options = combine(
         "--num-recycle",
         "num_recycles",
         type=click.IntRange(0),
+        metavar="N",
         default=3,
         show_default=True,
         help="Number of recycles after the first pass.",
@@ -45,37 +105,46 @@ predict_options = combine(
     click.option(
         "--recycle-early-stop-tolerance",
         type=click.FloatRange(0),
+        metavar="ANGSTROM",
         default=0.0,
         show_default="never",
         help="Stop recycling once Cα distances change by less than this (Å, root mean square).",
     ),
     click.option(
-        "--num-seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds to run."
-    ),
-    click.option(
-        "--random-seed", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
-    ),
-    click.option(
-        "--max-seq",
-        type=click.IntRange(5),
-        default=512,
-        show_default=True,
-        help="Maximum number of rows of the clustered alignment, including four template rows.",
-    ),
-    click.option(
-        "--max-extra-seq",
+        "--num-seeds",
         type=click.IntRange(1),
-        default=5120,
+        metavar="N",
+        default=1,
         show_default=True,
-        help="Maximum number of rows of the extra alignment.",
+        help="Number of seeds to run.",
     ),
     click.option(
-        "--rank",
-        type=click.Choice(["auto", "plddt", "ptm"]),
-        default="auto",
+        "--random-seed",
+        type=click.IntRange(0),
+        metavar="N",
+        default=0,
         show_default=True,
-        help="Score that ranks the models; auto is plddt.",
+        help="The first seed.",
     ),
+    click.option(
+        "--stop-at-score",
+        type=click.FloatRange(0, 100),
+        metavar="PLDDT",
+        default=100.0,
+        show_default="100: never",
+        help="Skip a target's remaining models and seeds once a model has a higher mean pLDDT.",
+    ),
+    click.option(
+        "--max-msa",
+        type=MsaRowsType(),
+        default="512:5120",
+        show_default=True,
+        help="Maximum number of alignment rows that the network gets: rows of the clustered alignment, "
+        "including four template rows, and of the extra alignment.",
+    ),
+)
+
+network_device_options = combine(
     click.option(
         "--precision",
         type=click.Choice(["bf16", "fp32"]),

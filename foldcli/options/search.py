@@ -52,18 +52,21 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
             "-e",
             "--evalue",
             type=click.FloatRange(0),
+            metavar="EVALUE",
             show_default=default("evalue"),
             help="Maximum E-value of a hit.",
         ),
         click.option(
             "--max-seqs",
             type=click.IntRange(1),
+            metavar="N",
             show_default=default("max_seqs"),
             help="Maximum number of hits per query, members of clusters not counted.",
         ),
         click.option(
             "--min-ungapped-score",
             type=click.IntRange(0),
+            metavar="N",
             default=15,
             show_default=True,
             help="Minimum score that passes the gapless filter (half-bits).",
@@ -77,18 +80,21 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
         click.option(
             "--gap-open",
             type=click.IntRange(1),
+            metavar="N",
             show_default="the matrix's default, 11 for BLOSUM62; one less for family profiles",
             help="Cost of a gap's first residue.",
         ),
         click.option(
             "--gap-extend",
             type=click.IntRange(1),
+            metavar="N",
             show_default="the matrix's default, 1 for BLOSUM62",
             help="Cost of each further residue of a gap.",
         ),
         click.option(
             "--comp-bias-corr",
             type=click.IntRange(0, 1),
+            metavar="N",
             default=1,
             show_default=True,
             help="Correct scores for the query's local composition (1) or not (0).",
@@ -96,6 +102,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
         click.option(
             "--num-iterations",
             type=click.IntRange(1),
+            metavar="N",
             show_default=default("num_iterations"),
             help="Number of search iterations (profile search from the second on).",
         ),
@@ -103,6 +110,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
         click.option(
             "--e-profile",
             type=click.FloatRange(0),
+            metavar="EVALUE",
             default=0.1,
             show_default=True,
             help="Maximum E-value of a hit that is added to the profile of the next iteration.",
@@ -110,6 +118,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
         click.option(
             "--min-seq-id",
             type=click.FloatRange(0, 1),
+            metavar="FRACTION",
             default=0.0,
             show_default=True,
             help="Minimum fraction of identical residues in a hit.",
@@ -117,19 +126,22 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
     )
 
 
-def _coverage_options(*names: str) -> Callable[[Command], Command]:
+def _coverage_options(*names: str) -> tuple[Callable[[Command], Command], ...]:
     """Return the coverage options; `names` are the names of the first."""
-    return combine(
+    return (
         click.option(
             *names,
+            "coverage",
             type=click.FloatRange(0, 1),
+            metavar="FRACTION",
             default=0.0,
             show_default=True,
-            help="Minimum fraction of aligned residues; see --cov-mode.",
+            help="Minimum fraction of aligned residues in a hit; see --cov-mode.",
         ),
         click.option(
             "--cov-mode",
             type=click.IntRange(0, 2),
+            metavar="N",
             default=0,
             show_default=True,
             help="Coverage of query and target (0), target (1) or query (2).",
@@ -137,15 +149,16 @@ def _coverage_options(*names: str) -> Callable[[Command], Command]:
     )
 
 
-search_options = combine(_hit_options(tables=True), _coverage_options("-c", "--coverage"))
-fold_search_options = combine(_hit_options(tables=False), _coverage_options("-c", "--coverage"))
-# for cache-features, whose -c is the cache
-search_options_without_c = combine(_hit_options(tables=False), _coverage_options("--coverage"))
+search_options = combine(_hit_options(tables=True), *_coverage_options("-c", "--min-coverage"))
+fold_search_options = combine(_hit_options(tables=False), *_coverage_options("-c", "--min-coverage"))
+# for cache-features, where -c could be taken for the cache
+search_options_without_c = combine(_hit_options(tables=False), *_coverage_options("--min-coverage"))
 
 alignment_options = combine(
     click.option(
         "--max-seq-id",
         type=click.FloatRange(0, 1),
+        metavar="FRACTION",
         show_default=_FOLDING_DEFAULTS["max_seq_id"],
         help="Maximum identity of two rows of the alignment; the shorter row is removed. 1 keeps all.",
     ),
@@ -165,6 +178,7 @@ alignment_options = combine(
     click.option(
         "--cov",
         type=click.FloatRange(0, 1),
+        metavar="FRACTION",
         default=0.0,
         show_default=True,
         help="Minimum fraction of the query's columns in which a row has a residue.",
@@ -172,12 +186,14 @@ alignment_options = combine(
     click.option(
         "--diff",
         type=click.IntRange(0),
+        metavar="N",
         show_default=_FOLDING_DEFAULTS["diff"],
         help="Keep the most diverse rows, at least this many at every column; 0 keeps all.",
     ),
     click.option(
         "--filter-min-enable",
         type=click.IntRange(0),
+        metavar="N",
         show_default=f"{_FOLDING_DEFAULTS['filter_min_enable']}; 0 with any of the options above",
         help="Do not filter alignments with at most this many rows.",
     ),

@@ -86,7 +86,7 @@ def _config(
         "pair_mode": "unpaired",
         "pairing_strategy": "none",
         "host_url": "",
-        "stop_at_score": 100.0,
+        "stop_at_score": predict.stop_at_score,
         "random_seed": predict.random_seed,
         "num_seeds": predict.num_seeds,
         "recompile_padding": 0,

@@ -128,7 +128,7 @@ def write_model(model: PredictedModel) -> ModelResult:
             stream.write(text)
     result = ModelResult(
         tag=tag,
-        plddt=float(prediction.plddt.mean()),
+        plddt=prediction.mean_plddt,
         ptm=None if prediction.ptm is None else float(prediction.ptm),
         num_recycles=prediction.num_recycles,
         seconds=round(model.seconds, 3),

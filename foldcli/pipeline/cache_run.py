@@ -11,7 +11,15 @@ from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import FeatureInput
 from foldcli.logs import logger
 from foldcli.pipeline.alignment_stores import CacheStore
-from foldcli.pipeline.dry_run import DONE, TO_DO, Inspection, database_line, plan_targets, print_plan
+from foldcli.pipeline.dry_run import (
+    DONE,
+    TO_DO,
+    Inspection,
+    PlanHeading,
+    database_heading,
+    plan_targets,
+    print_plan,
+)
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import CachedFeatures, CacheTask, cache_features
 from foldcli.pipeline.identity import AlignmentRequest
@@ -137,7 +145,7 @@ class CacheRun:
         return CacheStore(self.settings.cache, request, self.settings.overwrite)
 
     def print_plan(
-        self, targets: Sequence[tuple[str, FeatureInput]], shard: Shard, failures: Failures
+        self, targets: Sequence[tuple[str, FeatureInput]], shard: Shard, failures: Failures, as_json: bool
     ) -> None:
         """Print what the run would do; reads alignments, and searches nothing.
 
@@ -145,6 +153,7 @@ class CacheRun:
             targets: names and inputs of all shards.
             shard: the run's share of the targets.
             failures: gets the targets that cannot be read.
+            as_json: print one JSON object instead of a table.
 
         Raises:
             SomeTargetsFailed, TargetFailed: a target or a file is invalid.
@@ -163,7 +172,8 @@ class CacheRun:
             cached = not self.settings.overwrite and entries.path(cache_key(alignments)).is_file()
             return len(alignments[0].query), DONE if cached else TO_DO
 
-        heading = [f"feature cache: {self.settings.cache}"]
+        cache = str(self.settings.cache)
+        headings = [PlanHeading(f"feature cache: {cache}", "cache", {"path": cache})]
         if self.database is not None:
-            heading.append(database_line(self.database.db, database))
-        print_plan(plan_targets(targets, inspect, shard, failures), heading, failures)
+            headings.append(database_heading(self.database.db, database))
+        print_plan(plan_targets(targets, inspect, shard, failures), headings, failures, as_json)

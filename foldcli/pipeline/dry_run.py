@@ -1,8 +1,9 @@
-"""Plans for `--dry-run`: a table of the targets that a run would process or skip, and why."""
+"""Plans for `--dry-run`: the targets that a run would process or skip, and why, as a table or as JSON."""
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -17,6 +18,8 @@ TO_DO = "to do"
 RESUMED = "to do, resumes an interrupted run"
 DONE = "already done"
 INVALID = "invalid"
+# states of targets in the line of counts
+_COUNTED = {"to_do": TO_DO, "done": DONE, "invalid": INVALID, "other_shard": "in other shards"}
 # the number of residues of a target, and its action
 Inspection = tuple[int, str]
 
@@ -52,9 +55,39 @@ class PlannedTarget:
     estimate: Estimate | None = None
 
     @property
-    def to_do(self) -> bool:
-        """True if the run would process the target."""
-        return self.action.startswith(TO_DO)
+    def state(self) -> Literal["to_do", "done", "invalid", "other_shard"]:
+        """The kind of the action."""
+        if self.action.startswith(TO_DO):
+            return "to_do"
+        if self.action == DONE:
+            return "done"
+        return "invalid" if self.action.startswith(INVALID) else "other_shard"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the target's entry in the plan's JSON form; unknown values are None."""
+        return {
+            "target": self.name,
+            "state": self.state,
+            "action": self.action,
+            "residues": self.residues,
+            "memory_bytes": None if self.estimate is None else self.estimate.memory_bytes,
+            "seconds": None if self.estimate is None else self.estimate.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class PlanHeading:
+    """What a plan says about one part of the run, such as the database.
+
+    Args:
+        line: the line above the table.
+        name: key of the plan's JSON form.
+        values: the value there.
+    """
+
+    line: str
+    name: str
+    values: Any
 
 
 def plan_targets(
@@ -95,32 +128,45 @@ def plan_targets(
     return planned
 
 
-def database_line(db: str, database: TargetDatabase | None) -> str:
-    """Return the plan's line about the database; None is a database that would be built first."""
+def database_heading(db: str, database: TargetDatabase | None) -> PlanHeading:
+    """Return the plan's heading about the database; None is a database that would be built first."""
+    values: dict[str, Any] = {"path": db, "exists": database is not None}
     if database is None:
-        return f"database: {db}, which would be built first; finished targets are not known before that"
+        line = f"database: {db}, which would be built first; finished targets are not known before that"
+        return PlanHeading(line, "database", values)
     manifest = database.manifest
-    return f"database: {db}, {manifest.sequences:,} sequences, {manifest.residues:,} residues"
+    line = f"database: {db}, {manifest.sequences:,} sequences, {manifest.residues:,} residues"
+    values |= {"sequences": manifest.sequences, "residues": manifest.residues}
+    return PlanHeading(line, "database", values)
 
 
-def print_plan(planned: list[PlannedTarget], heading: list[str], failures: Failures) -> None:
+def print_plan(
+    planned: list[PlannedTarget], headings: Sequence[PlanHeading], failures: Failures, as_json: bool
+) -> None:
     """Print a plan to stdout.
 
     Args:
         planned: from `plan_targets`.
-        heading: lines above the table.
+        headings: what stands above the table.
         failures: failed targets, and files that could not be read.
+        as_json: print one JSON object instead of a table.
 
     Raises:
         SomeTargetsFailed, TargetFailed: there are failures.
     """
-    width = max([len("target"), *(len(target.name) for target in planned)])
-    lines = [*heading, "", f"{'target':<{width}}  residues    memory      time  action"]
-    lines += [_line(target, width) for target in planned]
     names = {target.name for target in planned}
-    unreadable = [f"unreadable: {describe(error)}" for name, error in failures.failed if name not in names]
-    for line in [*lines, "", *totals(planned), *unreadable]:
-        click.echo(line)
+    unreadable = [describe(error) for name, error in failures.failed if name not in names]
+    if as_json:
+        content = {heading.name: heading.values for heading in headings}
+        content |= {"targets": [target.as_json() for target in planned], "unreadable": unreadable}
+        click.echo(json.dumps(content, indent=2))
+    else:
+        width = max([len("target"), *(len(target.name) for target in planned)])
+        lines = [heading.line for heading in headings]
+        lines += ["", f"{'target':<{width}}  residues    memory      time  action"]
+        lines += [_line(target, width) for target in planned]
+        lines += ["", *totals(planned), *(f"unreadable: {reason}" for reason in unreadable)]
+        click.echo("\n".join(lines))
     failures.raise_if_any(written=False)
 
 
@@ -136,8 +182,7 @@ def totals(planned: list[PlannedTarget]) -> list[str]:
     """Return the lines below the table: counts per action, total time and largest memory."""
     counts: dict[str, int] = {}
     for target in planned:
-        kind = TO_DO if target.to_do else target.action.partition(":")[0]
-        kind = "in other shards" if kind.startswith("in shard") else kind
+        kind = _COUNTED[target.state]
         counts[kind] = counts.get(kind, 0) + 1
     text = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no targets"
     estimates = [target.estimate for target in planned if target.estimate is not None]

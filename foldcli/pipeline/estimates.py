@@ -11,7 +11,16 @@ from features.cache import read_entry
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import TargetInput
-from foldcli.pipeline.dry_run import DONE, RESUMED, TO_DO, Estimate, Inspection, plan_targets, print_plan
+from foldcli.pipeline.dry_run import (
+    DONE,
+    RESUMED,
+    TO_DO,
+    Estimate,
+    Inspection,
+    PlanHeading,
+    plan_targets,
+    print_plan,
+)
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.predictor import Predictor
@@ -38,7 +47,8 @@ def print_prediction_plan(
     predictor: Predictor,
     output: OutputSettings,
     failures: Failures,
-    heading: tuple[str, ...] = (),
+    headings: tuple[PlanHeading, ...] = (),
+    as_json: bool = False,
 ) -> None:
     """Print the plan of `foldcli fold` or `foldcli predict`.
 
@@ -48,7 +58,8 @@ def print_prediction_plan(
         predictor: the networks that would run.
         output: settings of the results.
         failures: targets and files that failed.
-        heading: further lines above the table.
+        headings: what the plan says in addition about parts of the run.
+        as_json: print one JSON object instead of a table.
 
     Raises:
         SomeTargetsFailed, TargetFailed: there are failures.
@@ -60,7 +71,7 @@ def print_prediction_plan(
         failures,
         estimator(predictor),
     )
-    print_plan(planned, [_network_line(predictor), *heading], failures)
+    print_plan(planned, [_network_heading(predictor), *headings], failures, as_json)
 
 
 def inspect_target(
@@ -172,13 +183,25 @@ def parameter_bytes(config: ModelConfig, settings: PredictSettings) -> int:
     return count * _ELEMENT_BYTES[settings.precision]
 
 
-def _network_line(predictor: Predictor) -> str:
-    """Return the plan's line about the device and the networks."""
+def _network_heading(predictor: Predictor) -> PlanHeading:
+    """Return the plan's heading about the device and the networks."""
     settings = predictor.settings
     device = f"{predictor.memory.device_name()}, {settings.precision}, {settings.kernels} kernels"
     models, seeds = counted(len(predictor.sources), "model"), counted(settings.num_seeds, "seed")
     passes = counted(settings.num_passes, "pass", "passes")
-    return f"network: {device}; per target: {models}, {seeds}, at most {passes} each"
+    most = "at most " if settings.stop_at_score < 100 else ""
+    line = f"network: {device}; per target: {most}{models}, {seeds}, at most {passes} each"
+    first = settings.random_seed
+    values = {
+        "device": predictor.memory.device_name(),
+        "precision": settings.precision,
+        "kernels": settings.kernels,
+        "models": [source.label for source in predictor.sources],
+        "seeds": list(range(first, first + settings.num_seeds)),
+        "max_passes": settings.num_passes,
+        "stop_at_score": settings.stop_at_score,
+    }
+    return PlanHeading(line, "network", values)
 
 
 def counted(count: int, one: str, several: str = "") -> str:

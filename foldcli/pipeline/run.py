@@ -294,7 +294,7 @@ class _Run:
                 self._is_finished(target)
                 return
             plan = self._plan(target)
-            jobs = plan.stage_kept_models(target.files)
+            plan, jobs = plan.stage_kept_models(target.files)
             # needed even without jobs: done.json contains their facts
             features = self._add_templates(target, self._load_features(target), plan.jobs)
             if plan.finished is not None and "templates" in plan.finished.facts:
@@ -307,7 +307,7 @@ class _Run:
                 return
             last: tuple[Sampling, dict[str, np.ndarray]] | None = None
             for job in jobs:
-                if target.failed:
+                if target.failed or target.predicted:
                     return
                 sampling = self.settings.predictor.sampling(job)
                 if last is None or last[0] != sampling:
@@ -360,20 +360,26 @@ class _Run:
         start = time.perf_counter()
         for step in work:
             target = step.target
+            if target.predicted:
+                continue
             waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
             target.facts["waited_for_features_seconds"] = round(waited, 3)
+            plan, reached = step.plan, False
             if not target.failed and step.job is not None:
                 try:
-                    self._predict(step, results)
+                    reached = self._predict(step, results) > plan.stop_at_score
                 except Exception as error:
                     self._fail(target, error)
-            if step.is_last and not target.failed:
-                self._finish(step, results)
+                if reached:
+                    plan = self._stop(target, plan, step.job)
+            if (step.is_last or reached) and not target.failed:
+                target.predicted = True
+                self._finish(target, plan, results)
             del step  # its sample is freed before the next one is made
             start = time.perf_counter()
 
-    def _predict(self, step: _Work, results: ResultStage) -> None:
-        """Run one job of a target, and queue the writing of its files."""
+    def _predict(self, step: _Work, results: ResultStage) -> float:
+        """Run one job of a target, queue the writing of its files, and return its mean pLDDT."""
         predictor, target, job = self.settings.predictor, step.target, step.job
         assert job is not None and step.sample is not None
         is_first = not any(cost.stage == "predict" for cost in target.costs)
@@ -391,15 +397,26 @@ class _Run:
         key = job.fingerprint(step.plan.fingerprint)
         folder = target.files.staging_folder
         results.add_model(target, PredictedModel(folder, job.tag, key, prediction, origin, seconds))
+        return prediction.mean_plddt
 
-    def _finish(self, step: _Work, results: ResultStage) -> None:
-        if self.locks.is_held(step.target.files.lock):
-            results.finish(step.target, step.plan)
+    def _stop(self, target: TargetRun, plan: TargetPlan, job: Job) -> TargetPlan:
+        """Return a target's plan without the jobs after the one that reached --stop-at-score."""
+        shorter = plan.stop_after(job.tag)
+        if skipped := len(plan.jobs) - len(shorter.jobs):
+            text = f"{skipped} more model{'s' if skipped > 1 else ''}"
+            logger.info(
+                "%s: pLDDT is above %g (--stop-at-score), %s not run", target.name, plan.stop_at_score, text
+            )
+        return shorter
+
+    def _finish(self, target: TargetRun, plan: TargetPlan, results: ResultStage) -> None:
+        if self.locks.is_held(target.files.lock):
+            results.finish(target, plan)
         else:
             # this process was suspended, so that its lock looked stale to another run
-            logger.warning("%s: another run has taken it over", step.target.name)
-            step.target.failed = True
-            self.progress.target_done(step.target.name)
+            logger.warning("%s: another run has taken it over", target.name)
+            target.failed = True
+            self.progress.target_done(target.name)
 
     def _model_written(self, target: TargetRun, result: ModelResult) -> None:
         if self.settings.output.layout == "colabfold":

@@ -137,6 +137,7 @@ class PredictSettings:
         random_seed: the first seed.
         max_seq: rows of the clustered alignment.
         max_extra_seq: rows of the extra alignment.
+        stop_at_score: a target's remaining jobs are skipped once a model has a higher mean pLDDT.
         rank: the score that ranks models; "auto" is plddt, as ColabFold ranks monomers.
         precision: number format of the trunk.
         kernels: implementation of the heavy operations; they round differently.
@@ -148,6 +149,7 @@ class PredictSettings:
     random_seed: int = 0
     max_seq: int = 512
     max_extra_seq: int = 5120
+    stop_at_score: float = 100.0
     rank: Literal["auto", "plddt", "ptm"] = "auto"
     precision: Literal["bf16", "fp32"] = "fp32"
     kernels: Literal["fused", "reference"] = "reference"
@@ -158,12 +160,12 @@ class PredictSettings:
         return self.num_recycles + 1
 
     def identity(self) -> dict[str, Any]:
-        """Return what every prediction depends on, without seeds and ranking.
+        """Return what every prediction depends on, without the choice of jobs and the ranking.
 
         The names in done.json and fingerprints must never change.
         """
         names = asdict(self)
-        for name in ("num_seeds", "random_seed", "rank"):
+        for name in ("num_seeds", "random_seed", "stop_at_score", "rank"):
             del names[name]
         return {"num_recycle": names.pop("num_recycles")} | names
 
@@ -194,17 +196,27 @@ class NetworkOptions:
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> "NetworkOptions":
-        """Create the options from the values of `predict_options`, `params_option` and `device_option`."""
-        own = ("params", "models", "model_type", "device", "max_memory", "precision", "kernels")
+        """Create the options from the values of the options in `foldcli.options.predict`.
+
+        Raises:
+            click.UsageError: --num-models is larger than the number of models.
+        """
+        own = ("params", "model_type", "device", "max_memory", "precision", "kernels")
+        models, num_models = options["models"], options["num_models"]
+        if num_models is not None and num_models > len(models):
+            raise click.UsageError(f"--num-models {num_models}: --models has only {len(models)}.")
+        max_seq, max_extra_seq = options["max_msa"]
         return cls(
             **{name: options[name] for name in own},
+            models=models[:num_models],
             predict=PredictSettings(
                 num_recycles=options["num_recycles"],
                 recycle_early_stop_tolerance=options["recycle_early_stop_tolerance"],
                 num_seeds=options["num_seeds"],
                 random_seed=options["random_seed"],
-                max_seq=options["max_seq"],
-                max_extra_seq=options["max_extra_seq"],
+                max_seq=max_seq,
+                max_extra_seq=max_extra_seq,
+                stop_at_score=options["stop_at_score"],
                 rank=options["rank"],
             ),
         )

@@ -1,8 +1,8 @@
 """Comparison of the requested predictions of a target with the results of earlier runs."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from foldcli.inputs.targets import TargetInput
@@ -29,7 +29,9 @@ class TargetPlan:
     Args:
         identity: everything that all its predictions depend on.
         fingerprint: fingerprint of `identity`.
-        jobs: the requested jobs, in order.
+        jobs: the requested jobs, in order, without those that --stop-at-score makes unnecessary as far as
+            results are known.
+        stop_at_score: see `PredictSettings`.
         finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
         is_finished: whether all requested jobs are done, and ranked as requested.
     """
@@ -37,6 +39,7 @@ class TargetPlan:
     identity: dict[str, Any]
     fingerprint: str
     jobs: list[Job]
+    stop_at_score: float
     finished: FinishedTarget | None
     is_finished: bool
 
@@ -47,11 +50,16 @@ class TargetPlan:
         requested = {job.tag: job.fingerprint(self.fingerprint) for job in self.jobs}
         return {result.tag: result.fingerprint for result in kept} | requested
 
-    def stage_kept_models(self, files: TargetFiles) -> list[Job]:
+    def stop_after(self, tag: str) -> "TargetPlan":
+        """Return the plan without the jobs after the one with this tag."""
+        index = [job.tag for job in self.jobs].index(tag)
+        return replace(self, jobs=self.jobs[: index + 1])
+
+    def stage_kept_models(self, files: TargetFiles) -> "tuple[TargetPlan, list[Job]]":
         """Stage the published models that are kept, and discard staged models that do not match the plan.
 
         Returns:
-            The jobs that must be predicted.
+            The plan, without jobs that staged models make unnecessary, and the jobs that must be predicted.
 
         Raises:
             OSError: a file cannot be written.
@@ -68,7 +76,8 @@ class TargetPlan:
                 if result.tag not in staged and all(path.is_file() for path in paths):
                     stage_published(files, rank, result)
                     staged[result.tag] = result
-        return [job for job in self.jobs if job.tag not in staged]
+        plan = replace(self, jobs=_needed_jobs(self.jobs, staged.values(), self.stop_at_score))
+        return plan, [job for job in plan.jobs if job.tag not in staged]
 
 
 def plan_target(
@@ -89,15 +98,16 @@ def plan_target(
     """
     identity = identities.identity(target_input)
     key = fingerprint(identity)
-    jobs = identities.jobs()
+    jobs, stop_at_score = identities.jobs(), identities.settings.stop_at_score
     finished = None if overwrite else read_finished(files)
     if finished is None:
-        return TargetPlan(identity, key, jobs, None, False)
+        return TargetPlan(identity, key, jobs, stop_at_score, None, False)
     if finished.fingerprint != key:
         different = ", ".join(_differences(finished.settings, identity))
         raise InputError(
             _refusal(files, finished.ranking, f"made with other settings ({different})"), files.name
         )
+    jobs = _needed_jobs(jobs, finished.ranking, stop_at_score)
     requested = {job.tag: job.fingerprint(key) for job in jobs}
     existing = {result.tag: result.fingerprint for result in finished.ranking}
     replaced = [
@@ -111,7 +121,14 @@ def plan_target(
     if complete and (missing := finished.missing_files(files)):
         logger.warning("%s: %s is missing, so its model is made again", files.name, missing[0])
         complete = False
-    return TargetPlan(identity, key, jobs, finished, complete)
+    return TargetPlan(identity, key, jobs, stop_at_score, finished, complete)
+
+
+def _needed_jobs(jobs: list[Job], results: Iterable[ModelResult], stop_at_score: float) -> list[Job]:
+    """Return the jobs up to the first one whose result is known and has a higher pLDDT."""
+    high = {result.tag for result in results if result.plddt > stop_at_score}
+    end = next((index for index, job in enumerate(jobs, 1) if job.tag in high), None)
+    return jobs[:end]
 
 
 def read_finished(files: TargetFiles) -> FinishedTarget | None:

@@ -32,6 +32,7 @@ class TargetRun:
         warnings: facts that a reader of the results must know.
         begun: whether this run has held the target's lock before.
         failed: whether a stage failed, so that no other stage needs to run.
+        predicted: whether no further model needs to be predicted.
     """
 
     files: TargetFiles
@@ -41,6 +42,7 @@ class TargetRun:
     warnings: list[str] = field(default_factory=list)
     begun: bool = False
     failed: bool = False
+    predicted: bool = False
 
     @property
     def name(self) -> str:

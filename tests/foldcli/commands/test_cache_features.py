@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_folder_is_cached_once_unless_overwritten(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    first = run(folder, "-c", cache)
+    first = run(folder, "--cache", cache)
     assert first.returncode == 0, first.stderr
     assert first.stdout == ""
     assert "one: cached, 6 residues, 2 rows" in first.stderr
@@ -54,12 +54,12 @@ def test_folder_is_cached_once_unless_overwritten(folder: Path, tmp_path: Path) 
     before = entries(cache)
     assert len(before) == 3
 
-    second = run(folder, "-c", cache)
+    second = run(folder, "--cache", cache)
     assert second.returncode == 0
     assert "0 cached, 3 already there, 0 failed" in second.stderr
     assert entries(cache) == before
 
-    third = run(folder / "one.a3m", "-c", cache, "--overwrite", "-q")
+    third = run(folder / "one.a3m", "--cache", cache, "--overwrite", "-q")
     assert (third.returncode, third.stderr) == (0, "")
     after = entries(cache)
     assert after.keys() == before.keys()
@@ -67,17 +67,17 @@ def test_folder_is_cached_once_unless_overwritten(folder: Path, tmp_path: Path) 
 
 
 def test_standard_input_gives_the_same_entry_as_the_file(folder: Path, tmp_path: Path) -> None:
-    assert run(folder / "one.a3m", "-c", tmp_path / "a").returncode == 0
-    assert run("-", "-c", tmp_path / "b", stdin=A3M).returncode == 0
+    assert run(folder / "one.a3m", "--cache", tmp_path / "a").returncode == 0
+    assert run("-", "--cache", tmp_path / "b", stdin=A3M).returncode == 0
     assert entries(tmp_path / "a").keys() == entries(tmp_path / "b").keys()
 
 
 @pytest.mark.slow
 def test_shards_share_the_targets_without_overlap(folder: Path, tmp_path: Path) -> None:
     whole, shards = tmp_path / "whole", [tmp_path / "1", tmp_path / "2"]
-    assert run(folder, "-c", whole).returncode == 0
+    assert run(folder, "--cache", whole).returncode == 0
     for i, cache in enumerate(shards, start=1):
-        assert run(folder, "-c", cache, "--shard", f"{i}/2").returncode == 0
+        assert run(folder, "--cache", cache, "--shard", f"{i}/2").returncode == 0
     one, two = (entries(cache).keys() for cache in shards)
     assert not one & two
     assert one | two == entries(whole).keys()
@@ -87,7 +87,7 @@ def test_shards_share_the_targets_without_overlap(folder: Path, tmp_path: Path) 
 def test_bad_target_is_listed_and_does_not_stop_the_others(folder: Path, tmp_path: Path) -> None:
     (folder / "bad.a3m").write_text(">q\nMK\n>short\nM\n")
     cache = tmp_path / "cache"
-    result = run(folder, "-c", cache)
+    result = run(folder, "--cache", cache)
     assert result.returncode == 5
     assert "Traceback" not in result.stderr
     assert len(entries(cache)) == 3
@@ -98,7 +98,7 @@ def test_bad_target_is_listed_and_does_not_stop_the_others(folder: Path, tmp_pat
     assert f"{folder / 'bad.a3m'}:3: row 2 (short) has 1 columns, the query has 2" in failure["error"]
 
     (folder / "bad.a3m").write_text(">q\nMK\n>short\nM-\n")
-    assert run(folder, "-c", cache).returncode == 0
+    assert run(folder, "--cache", cache).returncode == 0
     assert not (cache / "failures.jsonl").exists()
 
 
@@ -114,7 +114,7 @@ def test_bad_target_is_listed_and_does_not_stop_the_others(folder: Path, tmp_pat
 )
 def test_single_bad_file_is_bad_input(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.a3m").write_bytes(content)
-    result = run(tmp_path / "bad.a3m", "-c", tmp_path / "cache")
+    result = run(tmp_path / "bad.a3m", "--cache", tmp_path / "cache")
     assert result.returncode == 3
     assert message in result.stderr
     assert "Traceback" not in result.stderr
@@ -122,18 +122,18 @@ def test_single_bad_file_is_bad_input(content: bytes, message: str, tmp_path: Pa
 
 
 def test_missing_file_and_empty_folder_are_bad_input(tmp_path: Path) -> None:
-    assert run(tmp_path / "none.a3m", "-c", tmp_path / "cache").returncode == 3
+    assert run(tmp_path / "none.a3m", "--cache", tmp_path / "cache").returncode == 3
     (tmp_path / "empty").mkdir()
-    assert run(tmp_path / "empty", "-c", tmp_path / "cache").returncode == 3
+    assert run(tmp_path / "empty", "--cache", tmp_path / "cache").returncode == 3
 
 
 def test_damaged_entry_is_reported_and_computed_again(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    assert run(folder / "one.a3m", "-c", cache).returncode == 0
+    assert run(folder / "one.a3m", "--cache", cache).returncode == 0
     (path,) = cache.glob("??/*.safetensors")
     good = path.read_bytes()
     path.write_bytes(good[:-3] + b"???")
-    result = run(folder / "one.a3m", "-c", cache)
+    result = run(folder / "one.a3m", "--cache", cache)
     assert result.returncode == 0
     assert f"{path}: damaged cache entry" in result.stderr
     assert path.read_bytes() == good
@@ -142,20 +142,20 @@ def test_damaged_entry_is_reported_and_computed_again(folder: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_checksums_are_verified_unless_no_verify_is_given(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    assert run(folder / "one.a3m", "-c", cache).returncode == 0
+    assert run(folder / "one.a3m", "--cache", cache).returncode == 0
     (path,) = cache.glob("??/*.safetensors")
     good = path.read_bytes()
     altered = good.replace(b"one.a3m", b"eno.a3m")  # only the checksum shows it
     path.write_bytes(altered)
-    unverified = run(folder / "one.a3m", "-c", cache, "--no-verify")
+    unverified = run(folder / "one.a3m", "--cache", cache, "--no-verify")
     assert "one: already cached" in unverified.stderr and path.read_bytes() == altered
-    assert "damaged cache entry" in run(folder / "one.a3m", "-c", cache).stderr
+    assert "damaged cache entry" in run(folder / "one.a3m", "--cache", cache).stderr
     assert path.read_bytes() == good
 
 
 def test_unwritable_cache_is_one_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    result = run(folder / "one.a3m", "-c", tmp_path / "file" / "cache")
+    result = run(folder / "one.a3m", "--cache", tmp_path / "file" / "cache")
     assert result.returncode == 3
     assert "Traceback" not in result.stderr
 
@@ -168,7 +168,7 @@ def bytes_of(cache: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_number_of_workers_changes_neither_entries_nor_messages(folder: Path, tmp_path: Path) -> None:
     (folder / "bad.a3m").write_text(">q\nMK\n>short\nM\n")
-    one, three = (run(folder, "-c", tmp_path / n, "--workers", n) for n in ("1", "3"))
+    one, three = (run(folder, "--cache", tmp_path / n, "--workers", n) for n in ("1", "3"))
     assert one.returncode == three.returncode == 5
     assert three.stderr.replace(str(tmp_path / "3"), str(tmp_path / "1")) == one.stderr
     assert "one: cached, 6 residues, 2 rows" in three.stderr
@@ -181,7 +181,7 @@ def test_targets_are_reported_in_order(tmp_path: Path) -> None:
     os.mkfifo(late)
     os.mkfifo(last)
     (tmp_path / "b.a3m").write_text(A3M)
-    command = [sys.executable, "-m", "foldcli", "cache-features", tmp_path, "-c", tmp_path / "cache"]
+    command = [sys.executable, "-m", "foldcli", "cache-features", tmp_path, "--cache", tmp_path / "cache"]
     process = subprocess.Popen([*map(str, command), "--workers", "2"], stderr=subprocess.PIPE, text=True)
     last.write_text(">q\nMKW\n")  # read when b is finished
     late.write_text(">q\nMKY\n")
@@ -195,10 +195,10 @@ def test_folders_of_one_target_are_joined(tmp_path: Path) -> None:
         path = tmp_path / "in" / "T1" / f"{name}_hits.a3m"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f">q\nMKVLGA\n>a\n{row}\n")
-    assert "T1: cached, 6 residues, 4 rows" in run(tmp_path / "in", "-c", tmp_path / "joined").stderr
+    assert "T1: cached, 6 residues, 4 rows" in run(tmp_path / "in", "--cache", tmp_path / "joined").stderr
     one = tmp_path / "one.a3m"
     one.write_text(">q\nMKVLGA\n" + "".join(f">a\n{row}\n" for row in rows.values()))
-    assert run(one, "-c", tmp_path / "one").returncode == 0
+    assert run(one, "--cache", tmp_path / "one").returncode == 0
     joined, alone = (
         read_entry(path)["msa"] for c in ("joined", "one") for path in (tmp_path / c).glob("??/*.safetensors")
     )
@@ -209,20 +209,22 @@ def test_sequences_without_a_database_are_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "two.fasta").write_text(">a\nMKVLGA\n>b\nMKVLGG\n")
     (tmp_path / "one.fasta").write_text(">a\nMKVLGA\n")
     for path in (tmp_path / "two.fasta", tmp_path / "one.fasta", tmp_path):
-        result = run(path, "-c", tmp_path / "cache")
+        result = run(path, "--cache", tmp_path / "cache")
         assert result.returncode == 2
         assert "one.fasta" in result.stderr or "two.fasta" in result.stderr
         assert "--db" in result.stderr.splitlines()[-1]
     (tmp_path / "one.fasta").rename(tmp_path / "one.a3m")
-    assert "one: cached, 6 residues, 1 rows" in run(tmp_path / "one.a3m", "-c", tmp_path / "cache").stderr
-    assert run("-", "-c", tmp_path / "cache", stdin=">a\nMKVLGA\n").returncode == 2
+    assert (
+        "one: cached, 6 residues, 1 rows" in run(tmp_path / "one.a3m", "--cache", tmp_path / "cache").stderr
+    )
+    assert run("-", "--cache", tmp_path / "cache", stdin=">a\nMKVLGA\n").returncode == 2
 
 
 @pytest.mark.slow
 def test_sequences_are_searched_once(root: Path, tmp_path: Path) -> None:
     examples = root / "examples"
     queries = [examples / "ubiquitin.fasta", examples / "gb1.fasta"]
-    searching = ["--db", examples / "demo.fasta", "--device", "cpu", "-c", tmp_path / "cache", "-v"]
+    searching = ["--db", examples / "demo.fasta", "--device", "cpu", "--cache", tmp_path / "cache", "-v"]
     (tmp_path / "short.fasta").write_text(">short\nM\n")
     first = run(*queries, tmp_path / "short.fasta", *searching)
     assert first.returncode == 5
@@ -238,7 +240,7 @@ def test_sequences_are_searched_once(root: Path, tmp_path: Path) -> None:
     subprocess.run(
         [*map(str, searched), "--format", "a3m", "--device", "cpu", "-o", str(a3m.parent)], check=True
     )
-    assert "already cached" in run(a3m, "-c", tmp_path / "cache").stderr
+    assert "already cached" in run(a3m, "--cache", tmp_path / "cache").stderr
     (stored,) = (tmp_path / "cache" / "alignments").rglob("UBIQ_HUMAN.a3m.gz")
     assert gzip.decompress(stored.read_bytes()) == a3m.read_bytes()
 
@@ -250,7 +252,7 @@ def test_sequences_are_searched_once(root: Path, tmp_path: Path) -> None:
 def test_interrupt_ends_all_workers_and_leaves_no_partial_files(folder: Path, tmp_path: Path) -> None:
     blocked = folder / "zzz.a3m"  # a pipe without a writer, which blocks one worker
     os.mkfifo(blocked)
-    command = [sys.executable, "-m", "foldcli", "cache-features", folder, "-c", tmp_path / "cache"]
+    command = [sys.executable, "-m", "foldcli", "cache-features", folder, "--cache", tmp_path / "cache"]
     process = subprocess.Popen(
         [*map(str, command), "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -273,7 +275,7 @@ def test_dry_run_reports_existing_entries_and_writes_nothing(
     cache, sequence = tmp_path / "cache", tmp_path / "gb1.fasta"
     sequence.write_text(">gb1\nMTYKLILNGKTLKGETTTEAVDAATAEKVFKQY\n")
     (folder / "bad.a3m").write_text(">q\nMK7\n")
-    command = (folder, sequence, "--db", tmp_path / "db", "-c", cache, "--workers", 1)
+    command = (folder, sequence, "--db", tmp_path / "db", "--cache", cache, "--workers", 1)
     createdb = [
         sys.executable,
         "-m",

@@ -18,8 +18,8 @@ QUICK = [
     "4,3",
     "--num-recycle",
     "0",
-    "--max-extra-seq",
-    "64",
+    "--max-msa",
+    "512:64",
     "--threads",
     "2",
 ]

@@ -19,8 +19,8 @@ QUICK = [
     "3,4",
     "--num-recycle",
     "1",
-    "--max-extra-seq",
-    "64",
+    "--max-msa",
+    "512:64",
     "--threads",
     "2",
 ]

@@ -141,7 +141,14 @@ def test_damaged_manifest_is_bad_input(params: Run, tmp_path: Path) -> None:
     assert "parameters.json: not a parameter manifest, or a damaged one" in line
 
 
-@pytest.mark.parametrize("command", ["list", "verify", "path"])
+def test_list_without_parameters_lists_what_can_be_fetched(params: Run, tmp_path: Path) -> None:
+    result = params("list")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert str(tmp_path / "cache" / "params") in result.stdout
+    assert all(f"--which {which}" in result.stdout for which in ("ptm", "monomer", "all"))
+
+
+@pytest.mark.parametrize("command", ["verify", "path"])
 def test_no_parameters_is_missing(params: Run, tmp_path: Path, command: str) -> None:
     result = params(command)
     error_of(result, 4)

@@ -42,7 +42,9 @@ def test_every_input_format_gives_the_same_prediction(environment: dict[str, str
     (folder / "stockholm.sto").write_text(
         "# STOCKHOLM 1.0\nquery MKVLAAG-IV\nhit1  MKV-AAGIIV\nhit2  --VLSAG-IV\n//\n"
     )
-    cached = foldcli("cache-features", folder / "plain.a3m", "-c", tmp_path / "features", env=environment)
+    cached = foldcli(
+        "cache-features", folder / "plain.a3m", "--cache", tmp_path / "features", env=environment
+    )
     assert cached.returncode == 0, cached.stderr
     (entry,) = (tmp_path / "features").rglob("*.safetensors")
 
@@ -107,7 +109,7 @@ def cache(environment: dict[str, str], tmp_path: Path) -> Path:
     for name, text in {"one": A3M, "two": ">q\nGGSWTLPEKR\n>h\nGGSWT-PEKR\n"}.items():
         (tmp_path / f"{name}.a3m").write_text(text)
     inputs = [tmp_path / "one.a3m", tmp_path / "two.a3m"]
-    cached = foldcli("cache-features", *inputs, "-c", tmp_path / "features", env=environment)
+    cached = foldcli("cache-features", *inputs, "--cache", tmp_path / "features", env=environment)
     assert cached.returncode == 0, cached.stderr
     return tmp_path / "features"
 
@@ -136,7 +138,7 @@ def test_cached_targets_are_found_by_name_by_content_and_with_all(
 def test_unknown_and_ambiguous_names_fail(environment: dict[str, str], cache: Path, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "one.a3m").write_text(">q\nMKVLAW\n")
-    assert foldcli("cache-features", tmp_path / "more", "-c", cache, env=environment).returncode == 0
+    assert foldcli("cache-features", tmp_path / "more", "--cache", cache, env=environment).returncode == 0
     arguments = [*QUICK, "--cache", cache, "-o", tmp_path / "out"]
     result = foldcli("predict", "one", "twos", *arguments, env=environment)
     assert result.returncode == 5, result.stderr

@@ -1,17 +1,23 @@
 """Tests of `--dry-run`: the plan for each target, and estimates of time and memory."""
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from foldcli.cli import cli
+from foldcli.errors import SomeTargetsFailed
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.dry_run import (
     DONE,
     RESUMED,
     TO_DO,
     Estimate,
+    PlanHeading,
     PlannedTarget,
     plan_targets,
+    print_plan,
     totals,
 )
 from foldcli.pipeline.estimates import SECONDS_PER_PASS, parameter_bytes, peak_bytes, seconds_per_pass
@@ -66,6 +72,41 @@ def test_totals_are_the_sum_of_seconds_and_the_largest_memory() -> None:
     )
     assert "network time unknown" in totals([*to_do, PlannedTarget("x", 9, TO_DO, Estimate(None, None))])[0]
     assert totals([]) == ["no targets"]
+
+
+def test_json_has_the_targets_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failures = Failures(tmp_path, ALL)
+    targets = [("d", 40), ("c", 30), ("a", 10), ("e", 1)]
+    planned = plan_targets(targets, inspect, ALL, failures, lambda residues: Estimate(2**30, 60.0))
+    failures.record("unreadable.fasta", ValueError("unreadable.fasta: not FASTA"))
+    capsys.readouterr()
+    with pytest.raises(SomeTargetsFailed):
+        print_plan(planned, [PlanHeading("network: CPU", "network", {"device": "CPU"})], failures, True)
+    content = json.loads(capsys.readouterr().out)
+    assert content["network"] == {"device": "CPU"}
+    assert content["unreadable"] == ["unreadable.fasta: not FASTA"]
+    states = [(target["target"], target["state"], target["action"]) for target in content["targets"]]
+    assert states == [
+        ("a", "done", DONE),
+        ("c", "to_do", RESUMED),
+        ("d", "to_do", TO_DO),
+        ("e", "invalid", "invalid: too short"),
+    ]
+    done, resumed, *_ = content["targets"]
+    assert (done["residues"], done["memory_bytes"], done["seconds"]) == (10, None, None)
+    assert (resumed["memory_bytes"], resumed["seconds"]) == (2**30, 60.0)
+
+
+def test_json_plan_of_cache_features(tmp_path: Path) -> None:
+    (tmp_path / "a.a3m").write_text(">a\nMKVLGA\n>b\nMK-LGA\n")
+    arguments = ["cache-features", str(tmp_path / "a.a3m"), "--cache", str(tmp_path / "cache"), "--json"]
+    result = CliRunner().invoke(cli, [*arguments, "--dry-run"])
+    content = json.loads(result.stdout)
+    assert content["cache"] == {"path": str(tmp_path / "cache")}
+    assert [(target["target"], target["state"]) for target in content["targets"]] == [("a", "to_do")]
+    assert not (tmp_path / "cache").exists()
+    # without --dry-run there is no JSON to print
+    assert CliRunner().invoke(cli, arguments).exit_code == 2
 
 
 @pytest.mark.parametrize(("residues", "seconds"), SECONDS_PER_PASS[H200])

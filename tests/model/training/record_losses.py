@@ -4,7 +4,7 @@ Run it in an environment with `alphafold-colabfold`, `jax` and `dm-haiku`:
 
     python tests/model/training/record_losses.py PREPARED
 
-PREPARED is the folder of `foldcli train --prepare`. It writes data/deepmind_losses.npz next to this file.
+PREPARED is the folder of `foldcli train --unpack-only`. It writes data/deepmind_losses.npz next to this file.
 """
 
 import json

@@ -1,0 +1,100 @@
+"""A click command whose help lists options in groups, and whose errors say what replaces unknown options."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from foldcli.options.common import Command
+
+_GROUP = "help_group"
+
+_ONE_CHAIN = "targets have one protein chain."
+_RELAX = "relax the structures afterwards with `foldcli relax`."
+
+# options of ColabFold, HH-suite and MMseqs2, and earlier ones of foldcli, with what to use instead
+PREDICTION_REPLACEMENTS = {
+    "--max-seq": "use --max-msa ROWS:EXTRA, such as 512:5120.",
+    "--max-extra-seq": "use --max-msa ROWS:EXTRA, such as 512:5120.",
+    "--num-ensemble": "there is one ensemble, as in ColabFold by default; --num-seeds adds predictions.",
+    "--data": "use --params.",
+    "--overwrite-existing-results": "use --overwrite.",
+    "--amber": _RELAX,
+    "--num-relax": _RELAX,
+    "--use-gpu-relax": _RELAX,
+    "--msa-mode": "`foldcli fold` searches the database of --db; `foldcli predict` needs no search.",
+    "--msa-only": "use `foldcli search --format a3m`.",
+    "--pair-mode": _ONE_CHAIN,
+    "--pair-strategy": _ONE_CHAIN,
+    "--calc-extra-ptm": _ONE_CHAIN,
+    "--host-url": "no server is used: give a database with `foldcli fold --db`.",
+    "--use-dropout": "predictions use no dropout; --num-seeds and a smaller --max-msa vary them.",
+    "--disable-cluster-profile": "the profiles of the clusters are always used.",
+    "--recompile-padding": "nothing to set: kernels are compiled once for all lengths.",
+    "--disable-unified-memory": "use --max-memory to limit the GPU memory.",
+    "--sort-queries-by": "nothing to set: the longest targets run first.",
+    "--jobname-prefix": "names come from the headers or file names of the input.",
+}
+SEARCH_REPLACEMENTS = {
+    "--coverage": "use --min-coverage.",
+    "--sub-mat": "use --matrix with a name, such as BLOSUM62.",
+    "--gpu": "use --device cuda.",
+    "-s": "the filter is exact, so there is no sensitivity to choose; --fast searches once.",
+}
+
+
+CACHE_REPLACEMENTS = SEARCH_REPLACEMENTS | {
+    "-c": "use --cache for the feature cache, --min-coverage for the coverage of hits."
+}
+
+
+def grouped(title: str, *decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Combine click options into one decorator, which lists them under a title in the help."""
+
+    def decorate(function: Command) -> Command:
+        known = set(getattr(function, "__click_params__", []))
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        for parameter in set(getattr(function, "__click_params__", [])) - known:
+            vars(parameter)[_GROUP] = title
+        return function
+
+    return decorate
+
+
+class GroupedCommand(click.Command):
+    """A command whose options are in groups, made by `grouped`.
+
+    Args:
+        replacements: what to use instead of options that do not exist, by option.
+    """
+
+    def __init__(self, *args: Any, replacements: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._replacements = replacements or {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in groups, in the order of their declaration; --help is in the last group."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        last = "Options"
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                last = vars(parameter).get(_GROUP, last)
+                groups.setdefault(last, []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments.
+
+        Raises:
+            click.UsageError: an argument is invalid; for an option with a replacement, the message names it.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if (replacement := self._replacements.get(error.option_name)) is None:
+                raise
+            raise click.UsageError(f"{error.option_name}: {replacement}", ctx) from error
