@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import click
 
-from foldcli.logs import logger
+from foldcli.logs import escape_control_characters, logger
 
 
 class ExitCode(IntEnum):
@@ -153,5 +153,5 @@ def run_with_exit_codes(command: click.Command) -> int:
             logger.error("%s", describe(error), extra={"fields": {"exit_code": int(code)}})
         else:
             # the error came before the logging options were read
-            click.echo(f"foldcli: error: {describe(error)}", err=True)
+            click.echo(escape_control_characters(f"foldcli: error: {describe(error)}"), err=True)
         return code

@@ -2,12 +2,21 @@
 
 import json
 import logging
+import re
 import sys
 import time
 
 from tqdm import tqdm
 
 logger = logging.getLogger("foldcli")
+
+# all but tab and line feed
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def escape_control_characters(text: str) -> str:
+    """Return text whose control characters a terminal shows instead of obeying them."""
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 class JsonFormatter(logging.Formatter):
@@ -32,7 +41,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
         prefix = f"foldcli: {record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return prefix + record.getMessage()
+        return prefix + escape_control_characters(record.getMessage())
 
 
 class StderrHandler(logging.Handler):

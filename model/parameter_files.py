@@ -7,12 +7,13 @@ blocks of a stack share one key; its array has a leading axis of blocks.
 """
 
 import contextlib
+import errno
 import hashlib
 import io
 import math
 import os
+import pathlib
 import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import IO
 
@@ -37,6 +38,17 @@ _LONG_SCOPES = {"template_pair_stack": "template_pair_stack/__layer_stack_no_sta
 
 # maximum number of keys that an error message names; the rest are counted
 MAX_NAMED_KEYS = 3
+_MAX_HEADER_BYTES = 1 << 16
+_NOT_NPZ = "not an npz file of plain arrays, or damaged"
+# sizes of a zip file's records (APPNOTE.TXT 4.3), without names and extra fields
+_LOCAL_HEADER_BYTES, _DIRECTORY_ENTRY_BYTES, _DESCRIPTOR_BYTES = 30, 46, 24
+_END_BYTES, _ZIP64_LOCATOR_BYTES, _ZIP64_END_BYTES = 22, 20, 56
+_ZIP64_LOCATOR = b"PK\x06\x07"
+# offset of the lengths of name and extra field in a local header
+_LOCAL_LENGTHS_OFFSET = 26
+_HAS_DESCRIPTOR = 0x08
+# DeepMind's files have 0.37 GB
+_MAX_BYTES = 1 << 32
 
 # shape and type of each array, by key
 ArrayHeaders = dict[str, tuple[tuple[int, ...], np.dtype]]
@@ -64,24 +76,60 @@ def read_headers(path: Path) -> tuple[ArrayHeaders, str]:
     Returns:
         Shape and type of each array, and a digest of the content: the SHA-256 (hex) of the names and
         checksums in the zip file's directory.
+
+    Raises:
+        ParametersError: an array occurs twice, or has another size than its header says.
+        Exception: the file is damaged; of any type, see `parameter_errors`.
     """
-    headers, digest = {}, hashlib.sha256()
+    headers: ArrayHeaders = {}
+    digest = hashlib.sha256()
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             digest.update(f"{entry.filename}\0{entry.CRC}\0".encode())
             with archive.open(entry) as stream:
-                shape, _, dtype = _read_npy_header(stream)
-                headers[entry.filename.removesuffix(".npy")] = shape, dtype
+                start = io.BytesIO(stream.read(_MAX_HEADER_BYTES))
+            shape, _, dtype = _read_npy_header(start)
+            key = entry.filename.removesuffix(".npy")
+            if key in headers:
+                raise ParametersError(f"{key} occurs twice", path)
+            # other types are refused whatever their size; that of objects is unknown
+            if dtype.kind == "f" and entry.file_size != start.tell() + math.prod(shape) * dtype.itemsize:
+                reason = f"{key} has {entry.file_size} bytes, which are not those of {dtype} {list(shape)}"
+                raise ParametersError(reason, path)
+            headers[key] = shape, dtype
     return headers, digest.hexdigest()
+
+
+def foreign_bytes(path: Path) -> int:
+    """Return the number of bytes in an npz file that belong neither to an array nor to the zip's directory.
+
+    Raises:
+        Exception: the file is damaged; of any type, see `parameter_errors`.
+    """
+    with zipfile.ZipFile(path) as archive, pathlib.Path(path).open("rb") as stream:
+        stream.seek(-_END_BYTES - _ZIP64_LOCATOR_BYTES, os.SEEK_END)
+        has_zip64_end = stream.read(len(_ZIP64_LOCATOR)) == _ZIP64_LOCATOR
+        own = _END_BYTES + has_zip64_end * (_ZIP64_LOCATOR_BYTES + _ZIP64_END_BYTES)
+        for entry in archive.infolist():
+            stream.seek(entry.header_offset + _LOCAL_LENGTHS_OFFSET)
+            name, extra = (int.from_bytes(stream.read(2), "little") for _ in range(2))
+            own += _LOCAL_HEADER_BYTES + name + extra + entry.compress_size
+            own += _DESCRIPTOR_BYTES if entry.flag_bits & _HAS_DESCRIPTOR else 0
+            own += _DIRECTORY_ENTRY_BYTES + name + len(entry.extra) + len(entry.comment)
+        size = stream.seek(0, os.SEEK_END)
+    return max(size - own, 0)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read all arrays, as float32, by key.
 
     Raises:
-        ParametersError: an array contains infinities or NaN.
+        ParametersError: an array contains infinities or NaN, or the arrays are too large.
+        Exception: the file is damaged; of any type, see `parameter_errors`.
     """
     with zipfile.ZipFile(path) as archive:
+        if (size := sum(entry.file_size for entry in archive.infolist())) > _MAX_BYTES:
+            raise ParametersError(f"its arrays have {size:,} bytes, too many for a network", path)
         arrays = {
             entry.filename.removesuffix(".npy"): _parse_npy(archive.read(entry))
             for entry in archive.infolist()
@@ -118,16 +166,24 @@ def parameter_errors(path: Path, network: str) -> Iterator[None]:
     Raises:
         ParametersMissing: the file does not exist.
         ParametersError: the file is not an npz file of plain arrays, or is truncated or corrupt.
+        OSError: the file cannot be read; the error names it.
     """
     try:
         yield
     except FileNotFoundError as error:
         remedy = f"put DeepMind's params_{network}.npz there, or specify the folder that contains it"
         raise ParametersMissing(f"{path}: no such file", remedy) from error
-    except ParametersError:
+    except (ParametersError, MemoryError):
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise ParametersError(f"not an npz file of plain arrays, or damaged ({error})", path) from error
+    except OSError as error:
+        # a damaged directory makes zipfile seek to a negative offset
+        if error.errno != errno.EINVAL:
+            error.filename = error.filename or os.fspath(path)
+            raise
+        raise ParametersError(f"{_NOT_NPZ} (wrong offsets)", path) from error
+    except Exception as error:  # zipfile, zlib and numpy raise many classes for damaged data
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ParametersError(f"{_NOT_NPZ} ({reason:.200})", path) from error
 
 
 def format_keys(problem: str, keys: list[str]) -> str:

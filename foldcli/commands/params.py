@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
@@ -91,9 +90,15 @@ def fetch(
       foldcli params fetch --url https://mirror.example.org/alphafold_params_2022-12-06.tar --sha256 HEX
       foldcli params fetch --from alphafold_params_2022-12-06.tar
     """
-    scheme = urlsplit(url).scheme
+    from foldcli.params.download import check_address
+
+    scheme = url.partition("://")[0].lower()
     if scheme not in ("https", "http"):
         raise click.UsageError(f"--url: expected an https address, got {url!r}; use --from for a file")
+    try:
+        check_address(url)
+    except ValueError as error:
+        raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
     if scheme == "http" and local is None and sha256 is None:
         raise click.UsageError("--url: a file sent over http could be forged; give --sha256, or use https")
     from foldcli.logs import logger

@@ -15,7 +15,14 @@ from typing import Any
 from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json, parse_yaml
 from msa.errors import InputError
 from msa.io.alignments import Alignment, parse_alignment, read_alignment
-from msa.io.fasta import UTF8_BOM, FastaRecord, UnsupportedRecord, clean_sequence, make_record
+from msa.io.fasta import (
+    UTF8_BOM,
+    FastaRecord,
+    UnsupportedRecord,
+    clean_header,
+    clean_sequence,
+    make_record,
+)
 
 # columns in which ColabFold expects names of files; any other column is ignored, as by ColabFold
 _FILE_COLUMNS = {"a3mpath": "an alignment", "templatepath": "a template"}
@@ -34,6 +41,8 @@ _AF3_PROTEIN_KEYS = (
     "id", "sequence", "modifications", "description", "unpairedMsa", "unpairedMsaPath", "pairedMsa",
     "pairedMsaPath", "templates", "count", "glycans", "useStructureTemplate", "maxTemplateDate",
 )  # fmt: skip
+
+_MAX_COPIES = 10_000
 
 _BOLTZ_UNSUPPORTED_KINDS = {"rna": "RNA", "dna": "DNA", "ligand": "a ligand"}
 # sections of a job that are not supported unless empty
@@ -110,10 +119,15 @@ def _table_record(values: dict[str, str], path: str, line: int) -> FastaRecord:
     for name, description in _FILE_COLUMNS.items():
         if values.get(name, "").strip():
             raise InputError(f"{name} names {description}: not supported in a table", path, line)
-    identifier = "_".join(values["id"].split())
+    identifier = _identifier(values["id"])
     if not identifier:
         raise InputError("no id", path, line)
-    return make_record(identifier, clean_sequence(values["sequence"], path, line), path, line)
+    return make_record(identifier, *clean_sequence(values["sequence"], path, line), path, line)
+
+
+def _identifier(name: str) -> str:
+    """Return a name as one word without control characters."""
+    return clean_header("_".join(name.split()))
 
 
 def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord]:
@@ -177,8 +191,10 @@ def _alphafold3_copies(entity: MappingWithLines, path: str) -> int:
     if isinstance(identifiers, list):
         return len(identifiers)
     count = entity.get("count", 1)
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InputError(f"count is {count!r}: expected a positive number", path, entity.line_of("count"))
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_COPIES:
+        shown = f"{count!r:.40}"
+        reason = f"count is {shown}: expected a number from 1 to {_MAX_COPIES:,}"
+        raise InputError(reason, path, entity.line_of("count"))
     return count
 
 
@@ -261,7 +277,8 @@ class _JobBuilder:
         name: id of the query; whitespace becomes `_`.
         path: file of the job.
         line: 1-based line where it begins.
-        chains: sequences of its protein chains, one per copy.
+        chains: sequences of its protein chains, and the number of copies of each.
+        stop_codons: see FastaRecord.
         unsupported: descriptions of unsupported content, such as "a ligand".
         alignment: alignment of its protein chain, if the job has one.
     """
@@ -269,7 +286,8 @@ class _JobBuilder:
     name: str
     path: str
     line: int
-    chains: list[str] = field(default_factory=list)
+    chains: list[tuple[str, int]] = field(default_factory=list)
+    stop_codons: int = 0
     unsupported: list[str] = field(default_factory=list)
     alignment: Alignment | None = None
 
@@ -285,8 +303,9 @@ class _JobBuilder:
             InputError: there is no sequence, or a character in it is not a residue.
         """
         text = _required_text(entity, "sequence", self.path)
-        sequence = clean_sequence(text, self.path, entity.line_of("sequence"))
-        self.chains += [sequence] * copies
+        sequence, stop_codons = clean_sequence(text, self.path, entity.line_of("sequence"))
+        self.chains.append((sequence, copies))
+        self.stop_codons += stop_codons
 
     def record(self) -> FastaRecord:
         """Return the query, or an UnsupportedRecord that describes the job's content.
@@ -294,20 +313,21 @@ class _JobBuilder:
         Raises:
             InputError: its sequence differs from the query of its alignment.
         """
-        header = "_".join(self.name.split())
-        count = sum(chain.count(":") + 1 for chain in self.chains)
+        header = _identifier(self.name)
+        count = sum(copies * (chain.count(":") + 1) for chain, copies in self.chains)
         content = [f"{count} protein chains" if count else "no protein chain"] if count != 1 else []
         content += self.unsupported
         if content:
-            sequence = ":".join(self.chains)
-            return UnsupportedRecord(header, sequence, ", ".join(content), self.path, self.line)
+            different = ":".join(chain for chain, _ in self.chains)
+            return UnsupportedRecord(header, different, ", ".join(content), self.path, self.line)
+        ((sequence, _),) = self.chains
         if self.alignment is None:
-            return FastaRecord(header, self.chains[0])
-        if self.alignment.query != self.chains[0]:
+            return FastaRecord(header, sequence, stop_codons=self.stop_codons)
+        if self.alignment.query != sequence:
             raise InputError(
                 f"{header!r}: the first row of its alignment differs from its sequence", self.path, self.line
             )
-        return AlignedRecord(header, self.chains[0], self.alignment)
+        return AlignedRecord(header, sequence, self.alignment, stop_codons=self.stop_codons)
 
 
 def _read_named_alignment(path: str, name: str, line: int) -> Alignment:

@@ -9,6 +9,10 @@ import yaml
 
 from msa.errors import InputError
 
+# Python refuses to convert longer numbers, whose conversion takes quadratic time
+_MAX_DIGITS = 4300
+_LONG_NUMBER = re.compile(f"[0-9]{{{_MAX_DIGITS + 1}}}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # the tokens of JSON needed to find the lines of objects and keys
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:\n]')
 
@@ -46,12 +50,16 @@ def parse_json(data: bytes, path: str) -> Any:
         path: file name for errors.
 
     Raises:
-        InputError: invalid JSON, a repeated key in an object, or nesting that is too deep; names the line.
+        InputError: invalid JSON, a repeated key in an object, half of a surrogate pair, a number of more than
+            4300 digits, or nesting that is too deep; names the line.
     """
     text = decode_utf8(data, path)
+    if (number := _LONG_NUMBER.search(text)) is not None:
+        line = text.count("\n", 0, number.start()) + 1
+        raise InputError(f"a number of more than {_MAX_DIGITS} digits", path, line)
     try:
         json.loads(text)  # _object_lines is only correct for valid JSON
-        object_lines = iter(_object_lines(text))
+        object_lines = iter(_object_lines(text, path))
 
         def create(pairs: list[tuple[str, Any]]) -> MappingWithLines:
             line, keys = next(object_lines)
@@ -66,8 +74,12 @@ def parse_json(data: bytes, path: str) -> Any:
         raise InputError("nested too deeply", path) from None
 
 
-def _object_lines(text: str) -> list[tuple[int, list[tuple[str, int]]]]:
-    """Return the line and the (key, line) pairs of every object in valid JSON, ordered by their ends."""
+def _object_lines(text: str, path: str) -> list[tuple[int, list[tuple[str, int]]]]:
+    """Return the line and the (key, line) pairs of every object in valid JSON, ordered by their ends.
+
+    Raises:
+        InputError: a string has half of a surrogate pair.
+    """
     closed: list[tuple[int, list[tuple[str, int]]]] = []
     stack: list[tuple[str, int, list[tuple[str, int]]]] = []
     line, last_string = 1, ("", 0)
@@ -85,7 +97,15 @@ def _object_lines(text: str) -> list[tuple[int, list[tuple[str, int]]]]:
             stack[-1][2].append((json.loads(last_string[0]), last_string[1]))
         else:
             last_string = token, line
+            if "\\u" in token:
+                _check_surrogates(json.loads(token), path, line)
     return closed
+
+
+def _check_surrogates(text: str, path: str, line: int) -> None:
+    """Raise InputError for half of a surrogate pair, which no file in UTF-8 can contain."""
+    if (half := _SURROGATE.search(text)) is not None:
+        raise InputError(f"\\u{ord(half[0]):04x} is half of a surrogate pair", path, line)
 
 
 def parse_yaml(data: bytes, path: str) -> Any:
@@ -98,8 +118,8 @@ def parse_yaml(data: bytes, path: str) -> Any:
         path: file name for errors.
 
     Raises:
-        InputError: invalid YAML, several documents, a repeated key in a mapping, or nesting that is too deep;
-            names the line.
+        InputError: invalid YAML, several documents, a repeated key in a mapping, half of a surrogate pair, or
+            nesting that is too deep; names the line.
     """
 
     class Loader(yaml.BaseLoader):
@@ -108,6 +128,11 @@ def parse_yaml(data: bytes, path: str) -> Any:
             _check_repeated_keys(keys, path)
             content = super().construct_mapping(node, deep=True)
             return MappingWithLines.create(content.items(), node.start_mark.line + 1, dict(keys))
+
+        def construct_scalar(self, node: Any) -> str:
+            value = str(super().construct_scalar(node))
+            _check_surrogates(value, path, node.start_mark.line + 1)
+            return value
 
     text = decode_utf8(data, path)
     try:
@@ -121,6 +146,11 @@ def parse_yaml(data: bytes, path: str) -> Any:
         raise InputError(f"not valid YAML: {' '.join(str(error).split())}", path) from None
     except RecursionError:
         raise InputError("nested too deeply", path) from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        # an escape of a character that does not exist
+        raise InputError(f"not valid YAML: {error}", path) from None
 
 
 def _check_repeated_keys(keys: list[tuple[str, int]], path: str) -> None:

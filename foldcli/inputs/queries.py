@@ -28,7 +28,6 @@ from foldcli.inputs.job_files import (
 )
 from foldcli.inputs.names import (
     PROFILE_SUFFIXES,
-    check_unique_names,
     file_safe_name,
     list_files,
     list_query_files,
@@ -39,7 +38,7 @@ from msa.errors import InputError
 from msa.io import query_columns, stockholm
 from msa.io.alignments import Alignment, parse_alignment
 from msa.io.compression import SUFFIXES, read_bytes
-from msa.io.fasta import UTF8_BOM, FastaRecord, read_records
+from msa.io.fasta import UTF8_BOM, FastaRecord, read_records, unique_names
 from msa.io.mmseqs_files import is_mmseqs
 from msa.io.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.profile.matrices import DEFAULT_MATRIX
@@ -55,6 +54,8 @@ _NEXT_STOCKHOLM = re.compile(rb"^# STOCKHOLM", re.MULTILINE)
 _YAML_START = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:---\s+)?(?:version|sequences)[ \t]*:")
 _JOB_FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
+# queries that a warning names
+_MAX_NAMED = 5
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
 
 
@@ -89,31 +90,62 @@ class QuerySources:
 def read_query_targets(sources: QuerySources, failures: "Failures") -> list[tuple[str, FastaRecord]]:
     """Read all queries of a run as (name, query) pairs.
 
-    A file that cannot be read is added to `failures`; the others are read.
+    A file that cannot be read is added to `failures`; the others are read. See `name_queries` for the names.
 
     Raises:
-        InputError: two queries have the same name, or a folder contains no query file.
+        InputError: a folder contains no query file.
     """
-    queries = []
-    names: list[tuple[str, str]] = []
+    queries: list[FastaRecord] = []
     for path, read in sources.readers():
         try:
-            records = read()
+            queries += read()
         except (InputError, OSError) as error:
             failures.add(path, error)
-            continue
-        queries += [(file_safe_name(record.id), record) for record in records]
-        names += [(file_safe_name(record.id), path) for record in records]
-    check_unique_names(names)
-    log_profile_queries(query for _, query in queries)
-    return queries
+    return name_queries(queries)
 
 
-def log_profile_queries(queries: Iterable[FastaRecord]) -> None:
-    """Log, at debug level, the queries that are searched with a profile, and its source."""
+def name_queries(queries: Iterable[FastaRecord]) -> list[tuple[str, FastaRecord]]:
+    """Give the queries of a run distinct ids, and names for their files; log the changes.
+
+    A query that repeats the id and the sequence of an earlier one is left out. If it repeats the id only, its
+    id gets _2, _3 and so on. Names are file-safe ids, made distinct in the same way.
+
+    Returns:
+        Name and query, in order.
+    """
+    kept: list[FastaRecord] = []
+    seen: set[tuple[str, str]] = set()
+    repeated = []
     for query in queries:
+        if type(query) is FastaRecord:
+            if (query.id, query.sequence) in seen:
+                repeated.append(query.id)
+                continue
+            seen.add((query.id, query.sequence))
+        kept.append(query)
+    ids = unique_names([query.id for query in kept])
+    changed = [f"{query.id} → {new}" for query, new in zip(kept, ids, strict=True) if new != query.id]
+    named = [
+        query if new == query.id else replace(query, header=new + query.header[len(query.id) :])
+        for query, new in zip(kept, ids, strict=True)
+    ]
+    _warn("left out, because an earlier query has the same id and sequence", repeated)
+    _warn("renamed, because an earlier query has the same id", changed)
+    _warn("with stop codons ('*') read as X", [query.id for query in named if query.stop_codons])
+    for query in named:
         if isinstance(query, ProfileQuery):
             logger.debug("%s: searching with the profile of %s", query.id, query.source)
+    return list(zip(unique_names([file_safe_name(new) for new in ids]), named, strict=True))
+
+
+def _warn(reason: str, queries: Sequence[str]) -> None:
+    """Log one warning about queries, which names the first of them."""
+    if queries:
+        more = f" and {len(queries) - _MAX_NAMED} more" if len(queries) > _MAX_NAMED else ""
+        shown = ", ".join(queries[:_MAX_NAMED])
+        logger.warning(
+            "%s: %s%s", f"{len(queries)} quer{'ies' if len(queries) > 1 else 'y'} {reason}", shown, more
+        )
 
 
 def read_queries(
@@ -230,7 +262,8 @@ def _with_profile(record: FastaRecord, comp_bias_corr: bool, matrix: str) -> Fas
     """Convert a chain that has an alignment to that alignment's query, under its own name."""
     if not isinstance(record, AlignedRecord):
         return record
-    return replace(query_from_alignment(record.alignment, comp_bias_corr, matrix), header=record.header)
+    query = query_from_alignment(record.alignment, comp_bias_corr, matrix)
+    return replace(query, header=record.header, stop_codons=record.stop_codons)
 
 
 def _looks_like_alignment(text: bytes) -> bool:

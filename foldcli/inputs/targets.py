@@ -16,9 +16,8 @@ from foldcli.inputs.names import (
     FASTA_SUFFIXES,
     check_unique_names,
     file_endings,
-    file_safe_name,
 )
-from foldcli.inputs.queries import QuerySources, is_unaligned_fasta, read_query_targets
+from foldcli.inputs.queries import QuerySources, is_unaligned_fasta, name_queries, read_query_targets
 from msa.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, read_records
@@ -103,33 +102,38 @@ def find_feature_targets(
         InputError: two targets have the same name, or a folder is empty.
         click.UsageError: a file holds sequences, and there is no database.
     """
-    targets: list[tuple[str, FeatureInput]] = []
-    sources: list[tuple[str, str]] = []
+    aligned: list[tuple[str, AlignmentTarget]] = []
+    queries: list[FastaRecord] = []
     for target in find_alignment_targets(inputs):
         try:
             found = _sequences_or_alignment(target)
         except (InputError, OSError) as error:
             failures.add(target.name, error)
             continue
-        if not has_database and not isinstance(found[0][1], AlignmentTarget):
+        if isinstance(found, AlignmentTarget):
+            aligned.append((found.name, found))
+            continue
+        if not has_database:
             source = "standard input" if target.files[0] == "-" else target.files[0]
             raise click.UsageError(
                 f"{source} holds unaligned sequences, which need a search: give a database with --db "
                 f"(an alignment of one sequence is a file ending in .a3m)"
             )
-        targets += found
-        sources += [(name, target.files[0]) for name, _ in found]
-    check_unique_names(sources)
-    return targets
+        queries += found
+    named = name_queries(queries)
+    check_unique_names(
+        [(name, target.files[0]) for name, target in aligned] + [(name, "the queries") for name, _ in named]
+    )
+    return [*aligned, *named]
 
 
-def _sequences_or_alignment(target: AlignmentTarget) -> list[tuple[str, FeatureInput]]:
+def _sequences_or_alignment(target: AlignmentTarget) -> list[FastaRecord] | AlignmentTarget:
     """Return the sequences in a target's file if it is unaligned FASTA, else the target itself."""
     path = target.files[0]
     if len(target.files) > 1 or path.lower().endswith(_ALIGNMENT_ENDINGS):
-        return [(target.name, target)]
+        return target
     content = read_bytes(path)
     if is_unaligned_fasta(content):
-        return [(file_safe_name(record.id), record) for record in read_records(BytesIO(content), path)]
+        return list(read_records(BytesIO(content), path))
     # standard input cannot be read again; other files are read by the worker that computes the features
-    return [(target.name, AlignmentTarget(target.name, target.files, content if path == "-" else None))]
+    return AlignmentTarget(target.name, target.files, content if path == "-" else None)

@@ -1,21 +1,23 @@
 """The parameter archive: its expected checksum, its digests, and safe unpacking of selected files."""
 
 import hashlib
+import io
 import os
 import tarfile
 from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
 from typing import IO
-from urllib.parse import urlsplit
 
-from foldcli.params.download import TransientError, Unreachable, open_url
+from foldcli.params.download import TransientError, Unreachable, check_address, open_url
 from foldcli.params.parameters import LICENCE_FILE
 from foldcli.progress import Progress
-from msa.errors import InputError
+from msa.errors import InputError, MissingError
 
 _CHUNK_BYTES = 1 << 20
 _MAX_LICENCE_BYTES = 1 << 20
 _MAX_CHECKSUM_LIST_BYTES = 1 << 20
+# of one read while the archive's headers are parsed; larger extended headers are damaged or hostile
+_MAX_READ_BYTES = 1 << 24
 
 
 def expected_sha256(checksum: str, archive: str) -> str:
@@ -32,13 +34,17 @@ def expected_sha256(checksum: str, archive: str) -> str:
     """
     if _is_sha256(checksum):
         return checksum.lower()
-    name = PurePosixPath(urlsplit(archive).path).name
-    if urlsplit(checksum).scheme == "http":
+    name = PurePosixPath(archive.partition("?")[0]).name
+    if checksum.startswith("http://"):
         raise InputError("a checksum sent over http could be forged; use https", checksum)
-    if urlsplit(checksum).scheme != "https":
+    if not checksum.startswith("https://"):
         if not Path(checksum).is_file():
             raise InputError("--sha256 is neither 64 hexadecimal digits nor an existing file", checksum)
         return _sha256_in_list(Path(checksum).read_text(encoding="utf-8", errors="replace"), name, checksum)
+    try:
+        check_address(checksum)
+    except ValueError as error:
+        raise InputError(f"not a valid address ({error})", checksum) from None
     try:
         with open_url(checksum, {}, has_answered=False) as response:
             text = response.read(_MAX_CHECKSUM_LIST_BYTES).decode(errors="replace")
@@ -98,7 +104,7 @@ def unpack(
             path outside the destination, a link or a device.
     """
     try:
-        with tarfile.open(archive, "r:") as tar:
+        with _BoundedFile(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             members = _top_level_files(tar, archive)
             if missing := [name for name in requested if name not in members]:
                 raise InputError(f"the archive has no {', '.join(missing)}", archive)
@@ -118,8 +124,27 @@ def unpack(
                 if name != LICENCE_FILE:
                     unpacked[name] = member.size, sha256
             return unpacked
-    except (tarfile.TarError, EOFError) as error:
-        raise InputError(f"not a tar archive, or a damaged one ({error})", archive) from error
+    except (InputError, MissingError, OSError):
+        raise
+    except Exception as error:  # tarfile raises many classes for damaged headers
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"not a tar archive, or a damaged one ({reason:.200})", archive) from error
+
+
+class _BoundedFile(io.FileIO):
+    """A file that reads and seeks no further than its end, whatever an archive's headers claim."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.length = os.fstat(self.fileno()).st_size
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(_MAX_READ_BYTES, self.length if size is None or size < 0 else size)) or b""
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_SET and not 0 <= offset <= self.length:
+            raise tarfile.ReadError("a member ends after the archive")
+        return super().seek(offset, whence)
 
 
 def _top_level_files(tar: tarfile.TarFile, archive: Path) -> dict[str, tarfile.TarInfo]:
@@ -130,12 +155,14 @@ def _top_level_files(tar: tarfile.TarFile, archive: Path) -> dict[str, tarfile.T
     """
     members: dict[str, tarfile.TarInfo] = {}
     for member in tar:
+        if member.size < 0:
+            raise tarfile.ReadError(f"{member.name!r} has a negative size")
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts:
             raise InputError(f"the archive has the path {member.name!r}, outside its own folder", archive)
         if member.isdir():
             continue
-        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
             raise InputError(f"in the archive, {member.name!r} is not a regular file", archive)
         parts = path.parts[1:] if path.parts[:1] == ("params",) else path.parts
         if len(parts) != 1:

@@ -24,6 +24,8 @@ from msa.io.atomic import atomic_write
 _TIMEOUT_SECONDS = 60
 _MAX_PAUSE_SECONDS = 30
 _CHUNK_BYTES = 1 << 20
+# DeepMind's archive has 5.3 GB
+_MAX_UNSTATED_BYTES = 10**10
 # HTTP statuses for which a retry may succeed
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 
@@ -47,12 +49,30 @@ class TransientError(Exception):
     """A network failure after which a retry may succeed."""
 
 
+def check_address(url: str) -> None:
+    """Check the form of an address.
+
+    Raises:
+        ValueError: it has no host, an invalid port, or a character that is not allowed.
+    """
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError("it has a character that is not allowed")
+    parts = urlsplit(url)
+    if not parts.hostname or parts.port == 0:
+        raise ValueError("it has no host" if not parts.hostname else "port 0")
+
+
 class _SecureRedirects(HTTPRedirectHandler):
     """A redirect handler that refuses to go from https to http, where anyone could forge the answer."""
 
     def redirect_request(  # type: ignore[no-untyped-def]
         self, req, fp, code, msg, headers, newurl
     ) -> Request | None:
+        try:
+            check_address(newurl)
+        except ValueError as error:
+            message = f"{req.full_url} redirects to an address that is not valid: {error}"
+            raise Unreachable(message, _ADDRESS_REMEDY) from error
         if req.type == "https" and urlsplit(newurl).scheme != "https":
             raise Unreachable(
                 f"{req.full_url} redirects to {newurl}, which is not encrypted",
@@ -84,7 +104,7 @@ def open_url(url: str, headers: dict[str, str], has_answered: bool) -> HTTPRespo
     except HTTPError as error:
         if error.code == 416:
             return error  # type: ignore[return-value]
-        message = f"{url}: the server says {error.code} {error.reason}"
+        message = f"{url}: the server says {error.code} {' '.join(error.reason.split())}"
         if error.code in _TRANSIENT_STATUSES:
             raise TransientError(message) from error
         raise Unreachable(message, _ADDRESS_REMEDY) from error
@@ -92,6 +112,10 @@ def open_url(url: str, headers: dict[str, str], has_answered: bool) -> HTTPRespo
         raise _connection_error(url, error.reason, has_answered) from error
     except (OSError, HTTPException) as error:
         raise TransientError(f"{url}: {_short_reason(error)}") from error
+    except ValueError as error:
+        raise Unreachable(
+            f"{url} redirects to an address that is not valid: {error}", _ADDRESS_REMEDY
+        ) from error
 
 
 def _connection_error(url: str, reason: object, has_answered: bool) -> Exception:
@@ -299,8 +323,10 @@ class Download:
 
         Raises:
             TransientError: the body ends before the announced length.
+            Unreachable: the body is longer than announced, or than any archive if no length was announced.
         """
         self._progress(offset, length)
+        limit = _MAX_UNSTATED_BYTES if length is None else length
         while True:
             try:
                 chunk = response.read1(_CHUNK_BYTES)
@@ -308,6 +334,11 @@ class Download:
                 raise TransientError(f"{self._url}: the connection broke: {_short_reason(error)}") from error
             if not chunk:
                 break
+            if offset + len(chunk) > limit:
+                self._part.remove()
+                stated = "the size that it stated" if length is not None else "without stating the size"
+                message = f"{self._url}: the server sends more than {limit:,} bytes, {stated}"
+                raise Unreachable(message, _ADDRESS_REMEDY)
             self._write(chunk, stream)
             offset += len(chunk)
             self._progress(offset, length)

@@ -22,7 +22,7 @@ from foldcli.params.parameters import (
     networks_by_file,
     read_manifest,
 )
-from foldcli.params.verify import find_damaged_array, find_problem, parameter_bytes
+from foldcli.params.verify import find_damaged_bytes, find_problem, parameter_bytes
 from foldcli.paths import make_writable_folder
 from foldcli.progress import Progress
 from msa.errors import InputError, MissingError
@@ -183,10 +183,8 @@ def _check_file(file: Path, network: str) -> None:
     Raises:
         InputError: it does not.
     """
-    if problem := find_problem(file, network):
+    if problem := find_problem(file, network) or find_damaged_bytes(file, network):
         raise InputError(f"in the archive, {file.name}: {problem}")
-    if damaged := find_damaged_array(file):
-        raise InputError(f"in the archive, {file.name}: the bytes of {damaged} are damaged")
 
 
 def _check_space(folder: Path, needed: int) -> None:

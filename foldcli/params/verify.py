@@ -1,7 +1,6 @@
 """Checks of parameter files: keys, shapes and types against the network, and bytes against checksums."""
 
 import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -12,6 +11,7 @@ from foldcli.params.parameters import DEMO, FileRecord, ParameterSource, read_ma
 from foldcli.progress import Progress
 from model.config import model_config
 from model.errors import ParametersError
+from model.parameter_files import foreign_bytes, parameter_errors
 from model.parameters import check_npz, expected_shapes
 
 
@@ -49,7 +49,7 @@ def verify(sources: Sequence[ParameterSource], progress: Progress) -> list[Verif
         def update(read: int, _: int | None, before: int = done) -> None:
             progress(before + read, total)
 
-        problem = find_problem(file, network) or _find_damage(file, record, update)
+        problem = find_problem(file, network) or _find_damage(file, network, record, update)
         results.append(VerifiedFile(file, problem, "crc32" if record is None else "sha256"))
         done += file.stat().st_size
         progress(done, total)
@@ -84,13 +84,21 @@ def find_problem(file: Path, network: str) -> str:
     return ""
 
 
-def find_damaged_array(file: Path) -> str:
-    """Return the name of the first array of an npz file that does not match its CRC-32; "" if all match."""
+def find_damaged_bytes(file: Path, network: str) -> str:
+    """Return the first damage to the bytes of a parameter file, without its path; "" if there is none.
+
+    Each array must match its CRC-32, and every byte must belong to an array or to the zip file's directory.
+    """
     try:
-        with zipfile.ZipFile(file) as archive:
-            return archive.testzip() or ""
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        return str(error)
+        with parameter_errors(file, network):
+            with zipfile.ZipFile(file) as archive:
+                if damaged := archive.testzip():
+                    return f"the bytes of {damaged} are damaged"
+            if count := foreign_bytes(file):
+                return f"{count:,} bytes belong to no array"
+    except ParametersError as error:
+        return error.reason
+    return ""
 
 
 def parameter_bytes(network: str) -> int:
@@ -98,11 +106,12 @@ def parameter_bytes(network: str) -> int:
     return 4 * sum(prod(shape) for shape in expected_shapes(model_config(network)).values())
 
 
-def _find_damage(file: Path, record: FileRecord | None, progress: Callable[[int, int | None], None]) -> str:
-    """Return the difference between a file's bytes and their checksum; "" if there is none."""
+def _find_damage(
+    file: Path, network: str, record: FileRecord | None, progress: Callable[[int, int | None], None]
+) -> str:
+    """Return the difference between a file's bytes and their checksums; "" if there is none."""
     if record is None:
-        damaged = find_damaged_array(file)
-        return f"the bytes of {damaged} are damaged" if damaged else ""
+        return find_damaged_bytes(file, network)
     if (size := file.stat().st_size) != record.bytes:
         return f"has {size:,} bytes instead of the {record.bytes:,} that were unpacked"
     sha256, _ = file_digests(file, progress)

@@ -22,6 +22,7 @@ from foldcli.pipeline.dry_run import (
     print_plan,
 )
 from foldcli.pipeline.failures import Failures
+from foldcli.pipeline.features import check_foldable
 from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import OutputSettings, PredictSettings
@@ -101,12 +102,15 @@ def inspect_target(
 def _residues(target_input: TargetInput) -> int:
     if isinstance(target_input, FastaRecord):
         check_query(target_input)
+        check_foldable(target_input.sequence)
         return len(target_input.sequence)
     if isinstance(target_input, CachedTarget):
         return target_input.residues()
     if target_input.files[0].endswith(ENTRY_SUFFIX):
         return int(read_entry(target_input.files[0])["msa"].shape[1])
-    return len(target_input.read()[0].query)
+    query = target_input.read()[0].query
+    check_foldable(query)
+    return len(query)
 
 
 def estimator(predictor: Predictor) -> Callable[[int], Estimate]:

@@ -7,10 +7,12 @@ import numpy as np
 
 from features.cache import FeatureCache
 from features.entry import CorruptEntryError
+from features.residues import X, encode_query
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.logs import logger
 from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.target_run import TargetRun
+from msa.errors import InputError
 from msa.io.alignments import Alignment
 
 
@@ -49,7 +51,7 @@ def features_of_alignments(
         settings: the feature cache.
 
     Raises:
-        InputError: the alignments cannot be read or have different queries.
+        InputError: the alignments cannot be read or have different queries, or see `check_foldable`.
         OSError: a file cannot be read, or the cache cannot be written.
     """
     with target.stage("features"):
@@ -60,7 +62,11 @@ def features_of_alignments(
 
 
 def features_of_entry(target: TargetRun, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Run the feature stage of a target whose cache entry is known; `read` reads the entry."""
+    """Run the feature stage of a target whose cache entry is known; `read` reads the entry.
+
+    Raises:
+        InputError: see `check_foldable`.
+    """
     with target.stage("features"):
         features = read()
     target.facts["feature_cache_hit"] = True
@@ -68,7 +74,18 @@ def features_of_entry(target: TargetRun, read: Callable[[], dict[str, np.ndarray
     return features
 
 
+def check_foldable(sequence: str) -> None:
+    """Check that a prediction of a query has atoms; the network has none for letters like X.
+
+    Raises:
+        InputError: no letter is one of the twenty residues.
+    """
+    if not np.any(encode_query(sequence) != X):
+        raise InputError("the query has none of the twenty residues, so its structure would have no atoms")
+
+
 def _record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
+    check_foldable(features["sequence"][0].decode("ascii"))
     rows, residues = features["msa"].shape
     target.facts |= {"residues": int(residues), "alignment_rows": int(rows)}
     if rows == 1:

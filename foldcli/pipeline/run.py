@@ -41,7 +41,7 @@ from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.alignment_stores import TargetStore
 from foldcli.pipeline.background import run_ahead
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.features import features_of_alignments, features_of_entry
+from foldcli.pipeline.features import check_foldable, features_of_alignments, features_of_entry
 from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.predictor import Predictor, Sampling
@@ -240,8 +240,10 @@ class _Run:
         """Prepare the folder of a target that was just locked; return False if there is nothing to do.
 
         Raises:
-            InputError: the run would replace finished results of other settings.
+            InputError: the run would replace finished results of other settings, or see `check_foldable`.
         """
+        if isinstance(target.input, FastaRecord):
+            check_foldable(target.input.sequence)
         remove_leftovers(target.files)
         if self.settings.output.overwrite and not target.begun:
             target.discard_work()

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from foldcli.inputs.names import PROFILE_SUFFIXES
-from foldcli.inputs.queries import QuerySources, log_profile_queries, read_query_targets
+from foldcli.inputs.queries import QuerySources, name_queries, read_query_targets
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.paths import make_writable_folder
@@ -150,13 +150,12 @@ class SearchRun:
         Raises:
             InputError: a file cannot be read, or a query cannot be searched with.
         """
-        records = [record for _, read in self._sources.readers() for record in read()]
-        for record in records:
-            check_query(record)
-        selected = self.shard.select((record.id, index) for index, record in enumerate(records))
-        queries = [records[index] for index in sorted(index for _, index in selected)]
-        log_profile_queries(queries)
-        return [(query.id, query) for query in queries]
+        named = name_queries(record for _, read in self._sources.readers() for record in read())
+        queries = [query for _, query in named]
+        for query in queries:
+            check_query(query)
+        selected = self.shard.select((query.id, index) for index, query in enumerate(queries))
+        return [(queries[index].id, queries[index]) for index in sorted(index for _, index in selected)]
 
 
 @contextlib.contextmanager

@@ -14,9 +14,10 @@ import numpy as np
 from msa.errors import InputError
 from msa.io import a3m, stockholm
 from msa.io.compression import read_bytes
+from msa.io.fasta import clean_header
 
 # ColabFold's first line: the lengths of the chains, then the number of copies of each
-_COLABFOLD_START = re.compile(rb"#(\d+(?:,\d+)*)\t(\d+(?:,\d+)*)[ \t\r]*$")
+_COLABFOLD_START = re.compile(rb"#(\d{1,18}(?:,\d{1,18})*)\t(\d{1,18}(?:,\d{1,18})*)[ \t\r]*$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,7 @@ def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
         raise InputError("the query (first row) has no residues", source)
     if declared not in (None, columns):
         raise InputError(f"the header line declares {declared} residues, the query has {columns}", source, 1)
-    return Alignment(names, letters, deletions, source)
+    return Alignment(tuple(map(clean_header, names)), letters, deletions, source)
 
 
 def _declared_length(data: bytes, source: str | None) -> int | None:

@@ -4,8 +4,9 @@ Target databases use `msa.io.fasta_blocks`, which is more tolerant and much fast
 """
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from msa.errors import InputError
@@ -15,7 +16,11 @@ UTF8_BOM = b"\xef\xbb\xbf"
 SUPPORTED = "only one protein chain is supported, without ligands, nucleic acids or modifications"
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _CHAIN_BREAK = b":"
+_STOP, _UNKNOWN = b"*", b"X"
 _WHITESPACE = b" \t\r\n\v\f"
+# characters that end a line somewhere, and other control characters, without the tab
+_LINE_END = re.compile("[\n\v\f\r\x85\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,12 @@ class FastaRecord:
     Attributes:
         header: header line without `>` and surrounding whitespace.
         sequence: residues, upper-case letters A-Z.
+        stop_codons: number of X in the sequence that were a stop codon (`*`) in the file.
     """
 
     header: str
     sequence: str
+    stop_codons: int = field(default=0, kw_only=True, compare=False)
 
     @property
     def id(self) -> str:
@@ -59,13 +66,33 @@ def first_word(header: str) -> str:
     return header.split(maxsplit=1)[0] if header else ""
 
 
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Return the names; a repeated one gets the first of _2, _3 and so on that no other name has."""
+    given, last = set(names), dict.fromkeys(names, 0)
+    result = []
+    for name in names:
+        candidate = name
+        while last[name] and (candidate := f"{name}_{last[name] + 1}") in given:
+            last[name] += 1
+        last[name] += 1
+        given.add(candidate)
+        result.append(candidate)
+    return result
+
+
+def clean_header(header: str) -> str:
+    """Return a header without control characters, which would break tables and reach terminals.
+
+    Line ends become spaces, and all others but tabs `_`.
+    """
+    return _CONTROL.sub("_", _LINE_END.sub(" ", header)).strip()
+
+
 def invalid_residue_reason(byte: int) -> str:
     """Return the error text for a byte that is not allowed in a sequence."""
     character = chr(byte)
     if character in "-.":
         return f"{character!r} is a gap: a query must not be aligned"
-    if character == "*":
-        return "'*' inside a sequence: a stop codon is allowed only at the end"
     shown = repr(character) if 32 < byte < 127 else f"byte {byte:#04x}"
     return f"{shown} is not a residue letter"
 
@@ -80,8 +107,8 @@ def missing_header_reason(line: bytes) -> str:
 def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
     """Read the records of a FASTA file one by one.
 
-    Lower case becomes upper case; whitespace, blank lines, a byte order mark and one `*` at the end of a
-    sequence are dropped; compression is recognised by content.
+    Lower case becomes upper case; whitespace, blank lines, a byte order mark and stop codons (`*`) at the end
+    of a sequence are dropped; other stop codons become X; compression is recognised by content.
 
     Args:
         path: the file; `-` is standard input.
@@ -103,26 +130,20 @@ def read_records(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
     header: str | None = None
     header_line = 0
     pieces: list[bytes] = []
-    stop: tuple[int, int] | None = None  # line and column of a '*' that may only end the sequence
     for number, line in enumerate(stream, start=1):
         if number == 1:
             line = line.removeprefix(UTF8_BOM)
         if line.startswith(b">"):
             if header is not None:
                 yield _record(header, pieces, name, header_line)
-            header, header_line, pieces, stop = _header(line, name, number), number, [], None
+            header, header_line, pieces = _header(line, name, number), number, []
             continue
         residues = line.translate(None, _WHITESPACE).upper()
         if not residues:
             continue
         if header is None:
             raise InputError(missing_header_reason(line.strip()), name, number)
-        if stop is not None:
-            raise InputError(invalid_residue_reason(ord("*")), name, *stop)
-        if residues.endswith(b"*"):
-            residues = residues[:-1]
-            stop = number, line.rindex(b"*") + 1
-        if not _LETTERS.issuperset(residues.replace(_CHAIN_BREAK, b"")):
+        if not _LETTERS.issuperset(residues.translate(None, _CHAIN_BREAK + _STOP)):
             raise _invalid_line(line, name, number)
         pieces.append(residues)
     if header is None:
@@ -133,45 +154,54 @@ def read_records(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
 def _header(line: bytes, name: str, number: int) -> str:
     if b"\0" in line:
         raise InputError("not a FASTA file: binary data", name, number, line.index(b"\0") + 1)
-    return line[1:].decode("utf-8", "replace").strip()
+    return clean_header(line[1:].decode("utf-8", "replace"))
 
 
 def _invalid_line(line: bytes, name: str, number: int) -> InputError:
-    """Return the error for the first character of a line that is not a residue, ignoring a final `*`."""
-    last_stop = len(line.rstrip(_WHITESPACE)) - 1 if line.rstrip(_WHITESPACE).endswith(b"*") else -1
+    """Return the error for the first character of a line that is not a residue."""
+    allowed = _LETTERS | frozenset(_CHAIN_BREAK + _STOP + _WHITESPACE)
     for position, byte in enumerate(line):
-        letter = bytes([byte]).upper()
-        valid = letter[0] in _LETTERS or letter == _CHAIN_BREAK or byte in _WHITESPACE
-        if not valid and position != last_stop:
+        if bytes([byte]).upper()[0] not in allowed:
             return InputError(invalid_residue_reason(byte), name, number, position + 1)
     raise AssertionError("called for a line without an invalid character")
 
 
 def _record(header: str, pieces: list[bytes], name: str, line: int) -> FastaRecord:
-    sequence = b"".join(pieces).decode("ascii")
-    if not sequence:
+    letters, stop_codons = _replace_stop_codons(b"".join(pieces))
+    if not letters:
         raise InputError(f"no sequence after the header {('>' + header)[:60]!r}", name, line)
-    return make_record(header, sequence, name, line)
+    return make_record(header, letters.decode("ascii"), stop_codons, name, line)
 
 
-def make_record(header: str, sequence: str, name: str, line: int) -> FastaRecord:
+def _replace_stop_codons(letters: bytes) -> tuple[bytes, int]:
+    """Drop the stop codons at the end and replace the others by X; return the letters and the number of X."""
+    inner = letters.rstrip(_STOP)
+    return inner.replace(_STOP, _UNKNOWN), inner.count(_STOP)
+
+
+def make_record(header: str, sequence: str, stop_codons: int, name: str, line: int) -> FastaRecord:
     """Return the record of a cleaned sequence: an UnsupportedRecord if `:` joins several chains."""
     if ":" in sequence:
-        return UnsupportedRecord(header, sequence, f"{sequence.count(':') + 1} chains (':')", name, line)
-    return FastaRecord(header, sequence)
+        content = f"{sequence.count(':') + 1} chains (':')"
+        return UnsupportedRecord(header, sequence, content, name, line, stop_codons=stop_codons)
+    return FastaRecord(header, sequence, stop_codons=stop_codons)
 
 
-def clean_sequence(text: str, name: str, line: int) -> str:
-    """Return the residues in a table field or job value, cleaned as in FASTA; `:` is kept.
+def clean_sequence(text: str, name: str, line: int) -> tuple[str, int]:
+    """Clean the residues in a table field or job value as in FASTA; `:` is kept.
+
+    Returns:
+        The residues, and the number of stop codons that became X.
 
     Raises:
         InputError: there are no residues, or a character is not a residue letter.
     """
-    letters = "".join(text.split()).upper().removesuffix("*")
+    # letters of other alphabets would become several bytes, none of them a residue letter
+    raw = "".join(text.split()).encode("utf-8", "replace").upper()
+    for byte in raw:
+        if byte not in _LETTERS and byte not in _CHAIN_BREAK + _STOP:
+            raise InputError(invalid_residue_reason(byte), name, line)
+    letters, stop_codons = _replace_stop_codons(raw)
     if not letters:
         raise InputError("no sequence", name, line)
-    for letter in letters:
-        byte = letter.encode()[0]
-        if byte not in _LETTERS and letter != ":":
-            raise InputError(invalid_residue_reason(byte), name, line)
-    return letters
+    return letters.decode("ascii"), stop_codons

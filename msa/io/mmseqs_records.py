@@ -19,7 +19,7 @@ import numpy as np
 
 from msa.alphabet import STANDARD
 from msa.errors import InputError
-from msa.io.fasta import FastaRecord, read_records
+from msa.io.fasta import FastaRecord, clean_header, read_records
 from msa.io.fasta_blocks import MAX_RECORD_BYTES, FastaBlock, ParsedBlock, parse_block
 from msa.io.mmseqs_database import FORBIDDEN, Entries, EntryReader, HeaderLookup, open_mmseqs
 from msa.io.mmseqs_files import PADDED, PADDED_LETTERS, PADDED_MASK, PROFILES, entry_type
@@ -189,7 +189,7 @@ def _profile_queries(name: str, comp_bias_corr: bool, matrix: str) -> Iterator[F
             sequence = "".join(PADDED_LETTERS[number] for number in positions[:, _QUERY].tolist())
             frequencies = _frequencies(positions[:, :_SCORES])
             profile = profile_from_frequencies(frequencies, comp_bias_corr, matrix)
-            text = header.decode("utf-8", "replace").strip()
+            text = clean_header(header.decode("utf-8", "replace"))
             yield ProfileQuery(text, sequence, profile, f"an entry of {name}")
 
 

@@ -9,9 +9,9 @@ length, whether it is the profile of a family, and a SHA-256 of these values and
 import hashlib
 import io
 import json
+import math
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator
 from types import TracebackType
 from typing import IO, Any
@@ -21,7 +21,7 @@ import numpy as np
 from msa.alphabet import LETTERS, decode
 from msa.errors import InputError
 from msa.io.compression import read_bytes
-from msa.io.fasta import FastaRecord
+from msa.io.fasta import FastaRecord, clean_header
 from msa.profile.matrices import DEFAULT_MATRIX, PROFILE_COLUMNS
 from msa.profile.pssm import ProfileQuery
 from msa.search.engine import QueryProfile
@@ -29,6 +29,7 @@ from msa.search.engine import QueryProfile
 FORMAT, VERSION = "foldcli profiles", 1
 _MAGIC = b"PK\x03\x04"
 _ARRAY_HEADER_BYTES = 256
+_MAX_LENGTH = 1 << 24
 _MAX_ABOUT_BYTES = 1 << 28
 _NOT_PROFILES = "not a file of profiles saved by --save-profile"
 
@@ -122,12 +123,13 @@ def parse_profiles(data: bytes, name: str, matrix: str = DEFAULT_MATRIX) -> Iter
                 )
             for number, entry in enumerate(about["profiles"]):
                 yield _read_profile(archive, number, entry, name)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise InputError(f"damaged or truncated profiles ({error})", name) from None
-    except (KeyError, TypeError, ValueError, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, InputError) and error.path is not None:
+    except InputError as error:
+        if error.path is not None:
             raise
-        raise InputError(f"damaged profiles: {error}", name) from None
+        raise InputError(f"damaged profiles: {error.reason}", name) from None
+    except Exception as error:  # zipfile, zlib, numpy and json raise many classes for damaged data
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"damaged profiles: {reason:.200}", name) from None
 
 
 def _read_about(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
@@ -147,12 +149,14 @@ def _read_about(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
 
 
 def _read_profile(archive: zipfile.ZipFile, number: int, entry: dict[str, Any], name: str) -> ProfileQuery:
-    length = int(entry["length"])
+    length = entry["length"]
+    if not isinstance(length, int) or not 0 < length <= _MAX_LENGTH:
+        raise ValueError(f"profile {number} has the length {length!r:.40}")
     codes = _read_array(archive, f"residues_{number}", np.uint8, (length,))
     profile = _read_array(archive, f"profile_{number}", np.dtype("<i2"), (length, PROFILE_COLUMNS))
-    header = str(entry["header"])
+    header = clean_header(str(entry["header"]))
     of_family = entry["of_family"] is True
-    checked = {"header": header, "length": length, "of_family": of_family}
+    checked = {"header": entry["header"], "length": length, "of_family": of_family}
     if entry["sha256"] != _checksum(checked, codes, profile):
         raise ValueError(f"the SHA-256 of the profile of {header[:40]!r} does not match")
     if np.any(codes >= len(LETTERS)):
@@ -167,13 +171,26 @@ def _read_array(
     """Read one array after checking its unpacked size; shape (-1,) allows a vector of any length."""
     dtype = np.dtype(dtype)
     member = archive.getinfo(f"{name}.npy")
-    max_bytes = _MAX_ABOUT_BYTES if shape == (-1,) else int(np.prod(shape)) * dtype.itemsize
+    max_bytes = _MAX_ABOUT_BYTES if shape == (-1,) else math.prod(shape) * dtype.itemsize
     if not 0 <= member.file_size <= max_bytes + _ARRAY_HEADER_BYTES:
         raise ValueError(f"{name} has {member.file_size} bytes")
-    array = np.lib.format.read_array(io.BytesIO(archive.read(member)), allow_pickle=False)
-    if array.dtype != dtype or (array.shape != shape and (shape != (-1,) or array.ndim != 1)):
-        raise ValueError(f"{name} is {array.dtype} {list(array.shape)}")
-    return np.ascontiguousarray(array)
+    stream = io.BytesIO(archive.read(member))
+    read_header = (
+        np.lib.format.read_array_header_1_0
+        if np.lib.format.read_magic(stream) == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    # the array itself is not read by numpy, which would first allocate what a damaged header claims
+    array_shape, fortran_order, array_dtype = read_header(stream)
+    data = stream.read()
+    if (
+        array_dtype != dtype
+        or fortran_order
+        or (array_shape != shape and (shape != (-1,) or len(array_shape) != 1))
+        or math.prod(array_shape) * dtype.itemsize != len(data)
+    ):
+        raise ValueError(f"{name} is {array_dtype} {list(array_shape)} in {len(data)} bytes")
+    return np.frombuffer(data, dtype).reshape(array_shape)
 
 
 def _checksum(entry: dict[str, Any], codes: np.ndarray, profile: np.ndarray) -> str:

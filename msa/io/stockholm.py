@@ -13,7 +13,7 @@ import numpy as np
 
 from msa.errors import InputError
 from msa.io import query_columns
-from msa.io.fasta import FastaRecord
+from msa.io.fasta import FastaRecord, unique_names
 from msa.io.query_columns import GAP, QueryColumns, ragged_reason
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def write_stockholm(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") 
             for (inserted, residue), width in zip(columns, insertion_widths, strict=True)
         )
 
-    names = _unique([query.id or "query", *(f"{hit.id}/{hit.tstart}-{hit.tend}" for hit in hits)])
+    names = unique_names([query.id or "query", *(f"{hit.id}/{hit.tstart}-{hit.tend}" for hit in hits)])
     name_width = max(len("#=GC RF"), *map(len, names)) + 1
     stream.write("# STOCKHOLM 1.0\n")
     for name, header in zip(names, [query.header, *(hit.header for hit in hits)], strict=True):
@@ -177,17 +177,3 @@ def write_stockholm(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") 
         stream.write(f"{name.ljust(name_width)}{text}\n")
     reference = "".join("." * width + "x" for width in insertion_widths)
     stream.write(f"{'#=GC RF'.ljust(name_width)}{reference}\n//\n")
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    """Append _2, _3 and so on to names that occurred before."""
-    used: set[str] = set()
-    result = []
-    for name in names:
-        candidate, number = name, 1
-        while candidate in used:
-            number += 1
-            candidate = f"{name}_{number}"
-        used.add(candidate)
-        result.append(candidate)
-    return result

@@ -3,6 +3,7 @@
 import ast
 import runpy
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from model.config import MODEL_NAMES, ModelConfig, model_config
 from model.errors import ParametersError, ParametersMissing
-from model.parameter_files import parameter_key, read_arrays
+from model.parameter_files import foreign_bytes, parameter_key, read_arrays
 from model.parameters import check_npz, expected_shapes, load_npz, random_parameters
 
 ROOT = "alphafold/alphafold_iteration"
@@ -131,6 +132,59 @@ def test_pickled_objects_are_not_loaded(
 ) -> None:
     path = write(arrays | {KEY: np.array([{"not": "numbers"}], dtype=object)})
     assert "not floating point" in load_error(path, tiny_config)
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000000)}", f"{KEY} has "),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", f"{KEY} has "),
+        *((text, "damaged (") for text in (b"{" * 200, b"'x'", b"{[]: 1}", b"\xff" * 40, b"{'descr': '<f4'")),
+    ],
+)
+def test_malformed_array_header_is_an_error(
+    tiny_config: ModelConfig, tmp_path: Path, header: bytes, reason: str
+) -> None:
+    start = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header
+    with zipfile.ZipFile(tmp_path / "params.npz", "w") as archive:
+        archive.writestr(f"{KEY}.npy", start)
+    assert reason in load_error(tmp_path / "params.npz", tiny_config)
+
+
+def test_damaged_zip_directory_is_an_error(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
+    path = write(arrays)
+    content = path.read_bytes()
+    end = content.rindex(b"PK\5\6")
+    # the directory's size, so that it starts before the file
+    path.write_bytes(content[: end + 12] + b"\xff\xff\xff\x7f" + content[end + 16 :])
+    assert "damaged" in load_error(path, tiny_config)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_array_that_occurs_twice_is_an_error(
+    arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
+) -> None:
+    path = write(arrays)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{KEY}.npy", archive.read(f"{KEY}.npy"))
+    assert f"{KEY} occurs twice" in load_error(path, tiny_config)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_foreign_bytes_of_an_npz_file_are_counted(tmp_path: Path, save: Callable[..., None]) -> None:
+    path = tmp_path / "a.npz"
+    save(path, a=np.zeros(1000), b=np.arange(7.0))
+    assert foreign_bytes(path) == 0
+    whole = path.read_bytes()
+    directory = int.from_bytes(whole[-6:-2], "little")
+    moved = (directory + 100).to_bytes(4, "little")
+    before_directory = whole[:directory] + b"x" * 100 + whole[directory:-6] + moved + whole[-2:]
+    for content in (b"x" * 100 + whole, before_directory, whole[:-2] + b"\x64\0" + b"x" * 100):
+        path.write_bytes(content)
+        assert read_arrays(path).keys() == {"a", "b"}
+        assert foreign_bytes(path) == 100
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.99])

@@ -187,7 +187,9 @@ def test_alignment_is_folded_with_the_hits_of_its_profile(
 def test_failed_target_does_not_stop_the_others(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / "three.fasta").write_text(f">a_short\nM\n>b_good\n{GB1}\n>c/odd|name\n{GB1[:40]}\n")
+    (tmp_path / "three.fasta").write_text(
+        f">a_short\nM\n>b_good\n{GB1}\n>c/odd|name\n{GB1[:40]}\n>d_x\nXXBZUOJ\n"
+    )
     result = fold(
         tmp_path / "three.fasta",
         tmp_path / "absent.fasta",
@@ -202,7 +204,7 @@ def test_failed_target_does_not_stop_the_others(
     )
     assert result.returncode == 5, result.stderr
     failures = [json.loads(line) for line in (tmp_path / "out/failures.jsonl").read_text().splitlines()]
-    assert [entry["target"] for entry in failures] == [str(tmp_path / "absent.fasta"), "a_short"]
+    assert [entry["target"] for entry in failures] == [str(tmp_path / "absent.fasta"), "d_x", "a_short"]
     assert all(entry["exit_code"] == 3 for entry in failures)
     assert (tmp_path / "out/b_good/b_good.done.json").is_file()
     assert (tmp_path / "out/c_odd_name/c_odd_name.done.json").is_file()

@@ -123,6 +123,7 @@ def test_errors_are_one_line(params: Run, mirror: Mirror, tmp_path: Path) -> Non
     ("arguments", "message"),
     [
         (["--url", "http://example.org/a.tar"], "give --sha256, or use https"),
+        (["--url", "https://[::1"], "is not a valid address"),
         (["--url", "ftp://example.org/a.tar"], "expected an https address"),
         (["--url", "/tmp/a.tar"], "use --from for a file"),
         (["--from", "/no/such.tar"], "does not exist"),

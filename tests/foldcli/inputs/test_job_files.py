@@ -60,6 +60,16 @@ def server_protein(**fields: Any) -> dict[str, Any]:
 # --- tables
 
 
+def test_names_have_no_control_characters_and_stop_codons_become_x(tmp_path: Path) -> None:
+    texts = {
+        "q.csv": "id,sequence\na\x1b[31m\0b,MK*V*\n",
+        "q.json": json.dumps({"name": "a\x1b[31m\0b", "sequences": [server_protein(sequence="MK*V*")]}),
+    }
+    for name, text in texts.items():
+        (record,) = read(tmp_path / name, text)
+        assert (record.id, record.sequence, record.stop_codons) == ("a_[31m_b", "MKXV", 1)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -99,6 +109,8 @@ def test_complex_is_unsupported_and_other_records_are_read(tmp_path: Path) -> No
         (f"id,sequence\n,{GB1}\n", ":2", "no id"),
         (f"id,sequence\na,{GB1}\n\nb,{GB1}7\n", ":4", "'7' is not a residue"),
         (f"id,sequence\na,{GB1}\nb,MK-V\n", ":3", "is a gap"),
+        # upper case of these letters is ASCII
+        ("id,sequence\na,MKıſ\n", ":2", "byte 0xc4 is not a residue"),
         (f"id,sequence\na,{GB1}\nb\n", ":3", "1 fields, but the first line has 2"),
         (f'id,sequence\na,{GB1}\n"b,{GB1}\n', ":3", "not a table"),
         (f"id,sequence,a3mpath\na,{GB1},x.a3m\n", ":2", "a3mpath names an alignment"),
@@ -195,6 +207,11 @@ AF3 = '{"name": "a", "sequences": ['
         (AF3 + '{"proteinChain":\n {"sequence": "MKV", "count": "2"}}]}', ":2", "count is '2'"),
         ('{"name": "a", "dialect": "af4"}', ":1", "unknown dialect 'af4'"),
         (AF3 + '{"protein":\n {"sequence": "MKV", "unpairedMsa": "MKV"}}]}', ":2", "unpairedMsa: not an"),
+        (AF3 + '{"protein":\n {"sequence": "MKV", "unpairedMsa": ">q\\ud8001"}}]}', ":2", "ud800 is half of"),
+        (AF3 + '{"protein":\n {"sequence": "MK\\udfffV"}}]}', ":2", "\\udfff is half of a surrogate pair"),
+        ('{"name":\n "\\ud800"}', ":2", "\\ud800 is half of a surrogate pair"),
+        ('{"name": "a",\n "modelSeeds": [' + "9" * 5000 + "]}", ":2", "a number of more than 4300 digits"),
+        (AF3 + '{"proteinChain":\n {"sequence": "MKV", "count": 1000000000000}}]}', ":2", "from 1 to 10,000"),
         (AF3 + '{"protein":\n {"sequence": "MKV", "unpairedMsaPath": "x.a3m"}}]}', ":2", "file not found: x"),
     ],
 )  # fmt: skip

@@ -107,7 +107,7 @@ def test_unaligned_sequences_are_separate_queries(tmp_path: Path, content: str, 
         (STOCKHOLM + STOCKHOLM, "6: a second alignment begins here: put each in a separate file"),
         ("\n# STOCKHOLM 1.0\na MKV\n//\n\n# STOCKHOLM 1.0\n", "6: a second alignment begins here"),
         ("#3,3\t1,1\n>a\nMKVMKV\n", "1: alignment of a complex (2 chains"),
-        (b"PK\3\4 and no archive", " damaged or truncated profiles"),
+        (b"PK\3\4 and no archive", " damaged profiles: "),
     ],
 )
 def test_invalid_input_is_reported_with_its_location(

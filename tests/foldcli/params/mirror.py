@@ -25,6 +25,7 @@ class Mirror:
         hold_after: body size in bytes after which every response stalls with the connection open, or None.
         headers: additional response headers.
         status: status of every response instead of 200 and 206, or None.
+        states_length: send a Content-Length.
         length: Content-Length to send instead of the true one, or None.
         requests: headers of the received requests.
         url: URL of the file once the server is started.
@@ -41,6 +42,7 @@ class Mirror:
     hold_after: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     status: int | None = None
+    states_length: bool = True
     length: int | None = None
     requests: list[dict[str, str]] = field(default_factory=list)
     url: str = ""
@@ -91,7 +93,8 @@ def start(mirror: Mirror, certificate: tuple[Path, Path]) -> ThreadingHTTPServer
                 return
             self.send_response(mirror.status or (206 if first else 200))
             length = total - first if mirror.length is None else mirror.length
-            self.send_header("Content-Length", str(length))
+            if mirror.states_length:
+                self.send_header("Content-Length", str(length))
             if first:
                 self.send_header("Content-Range", f"bytes {first}-{total - 1}/{total}")
             if mirror.etag is not None:

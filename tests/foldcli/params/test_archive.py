@@ -93,6 +93,41 @@ def test_huge_licence_is_refused(tmp_path: Path, folder: Path) -> None:
         unpack_files(tmp_path / "a.tar", folder, "a.npz")
 
 
+def sparse_archive(records: str) -> bytes:
+    """Return an archive with one member whose extended header has these records, in GNU's sparse format."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("a.npz")
+        info.size, info.pax_headers = 3, dict(record.split("=", 1) for record in records.split())
+        tar.addfile(info, io.BytesIO(b"abc"))
+    return stream.getvalue()
+
+
+def sized_archive(size: int) -> bytes:
+    """Return an archive whose member claims a size, as a binary number."""
+    info = tarfile.TarInfo("a.npz")
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT) + bytes(10_240)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(sized_archive(size) for size in (1 << 40, 1 << 63, 1 << 80)),
+        sparse_archive("GNU.sparse.major=1 GNU.sparse.minor=0 GNU.sparse.realsize=x GNU.sparse.name=a.npz"),
+        sparse_archive("GNU.sparse.map=x,y GNU.sparse.size=3"),
+        sparse_archive("GNU.sparse.map=0,99999999999999 GNU.sparse.size=99999999999999"),
+        sparse_archive("GNU.sparse.size=9"),
+        sparse_archive("size=-1"),
+    ],
+)
+def test_wrong_sizes_are_refused(tmp_path: Path, folder: Path, content: bytes) -> None:
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.tar: .*(damaged one|not a regular file)"):
+        unpack_files(tmp_path / "a.tar", folder, "a.npz")
+    assert not list(folder.iterdir())
+
+
 @pytest.mark.parametrize("size", [0, 100, 512 + 1000, 512 + 4096 + 100])
 def test_truncated_archive_is_refused(tmp_path: Path, folder: Path, size: int) -> None:
     whole = tar_of({"a.npz": b"a" * 4096, "b.npz": b"b" * 4096})

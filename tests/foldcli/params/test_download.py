@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from foldcli.params import download
 from foldcli.params.download import Download, PartialFile, RemoteFile, Unreachable
 from msa.errors import MissingError
 from tests.foldcli.params.mirror import Mirror, start_proxy
@@ -174,6 +175,34 @@ def test_download_restarts_if_the_range_is_refused(fetch: Fetcher, mirror: Mirro
     fetch()
     fetch.assert_whole()
     assert "cannot resume that file at byte 60,000" in fetch.notices[-1]
+
+
+def test_endless_body_is_refused(fetch: Fetcher, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror.states_length = False
+    fetch()
+    assert fetch.part.path.read_bytes() == mirror.content
+    monkeypatch.setattr(download, "_MAX_UNSTATED_BYTES", 150_000)
+    mirror.etag = '"two"'
+    fetch.part.remove()
+    with pytest.raises(Unreachable, match="more than 150,000 bytes, without stating the size"):
+        fetch(retries=5)
+    assert len(mirror.requests) == 2 and not fetch.part.path.exists()
+
+
+@pytest.mark.parametrize("location", ["https://[::1", "https://host:99999/a"])
+def test_redirect_to_no_address_is_refused(fetch: Fetcher, mirror: Mirror, location: str) -> None:
+    mirror.status, mirror.headers = 302, {"Location": location}
+    with pytest.raises(Unreachable, match="redirects to an address that is not valid"):
+        fetch()
+
+
+@pytest.mark.parametrize(
+    "url", ["https://[::1", "https://", "https:///a", "https://h:0/", "https://h:x/", "https://h/a b\n"]
+)
+def test_invalid_address_is_an_error(url: str) -> None:
+    download.check_address("https://[::1]:8000/params.tar?alt=media")
+    with pytest.raises(ValueError):
+        download.check_address(url)
 
 
 def test_compressed_response_is_refused(fetch: Fetcher, mirror: Mirror) -> None:

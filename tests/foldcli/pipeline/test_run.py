@@ -33,6 +33,7 @@ from foldcli.report import ReportSettings
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.settings import AlignmentFilter, SearchSettings
 
@@ -116,6 +117,19 @@ class Runs:
 
     def times(self) -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in self.files.folder.iterdir()}
+
+
+def test_query_without_known_residues_is_refused(tmp_path: Path, searcher: LocalSearcher) -> None:
+    (tmp_path / "x.a3m").write_text(">x\nXXBZUOJ\n>y\nMKVLLAG\n")
+    alignment = AlignmentTarget("q", (str(tmp_path / "x.a3m"),))
+    for runs, target in (
+        (Runs(tmp_path), alignment),
+        (Runs(tmp_path, searcher), FastaRecord("x", "XXBZUOJ")),
+    ):
+        assert "none of the twenty residues" in runs.refusal(target)
+        with pytest.raises(InputError, match="none of the twenty residues"):
+            runs.action(target)
+    assert not list(tmp_path.glob("out/q/*"))
 
 
 @pytest.fixture(scope="module")

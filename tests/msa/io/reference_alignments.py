@@ -9,6 +9,7 @@ import numpy as np
 
 from msa.errors import InputError
 from msa.io.alignments import Alignment
+from msa.io.fasta import clean_header
 
 GAP = ord("-")
 _SKIP, _MATCH, _INSERT, _INVALID = range(4)
@@ -160,7 +161,7 @@ def _parse_fasta_like(data: bytes, source: str | None) -> Alignment:
         raise InputError(
             f"the header line declares {declared} residues, the query has {letters.shape[1]}", source, 1
         )
-    return Alignment(names, letters, deletions, source)
+    return Alignment(tuple(map(clean_header, names)), letters, deletions, source)
 
 
 def _ragged_input(error: _RaggedError, names: tuple[str, ...], records: _RecordOffsets) -> InputError:

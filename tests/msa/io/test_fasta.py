@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.errors import InputError
-from msa.io.fasta import FastaRecord, read_fasta
+from msa.io.fasta import FastaRecord, read_fasta, unique_names
 
 
 def parsed(tmp_path: Path, content: bytes) -> list[tuple[str, str]]:
@@ -29,7 +29,9 @@ def parsed(tmp_path: Path, content: bytes) -> list[tuple[str, str]]:
         (b">a\nmkvXbzUoJ\n", [("a", "MKVXBZUOJ")]),
         (b">a\nMKV LLA\tG\n", [("a", "MKVLLAG")]),
         (b">a\nMKV*\n>b\nMK\n*\n\n", [("a", "MKV"), ("b", "MK")]),
+        (b">a\nMK*V\n>b\n*MK*\n*\nV**\n", [("a", "MKXV"), ("b", "XMKXXV")]),
         (b">\nMKV\n", [("", "MKV")]),
+        (">a\x1b[31mb c\x01d\u2028e\tf\x9b\nMKV\n".encode(), [("a_[31mb c_d e\tf_", "MKV")]),
         (">å\nMKV\n".encode(), [("å", "MKV")]),
         (b">\xe5\nMKV\n", [("�", "MKV")]),
         (b">a >b\nMKV\n", [("a >b", "MKV")]),
@@ -59,9 +61,6 @@ def test_valid_input_is_parsed(tmp_path: Path, content: bytes, expected: list[tu
         (b">a\r\n\r\nMKV\r\nM K!V\r\n", ":4:4", "'!' is not a residue letter"),
         (b">a\nMK-V\n", ":2:3", "'-' is a gap"),
         (b">a\nMK.V\n", ":2:3", "'.' is a gap"),
-        (b">a\nMK*V\n", ":2:3", "'*' inside a sequence"),
-        (b">a\nMK*\n\nV\n", ":2:3", "'*' inside a sequence"),
-        (b">a\nMKV**\n", ":2:4", "'*' inside a sequence"),
         (b">a\nMK>V\n", ":2:3", "'>' is not a residue letter"),
         (b">a\nMK\0V\n", ":2:3", "byte 0x00 is not a residue letter"),
         (">a\nMKå\n".encode(), ":2:3", "byte 0xc3 is not a residue letter"),
@@ -92,7 +91,22 @@ def test_id_is_the_first_word_of_the_header(header: str, name: str) -> None:
     assert FastaRecord(header, "M").id == name
 
 
-HEADERS = st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"), max_size=20).map(str.strip)
+def test_stop_codons_inside_a_sequence_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.fasta").write_bytes(b">a\n*MK*V**\n>b\nMKV*\n")
+    assert [record.stop_codons for record in read_fasta(tmp_path / "a.fasta")] == [2, 0]
+
+
+@given(st.lists(st.sampled_from(["a", "a_2", "a_3", "b", "", "_2"]), max_size=12))
+def test_unique_names_keeps_names_that_are_unique(names: list[str]) -> None:
+    result = unique_names(names)
+    assert len(set(result)) == len(names)
+    for index, (name, new) in enumerate(zip(names, result, strict=True)):
+        assert (new == name) == (name not in names[:index])
+
+
+HEADERS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"]), max_size=20).map(
+    str.strip
+)
 SEQUENCES = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ", min_size=1, max_size=50)
 
 

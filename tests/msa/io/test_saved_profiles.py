@@ -110,6 +110,12 @@ def test_changed_byte_is_an_error_or_has_no_effect(data: st.DataObject) -> None:
         np.testing.assert_array_equal(query.profile, profile.profile)
 
 
+def npy(shape: str) -> bytes:
+    """Return the start of an array file without its data."""
+    header = f"{{'descr': '<i2', 'fortran_order': False, 'shape': {shape}}}".encode()
+    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header
+
+
 class PickleBomb:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return exec, ("raise SystemExit('unpickled')",)
@@ -142,7 +148,18 @@ class PickleBomb:
         (changed_archive(profile_0=PROFILES[1].codes), r"damaged profiles: profile_0 is uint8 \[8\]"),
         (changed_archive(profile_0=PROFILES[2].profile), "damaged profiles: profile_0 has [0-9]+ bytes"),
         (changed_archive(profile_0=np.array([PickleBomb()], object)), "damaged profiles: "),
-        (changed_archive(profile_0=b""), "damaged profiles: |damaged or truncated profiles"),
+        (changed_archive(profile_0=b""), "damaged profiles: "),
+        (
+            changed_archive(profile_0=npy("(1000000, 1000000)")),
+            r"damaged profiles: profile_0 is int16 \[1000000",
+        ),
+        (changed_archive(profile_0=npy("(" * 200)), "damaged profiles: "),
+        (
+            changed_archive(about=about(profiles=[{"length": 10**12}])),
+            "damaged profiles: profile 0 has the length",
+        ),
+        # an offset of the directory before the start of the file
+        (archive_bytes()[50:], "damaged profiles: "),
     ],
 )
 def test_invalid_archives_are_refused(content: bytes, reason: str) -> None:
