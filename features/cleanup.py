@@ -1,32 +1,24 @@
 """Removal of files from a feature cache: entries by age, size or source, and abandoned temporary files.
 
-An entry is written as `CACHE/tmp/KEY.PROCESS.….tmp` and then renamed. PROCESS identifies the writer: the
-process table (a hash of boot id and PID namespace), the process id, and the process's start time. A writer in
-this process table can be checked: its file is removed once it has ended. A writer in another process table is
-considered dead if its file has not changed for an hour by the file system's clock. A writer whose file was
-removed by mistake writes it again.
+An entry is written as `CACHE/tmp/KEY.PROCESS.….tmp` and then renamed. PROCESS identifies the writer (see
+`msa.io.temporary_names`): its file is removed once it has ended. A writer that cannot be checked counts as
+ended if its file has not changed for an hour. A writer whose file was removed by mistake writes it again.
 
 This module does not import numba, so that commands that only remove files start quickly.
 """
 
-import contextlib
 import functools
-import hashlib
-import os
-import re
-import tempfile
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from features.entry import CacheEntry
+from msa.io.temporary_names import file_system_time, is_abandoned, process_tag
 
 # age in seconds at which the file of a writer that cannot be checked is removed; writing takes seconds
 ABANDONED_AFTER = 3600
 
 _FOLDER = "tmp"
-_NAME = re.compile(r"[0-9a-f]{64}\.([0-9a-f]{12})-(\d+)-(\d+)\..+\.tmp")
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,7 @@ def remove_entry(entry: CacheEntry) -> bool:
 
 def temporary_prefix(root: Path, key: str) -> Path:
     """Return the start of the path of an entry's temporary file, for `msa.io.atomic.atomic_write`."""
-    return root / _FOLDER / f"{key}.{_process_table()}-{os.getpid()}-{_start_time(os.getpid()) or 0}."
+    return root / _FOLDER / f"{key}.{process_tag()}."
 
 
 def find_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
@@ -112,14 +104,8 @@ def find_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
         paths += [*root.glob("[0-9a-f][0-9a-f]/.*.tmp"), *root.glob(".failures*.tmp")]
     if not paths:
         return []
-    now = _file_system_time(root)
-    abandoned = []
-    for path in sorted(paths):
-        # another process may remove it, or its writer rename it, at the same time
-        with contextlib.suppress(FileNotFoundError):
-            if _is_abandoned(path, now - ABANDONED_AFTER):
-                abandoned.append(path)
-    return abandoned
+    old = file_system_time(root) - ABANDONED_AFTER
+    return [path for path in sorted(paths) if is_abandoned(path, old)]
 
 
 def remove_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
@@ -138,54 +124,3 @@ def remove_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
 def remove_abandoned_once(root: Path) -> None:
     """Call `remove_abandoned` once per process and cache."""
     remove_abandoned(root)
-
-
-def _file_system_time(root: Path) -> float:
-    """Return the time in seconds since 1970 by the file system's clock, which may be a file server's."""
-    try:
-        with tempfile.TemporaryFile(dir=root) as probe:
-            return os.fstat(probe.fileno()).st_mtime
-    except OSError:  # a read-only cache
-        return time.time()
-
-
-def _is_abandoned(path: Path, before: float) -> bool:
-    if (match := _NAME.fullmatch(path.name)) and match[1] == _process_table():
-        return not _is_running(int(match[2]), int(match[3]))
-    return path.stat().st_mtime < before
-
-
-def _is_running(pid: int, start: int) -> bool:
-    """Return whether the process with this id and start time runs in this process table."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    # ids are reused; if /proc hides other users' processes, only the id can be compared
-    actual_start = _start_time(pid)
-    return actual_start is None or start in (0, actual_start)
-
-
-def _start_time(pid: int) -> int | None:
-    """Return a process's start time in clock ticks since boot; 0 if it has ended, None if unknown."""
-    try:
-        # the command name, in parentheses, may contain anything
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    # a zombie: it was killed, and its parent has not read its exit code yet
-    return 0 if fields[0] in "ZX" else int(fields[19])
-
-
-@functools.cache
-def _process_table() -> str:
-    """Return an identifier of this process's table, which differs between machines, boots and containers."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-        identifier = boot + str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        # without /proc nothing is known about other processes
-        identifier = os.urandom(16).hex()
-    return hashlib.blake2b(identifier.encode(), digest_size=6).hexdigest()

@@ -11,7 +11,7 @@ import click
 from foldcli.cli import cli
 from foldcli.errors import ExitCode, run_with_exit_codes
 from foldcli.paths import hiding_file
-from foldcli.process_state import raise_on_stop_signals
+from foldcli.process_state import exit_on_bus_error, raise_on_stop_signals
 
 _OWN_PACKAGES = ("cuda", "features", "model", "msa")
 
@@ -22,6 +22,7 @@ def main() -> None:
         click.echo(f"foldcli: error: {problem}", err=True)
         sys.exit(ExitCode.MISSING)
     raise_on_stop_signals()
+    exit_on_bus_error()
     code = run_with_exit_codes(cli)
     # At a normal exit, Python would stop a thread that is still opening a GPU, and CUDA's libraries would
     # then abort the process.

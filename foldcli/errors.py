@@ -28,6 +28,7 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # system errors about a path that the user gave
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
@@ -101,6 +102,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
     bad_input = "msa.errors.InputError", "model.errors.ParametersError", "model.training.errors.DataError"
     if _is_named(error, *bad_input):
         return ExitCode.BAD_INPUT
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return ExitCode.MISSING
     if isinstance(error, _PATH_ERRORS):
         return ExitCode.BAD_INPUT
     return ExitCode.UNEXPECTED
@@ -121,7 +124,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"not enough memory{f': {error}' if str(error) else ''}"
     if isinstance(error, OSError):
-        if error.errno == errno.ENOSPC:
+        if error.errno in _DISK_FULL:
             file = error.filename or "the output"
             return f"no space left on the disk while writing {file}; no partial file was kept"
         if error.filename is not None:

@@ -6,6 +6,7 @@ libraries while they are imported, so they cannot be passed as arguments.
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -15,10 +16,32 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from foldcli.errors import Terminated
+from foldcli.errors import ExitCode, Terminated
+from foldcli.logs import logs_json
 from foldcli.paths import cache_dir
 
 SignalHandler = Callable[[int, FrameType | None], None]
+
+# position of the address in siginfo_t, on 64-bit Linux
+_ADDRESS_OFFSET = 16
+_SA_SIGINFO = 4
+
+
+_BUS_ERROR_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+# the system calls the handler as long as the process lives
+_kept: list[object] = []
+
+
+class _SignalAction(ctypes.Structure):
+    """The arguments of sigaction(2) on 64-bit Linux."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_byte * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
 
 # the option of prctl(2) that names the signal a process gets when its parent ends
 _PR_SET_PDEATHSIG = 1
@@ -84,6 +107,42 @@ def raise_on_stop_signals() -> None:
 
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def exit_on_bus_error() -> None:
+    """End the process with one line when a mapped file was truncated, or its disk cannot be read.
+
+    The system then sends SIGBUS to the thread that reads the missing bytes, which would end the process
+    without a message. A Python handler would never run, because the read is repeated until it succeeds.
+    """
+
+    def report(number: int, info: int, context: int | None) -> None:
+        address = ctypes.c_void_p.from_address(info + _ADDRESS_OFFSET).value or 0
+        if (path := _mapped_file(address)) is None:
+            # not one of our files: end as without a handler when the instruction is repeated
+            signal.signal(signal.SIGBUS, signal.SIG_DFL)
+            return
+        message = f"{path}: truncated or unreadable while it was in use"
+        line = f"foldcli: error: {message}"
+        if logs_json():
+            line = json.dumps({"level": "error", "message": message, "exit_code": int(ExitCode.BAD_INPUT)})
+        os.write(2, f"{line}\n".encode())
+        os._exit(ExitCode.BAD_INPUT)
+
+    handler = _BUS_ERROR_HANDLER(report)
+    _kept.append(handler)
+    action = _SignalAction(handler=ctypes.cast(handler, ctypes.c_void_p), flags=_SA_SIGINFO)
+    ctypes.CDLL(None).sigaction(signal.SIGBUS, ctypes.byref(action), None)
+
+
+def _mapped_file(address: int) -> str | None:
+    """Return the path of the file that is mapped at an address of this process."""
+    for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
+        start, _, end = line.split(" ", 1)[0].partition("-")
+        if int(start, 16) <= address < int(end, 16):
+            path = line.split(maxsplit=5)[5:]
+            return path[0] if path and path[0].startswith("/") else None
+    return None
 
 
 def on_stop_signals(handler: SignalHandler) -> None:

@@ -30,7 +30,7 @@ from features.templates.library import (
 )
 from features.templates.structure_files import find_structure_files, read_chains
 from msa.database.build import BuildSettings, build_database
-from msa.database.build_files import publish, temporary_folder
+from msa.database.build_files import publish, restore_replaced, temporary_folder
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST, DatabasePart
 from msa.errors import InputError
@@ -162,6 +162,7 @@ def _batches(chains: Iterable[TemplateChain]) -> Iterator[list[TemplateChain]]:
 
 def _check_output(final: Path, overwrite: bool) -> None:
     """Raise InputError if the output exists, unless it is an empty folder or a library to overwrite."""
+    restore_replaced(final)
     if not os.path.lexists(final) or (final.is_dir() and not any(final.iterdir())):
         return
     if not overwrite:

@@ -15,7 +15,7 @@ from features.templates.chains import TemplateChain, complete_atoms
 from features.templates.coordinate_codec import decode_coordinates
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST, DatabasePart
-from msa.errors import InputError
+from msa.errors import InputError, MissingError
 from msa.progress import Progress
 
 FORMAT = "foldcli structure library"
@@ -82,6 +82,7 @@ class StructureLibrary:
         """Map a library into memory.
 
         Raises:
+            MissingError: there is no such folder.
             InputError: not a library, one of a newer version, or a part is missing, has the wrong size or
                 contradicts another. `verify` detects damage inside a part.
         """
@@ -189,11 +190,15 @@ def read_library_manifest(folder: Path) -> LibraryManifest:
     """Read and check the manifest of a library.
 
     Raises:
+        MissingError: there is no such folder.
         InputError: not a library, written by a newer version, or damaged.
     """
     path = folder / MANIFEST
     if not folder.exists():
-        raise InputError("no such structure library", folder)
+        raise MissingError(
+            f"{folder}: no such structure library",
+            "Build one from mmCIF or PDB files: foldcli createdb --structures FOLDER -o LIBRARY",
+        )
     try:
         content = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):

@@ -6,7 +6,6 @@ publishing can be repeated after an interruption.
 
 import json
 import os
-import secrets
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
 from model.output import Provenance, format_mmcif, format_pdb, format_scores
 from msa.io.atomic import atomic_write
+from msa.io.temporary_names import temporary_path
 
 if TYPE_CHECKING:
     from model.prediction import Prediction
@@ -213,7 +213,7 @@ def link_file(source: Path, target: Path) -> None:
     if target.exists() and target.samefile(source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = temporary_path(target)
     try:
         os.link(source, temporary)
         temporary.replace(target)

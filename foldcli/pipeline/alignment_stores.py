@@ -22,6 +22,7 @@ from msa.io.atomic import atomic_write
 from msa.io.fasta import FastaRecord
 from msa.io.m8 import DEFAULT_COLUMNS, write_m8
 from msa.io.stockholm import write_stockholm
+from msa.io.temporary_names import remove_abandoned_files
 from msa.search.alignment_filter import alignment_hits
 from msa.search.hits import Hit, Hits
 
@@ -94,7 +95,9 @@ class CacheStore:
         """
         text = io.StringIO()
         write_alignment(text, query, hits, self.request.settings)
-        with atomic_write(self.path(name, query), "wb") as stream:
+        path = self.path(name, query)
+        remove_abandoned_files(path.parent)
+        with atomic_write(path, "wb") as stream:
             # without a time stamp, so that the same search writes the same bytes
             stream.write(gzip.compress(text.getvalue().encode(), mtime=0))
 

@@ -22,11 +22,12 @@ from foldcli.pipeline.identity import AlignmentRequest, file_sha256
 from foldcli.pipeline.search_stage import Searcher, SearchResult, SearchStage
 from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.version import VERSION
-from msa.errors import InputError
-from msa.io.atomic import atomic_write
+from msa.errors import InputError, MissingError
+from msa.io.atomic import DiskFull, atomic_write, is_stream
 from msa.io.fasta import FastaRecord
 from msa.io.m8 import write_m8
 from msa.io.saved_profiles import ProfileWriter
+from msa.io.temporary_names import remove_abandoned_files
 from msa.search.engine import ProfileCallback, QueryProfile
 from msa.search.hits import Hit, Hits
 from msa.search.search import check_query
@@ -64,20 +65,33 @@ class SearchRun:
         Raises:
             click.UsageError: the table or the file of profiles exists.
             InputError: a file or a query is invalid.
+            MissingError: the disk is full.
         """
         for path in filter(None, (out, self.save_profile)):
-            if path != "-" and not self.overwrite and Path(path).exists():
+            if path == "-" or is_stream(path):
+                continue
+            if not self.overwrite and Path(path).exists():
                 raise click.UsageError(f"{path} exists; --overwrite replaces it.")
+            remove_abandoned_files(Path(path).parent, f"{Path(path).name}.")
         queries = self._queries()
         stage = self._stage()
-        with (
-            _profile_file(self.save_profile, self.settings.search.matrix) as on_profile,
-            contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream,
-        ):
-            capped = 0
-            for _, query, hits in stage.search(queries, on_profile):
-                write_m8(stream, query, hits, columns)
-                capped += hits.capped
+        capped = done = 0
+        try:
+            with (
+                _profile_file(self.save_profile, self.settings.search.matrix) as on_profile,
+                contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream,
+            ):
+                for _, query, hits in stage.search(queries, on_profile):
+                    write_m8(stream, query, hits, columns)
+                    done += 1
+                    capped += hits.capped
+        except DiskFull as error:
+            needed = error.written * len(queries) // max(done, 1)
+            raise MissingError(
+                f"{error.filename}: no space left on the disk; about {needed:,} bytes are needed, and no "
+                "partial file was kept",
+                "Free some space, or write to another disk.",
+            ) from error
         if capped:
             logger.warning(
                 "%d of %d queries have more than %d hits (--max-seqs): only the best are listed",
@@ -116,9 +130,11 @@ class SearchRun:
             OSError: a folder cannot be written.
         """
         make_writable_folder(folder)
+        remove_abandoned_files(folder)
         profiles = None if self.save_profile is None else Path(self.save_profile)
         if profiles is not None:
             make_writable_folder(profiles)
+            remove_abandoned_files(profiles)
         failures = Failures(folder, self.shard)
         queries = self.shard.select(read_query_targets(self._sources, failures))
         stage = self._stage()

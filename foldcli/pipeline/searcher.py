@@ -46,8 +46,14 @@ class LocalSearcher:
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
     ) -> Iterator[tuple[FastaRecord, Hits]]:
-        """Yield each query with its hits as they are found, in order; see `msa.search.search`."""
-        yield from search_many(queries, self.database, settings, self.engine, progress, on_profile)
+        """Yield each query with its hits as they are found, in order; see `msa.search.search`.
+
+        Raises:
+            InputError: a query is too short, or a file of the database has changed since it was opened.
+        """
+        for result in search_many(queries, self.database, settings, self.engine, progress, on_profile):
+            self.database.check_sizes()
+            yield result
         if stages := self.engine.seconds:
             text = ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in stages.items())
             logger.debug("GPU stages so far: %s", text, extra={"fields": {"stages": stages}})
@@ -78,13 +84,20 @@ class DatabaseSource:
     def open(self) -> TargetDatabase:
         """Open the database, first converting a FASTA file or an MMseqs2 database.
 
+        What `createdb` would report about the file's content is logged, also if it was converted before.
+
         Raises:
+            MissingError: there is no such path.
             InputError: `db` is not a database, or is damaged.
         """
         with progress_bar("building the database", "B") as progress:
-            return open_or_build_database(
+            database = open_or_build_database(
                 Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line)
             )
+        if database.path != Path(self.db):
+            for remark in database.manifest.remarks():
+                logger.warning("%s: %s", self.db, remark)
+        return database
 
     def open_existing(self) -> TargetDatabase | None:
         """Open the database, or return None if it would have to be converted first.

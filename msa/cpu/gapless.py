@@ -113,7 +113,7 @@ def _block_typing(typingctx, profile, rows, codes, length, period, start, units)
     Args:
         typingctx: numba's typing context.
         profile: int8 or int16 [letters, width], 2-D; the dtype is that of the scores.
-        rows: int64 [64], byte offset in the profile of each residue byte's row.
+        rows: int64 [256], byte offset in the profile of each residue byte's row.
         codes: uint8 [target length], residue bytes.
         length: intp, the target's length ≥ 1.
         period: intp.
@@ -190,8 +190,8 @@ class _UnrolledProfile:
 
     Args:
         scores: int8 or int16 [letters, period + lanes of the largest block].
-        rows: int64 [64], byte offset in `scores` of each residue byte's row; masked residues use the row
-            of X.
+        rows: int64 [256], byte offset in `scores` of each residue byte's row; masked residues use the row
+            of X, and bytes of a damaged database any.
         period: number of query positions and reset rows, a multiple of 32.
     """
 
@@ -209,7 +209,7 @@ class _UnrolledProfile:
         # repeat the first positions at the end, because the last lanes of a block wrap around
         width = period + min(_MAX_UNITS[bits] * LANES_PER_UNIT, period)
         scores = np.ascontiguousarray(padded[np.arange(width) % period].T)
-        rows = np.arange(64, dtype=np.int64)
+        rows = np.arange(256, dtype=np.int64)
         rows = np.where(rows & MASK_BIT, X, np.minimum(rows & LETTER_BITS, len(LETTERS) - 1))
         return cls(scores, rows * scores.strides[0], period)
 

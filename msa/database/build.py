@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from msa.database.build_files import publish, temporary_folder
+from msa.database.build_files import publish, restore_replaced, temporary_folder
 from msa.database.clusters import ClusterBuilder
 from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
@@ -26,9 +26,10 @@ from msa.database.manifest import (
     PLAIN_VERSION,
     DatabaseManifest,
     DatabasePart,
+    write_manifest,
 )
 from msa.database.masking import MaskSettings, mask
-from msa.errors import InputError
+from msa.errors import InputError, MissingError
 from msa.io.compression import open_counted
 from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
 from msa.io.mmseqs_database import open_mmseqs
@@ -157,6 +158,7 @@ def _build(
 
 def _check_output(final: Path, overwrite: bool) -> None:
     """Raise InputError if the output exists, unless it is an empty folder or a database to overwrite."""
+    restore_replaced(final)
     if not os.path.lexists(final) or (final.is_dir() and not any(final.iterdir())):
         return
     if not overwrite:
@@ -206,7 +208,7 @@ def _build_in(
         parts={name: DatabasePart((folder / name).stat().st_size, checksums[name]) for name in parts},
         clusters=clusters,
     )
-    (folder / MANIFEST).write_text(json.dumps(manifest.as_json(), indent=2) + "\n")
+    write_manifest(folder, manifest)
     return manifest
 
 
@@ -287,6 +289,7 @@ def open_or_build_database(
         notify: called with one line before an MMseqs2 database is converted.
 
     Raises:
+        MissingError: there is no such path.
         InputError: the path is none of these, or is damaged, or is `-`, which cannot be read twice.
         OSError: the file cannot be read, or the cache cannot be written.
     """
@@ -294,7 +297,7 @@ def open_or_build_database(
     source, settings = Path(path), BuildSettings()
     try:
         return TargetDatabase.open(database)
-    except InputError:
+    except (InputError, MissingError):
         if database == source:
             raise
         damaged = database.exists()
@@ -319,7 +322,8 @@ def database_path(path: str | os.PathLike[str], cache_dir: Path) -> Path:
         cache_dir: folder for built databases.
 
     Raises:
-        InputError: the path is neither a folder nor a file to build a database from, or is `-`.
+        MissingError: there is no such path.
+        InputError: the file cannot be converted, or the path is `-`.
         OSError: the file cannot be read.
     """
     if str(path) == "-":
@@ -329,7 +333,10 @@ def database_path(path: str | os.PathLike[str], cache_dir: Path) -> Path:
         return source
     from_mmseqs = is_mmseqs(source)
     if not from_mmseqs and not source.exists():
-        raise InputError("no such database or FASTA file", source)
+        raise MissingError(
+            f"{source}: no such database or FASTA file",
+            "Build a database: foldcli createdb sequences.fasta -o DB",
+        )
     if from_mmseqs:
         # report an unusable database before all of it is read for the key
         open_mmseqs(source)

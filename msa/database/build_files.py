@@ -1,24 +1,27 @@
 """Output folders that appear under their final name only when they are complete."""
 
 import contextlib
+import ctypes
 import errno
-import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_LOCK, _UNLOCKED = ".lock", ".unlocked"
-_SUFFIX = ".building"
+from msa.io.temporary_names import find_abandoned, temporary_path
+
+_BUILDING, _OLD = ".building", ".old"
+# of renameat2(2)
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
 
 @contextlib.contextmanager
 def temporary_folder(final: Path) -> Iterator[Path]:
     """Create a temporary folder next to `final` and remove it at the end, unless `publish` has renamed it.
 
-    Folders left by killed builds of the same `final` are removed first. The owner of a folder holds a lock on
-    a file inside, which the kernel releases when the process ends for any reason.
+    Folders left by killed builds of the same `final` are removed first.
 
     Raises:
         OSError: the folder cannot be created; the error names it.
@@ -27,34 +30,35 @@ def temporary_folder(final: Path) -> Iterator[Path]:
         final.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:  # raised when a parent is a file
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
-    prefix = f".{final.name}."
-    for folder in final.parent.glob(f"{_escape_glob(prefix)}*{_SUFFIX}"):
-        _remove_if_abandoned(folder)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=final.parent))
+    for path in find_abandoned(final.parent, f"{final.name}.", _BUILDING):
+        _remove(path)
+    folder = temporary_path(final, _BUILDING)
     try:
-        with (folder / _UNLOCKED).open("wb") as lock:
-            # The file is renamed to .lock only after it has been locked, because another build removes a
-            # folder whose .lock it can lock. On network file systems without locks the file keeps its first
-            # name, and no build removes the folder.
-            with contextlib.suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                (folder / _UNLOCKED).rename(folder / _LOCK)
-            yield folder
+        folder.mkdir(0o700)
+        yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
-def _escape_glob(name: str) -> str:
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+def restore_replaced(final: Path) -> None:
+    """Clean up after builds that were killed while they replaced `final`.
+
+    On file systems that cannot exchange two folders, the existing folder is moved aside for a moment. It is
+    moved back if there is no new one, and otherwise removed.
+    """
+    for path in find_abandoned(final.parent, f"{final.name}.", _OLD):
+        if not os.path.lexists(final):
+            with contextlib.suppress(OSError):
+                path.rename(final)
+        _remove(path)
 
 
-def _remove_if_abandoned(folder: Path) -> None:
-    try:
-        with (folder / _LOCK).open("rb+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-    except OSError:
-        return
+def _remove(path: Path) -> None:
+    """Remove a folder, or a link to one, as far as possible."""
+    if path.is_symlink():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def publish(folder: Path, final: Path, replace: bool) -> None:
@@ -63,18 +67,17 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
     Args:
         folder: from `temporary_folder`.
         final: must not exist or must be an empty folder, unless `replace`.
-        replace: replace an existing folder: move it aside first, and remove it at the end.
+        replace: replace an existing folder, which becomes the temporary folder. Where the file system can
+            exchange two folders, there is a complete folder of this name at every moment.
 
     Raises:
         FileExistsError: `final` exists and may not be replaced.
         OSError: the disk is full or the folder is not writable.
     """
-    for lock in (_UNLOCKED, _LOCK):
-        (folder / lock).unlink(missing_ok=True)
     for path in folder.iterdir():
         _sync(path)
     _sync(folder)
-    # mkdtemp makes folders private; use the permissions that the user's umask gives
+    # temporary folders are private; use the permissions that the user's umask gives
     umask = os.umask(0)
     os.umask(umask)
     folder.chmod(0o777 & ~umask)
@@ -91,15 +94,36 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
 
 
 def _swap(folder: Path, final: Path) -> None:
-    """Replace `final` by `folder`; if the second rename fails, restore `final`."""
-    with tempfile.TemporaryDirectory(prefix=f".{final.name}.", suffix=".old", dir=final.parent) as aside:
-        old = Path(aside) / "old"
-        final.rename(old)
-        try:
-            folder.rename(final)
-        except BaseException:
-            old.rename(final)
-            raise
+    """Exchange two folders; one after the other, where the file system cannot do both at once."""
+    if _exchange(folder, final):
+        return
+    old = temporary_path(final, _OLD)
+    final.rename(old)
+    try:
+        folder.rename(final)
+    except BaseException:
+        old.rename(final)
+        raise
+    old.rename(folder)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two folders atomically; return False where the system or the file system cannot.
+
+    Raises:
+        OSError: they cannot be renamed.
+    """
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    paths = os.fsencode(first), os.fsencode(second)
+    if not rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE):
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), str(second))
 
 
 def _sync(path: Path) -> None:

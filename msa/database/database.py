@@ -1,29 +1,34 @@
 """The target database: a folder of flat, memory-mapped files; docs/databases.md describes the format."""
 
-import hashlib
+import mmap
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from msa import alphabet
+from msa.database.integrity import (
+    check_clusters,
+    check_headers,
+    check_part,
+    check_sequences,
+    check_small_parts,
+)
 from msa.database.manifest import (
-    CLUSTER_PARTS,
     CLUSTERS,
     HEADER_INDEX,
     HEADERS,
     LENGTHS,
     MEMBERS,
     OFFSETS,
-    PARTS,
     RESIDUES,
     DatabaseManifest,
     read_manifest,
 )
 from msa.database.sequence_arrays import SequenceArrays
-from msa.errors import InputError
+from msa.errors import InputError, MissingError
 from msa.io.fasta import first_word
 from msa.progress import Progress
 
@@ -36,7 +41,6 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     CLUSTERS: np.dtype("<i8"),
     MEMBERS: np.dtype("<i8"),
 }
-_HASH_CHUNK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,44 +60,36 @@ class TargetDatabase:
     path: Path
     manifest: DatabaseManifest
     arrays: SequenceArrays = field(repr=False)
-    _headers: np.ndarray = field(repr=False)
-    _header_index: np.ndarray = field(repr=False)
-    _clusters: np.ndarray | None = field(repr=False, default=None)
-    _members: np.ndarray | None = field(repr=False, default=None)
+    _parts: dict[str, np.ndarray] = field(repr=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "TargetDatabase":
-        """Map a database into memory; only its manifest and the ends of its indices are read.
+        """Map a database into memory, and check its structure and the checksums of its small parts.
+
+        All offsets, lengths and clusters are checked, so that a damaged or malicious database cannot make a
+        search read outside of them. `verify` detects damage inside large residue and header parts.
 
         Raises:
-            InputError: not a database, one of a newer version, or a part is missing, has the wrong size or
-                contradicts another; names the file. `verify` detects damage inside a part.
+            MissingError: there is no such folder.
+            InputError: not a database, one of a newer version, or a part is missing, has the wrong size,
+                differs from its checksum or contradicts another; names the file.
         """
         folder = Path(path)
         if not folder.exists():
-            raise InputError("no such database", folder)
+            raise MissingError(
+                f"{folder}: no such database", "Build one: foldcli createdb sequences.fasta -o DB"
+            )
         if not folder.is_dir():
             raise InputError("not a target database (those are folders)", folder)
         manifest = read_manifest(folder)
-        residues, offsets, lengths, headers, header_index = (_map(folder, name, manifest) for name in PARTS)
-        end = int(offsets[-1]) + (int(lengths[-1]) + 3) // 4 * 4
-        if offsets[0] != 0 or end != len(residues):
-            raise InputError(
-                f"the last sequence ends at byte {end} of {len(residues)} of {RESIDUES}", folder / OFFSETS
-            )
-        if header_index[0] != 0 or header_index[-1] != len(headers):
-            raise InputError(
-                f"the last header ends at byte {header_index[-1]} of {len(headers)} of {HEADERS}",
-                folder / HEADER_INDEX,
-            )
-        database = cls(folder, manifest, SequenceArrays(residues, offsets, lengths), headers, header_index)
+        parts = {name: _map(folder, name, manifest) for name in manifest.parts}
+        arrays = SequenceArrays(parts[RESIDUES], parts[OFFSETS], parts[LENGTHS])
+        database = cls(folder, manifest, arrays, parts)
+        check_sequences(arrays, manifest, folder)
+        check_headers(parts[HEADER_INDEX], len(parts[HEADERS]), folder)
         if manifest.clusters is not None:
-            clusters, members = (_map(folder, name, manifest) for name in CLUSTER_PARTS)
-            if clusters[0] != 0 or clusters[-1] != len(members):
-                raise InputError(
-                    f"the last cluster ends at {clusters[-1]} of {len(members)} members", folder / CLUSTERS
-                )
-            return replace(database, _clusters=clusters, _members=members)
+            check_clusters(parts[CLUSTERS], parts[MEMBERS], manifest, folder)
+        check_small_parts(parts, manifest, folder)
         return database
 
     def __len__(self) -> int:
@@ -112,11 +108,12 @@ class TargetDatabase:
 
     def members(self, representatives: np.ndarray) -> np.ndarray:
         """Return the members of clusters, without their representatives: int64, cluster after cluster."""
-        if self._clusters is None or self._members is None:
+        if self.manifest.clusters is None:
             return np.empty(0, np.int64)
-        starts, ends = self._clusters[representatives], self._clusters[representatives + 1]
+        clusters, members = self._parts[CLUSTERS], self._parts[MEMBERS]
+        starts, ends = clusters[representatives], clusters[representatives + 1]
         spans = zip(starts.tolist(), ends.tolist(), strict=True)
-        return np.concatenate([np.empty(0, np.int64), *(self._members[a:b] for a, b in spans)])
+        return np.concatenate([np.empty(0, np.int64), *(members[a:b] for a, b in spans)])
 
     def codes(self, index: int) -> np.ndarray:
         """Return a view of a sequence, uint8 [length], with mask bits; 0 ≤ index < len(self)."""
@@ -128,8 +125,8 @@ class TargetDatabase:
 
     def header(self, index: int) -> str:
         """Return the header line of a sequence, without `>`."""
-        start, end = self._header_index[index], self._header_index[index + 1]
-        return self._headers[start:end].tobytes().decode("utf-8", "replace")
+        start, end = self._parts[HEADER_INDEX][index : index + 2]
+        return self._parts[HEADERS][start:end].tobytes().decode("utf-8", "replace")
 
     def headers(self, indices: np.ndarray) -> list[str]:
         """Return the header lines of sequences, without `>`.
@@ -137,10 +134,8 @@ class TargetDatabase:
         Args:
             indices: int64 [n].
         """
-        spans = zip(
-            self._header_index[indices].tolist(), self._header_index[indices + 1].tolist(), strict=True
-        )
-        text = self._headers.data
+        index, text = self._parts[HEADER_INDEX], self._parts[HEADERS].data
+        spans = zip(index[indices].tolist(), index[indices + 1].tolist(), strict=True)
         return [str(text[start:end], "utf-8", "replace") for start, end in spans]
 
     def id(self, index: int) -> str:
@@ -157,29 +152,46 @@ class TargetDatabase:
             InputError: a part has changed since it was written; names it.
         """
         done, total = 0, sum(part.bytes for part in self.manifest.parts.values())
-        for name in self.manifest.parts:
-            digest = hashlib.sha256()
-            with (self.path / name).open("rb") as stream:
-                while chunk := stream.read(_HASH_CHUNK_BYTES):
-                    digest.update(chunk)
-                    done += len(chunk)
-                    if progress is not None:
-                        progress(done, total)
-            if digest.hexdigest() != self.manifest.parts[name].sha256:
-                raise InputError("damaged: its SHA-256 differs from the manifest's", self.path / name)
+        for name, array in self._parts.items():
+            for count in check_part(array, self.manifest.parts[name].sha256, self.path / name):
+                done += count
+                if progress is not None:
+                    progress(done, total)
+
+    def check_sizes(self) -> None:
+        """Check that no part has become shorter or longer since the database was opened.
+
+        Bytes behind the end of a mapped file read as zeros, or end the process with a signal (SIGBUS). A
+        database that `createdb --overwrite` has replaced keeps its files as long as it is open.
+
+        Raises:
+            InputError: a part has changed; names it.
+        """
+        for name, array in self._parts.items():
+            base = array.base
+            if isinstance(base, np.memmap) and isinstance(base.base, mmap.mmap):
+                _check_size(base.base.size(), self.manifest, self.path / name)
+
+
+def _check_size(size: int, manifest: DatabaseManifest, path: Path) -> None:
+    expected = manifest.parts[path.name].bytes
+    if size != expected:
+        problem = "truncated" if size < expected else "too long"
+        raise InputError(f"damaged database: {problem}, {size} bytes instead of {expected}", path)
 
 
 def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
     """Map one part into memory after checking its size."""
-    path, expected, dtype = folder / name, manifest.parts[name].bytes, _DTYPES[name]
+    path, dtype = folder / name, _DTYPES[name]
     try:
         size = path.stat().st_size
+        _check_size(size, manifest, path)
+        if size == 0:  # all headers may be empty, and an empty file cannot be mapped
+            return np.empty(0, dtype)
+        # a plain array, because slicing an np.memmap takes ten times as long
+        return np.memmap(path, dtype, mode="r").view(np.ndarray)
     except FileNotFoundError:
         raise InputError("damaged database: this part is missing", path) from None
-    if size != expected:
-        problem = "truncated" if size < expected else "too long"
-        raise InputError(f"damaged database: {problem}, {size} bytes instead of {expected}", path)
-    if size == 0:  # all headers may be empty, and an empty file cannot be mapped
-        return np.empty(0, dtype)
-    # a plain array, because slicing an np.memmap takes ten times as long
-    return np.memmap(path, dtype, mode="r").view(np.ndarray)
+    except OSError as error:
+        error.filename = os.fspath(path)  # such as too many open files
+        raise

@@ -1,5 +1,6 @@
 """The manifest of a target database: counts, checksums and origin of the files in its folder."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -19,6 +20,8 @@ PARTS = (RESIDUES, OFFSETS, LENGTHS, HEADERS, HEADER_INDEX)
 CLUSTERS, MEMBERS = "clusters.idx", "members.i64"
 CLUSTER_PARTS = (CLUSTERS, MEMBERS)
 """Additional parts of a database with clusters."""
+
+_CHECKSUM = "manifest_sha256"
 
 _REMARKS = {
     "empty_sequences": "records without a sequence, left out",
@@ -102,7 +105,7 @@ class DatabaseManifest:
         return [f"{text}: {count:,}" for count, text in counts if count]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of the file as a JSON object."""
+        """Return the content of the file, with its checksum, as a JSON object."""
         layout = {
             "format": FORMAT,
             "format_version": PLAIN_VERSION if self.clusters is None else FORMAT_VERSION,
@@ -113,7 +116,21 @@ class DatabaseManifest:
         content = layout | asdict(self)
         if self.clusters is None:
             del content["clusters"]
-        return content
+        return content | {_CHECKSUM: _content_sha256(content)}
+
+
+def write_manifest(folder: Path, manifest: DatabaseManifest) -> None:
+    """Write the manifest of a database folder.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    (folder / MANIFEST).write_text(json.dumps(manifest.as_json(), indent=2) + "\n")
+
+
+def _content_sha256(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of a manifest's content, which does not depend on white space or order."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(folder: Path) -> DatabaseManifest:
@@ -127,7 +144,7 @@ def read_manifest(folder: Path) -> DatabaseManifest:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise InputError(f"not a target database: no {MANIFEST} in the folder", folder) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"damaged manifest: not valid JSON ({error})", path) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError("not the manifest of a target database", path)
@@ -141,6 +158,10 @@ def read_manifest(folder: Path) -> DatabaseManifest:
         )
     if (content.get("alphabet"), content.get("mask_bit")) != (alphabet.LETTERS, alphabet.MASK_BIT):
         raise InputError("damaged manifest: unknown residue alphabet", path)
+    # databases of earlier versions have no checksum
+    expected = content.pop(_CHECKSUM, None)
+    if expected is not None and expected != _content_sha256(content):
+        raise InputError("damaged manifest: its content differs from its checksum", path)
     try:
         names = [field.name for field in fields(DatabaseManifest) if field.name != "clusters"]
         values = {name: content[name] for name in names}
@@ -149,10 +170,28 @@ def read_manifest(folder: Path) -> DatabaseManifest:
             values["clusters"], parts = ClusterSummary(**content["clusters"]), PARTS + CLUSTER_PARTS
         values["parts"] = {name: DatabasePart(**values["parts"][name]) for name in parts}
         manifest = DatabaseManifest(**values)
+        _check_types(manifest)
         _check_sizes(manifest, path)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"damaged manifest: {error} is missing or malformed", path) from error
     return manifest
+
+
+def _check_types(manifest: DatabaseManifest) -> None:
+    """Raise TypeError if a value that foldcli uses is not of its type."""
+    whole = [manifest.sequences, manifest.residues, manifest.masked_residues, manifest.duplicate_ids]
+    whole += [manifest.oddities[name] for name in _REMARKS] + list(manifest.length_quantiles.values())
+    whole += [part.bytes for part in manifest.parts.values()]
+    if (clusters := manifest.clusters) is not None:
+        whole += [clusters.representatives, clusters.residues, clusters.largest]
+    if not all(type(number) is int and number >= 0 for number in whole):
+        raise TypeError("a number")
+    texts = [*manifest.built_by.values(), *(part.sha256 for part in manifest.parts.values())]
+    texts += [source["name"] for source in manifest.inputs]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a string")
+    if manifest.masking is not None and not isinstance(manifest.masking["method"], str):
+        raise TypeError("'masking'")
 
 
 def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:

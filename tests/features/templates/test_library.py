@@ -14,7 +14,7 @@ from features.templates.build import LibrarySettings, build_library, write_libra
 from features.templates.chains import TemplateChain
 from features.templates.library import COORDINATES, StructureLibrary, library_chains
 from features.templates.structure_files import read_chains
-from msa.errors import InputError
+from msa.errors import InputError, MissingError
 
 
 def test_library_holds_the_chains_of_the_files(library: StructureLibrary, structures: Path) -> None:
@@ -167,7 +167,7 @@ def test_damaged_chain_is_named(copy: Path) -> None:
 
 
 def test_missing_library(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such structure library"):
+    with pytest.raises(MissingError, match="no such structure library"):
         StructureLibrary.open(tmp_path / "none")
     path = tmp_path / "file"
     path.write_bytes(gzip.compress(b"x"))

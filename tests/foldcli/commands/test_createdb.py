@@ -256,7 +256,7 @@ def test_full_disk_leaves_no_files(tmp_path: Path) -> None:
         pytest.skip("the unshare program, which mounts a small disk, is not installed")
     if result.returncode == 77 or "unshare" in result.stderr:
         pytest.skip("not allowed to mount a small disk")
-    assert result.returncode == 1
+    assert result.returncode == 4
     assert error_of(result).startswith("no space left on the disk while writing small/db;")
     assert result.stdout == "", "nothing is left on the disk"
 
@@ -283,8 +283,8 @@ def test_interrupted_build_leaves_no_database(tmp_path: Path, stop_signal: signa
     else:
         assert process.returncode == -signal.SIGKILL
         result = createdb("--info", tmp_path / "db")
-        assert result.returncode == 3
-        assert error_of(result).endswith("no such database")
+        assert result.returncode == 4
+        assert "no such database" in result.stderr
         assert createdb("--info", temporary).returncode == 3
     assert createdb(tmp_path / "db.fasta", "-o", tmp_path / "db").returncode == 0
     assert sorted(os.listdir(tmp_path)) == ["db", "db.fasta"], (

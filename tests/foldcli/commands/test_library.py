@@ -78,7 +78,7 @@ def test_embedded_library_is_complete_and_small() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["library", "info", "missing"], 3, "missing: no such structure library"),
+        (["library", "info", "missing"], 4, "missing: no such structure library"),
         (["createdb", "--structures", "missing", "-o", "out"], 3, "missing: no such file or folder"),
         (["createdb", "--structures", "-o", "out"], 2, "no structure file given"),
         (["createdb", "a.fasta", "--backbone", "-o", "out"], 2, "need --structures"),

@@ -1,6 +1,7 @@
 """Folders appear only when complete, and a build removes the folders of killed builds."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from msa.database import build_files
-from msa.database.build_files import publish, temporary_folder
+from msa.database.build_files import publish, restore_replaced, temporary_folder
 
 
 def build(final: Path, replace: bool = False) -> None:
@@ -52,6 +53,64 @@ def test_existing_folder_is_restored_if_its_replacement_fails(tmp_path: Path) ->
     with pytest.raises(FileNotFoundError):
         build_files._swap(tmp_path / "absent", tmp_path / "final")
     assert os.listdir(tmp_path) == ["final"] and os.listdir(tmp_path / "final") == ["file"]
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_folder_is_replaced_with_and_without_an_atomic_exchange(
+    tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not exchanges:
+        monkeypatch.setattr(build_files, "_exchange", lambda *_: False)
+    build(tmp_path / "final")
+    (tmp_path / "final" / "file").write_text("first")
+    build(tmp_path / "final", replace=True)
+    assert os.listdir(tmp_path) == ["final"]
+    assert (tmp_path / "final" / "file").read_text() == "content"
+    # a link is replaced, not what it refers to
+    (tmp_path / "link").symlink_to("final")
+    build(tmp_path / "link", replace=True)
+    assert sorted(os.listdir(tmp_path)) == ["final", "link"] and not (tmp_path / "link").is_symlink()
+
+
+KILLED_IN_PUBLISH = """
+import os, pathlib, sys
+from msa.database import build_files
+
+final, exchanges, deadly = pathlib.Path(sys.argv[1]), sys.argv[2] == "True", int(sys.argv[3])
+if not exchanges:
+    build_files._exchange = lambda *_: False
+changes = 0
+def change(event, arguments):
+    global changes
+    if event in ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "ctypes.dlsym"):
+        changes += 1
+        if changes == deadly:
+            os.kill(os.getpid(), 9)
+sys.addaudithook(change)
+with build_files.temporary_folder(final) as folder:
+    (folder / "file").write_text("new")
+    build_files.publish(folder, final, True)
+"""
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_next_build_cleans_up_after_a_kill_at_any_change(tmp_path: Path, exchanges: bool) -> None:
+    final, killed = tmp_path / "final", 0
+    for deadly in range(1, 20):
+        shutil.rmtree(final, ignore_errors=True)
+        build(final)
+        (final / "file").write_text("old")
+        command = [sys.executable, "-c", KILLED_IN_PUBLISH, final, str(exchanges), str(deadly)]
+        result = subprocess.run(command)
+        if result.returncode == 0:
+            break
+        killed += 1
+        assert final.exists() or not exchanges, "with an exchange there is a folder at every moment"
+        restore_replaced(final)
+        assert (final / "file").read_text() in ("old", "new")
+        build(final, replace=True)
+        assert os.listdir(tmp_path) == ["final"]
+    assert 2 <= killed < 19
 
 
 def test_file_as_parent_is_an_error(tmp_path: Path) -> None:

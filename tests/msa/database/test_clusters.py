@@ -139,14 +139,17 @@ def test_duplicate_ids_in_the_input_are_refused(tmp_path: Path) -> None:
 def test_damaged_cluster_files_are_reported(tmp_path: Path) -> None:
     database = build(tmp_path, random_records(9), table_of([0] * 5 + [5] * 4))
     path = database.path / "members.i64"
-    path.write_bytes(path.read_bytes()[::-1])
-    with pytest.raises(InputError, match=r"members\.i64: damaged"):
-        database.verify()
+    members = np.fromfile(path, "<i8")
+    for wrong, reason in ((members[::-1], "SHA-256"), (members + 1, "not in"), (members * 0 + 8, "missing")):
+        wrong.tofile(path)
+        with pytest.raises(InputError, match=rf"members\.i64: damaged.*{reason}"):
+            TargetDatabase.open(database.path)
     path.write_bytes(b"")
     with pytest.raises(InputError, match=r"members\.i64: damaged database: truncated"):
         TargetDatabase.open(database.path)
     manifest = database.path / "manifest.json"
     content = json.loads(manifest.read_text())
+    del content["manifest_sha256"]
     manifest.write_text(json.dumps(content | {"clusters": content["clusters"] | {"representatives": 0}}))
     with pytest.raises(InputError, match="0 representatives of 9 sequences"):
         TargetDatabase.open(database.path)

@@ -1,5 +1,6 @@
 """Opening and verifying of databases, including the detection of every kind of damage."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies
 
 from msa import alphabet
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.database.manifest import MANIFEST, PARTS
+from msa.database.manifest import HEADER_INDEX, HEADERS, LENGTHS, MANIFEST, OFFSETS, PARTS, RESIDUES
 from msa.database.masking import MaskSettings, matrix_lambda
-from msa.errors import InputError
+from msa.errors import InputError, MissingError
 from msa.io.fasta_blocks import MAX_RECORD_BYTES
 
 
@@ -37,6 +39,7 @@ def copy(database_folder: Path, tmp_path: Path) -> Path:
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads((folder / "manifest.json").read_text())
     change(content)
+    content.pop("manifest_sha256", None)  # as written by earlier versions
     (folder / "manifest.json").write_text(json.dumps(content))
 
 
@@ -75,13 +78,65 @@ def test_part_of_the_wrong_size_is_reported(copy: Path, name: str, change: int, 
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_verify_detects_a_flipped_bit(copy: Path, name: str) -> None:
+def test_flipped_bit_is_reported(copy: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytearray((copy / name).read_bytes())
     data[len(data) // 2] ^= 1
     (copy / name).write_bytes(data)
+    with pytest.raises(InputError, match=f"{name}: damaged"):
+        TargetDatabase.open(copy)
+    # large residues and headers are not read when a database is opened
+    monkeypatch.setattr("msa.database.integrity.SMALL_PART_BYTES", 0)
+    if name in (RESIDUES, HEADERS):
+        database = TargetDatabase.open(copy)
+        with pytest.raises(InputError, match=f"{name}: damaged: its SHA-256"):
+            database.verify()
+    else:
+        with pytest.raises(InputError, match=f"{name}: damaged"):
+            TargetDatabase.open(copy)
+
+
+def test_changed_value_of_the_manifest_is_reported(copy: Path) -> None:
+    path = copy / "manifest.json"
+    path.write_text(path.read_text().replace('"masked_residues": ', '"masked_residues": 1'))
+    with pytest.raises(InputError, match=r"manifest\.json: damaged manifest: its content differs from its"):
+        TargetDatabase.open(copy)
+
+
+def forge(folder: Path, name: str, array: np.ndarray) -> None:
+    """Write a part, and its checksum, which somebody may do who wants to crash a search."""
+    array.tofile(folder / name)
+    sha256 = hashlib.sha256(array.tobytes()).hexdigest()
+    edit_manifest(folder, lambda m: m["parts"][name].update(sha256=sha256))
+
+
+@pytest.mark.parametrize("name", [OFFSETS, LENGTHS, HEADER_INDEX])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=strategies.data())
+def test_no_index_that_leads_outside_is_accepted(name: str, copy: Path, data: strategies.DataObject) -> None:
+    original = np.fromfile(copy / name, "<i4" if name == LENGTHS else "<i8")
+    index = data.draw(strategies.integers(0, len(original) - 1))
+    limits = np.iinfo(original.dtype)
+    near = strategies.integers(-5, 60)
+    value = data.draw(near | strategies.integers(int(limits.min), int(limits.max)))
+    changed = original.copy()
+    changed[index] = value
+    forge(copy, name, changed)
+    try:
+        database = TargetDatabase.open(copy)
+    except InputError as error:
+        assert not np.array_equal(changed, original) and str(copy) in str(error)
+    else:
+        assert name == HEADER_INDEX or np.array_equal(changed, original)
+        database.headers(np.arange(4))
+    forge(copy, name, original)
+
+
+def test_part_that_shrinks_while_it_is_open_is_reported(copy: Path) -> None:
     database = TargetDatabase.open(copy)
-    with pytest.raises(InputError, match=f"{name}: damaged: its SHA-256"):
-        database.verify()
+    database.check_sizes()
+    os.truncate(copy / RESIDUES, 10)
+    with pytest.raises(InputError, match=r"residues\.u8: damaged database: truncated, 10 bytes"):
+        database.check_sizes()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +172,9 @@ def test_manifest_that_contradicts_the_offsets_is_reported(copy: Path) -> None:
     """Use sizes that agree with each other, but not with the offsets."""
     os.truncate(copy / "residues.u8", 44)
     edit_manifest(copy, lambda m: m["parts"]["residues.u8"].update(bytes=44))
-    with pytest.raises(InputError, match=r"offsets\.i64: the last sequence ends at byte 40 of 44"):
+    with pytest.raises(
+        InputError, match=r"offsets\.i64: damaged database: the last sequence ends at byte 40 of 44"
+    ):
         TargetDatabase.open(copy)
 
 
@@ -125,7 +182,7 @@ def test_header_index_that_contradicts_the_headers_is_reported(copy: Path) -> No
     index = np.fromfile(copy / "headers.idx", "<i8")
     index[-1] += 1
     index.tofile(copy / "headers.idx")
-    with pytest.raises(InputError, match=r"headers\.idx: the last header ends at byte"):
+    with pytest.raises(InputError, match=r"headers\.idx: damaged database: the last header ends at byte"):
         TargetDatabase.open(copy)
 
 
@@ -137,7 +194,7 @@ def test_malformed_manifest_is_reported(copy: Path, content: bytes) -> None:
 
 
 def test_other_paths_are_not_databases(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="absent: no such database"):
+    with pytest.raises(MissingError, match="absent: no such database"):
         TargetDatabase.open(tmp_path / "absent")
     with pytest.raises(InputError, match=r"not a target database: no manifest\.json"):
         TargetDatabase.open(tmp_path)

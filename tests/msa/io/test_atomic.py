@@ -1,11 +1,13 @@
 """Atomic writing: a file appears under its final name only when it is complete."""
 
 import os
+import stat
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from msa.io.atomic import atomic_write
+from msa.io.atomic import DiskFull, atomic_write, is_stream
 
 
 def test_file_appears_when_the_block_ends(tmp_path: Path) -> None:
@@ -39,9 +41,48 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
 
 
 def test_full_disk_error_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(OSError) as caught, atomic_write(tmp_path / "file") as stream:
+    with pytest.raises(DiskFull) as caught, atomic_write(tmp_path / "file") as stream:
         # every write to /dev/full fails with ENOSPC
         os.dup2(os.open("/dev/full", os.O_WRONLY), stream.fileno())
         stream.write("x")
     assert caught.value.filename == str(tmp_path / "file")
     assert os.listdir(tmp_path) == []
+
+
+def test_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    null = tmp_path / "null"
+    try:
+        os.mknod(null, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        null = Path("/dev/null")
+    assert is_stream(null)
+    with atomic_write(null, "wb") as stream:
+        stream.write(b"x")
+    assert stat.S_ISCHR(null.stat().st_mode)
+    with pytest.raises(OSError, match="/dev/full"), atomic_write("/dev/full") as stream:
+        stream.write("x")
+
+
+def test_pipe_gets_the_content(tmp_path: Path) -> None:
+    pipe, received = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = Thread(target=lambda: received.append(pipe.read_text()))
+    reader.start()
+    with atomic_write(pipe) as stream:
+        stream.write("content")
+    reader.join()
+    assert received == ["content"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
+
+
+def test_open_file_is_appended_to(tmp_path: Path) -> None:
+    """A shell's `>> file` and `-o /dev/stdout` keep what the file has."""
+    path = tmp_path / "file"
+    path.write_text("before\n")
+    with path.open("a") as opened:
+        name = f"/proc/self/fd/{opened.fileno()}"
+        assert is_stream(name) and not is_stream(path) and not is_stream(tmp_path)
+        with atomic_write(name) as stream:
+            stream.write("after\n")
+    assert path.read_text() == "before\nafter\n"
+    assert os.listdir(tmp_path) == ["file"]

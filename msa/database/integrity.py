@@ -1,0 +1,183 @@
+"""Checks that the arrays of a database are consistent, so that no search reads outside of them."""
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from msa.database.manifest import (
+    CLUSTERS,
+    HEADER_INDEX,
+    HEADERS,
+    LENGTHS,
+    MEMBERS,
+    OFFSETS,
+    RESIDUES,
+    DatabaseManifest,
+)
+from msa.database.sequence_arrays import SequenceArrays
+from msa.errors import InputError
+
+SMALL_PART_BYTES = 8 << 20
+"""Size up to which the checksums of residues and headers are compared whenever a database is opened."""
+
+_INDEX_PARTS = (OFFSETS, LENGTHS, HEADER_INDEX, CLUSTERS, MEMBERS)
+_HASH_CHUNK_BYTES = 1 << 22
+_CHECK_THREADS = 4
+# entries that are checked at a time: their temporary arrays fit into a core's cache
+_CHUNK = 1 << 16
+
+
+def check_sequences(arrays: SequenceArrays, manifest: DatabaseManifest, folder: Path) -> None:
+    """Check lengths and offsets: each sequence follows the one before, padded to four bytes, by length.
+
+    Raises:
+        InputError: they contradict each other, the residues or the manifest; names the file.
+    """
+    clusters, count = manifest.clusters, len(arrays)
+    boundary = count if clusters is None else clusters.representatives
+    residues_before: dict[int, int] = {}
+    end = residues = previous = 0
+    for first, last in _spans(0, boundary, count):
+        if first in (0, boundary):
+            residues_before[first], previous = residues, 1
+        lengths = arrays.lengths[first:last].astype(np.int64)
+        if int(lengths[0]) < previous or np.any(lengths[1:] < lengths[:-1]):
+            raise InputError("damaged database: lengths are not ascending", folder / LENGTHS)
+        ends = (lengths + 3) & ~3
+        np.cumsum(ends, out=ends)
+        ends += end
+        offsets = arrays.offsets[first:last]
+        if offsets[0] != end or not np.array_equal(offsets[1:], ends[:-1]):
+            raise InputError(
+                f"damaged database: the offsets of sequences {first} to {last - 1} do not follow from their "
+                f"lengths",
+                folder / OFFSETS,
+            )
+        end, previous = int(ends[-1]), int(lengths[-1])
+        residues += int(lengths.sum())
+    if end != len(arrays.residues):
+        raise InputError(
+            f"damaged database: the last sequence ends at byte {end} of {len(arrays.residues)} of {RESIDUES}",
+            folder / OFFSETS,
+        )
+    if residues != manifest.residues:
+        raise InputError(
+            f"damaged database: {residues} residues, and the manifest has {manifest.residues}",
+            folder / LENGTHS,
+        )
+    if clusters is not None and residues_before.get(boundary, residues) != clusters.residues:
+        raise InputError(
+            f"damaged database: the representatives do not have the manifest's {clusters.residues} residues",
+            folder / LENGTHS,
+        )
+
+
+def check_headers(index: np.ndarray, size: int, folder: Path) -> None:
+    """Check the index of the headers.
+
+    Args:
+        index: int64 [sequences + 1].
+        size: bytes of all headers.
+        folder: the database.
+
+    Raises:
+        InputError: the headers do not follow each other.
+    """
+    if index[0] != 0 or index[-1] != size:
+        raise InputError(
+            f"damaged database: the last header ends at byte {index[-1]} of {size} of {HEADERS}",
+            folder / HEADER_INDEX,
+        )
+    if not _is_ascending(index):
+        raise InputError("damaged database: offsets are not ascending", folder / HEADER_INDEX)
+
+
+def check_clusters(
+    clusters: np.ndarray, members: np.ndarray, manifest: DatabaseManifest, folder: Path
+) -> None:
+    """Check that every sequence after the representatives is a member of one cluster.
+
+    Args:
+        clusters: int64 [representatives + 1], offset of each cluster in `members`.
+        members: int64 [sequences − representatives].
+        manifest: of the database, which has clusters.
+        folder: the database.
+
+    Raises:
+        InputError: it is not; names the file.
+    """
+    summary = manifest.clusters
+    assert summary is not None
+    if clusters[0] != 0 or clusters[-1] != len(members):
+        raise InputError(
+            f"damaged database: the last cluster ends at {clusters[-1]} of {len(members)} members",
+            folder / CLUSTERS,
+        )
+    if not _is_ascending(clusters) or int(np.diff(clusters).max()) + 1 != summary.largest:
+        raise InputError("damaged database: the sizes of clusters are wrong", folder / CLUSTERS)
+    first, end = summary.representatives, manifest.sequences
+    if len(members) and not (members.min() >= first and members.max() < end):
+        raise InputError(f"damaged database: a member is not in [{first}, {end})", folder / MEMBERS)
+    found = np.zeros(end - first, np.bool_)
+    found[members - first] = True
+    if not found.all():
+        raise InputError("damaged database: a sequence is missing, another occurs twice", folder / MEMBERS)
+
+
+def check_small_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
+    """Compare the checksums of all indices, and of residues and headers up to SMALL_PART_BYTES.
+
+    Args:
+        parts: array of each part.
+        manifest: of the database.
+        folder: the database.
+
+    Raises:
+        InputError: a part differs from its checksum; names it.
+    """
+    names = [name for name in parts if name in _INDEX_PARTS or parts[name].nbytes <= SMALL_PART_BYTES]
+
+    def check(name: str) -> None:
+        for _ in check_part(parts[name], manifest.parts[name].sha256, folder / name):
+            pass
+
+    if sum(parts[name].nbytes for name in names) < _HASH_CHUNK_BYTES:
+        for name in names:
+            check(name)
+        return
+    # hashing releases the interpreter lock
+    with ThreadPoolExecutor(_CHECK_THREADS) as pool:
+        for _ in pool.map(check, names):
+            pass
+
+
+def check_part(array: np.ndarray, sha256: str, path: Path) -> Iterator[int]:
+    """Compare one part with its checksum; yield the number of bytes of each piece that was read.
+
+    Raises:
+        InputError: the part differs from its checksum.
+    """
+    digest = hashlib.sha256()
+    data = array.view(np.uint8)
+    for first in range(0, len(data), _HASH_CHUNK_BYTES):
+        piece = data[first : first + _HASH_CHUNK_BYTES]
+        digest.update(piece.data)
+        yield len(piece)
+    if digest.hexdigest() != sha256:
+        raise InputError("damaged: its SHA-256 differs from the manifest's", path)
+
+
+def _spans(*boundaries: int) -> Iterator[tuple[int, int]]:
+    """Yield [first, end) of consecutive pieces that cross none of the boundaries."""
+    for start, stop in pairwise(boundaries):
+        for first in range(start, stop, _CHUNK):
+            yield first, min(first + _CHUNK, stop)
+
+
+def _is_ascending(index: np.ndarray) -> bool:
+    pieces = (index[first : end + 1] for first, end in _spans(0, len(index)))
+    return all(bool(np.all(piece[1:] >= piece[:-1])) for piece in pieces)

@@ -1,0 +1,52 @@
+"""Signals that the system sends about mapped files."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_READ_TRUNCATED = """
+import mmap, os, sys, threading
+from foldcli import logs
+from foldcli.process_state import exit_on_bus_error
+
+exit_on_bus_error()
+path = sys.argv[1]
+with open(path, "wb+") as stream:
+    stream.write(bytes(1 << 16))
+    stream.flush()
+    mapping = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+if "json" in sys.argv:
+    logs.configure(log_json=True)
+os.truncate(path, 0)
+if "thread" in sys.argv:
+    import hashlib  # which reads without the interpreter lock
+
+    thread = threading.Thread(target=lambda: hashlib.sha256(mapping))
+    thread.start()
+    thread.join()
+mapping[1 << 15]
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["thread", "json"]])
+def test_truncated_mapped_file_ends_in_one_line(tmp_path: Path, options: list[str]) -> None:
+    path = tmp_path / "with space"
+    result = subprocess.run(
+        [sys.executable, "-c", _READ_TRUNCATED, path, *options], capture_output=True, text=True
+    )
+    assert result.returncode == 3
+    message = f"{path}: truncated or unreadable while it was in use"
+    if options:
+        assert f'"message": "{message}"' in result.stderr
+    else:
+        assert result.stderr == f"foldcli: error: {message}\n"
+
+
+def test_other_bus_errors_end_the_process_as_before() -> None:
+    code = "import os, signal, foldcli.process_state as p; p.exit_on_bus_error(); os.kill(os.getpid(), 7)"
+    script = f"{code}; os.kill(os.getpid(), 7)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (-signal.SIGBUS, "")
