@@ -1,6 +1,6 @@
 """AlphaFold2's monomer network: the trunk, the structure module and the output heads."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -190,29 +190,31 @@ class AlphaFold(nn.Module):
         """
         if previous is None:
             previous = self.initial_state(features)
-        output = self.run_pass(features, previous)
+        return dict(self.results(self.run_pass(features, previous)))
+
+    def results(self, output: PassOutput) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the results of a pass one by one, those of all heads included; see `forward` for the names.
+
+        Each is computed when it is requested, so that not all large ones need memory at once.
+        """
         representations = output.representations
-        results = {
-            "representations/msa": representations.msa,
-            "representations/msa_first_row": representations.msa[0],
-            "representations/pair": representations.pair,
-            "representations/single": representations.single,
-            "representations/structure_module": output.structure_activations,
-            "structure_module/final_atom_positions": output.positions,
-            "structure_module/final_atom_mask": output.atom_mask,
-            "predicted_lddt/logits": self.heads["predicted_lddt_head"](output.structure_activations),
-            "distogram/logits": self.heads["distogram_head"](representations.pair.float()),
-            "distogram/bin_edges": distogram_edges(representations.pair.device),
-            "masked_msa/logits": self.heads["masked_msa_head"](representations.msa.float()),
-            "experimentally_resolved/logits": self.heads["experimentally_resolved_head"](
-                representations.single.float()
-            ),
-        }
+        yield "representations/msa", representations.msa
+        yield "representations/msa_first_row", representations.msa[0]
+        yield "representations/pair", representations.pair
+        yield "representations/single", representations.single
+        yield "representations/structure_module", output.structure_activations
+        yield "structure_module/final_atom_positions", output.positions
+        yield "structure_module/final_atom_mask", output.atom_mask
+        yield "predicted_lddt/logits", self.heads["predicted_lddt_head"](output.structure_activations)
+        yield "distogram/logits", self.heads["distogram_head"](representations.pair.float())
+        yield "distogram/bin_edges", distogram_edges(representations.pair.device)
+        yield "masked_msa/logits", self.heads["masked_msa_head"](representations.msa.float())
+        head = self.heads["experimentally_resolved_head"]
+        yield "experimentally_resolved/logits", head(representations.single.float())
         if self.config.predicted_aligned_error:
             head = self.heads["predicted_aligned_error_head"]
-            results["predicted_aligned_error/logits"] = head(representations.pair.float())
-            results["predicted_aligned_error/breaks"] = aligned_error_edges(representations.pair.device)
-        return results
+            yield "predicted_aligned_error/logits", head(representations.pair.float())
+            yield "predicted_aligned_error/breaks", aligned_error_edges(representations.pair.device)
 
     def initial_state(self, features: Features) -> RecycledState:
         """Return the all-zero state that the first pass starts from."""

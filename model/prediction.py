@@ -1,8 +1,28 @@
 """A predicted structure with its confidence scores."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
+
+# what a prediction can contain in addition: the structure of every pass, the single representation, the pair
+# representation, all results of the last pass
+Extra = Literal["recycles", "single", "pair", "all"]
+EXTRAS: tuple[Extra, ...] = ("recycles", "single", "pair", "all")
+
+
+@dataclass(frozen=True)
+class PassStructure:
+    """The structure after one pass.
+
+    Args:
+        atom_positions: [N, 37, 3] float32, Å.
+        plddt: [N] float64, 0 to 100.
+    """
+
+    atom_positions: np.ndarray
+    plddt: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -20,6 +40,10 @@ class Prediction:
         max_pae: largest possible PAE, Å, or None.
         num_recycles: number of passes after the first.
         tolerances: change of the CA distances in each recycle, Å.
+        extras: what was requested in addition, in the order of EXTRAS.
+        passes: the structure after each pass; empty without the extra "recycles".
+        results: float32 results of the last pass, keyed as by `AlphaFold.forward`; all of them with the extra
+            "all", else those of the extras "single" and "pair".
     """
 
     aatype: np.ndarray
@@ -32,6 +56,14 @@ class Prediction:
     max_pae: float | None
     num_recycles: int
     tolerances: tuple[float, ...]
+    extras: tuple[Extra, ...] = ()
+    passes: tuple[PassStructure, ...] = ()
+    results: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def after_pass(self, index: int) -> "Prediction":
+        """Return the prediction with the structure and pLDDT after a pass of `passes`."""
+        structure = self.passes[index]
+        return replace(self, atom_positions=structure.atom_positions, plddt=structure.plddt)
 
     @property
     def mean_plddt(self) -> float:

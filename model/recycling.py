@@ -1,7 +1,7 @@
 """Prediction with recycling: repeated passes through the network, early stop, and confidence scores."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold import AlphaFold, PassOutput
 from model.heads import compute_aligned_error, compute_plddt
-from model.prediction import Prediction
+from model.prediction import EXTRAS, Extra, PassStructure, Prediction
 from model.templates import TEMPLATE_FEATURES
 
 # called with the number of finished passes and the total number
@@ -25,10 +25,12 @@ class RecyclingSettings:
         num_recycles: maximum number of passes after the first.
         early_stop_tolerance: stop when CA distances change by less than this between passes (root
             mean square over all pairs, Å), as ColabFold does; 0 never stops early.
+        extras: what predictions contain in addition.
     """
 
     num_recycles: int = 3
     early_stop_tolerance: float = 0.0
+    extras: frozenset[Extra] = frozenset()
 
 
 def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> float:
@@ -110,6 +112,7 @@ def predict(
         )
     device = network.evoformer.single_activations.bias.device
     tolerances: list[float] = []
+    structures: list[PassStructure] = []
     with torch.inference_mode(), chunk_budget(chunk_elements):
         current = feature_tensors(features, 0, device)
         mask = current.get("seq_mask")
@@ -125,13 +128,38 @@ def predict(
             change = ca_distance_change(previous.positions, output.positions, mask)
             if iteration:
                 tolerances.append(change)
+            if "recycles" in settings.extras:
+                plddt = compute_plddt(network.heads["predicted_lddt_head"](output.structure_activations))
+                structures.append(PassStructure(output.positions.cpu().numpy().copy(), plddt))
             if progress is not None:
                 progress(iteration + 1, passes)
             if last or (tolerances and tolerances[-1] < settings.early_stop_tolerance):
-                return _make_prediction(network, features, output, tuple(tolerances))
+                prediction = _make_prediction(network, features, output, tuple(tolerances))
+                return replace(
+                    prediction,
+                    extras=tuple(extra for extra in EXTRAS if extra in settings.extras),
+                    passes=tuple(structures),
+                    results=_results(network, output, settings.extras),
+                )
             previous = output.recycled_state()
             del output  # frees its MSA representation during the next pass
             iteration += 1
+
+
+_RESULT_NAMES: dict[Extra, str] = {"single": "representations/single", "pair": "representations/pair"}
+
+
+def _results(network: AlphaFold, output: PassOutput, extras: frozenset[Extra]) -> dict[str, np.ndarray]:
+    """Return the results of a pass that the extras consist of, as float32 arrays on the CPU."""
+    names = {_RESULT_NAMES[extra] for extra in extras if extra in _RESULT_NAMES}
+    results: dict[str, np.ndarray] = {}
+    for name, result in network.results(output):
+        if "all" not in extras and names <= results.keys():
+            # computes no further heads
+            break
+        if "all" in extras or name in names:
+            results[name] = result.cpu().float().numpy().copy()
+    return results
 
 
 def _make_prediction(

@@ -51,6 +51,28 @@ result_options = combine(
         help="Score that ranks the models; auto is plddt.",
     ),
     common.report_options,
+    click.option(
+        "--save-recycles",
+        is_flag=True,
+        help="Save the structure after each pass too: NAME_unrelaxed_rank_*.rN.pdb after N recycles.",
+    ),
+    click.option(
+        "--save-single-representations",
+        "save_single",
+        is_flag=True,
+        help="Save the single representation: NAME_single_repr_rank_*.npy.",
+    ),
+    click.option(
+        "--save-pair-representations",
+        "save_pair",
+        is_flag=True,
+        help="Save the pair representation: NAME_pair_repr_rank_*.npy.",
+    ),
+    click.option(
+        "--save-all",
+        is_flag=True,
+        help="Save representations and all heads' outputs: NAME_all_rank_*.npz, gigabytes for long targets.",
+    ),
     common.overwrite_option,
 )
 

@@ -143,11 +143,7 @@ class FinishedTarget:
 
     def missing_files(self, files: TargetFiles) -> list[Path]:
         """Return the ranked models' files that do not exist."""
-        paths = [
-            path
-            for rank, result in enumerate(self.ranking, 1)
-            for path in files.model_files(rank, result.tag)
-        ]
+        paths = [path for rank, result in enumerate(self.ranking, 1) for path in result.paths(files, rank)]
         return [path for path in paths if not path.is_file()]
 
 

@@ -7,7 +7,7 @@ folder of one target without its run.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,7 +28,8 @@ FileKind = Literal[
     "aligned_error",
     "finished_mark",
 ]
-ModelKind = Literal["relaxed_pdb", "relaxed_cif", "pdb", "cif", "scores"]
+# a key of _MODEL_FILES, or "recycle_N": the structure after N recycles
+ModelKind = str
 
 # kind → (the part of the file name after NAME, whether ColabFold writes this file)
 _FILES: dict[str, tuple[str, bool]] = {
@@ -53,8 +54,12 @@ _MODEL_FILES: dict[ModelKind, tuple[str, str, bool]] = {
     "pdb": ("unrelaxed", ".pdb", True),
     "cif": ("unrelaxed", ".cif", False),
     "scores": ("scores", ".json", True),
+    "single": ("single_repr", ".npy", True),
+    "pair": ("pair_repr", ".npy", True),
+    "all": ("all", ".npz", True),
 }
-# the files that foldcli writes for each model
+_RECYCLE = "recycle_"
+# the files that foldcli writes for every model
 MODEL_KINDS: tuple[ModelKind, ...] = ("pdb", "cif", "scores")
 # structure files, the preferred one first
 STRUCTURE_KINDS: tuple[ModelKind, ...] = ("relaxed_pdb", "relaxed_cif", "pdb", "cif")
@@ -62,6 +67,7 @@ STRUCTURE_KINDS: tuple[ModelKind, ...] = ("relaxed_pdb", "relaxed_cif", "pdb", "
 _SCORES = re.compile(r"(?P<name>.+)_scores_rank_(?P<rank>\d+)_(?P<tag>.+)\.json")
 # the format of ModelResult.tag
 _RANK_AND_TAG = r"rank_\d{3,}_alphafold2(_ptm)?_model_\d_seed_\d{3,}"
+_RECYCLE_ENDING = r"(\.r\d+)?"
 
 
 @dataclass(frozen=True)
@@ -127,23 +133,21 @@ class TargetFiles:
         """Return the path of a file of a ranked model, whether or not the file exists.
 
         Args:
-            kind: one of MODEL_KINDS or STRUCTURE_KINDS.
+            kind: one of `model_kinds` or STRUCTURE_KINDS.
             rank: 1 is the best.
             tag: the model and its seed, such as alphafold2_ptm_model_3_seed_000.
         """
-        middle, ending, colabfold_writes = _MODEL_FILES[kind]
+        middle, ending, colabfold_writes = _model_file(kind)
         return self._folder_of(colabfold_writes) / f"{self.name}_{middle}_rank_{rank:03d}_{tag}{ending}"
 
-    def model_files(self, rank: int, tag: str) -> list[Path]:
-        """Return the paths of all files of a ranked model, whether or not they exist."""
-        return [self.model(kind, rank, tag) for kind in MODEL_KINDS]
-
     def models(self) -> list[Path]:
-        """Return the existing files of MODEL_KINDS, from any run."""
+        """Return the existing files that foldcli writes for models, from any run."""
         found = []
-        for middle, ending, colabfold_writes in (_MODEL_FILES[kind] for kind in MODEL_KINDS):
+        for middle, ending, colabfold_writes in map(_model_file, (*MODEL_KINDS, "single", "pair", "all")):
             # when targets share a folder, another target's name may begin with this one's
-            pattern = re.compile(re.escape(f"{self.name}_{middle}_") + _RANK_AND_TAG + re.escape(ending))
+            pattern = re.compile(
+                re.escape(f"{self.name}_{middle}_") + _RANK_AND_TAG + _RECYCLE_ENDING + re.escape(ending)
+            )
             paths = self._folder_of(colabfold_writes).glob(f"{self.name}_{middle}_rank_*{ending}")
             found += [path for path in paths if pattern.fullmatch(path.name)]
         return sorted(found)
@@ -169,10 +173,30 @@ class TargetFiles:
         return self.out if colabfold_writes and self.layout == "colabfold" else self.folder
 
 
+def model_kinds(extras: Sequence[str], num_recycles: int) -> tuple[ModelKind, ...]:
+    """Return the kinds of the files of a model.
+
+    Args:
+        extras: what was saved in addition; see `model.prediction.EXTRAS`.
+        num_recycles: recycles that were run.
+    """
+    passes = range(num_recycles + 1) if "recycles" in extras else ()
+    single = [extra for extra in extras if extra != "recycles"]
+    return (*MODEL_KINDS, *(f"{_RECYCLE}{number}" for number in passes), *single)
+
+
 def unranked_name(kind: ModelKind, tag: str) -> str:
     """Return the name of a model's file before the models are ranked."""
-    middle, ending, _ = _MODEL_FILES[kind]
+    middle, ending, _ = _model_file(kind)
     return f"{middle}_{tag}{ending}"
+
+
+def _model_file(kind: ModelKind) -> tuple[str, str, bool]:
+    """Return the parts of the name of a model's file; see _MODEL_FILES."""
+    if kind.startswith(_RECYCLE):
+        middle, ending, colabfold_writes = _MODEL_FILES["pdb"]
+        return middle, f".r{kind.removeprefix(_RECYCLE)}{ending}", colabfold_writes
+    return _MODEL_FILES[kind]
 
 
 def find_targets(folder: Path) -> list[TargetFiles]:

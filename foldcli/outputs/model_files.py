@@ -7,15 +7,19 @@ publishing can be repeated after an interruption.
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
 
 from foldcli.logs import logger
-from foldcli.outputs.layout import MODEL_KINDS, TargetFiles, unranked_name
+from foldcli.outputs.layout import ModelKind, TargetFiles, model_kinds, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
 from model.output import Provenance, format_mmcif, format_pdb, format_scores
+from model.prediction import EXTRAS, Extra
 from msa.io.atomic import atomic_write
 from msa.io.temporary_names import temporary_path
 
@@ -51,6 +55,7 @@ class ModelResult:
         num_recycles: recycles that were run.
         seconds: wall time of the prediction.
         fingerprint: see `foldcli.pipeline.identity.Job.fingerprint`.
+        extras: what was saved in addition; see `model.prediction.EXTRAS`.
     """
 
     tag: str
@@ -59,6 +64,20 @@ class ModelResult:
     num_recycles: int
     seconds: float
     fingerprint: str
+    extras: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[ModelKind, ...]:
+        """The kinds of the model's files."""
+        return model_kinds(self.extras, self.num_recycles)
+
+    def paths(self, files: TargetFiles, rank: int) -> list[Path]:
+        """Return the paths of all files of the model, whether or not they exist."""
+        return [files.model(kind, rank, self.tag) for kind in self.kinds]
+
+    def has_extras(self, extras: Sequence[str]) -> bool:
+        """Return True if all these extras were saved."""
+        return set(extras) <= set(self.extras)
 
     def describe(self, untrained: bool) -> str:
         """Return the confidence in words; `untrained` is whether the network has no trained parameters."""
@@ -75,7 +94,10 @@ class ModelResult:
         """
         if not isinstance(content, dict):
             raise TypeError("the result of a model is not a JSON object")
-        result = cls(**content)
+        extras = content.get("extras", [])
+        if not isinstance(extras, list) or not set(extras) <= set(EXTRAS):
+            raise TypeError(f"unknown extras {extras!r} of a model")
+        result = cls(**content | {"extras": tuple(extras)})
         numbers = (result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0)
         texts = (result.tag, result.fingerprint)
         if not all(isinstance(x, int | float) for x in numbers) or not all(isinstance(x, str) for x in texts):
@@ -118,14 +140,21 @@ def write_model(model: PredictedModel) -> ModelResult:
         warning=UNTRAINED if origin.untrained else None,
     )
     extra = {"untrained": True, "warning": UNTRAINED} if origin.untrained else None
-    texts = (
-        format_pdb(prediction, provenance),
-        format_mmcif(prediction, provenance),
-        format_scores(prediction, extra),
-    )
-    for kind, text in zip(MODEL_KINDS, texts, strict=True):
+    texts = {
+        "pdb": format_pdb(prediction, provenance),
+        "cif": format_mmcif(prediction, provenance),
+        "scores": format_scores(prediction, extra),
+    }
+    for index in range(len(prediction.passes)):
+        own = replace(provenance, network=f"{provenance.network}, structure after {index} of them")
+        texts[f"recycle_{index}"] = format_pdb(prediction.after_pass(index), own)
+    for kind, text in texts.items():
         with atomic_write(model.folder / unranked_name(kind, tag)) as stream:
             stream.write(text)
+    for kind in prediction.extras:
+        if kind != "recycles":
+            with atomic_write(model.folder / unranked_name(kind, tag), "wb") as stream:
+                _write_results(kind, prediction, stream)
     result = ModelResult(
         tag=tag,
         plddt=prediction.mean_plddt,
@@ -133,9 +162,18 @@ def write_model(model: PredictedModel) -> ModelResult:
         num_recycles=prediction.num_recycles,
         seconds=round(model.seconds, 3),
         fingerprint=model.fingerprint,
+        extras=prediction.extras,
     )
     _write_result(model.folder, result)
     return result
+
+
+def _write_results(kind: Extra, prediction: "Prediction", stream: IO[bytes]) -> None:
+    """Write one representation as npy, or all results as npz."""
+    if kind == "all":
+        np.savez(stream, **prediction.results)  # type: ignore[arg-type]
+    else:
+        np.save(stream, prediction.results[f"representations/{kind}"])
 
 
 def read_staged_results(folder: Path) -> list[ModelResult]:
@@ -150,7 +188,7 @@ def read_staged_results(folder: Path) -> list[ModelResult]:
         except (OSError, ValueError, TypeError) as error:
             logger.warning("%s: damaged, so the model is predicted again (%s)", path, error)
             continue
-        if all((folder / unranked_name(kind, result.tag)).is_file() for kind in MODEL_KINDS):
+        if all((folder / unranked_name(kind, result.tag)).is_file() for kind in result.kinds):
             results.append(result)
     return results
 
@@ -161,16 +199,16 @@ def stage_published(files: TargetFiles, rank: int, result: ModelResult) -> None:
     Raises:
         OSError: a file is missing, or cannot be written.
     """
-    for kind in MODEL_KINDS:
+    for kind in result.kinds:
         link_file(files.model(kind, rank, result.tag), files.staging_folder / unranked_name(kind, result.tag))
     _write_result(files.staging_folder, result)
 
 
 def discard_staged(files: TargetFiles, tag: str) -> None:
     """Remove the staged files of one model."""
-    names = [f"{tag}{_RESULT_SUFFIX}", *(unranked_name(kind, tag) for kind in MODEL_KINDS)]
-    for name in names:
-        (files.staging_folder / name).unlink(missing_ok=True)
+    # of a damaged result, the number of files is unknown
+    for path in files.staging_folder.glob(f"*{tag}.*"):
+        path.unlink()
 
 
 def rank_models(results: list[ModelResult], by: str) -> list[ModelResult]:
@@ -191,14 +229,12 @@ def publish_models(ranked: list[ModelResult], files: TargetFiles) -> None:
     Raises:
         OSError: a file cannot be written.
     """
-    published = {
-        path for rank, result in enumerate(ranked, 1) for path in files.model_files(rank, result.tag)
-    }
+    published = {path for rank, result in enumerate(ranked, 1) for path in result.paths(files, rank)}
     for old in files.models():
         if old not in published:
             old.unlink()
     for rank, result in enumerate(ranked, 1):
-        for kind in MODEL_KINDS:
+        for kind in result.kinds:
             link_file(
                 files.staging_folder / unranked_name(kind, result.tag), files.model(kind, rank, result.tag)
             )

@@ -141,7 +141,10 @@ class Predictor:
             compilation, self._compilation = self._compilation.result(), None
             if compilation is not None:
                 compilation.wait()
-        recycling = RecyclingSettings(self.settings.num_recycles, self.settings.recycle_early_stop_tolerance)
+        settings = self.settings
+        recycling = RecyclingSettings(
+            settings.num_recycles, settings.recycle_early_stop_tolerance, frozenset(settings.extras)
+        )
         return predict_within(self.memory, name, network, sample, recycling, progress)
 
     def origin(self, name: str, job: Job, num_recycles: int) -> ModelOrigin:

@@ -11,6 +11,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import ModelType
 from foldcli.report import ReportSettings
+from model.prediction import EXTRAS, Extra
 from msa.errors import InputError
 from msa.search.settings import (
     FOLDING_FILTER,
@@ -137,6 +138,7 @@ class PredictSettings:
         random_seed: the first seed.
         max_seq: rows of the clustered alignment.
         max_extra_seq: rows of the extra alignment.
+        extras: what is saved for each model in addition.
         stop_at_score: a target's remaining jobs are skipped once a model has a higher mean pLDDT.
         rank: the score that ranks models; "auto" is plddt, as ColabFold ranks monomers.
         precision: number format of the trunk.
@@ -149,6 +151,7 @@ class PredictSettings:
     random_seed: int = 0
     max_seq: int = 512
     max_extra_seq: int = 5120
+    extras: tuple[Extra, ...] = ()
     stop_at_score: float = 100.0
     rank: Literal["auto", "plddt", "ptm"] = "auto"
     precision: Literal["bf16", "fp32"] = "fp32"
@@ -160,12 +163,12 @@ class PredictSettings:
         return self.num_recycles + 1
 
     def identity(self) -> dict[str, Any]:
-        """Return what every prediction depends on, without the choice of jobs and the ranking.
+        """Return what every prediction depends on, without the choice of jobs, extras and the ranking.
 
         The names in done.json and fingerprints must never change.
         """
         names = asdict(self)
-        for name in ("num_seeds", "random_seed", "stop_at_score", "rank"):
+        for name in ("num_seeds", "random_seed", "extras", "stop_at_score", "rank"):
             del names[name]
         return {"num_recycle": names.pop("num_recycles")} | names
 
@@ -216,6 +219,7 @@ class NetworkOptions:
                 random_seed=options["random_seed"],
                 max_seq=max_seq,
                 max_extra_seq=max_extra_seq,
+                extras=tuple(extra for extra in EXTRAS if options[f"save_{extra}"]),
                 stop_at_score=options["stop_at_score"],
                 rank=options["rank"],
             ),

@@ -16,6 +16,7 @@ from foldcli.outputs.model_files import (
     stage_published,
 )
 from foldcli.pipeline.identity import Job, TargetIdentities, fingerprint
+from model.prediction import Extra
 from msa.errors import InputError
 
 # differences between settings to name in a message
@@ -32,6 +33,7 @@ class TargetPlan:
         jobs: the requested jobs, in order, without those that --stop-at-score makes unnecessary as far as
             results are known.
         stop_at_score: see `PredictSettings`.
+        extras: see `PredictSettings`.
         finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
         is_finished: whether all requested jobs are done, and ranked as requested.
     """
@@ -40,6 +42,7 @@ class TargetPlan:
     fingerprint: str
     jobs: list[Job]
     stop_at_score: float
+    extras: tuple[Extra, ...]
     finished: FinishedTarget | None
     is_finished: bool
 
@@ -49,6 +52,12 @@ class TargetPlan:
         kept = [] if self.finished is None else self.finished.ranking
         requested = {job.tag: job.fingerprint(self.fingerprint) for job in self.jobs}
         return {result.tag: result.fingerprint for result in kept} | requested
+
+    def _is_wanted(self, result: ModelResult) -> bool:
+        """Return True if a result is that of a model of the plan, with what the run saves in addition."""
+        requested = {job.tag for job in self.jobs}
+        complete = result.tag not in requested or result.has_extras(self.extras)
+        return complete and self.models.get(result.tag) == result.fingerprint
 
     def stop_after(self, tag: str) -> "TargetPlan":
         """Return the plan without the jobs after the one with this tag."""
@@ -64,16 +73,16 @@ class TargetPlan:
         Raises:
             OSError: a file cannot be written.
         """
-        models = self.models
         staged = {result.tag: result for result in read_staged_results(files.staging_folder)}
         for tag, result in list(staged.items()):
-            if models.get(tag) != result.fingerprint:
+            if not self._is_wanted(result):
                 discard_staged(files, tag)
                 del staged[tag]
         if self.finished is not None:
             for rank, result in enumerate(self.finished.ranking, 1):
-                paths = files.model_files(rank, result.tag)
-                if result.tag not in staged and all(path.is_file() for path in paths):
+                paths = result.paths(files, rank)
+                wanted = result.tag not in staged and self._is_wanted(result)
+                if wanted and all(path.is_file() for path in paths):
                     stage_published(files, rank, result)
                     staged[result.tag] = result
         plan = replace(self, jobs=_needed_jobs(self.jobs, staged.values(), self.stop_at_score))
@@ -98,10 +107,11 @@ def plan_target(
     """
     identity = identities.identity(target_input)
     key = fingerprint(identity)
-    jobs, stop_at_score = identities.jobs(), identities.settings.stop_at_score
+    jobs = identities.jobs()
+    stop_at_score, extras = identities.settings.stop_at_score, identities.settings.extras
     finished = None if overwrite else read_finished(files)
     if finished is None:
-        return TargetPlan(identity, key, jobs, stop_at_score, None, False)
+        return TargetPlan(identity, key, jobs, stop_at_score, extras, None, False)
     if finished.fingerprint != key:
         different = ", ".join(_differences(finished.settings, identity))
         raise InputError(
@@ -118,10 +128,11 @@ def plan_target(
     if replaced:
         raise InputError(_refusal(files, replaced, "made with other network parameters"), files.name)
     complete = requested.items() <= existing.items() and finished.rank_by == rank_by
+    complete &= all(result.has_extras(extras) for result in finished.ranking if result.tag in requested)
     if complete and (missing := finished.missing_files(files)):
         logger.warning("%s: %s is missing, so its model is made again", files.name, missing[0])
         complete = False
-    return TargetPlan(identity, key, jobs, stop_at_score, finished, complete)
+    return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, complete)
 
 
 def _needed_jobs(jobs: list[Job], results: Iterable[ModelResult], stop_at_score: float) -> list[Job]:

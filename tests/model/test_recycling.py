@@ -10,6 +10,7 @@ from model.alphafold import AlphaFold
 from model.config import model_config
 from model.heads import compute_aligned_error, compute_plddt
 from model.parameters import random_parameters
+from model.prediction import EXTRAS
 from model.recycling import RecyclingSettings, ca_distance_change, feature_tensors, predict
 
 
@@ -148,3 +149,23 @@ def test_masks_of_all_ones_are_left_out(make_features: Any) -> None:
     assert not [name for name in first if name.endswith("mask")]
     assert [name for name in second if name.endswith("mask")] == ["extra_msa_mask"]
     assert torch.equal(second["extra_msa_mask"], torch.from_numpy(features["extra_msa_mask"][1]))
+
+
+def test_extras_are_the_passes_and_the_results_of_the_last(tiny: AlphaFold, make_features: Any) -> None:
+    features = make_features(iterations=2)
+    plain = predict(tiny, features, RecyclingSettings(1))
+    full = predict(tiny, features, RecyclingSettings(1, extras=frozenset(EXTRAS)))
+    assert (plain.extras, plain.passes, dict(plain.results)) == ((), (), {})
+    assert full.extras == EXTRAS and len(full.passes) == 2
+    np.testing.assert_array_equal(full.atom_positions, plain.atom_positions)
+    last, first = full.after_pass(1), full.after_pass(0)
+    np.testing.assert_array_equal(last.atom_positions, full.atom_positions)
+    np.testing.assert_array_equal(last.plddt, full.plddt)
+    once = predict(tiny, features, RecyclingSettings(0))
+    np.testing.assert_array_equal(first.atom_positions, once.atom_positions)
+    assert full.results.keys() == tiny(feature_tensors(features, 0, torch.device("cpu"))).keys()
+    for extras in (("single",), ("pair",), ("pair", "single")):
+        partial = predict(tiny, features, RecyclingSettings(1, extras=frozenset(extras)))
+        assert partial.results.keys() == {f"representations/{extra}" for extra in extras}
+        for name, result in partial.results.items():
+            np.testing.assert_array_equal(result, full.results[name])

@@ -54,7 +54,7 @@ def test_files_that_do_not_exist_are_listed(path: Path, tmp_path: Path) -> None:
     files = TargetFiles("q", tmp_path, "single_folder")
     finished = FinishedTarget.read(path)
     assert finished is not None
-    expected = files.model_files(1, RESULT.tag)
+    expected = RESULT.paths(files, 1)
     assert finished.missing_files(files) == expected
     expected[0].touch()
     assert finished.missing_files(files) == expected[1:]
