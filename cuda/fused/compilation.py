@@ -208,9 +208,9 @@ def _build_launcher(kernel: Any) -> None:
 
 @cache
 def provide_driver_library() -> tempfile.TemporaryDirectory[str] | None:
-    """Where there is no driver, build and load a library that defines its functions.
+    """Build and load a library that defines the driver's functions, on a machine without a driver.
 
-    Launchers can then be linked and loaded; on a machine with a GPU they use the driver. Processes forked
+    Launchers can then be linked and loaded. On a machine with a GPU they use the driver. Processes forked
     after the first call share the library.
 
     Returns:

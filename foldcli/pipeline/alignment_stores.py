@@ -39,7 +39,7 @@ class AlignmentStore(Protocol):
         """Return True if an earlier run stored this alignment."""
         ...
 
-    def write(self, name: str, query: FastaRecord, hits: Sequence[Hit]) -> None:
+    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
         """Store the alignment of a query's hits."""
         ...
 
@@ -87,7 +87,7 @@ class CacheStore:
         """Return True if an earlier run stored this alignment."""
         return not self.overwrite and self.path(name, query).is_file()
 
-    def write(self, name: str, query: FastaRecord, hits: Sequence[Hit]) -> None:
+    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
         """Write the alignment of a query's hits.
 
         Raises:
@@ -131,7 +131,7 @@ class TargetStore:
         _add_facts(target, record)
         return True
 
-    def write(self, name: str, query: FastaRecord, hits: Sequence[Hit]) -> None:
+    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
         """Write the hits, their alignment, and the record of the search.
 
         Raises:
@@ -145,11 +145,10 @@ class TargetStore:
             if files.layout == "colabfold":
                 stream.write(colabfold_layout.first_line(len(query.sequence)))
             write_alignment(stream, query, hits, self.request.settings)
-        capped = isinstance(hits, Hits) and hits.capped
         record = {
             "fingerprint": self.request.key(query),
             "hits": len(hits),
-            "capped": self.request.settings.search.max_seqs if capped else None,
+            "capped": self.request.settings.search.max_seqs if hits.capped else None,
             "sha256": {kind: file_sha256(files.staged(kind)) for kind in _SEARCH_FILES},
         }
         _write_record(files, record)

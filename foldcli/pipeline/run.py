@@ -198,6 +198,7 @@ class _Run:
         self, targets: list[TargetRun], settings: RunSettings, failures: Failures, numbers: dict[str, int]
     ) -> None:
         self.targets, self.settings, self.failures, self.numbers = targets, settings, failures, numbers
+        self.positions = {target.name: position for position, target in enumerate(targets, 1)}
         self.stop = Event()
         self.locks = TargetLocks(self.stop)
         passes = len(settings.identities.jobs()) * settings.predictor.settings.num_passes
@@ -236,8 +237,8 @@ class _Run:
         )
         return run_ahead(searched, _SEARCHES_AHEAD, self.stop)
 
-    def _begin(self, target: TargetRun) -> bool:
-        """Prepare the folder of a target that was just locked; return False if there is nothing to do.
+    def _begin(self, target: TargetRun) -> TargetPlan | None:
+        """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
 
         Raises:
             InputError: the run would replace finished results of other settings, or see `check_foldable`.
@@ -248,7 +249,8 @@ class _Run:
         if self.settings.output.overwrite and not target.begun:
             target.discard_work()
         target.begun = True
-        return not self._plan(target).is_finished
+        plan = self._plan(target)
+        return None if plan.is_finished else plan
 
     def _plan(self, target: TargetRun) -> TargetPlan:
         settings = self.settings
@@ -261,7 +263,7 @@ class _Run:
         """Yield each job of each target with its random features; targets locked by other runs come last."""
         locked_elsewhere = []
         for target in targets:
-            if self._is_finished(target) or target.failed:
+            if target.failed or self._skip_finished(target):
                 continue
             if self.locks.try_acquire(target.files.lock):
                 yield from self._prepare_locked(target)
@@ -272,30 +274,38 @@ class _Run:
                 return
             yield from self._prepare_locked(target)
 
-    def _is_finished(self, target: TargetRun) -> bool:
-        """Return True, and count the target as done, if this or another run has nothing left to do for it."""
+    def _skip_finished(self, target: TargetRun) -> bool:
+        """Return True if an unlocked target is finished, or fails because its results would be replaced."""
+        if not target.files.path("done").exists():
+            return False
         try:
-            finished = self._plan(target).is_finished
+            if not self._plan(target).is_finished:
+                return False
+            # the run that finished it may have been killed while it cleaned up
+            if target.files.work_folder.exists() and self.locks.try_acquire(target.files.lock):
+                self._release_finished(target)
         except Exception as error:
             self._fail(target, error)
-            return False
-        if finished:
-            logger.info("%s: already done", target.name)
-            self.progress.target_done(target.name)
-            if target.files.work_folder.exists() and self.locks.try_acquire(target.files.lock):
-                # the run that finished it was killed while it cleaned up
-                target.discard_work()
-                self.locks.release(target.files.lock)
-        return finished
+            return True
+        self._count_finished(target)
+        return True
+
+    def _release_finished(self, target: TargetRun) -> None:
+        target.discard_work()
+        self.locks.release(target.files.lock)
+
+    def _count_finished(self, target: TargetRun) -> None:
+        logger.info("%s: already done", target.name)
+        self.progress.target_done(target.name)
 
     def _prepare_locked(self, target: TargetRun) -> Iterator[_Work]:
         try:
-            # another run may have finished it since the last look
-            if not self._begin(target):
-                self.locks.release(target.files.lock)
-                self._is_finished(target)
+            plan = self._begin(target)
+            if plan is None:
+                # another run has finished it since the last look
+                self._release_finished(target)
+                self._count_finished(target)
                 return
-            plan = self._plan(target)
             plan, jobs = plan.stage_kept_models(target.files)
             # needed even without jobs: done.json contains their facts
             features = self._add_templates(target, self._load_features(target), plan.jobs)
@@ -386,8 +396,8 @@ class _Run:
         assert job is not None and step.sample is not None
         is_first = not any(cost.stage == "predict" for cost in target.costs)
         if self.settings.output.layout == "colabfold" and is_first:
-            number = self.targets.index(target) + 1
-            colabfold_layout.log_query(target.name, number, len(self.targets), target.facts["residues"])
+            position = self.positions[target.name]
+            colabfold_layout.log_query(target.name, position, len(self.targets), target.facts["residues"])
         predictor.memory.reset_peak()
         self.progress.begin_job(target.name, target.facts["residues"], job.tag)
         start = time.perf_counter()

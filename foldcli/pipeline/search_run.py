@@ -29,7 +29,7 @@ from msa.io.m8 import write_m8
 from msa.io.saved_profiles import ProfileWriter
 from msa.io.temporary_names import remove_abandoned_files
 from msa.search.engine import ProfileCallback, QueryProfile
-from msa.search.hits import Hit, Hits
+from msa.search.hits import Hits
 from msa.search.search import check_query
 
 
@@ -238,7 +238,7 @@ class FolderStore:
         profile = self.profile_path(name)
         return profile is None or (profile.is_file() and record.get("profile") == file_sha256(profile))
 
-    def write(self, name: str, query: FastaRecord, hits: Sequence[Hit]) -> None:
+    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
         """Write the alignment of a query's hits, then its record.
 
         Raises:
@@ -252,7 +252,7 @@ class FolderStore:
         record = {
             "fingerprint": self.request.key(query),
             "hits": len(hits),
-            "capped": isinstance(hits, Hits) and hits.capped,
+            "capped": hits.capped,
             "rows": rows,
             "foldcli": VERSION,
             **settings["search"],

@@ -11,11 +11,12 @@ from foldcli.pipeline.alignment_stores import AlignmentStore, TargetStore
 from foldcli.pipeline.identity import AlignmentRequest
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.settings import AlignmentSettings
+from foldcli.pipeline.target_plan import TargetPlan
 from foldcli.pipeline.target_run import TargetRun, measured_stage
 from foldcli.progress import Progress, progress_bar
 from msa.io.fasta import FastaRecord
 from msa.search.engine import ProfileCallback
-from msa.search.hits import Hit, Hits
+from msa.search.hits import Hits
 from msa.search.search import check_query
 from msa.search.settings import SearchSettings
 
@@ -151,7 +152,7 @@ class SearchStage:
             queries = queries[searched:]
 
 
-def _store(store: AlignmentStore, name: str, query: FastaRecord, hits: Sequence[Hit]) -> SearchResult:
+def _store(store: AlignmentStore, name: str, query: FastaRecord, hits: Hits) -> SearchResult:
     try:
         store.write(name, query, hits)
     except Exception as error:
@@ -164,7 +165,7 @@ def search_ahead(
     stage: SearchStage,
     store: TargetStore,
     locks: TargetLocks,
-    begin: Callable[[TargetRun], bool],
+    begin: Callable[[TargetRun], TargetPlan | None],
     fail: Callable[[TargetRun, BaseException], None],
     show: Callable[[str], None],
 ) -> Iterator[TargetRun]:
@@ -177,7 +178,7 @@ def search_ahead(
         stage: the searches.
         store: location of the alignments.
         locks: a target is locked while it is searched.
-        begin: called with each target after it was locked; returns False if nothing is left to do for it.
+        begin: called with each target after it was locked; returns None if nothing is left to do for it.
         fail: called with each target that fails and its error; must release the lock.
         show: called with descriptions of the progress.
     """
@@ -189,7 +190,7 @@ def search_ahead(
         assert isinstance(target.input, FastaRecord)
         try:
             check_query(target.input)
-            if begin(target) and not store.is_finished(target.name, target.input):
+            if begin(target) is not None and not store.is_finished(target.name, target.input):
                 return True
         except Exception as error:
             fail(target, error)

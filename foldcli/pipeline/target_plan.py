@@ -127,7 +127,9 @@ def plan_target(
     ]
     if replaced:
         raise InputError(_refusal(files, replaced, "made with other network parameters"), files.name)
-    complete = requested.items() <= existing.items() and finished.rank_by == rank_by
+    # an interrupted run may have moved done.json aside
+    published = files.path("done").is_file()
+    complete = published and requested.items() <= existing.items() and finished.rank_by == rank_by
     complete &= all(result.has_extras(extras) for result in finished.ranking if result.tag in requested)
     if complete and (missing := finished.missing_files(files)):
         logger.warning("%s: %s is missing, so its model is made again", files.name, missing[0])

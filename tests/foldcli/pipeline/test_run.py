@@ -285,6 +285,16 @@ def test_missing_file_of_a_finished_model_is_made_again(runs_of_two: Runs) -> No
     assert runs_of_two.contents() == before
 
 
+def test_record_set_aside_by_a_killed_run_is_published_again(runs: Runs) -> None:
+    before, ranking = runs.contents(), runs.tags()
+    # as a run with a further model leaves it, if it is killed when it begins to publish
+    runs.files.unpublished_record.parent.mkdir()
+    runs.files.path("done").replace(runs.files.unpublished_record)
+    runs.run()
+    assert (runs.contents(), runs.tags()) == (before, ranking)
+    assert not runs.files.work_folder.exists()
+
+
 def test_edited_alignment_is_searched_again(runs: Runs) -> None:
     before = runs.contents()
     runs.files.path("alignment").write_text(f">q\n{QUERY.sequence}\n")
