@@ -1,4 +1,4 @@
-"""Fixtures for all tests, and the simulator process."""
+"""Fixtures for all tests, and processes for tests that need other environment variables."""
 
 import json
 import os
@@ -14,13 +14,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-class SimulatorProcess:
-    """The process that runs tests marked `simulator`; see simulator.py."""
+class PytestProcess:
+    """A process that runs single tests with environment variables of its own; see pytest_process.py."""
 
-    def __init__(self) -> None:
+    def __init__(self, **variables: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, ROOT / "tests/simulator.py"],
-            env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)},
+            [sys.executable, ROOT / "tests/pytest_process.py"],
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -28,17 +28,17 @@ class SimulatorProcess:
         )
 
     def run(self, node_id: str) -> None:
-        """Run a test, and fail or skip like it."""
+        """Run a test, or all cases of a test function, and fail or skip like it."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(node_id) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            pytest.fail(f"the simulator process has ended: exit status {self._process.wait()}", pytrace=False)
+            pytest.fail(f"the process of the test has ended: exit status {self._process.wait()}", pytrace=False)
         status, output = json.loads(answer)
-        if status == 0 and "1 skipped" in output:
-            pytest.skip("skipped in the simulator")
-        if status != 0 or "1 passed" not in output:
+        if status == 0 and " passed" not in output and " skipped" in output:
+            pytest.skip("skipped in its process")
+        if status != 0 or " passed" not in output:
             pytest.fail(output, pytrace=False)
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class SimulatorProcess:
         self._process.wait()
 
 
-SIMULATOR = pytest.StashKey[SimulatorProcess]()
+SIMULATOR = pytest.StashKey[PytestProcess]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,7 +87,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             return None
     stash = pyfuncitem.config.stash
     if SIMULATOR not in stash:
-        stash[SIMULATOR] = SimulatorProcess()
+        stash[SIMULATOR] = PytestProcess(NUMBA_ENABLE_CUDASIM="1")
     stash[SIMULATOR].run(pyfuncitem.nodeid)
     return True
 

@@ -1,12 +1,13 @@
 """Fixtures of kernel tests, and Triton's interpreter, which runs kernels on CPU tensors.
 
 The interpreter must be enabled before kernels are imported. Without a GPU the kernel tests
-(`*/test_*kernels.py`) are therefore not collected here: test_interpreter.py runs each of their functions in a
-process of its own.
+(`*/test_*kernels.py`) are therefore not collected here: test_interpreter.py runs each of their functions in
+another process, with a sample of its cases.
 """
 
+import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,25 @@ if INTERPRETED:
     interpreter._patch_lang_tensor = patch_tensor_and_index
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark kernel tests that run on a GPU."""
+def sample_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return enough cases of each test function to contain every value of each of its parameters."""
+    kept, seen = [], set()
+    # in random order, so that values are combined in different ways
+    for item in random.Random(0).sample(items, len(items)):
+        values = item.callspec.params.items() if hasattr(item, "callspec") else [("", "")]
+        new = {(item.path, item.originalname, name, str(value)) for name, value in values} - seen
+        if new:
+            seen |= new
+            kept.append(item)
+    return kept
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark kernel tests that run on a GPU; under the interpreter, which is slow, keep a sample of their cases."""
+    if INTERPRETED:
+        kept = sample_cases(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
     for item in items:
         is_kernel_test = Path(__file__).parent in item.path.parents and item.path.name.endswith("kernels.py")
         if is_kernel_test and not INTERPRETED:

@@ -1,20 +1,17 @@
 """The kernel tests under Triton's interpreter, for machines without a GPU.
 
-The interpreter must be enabled before kernels are imported, so each test function runs in a process of its
-own.
+The interpreter must be enabled before kernels are imported, so they run in another process.
 """
 
 import ast
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.plain_pytest import PLAIN_OPTIONS
+from tests.conftest import PytestProcess
 
 FOLDER = Path(__file__).parent
 
@@ -35,13 +32,16 @@ def marks(function: str) -> list[pytest.MarkDecorator]:
     return [] if "layer_norm" in function and "strided" in function else [pytest.mark.slow]
 
 
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[PytestProcess]:
+    """Start the process that runs kernels in the interpreter."""
+    process = PytestProcess(TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
+    yield process
+    process.close()
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel tests run on the GPU")
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("function", [pytest.param(name, marks=marks(name)) for name in functions()])
-def test_kernel_under_the_interpreter(function: str, root: Path) -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", *PLAIN_OPTIONS, str(FOLDER / function)]
-    run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
-    if " passed" not in run.stdout:
-        pytest.skip("not for the interpreter")
+def test_kernel_under_the_interpreter(function: str, interpreter: PytestProcess) -> None:
+    interpreter.run(str(FOLDER / function))

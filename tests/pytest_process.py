@@ -1,8 +1,8 @@
-"""A process that runs single tests under numba's simulator.
+"""A process that runs single tests with environment variables that must be set before imports.
 
-The simulator must be enabled before numba is imported, so tests marked `simulator` run in this process (see
-conftest.py). It reads node ids from standard input, one JSON string per line, and answers each with a JSON
-list of exit status and output.
+These variables enable numba's simulator and Triton's interpreter (see `PytestProcess` in conftest.py). The
+process reads node ids from standard input, one JSON string per line, and answers each with a JSON list of exit
+status and output. What was imported for one test is used by the next.
 """
 
 import contextlib
