@@ -47,15 +47,10 @@ class GpuLoad:
 
     def __enter__(self) -> "GpuLoad":
         self._values: list[tuple[float, int]] = []
-        command = [
-            "nvidia-smi",
-            "--query-gpu=utilization.gpu",
-            "--format=csv,noheader,nounits",
-            "-lms",
-            "100",
-            "-i",
-            "0",
-        ]
+        # the first visible GPU, on which foldcli runs: its index or UUID
+        gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+        query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "100"]
+        command = ["nvidia-smi", *query, "-i", gpu]
         try:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         except FileNotFoundError:

@@ -226,14 +226,14 @@ class _Run:
         )  # fmt: skip
 
     def _searched(self) -> Iterator[TargetRun]:
-        """Yield the targets whose alignments exist; without queries, all targets."""
+        """Yield the unfinished targets, once their alignments exist if they are queries."""
         search = self.settings.search
         if search is None:
-            return iter(self.targets)
+            return self._unfinished()
         targets = {target.name: target for target in self.targets}
         store = TargetStore(targets, search.request, self.settings.output.overwrite)
         searched = search_ahead(
-            self.targets, search, store, self.locks, self._begin, self._fail, self.progress.show
+            self._unfinished(), search, store, self.locks, self._begin, self._fail, self.progress.show
         )
         return run_ahead(searched, _SEARCHES_AHEAD, self.stop)
 
@@ -263,7 +263,7 @@ class _Run:
         """Yield each job of each target with its random features; targets locked by other runs come last."""
         locked_elsewhere = []
         for target in targets:
-            if target.failed or self._skip_finished(target):
+            if target.failed:
                 continue
             if self.locks.try_acquire(target.files.lock):
                 yield from self._prepare_locked(target)
@@ -273,6 +273,9 @@ class _Run:
             if not self.locks.acquire(target.files.lock, target.name):
                 return
             yield from self._prepare_locked(target)
+
+    def _unfinished(self) -> Iterator[TargetRun]:
+        return (target for target in self.targets if not self._skip_finished(target))
 
     def _skip_finished(self, target: TargetRun) -> bool:
         """Return True if an unlocked target is finished, or fails because its results would be replaced."""

@@ -1,7 +1,7 @@
 """The search stage: search queries in batches, and store the alignments of their hits."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -161,7 +161,7 @@ def _store(store: AlignmentStore, name: str, query: FastaRecord, hits: Hits) -> 
 
 
 def search_ahead(
-    targets: Sequence[TargetRun],
+    targets: Iterable[TargetRun],
     stage: SearchStage,
     store: TargetStore,
     locks: TargetLocks,

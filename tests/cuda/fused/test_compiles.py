@@ -234,7 +234,7 @@ def test_attention(
     attention.attention(x, weights, mask, bias, budget=2**40)
     attention.add_attention(x, weights, mask, bias, budget=2**40)
     for kernel in kernels:
-        check(kernel, 2, max_spilled=16 if masked else 0)
+        check(kernel, 2, max_spilled=20 if masked else 0)
 
 
 def test_attention_on_hopper(

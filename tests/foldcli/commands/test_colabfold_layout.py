@@ -192,10 +192,10 @@ def test_additional_files_are_in_a_separate_folder_and_mark_the_target_as_finish
     assert "already done" in fold(root, result, cache=cache)
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
-    # results of other models replace the old ones, and the search is not repeated
+    # a further model is added, and the search is not repeated
     fold(root, result, "--models", "5", cache=cache)
-    (pdb,) = result.glob("*.pdb")
-    assert "model_5" in pdb.name and len(list(result.glob("*_scores_*.json"))) == 1
+    assert {path.name.split("model_")[1][0] for path in result.glob("*.pdb")} == {"3", "5"}
+    assert len(list(result.glob("*_scores_*.json"))) == 2
     assert (result / f"{NAME}.a3m").stat().st_mtime_ns == before[result / f"{NAME}.a3m"]
     check_ranges(result, NAME)
 
@@ -214,7 +214,7 @@ def test_predict_reads_the_alignments_in_its_own_results(cache: Path, tmp_path: 
         files = [path.name for path in out.iterdir() if path.is_file()]
         # a run of several targets has an index page
         kinds = {kind_of(file, file[0] if file[0] in "qr" else "q") for file in files}
-        assert kinds == NAMES | {"index.html"}
+        assert kinds == NAMES | {"index.html", "summary.tsv"}
         for name in "qr":
             assert (out / f"{name}.a3m").read_text() == f"#9\t1\n>{name}\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n"
             check_ranges(out, name)

@@ -354,26 +354,19 @@ def test_wrong_arguments_are_refused(
 
 
 @pytest.mark.slow
-def test_failed_write_leaves_no_partial_files(
-    root: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_failed_write_leaves_no_partial_files(environment: dict[str, str], tmp_path: Path) -> None:
     def small_files_only() -> None:
-        # as on a disk that fills up: the alignment and the scores fit, a structure does not
+        # as on a disk that fills up: the features and the scores fit, a structure does not
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 
     out = tmp_path / "out"
-    result = fold(
-        root / "examples/gb1.fasta",
-        "--db",
-        root / "examples/demo.fasta",
-        *QUICK,
-        "-o",
-        out,
-        env=environment,
-        preexec_fn=small_files_only,
+    (tmp_path / "gb1.a3m").write_text(f">gb1\n{GB1}\n")
+    command = [*FOLDCLI, "predict", tmp_path / "gb1.a3m", *QUICK, "-o", out]
+    result = subprocess.run(
+        command, env=environment, preexec_fn=small_files_only, capture_output=True, text=True
     )
     assert result.returncode == 1
-    assert "file too large" in result.stderr
+    assert ".pdb: file too large" in result.stderr
     assert "Traceback" not in result.stderr
     assert not [*out.rglob("*.pdb"), *out.rglob("*.tmp"), *out.rglob("*.done.json")]
     assert json.loads((out / "failures.jsonl").read_text())["exit_code"] == 1

@@ -61,9 +61,9 @@ def test_terminal_shows_progress_bars_and_a_summary(
 ) -> None:
     code, stderr = run_on_terminal(*command, env=environment)
     assert code == 5
-    # with space for remaining time and rate, which are unknown at first
-    assert re.search(r"a: predict:   0%\| +\| 0/1 \[00:00<\?, \?passes/s\]", stderr)
-    assert re.search(r"targets:   0%\| +\| 0/2 \[00:00<\?, \?target/s\]", stderr)
+    assert re.search(r"  0% \| +\| 0/2 passes, \? left, starting", stderr)
+    assert re.search(r" 50% \|█+ +\| 1/2 passes, [\d:]+ left, searching with 1 sequence", stderr)
+    assert "2/2 passes, 00:00 left, a (12 residues): alphafold2_ptm_model_3" in stderr
     assert "1 finished, 1 failed, in " in stderr
     assert "\na " in stderr.replace("\r", "") and "failed: b" in stderr
 

@@ -66,17 +66,17 @@ def test_precision_and_kernels_are_part_of_the_settings(environment: dict[str, s
     scores = []
     for precision in ("fp32", "bf16"):
         arguments = [tmp_path / "t.a3m", *QUICK, "--device", "cpu", "--precision", precision, "-v"]
-        arguments += ["-o", tmp_path / "out"]
+        arguments += ["-o", tmp_path / precision]
         result = foldcli("predict", *arguments, env=environment)
         assert result.returncode == 0, result.stderr
         assert "already done" not in result.stderr and "the first block finished" in result.stderr
-        done = json.loads((tmp_path / "out/t/t.done.json").read_text())
+        done = json.loads((tmp_path / precision / "t/t.done.json").read_text())
         assert done["settings"]["predict"]["precision"] == precision
         assert done["settings"]["predict"]["kernels"] == "reference"
         assert done["facts"]["device"] == "cpu"
-        (pdb,) = (tmp_path / "out" / "t").glob("*.pdb")
+        (pdb,) = (tmp_path / precision / "t").glob("*.pdb")
         assert f"recycles, {precision}" in pdb.read_text()
-        scores.append(scores_of(tmp_path / "out/t"))
+        scores.append(scores_of(tmp_path / precision / "t"))
         # the memory limit does not change the results
         repeated = foldcli("predict", *arguments, "--max-memory", "1G", env=environment)
         assert "already done" in repeated.stderr
@@ -127,7 +127,6 @@ def test_cached_targets_are_found_by_name_by_content_and_with_all(
     for name in ("one", "other", "two"):
         facts = json.loads((out / name / f"{name}.done.json").read_text())["facts"]
         assert facts["feature_cache_hit"] is True
-        assert (facts["waited_for_features_seconds"] > 0) or name != "one"
     assert scores_of(out / "one") == scores_of(out / "other")
     again = foldcli("predict", "--all", *arguments, env=environment)
     assert again.returncode == 0, again.stderr
