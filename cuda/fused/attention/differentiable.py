@@ -126,10 +126,7 @@ def _attend(
 
 @_attend.register_fake
 def _(
-    projected: torch.Tensor,
-    gating_bias: torch.Tensor,
-    mask: torch.Tensor | None,
-    pair_bias: torch.Tensor | None,
+    projected: torch.Tensor, gating_bias: torch.Tensor, *_: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     batch, rows, length, _ = projected.shape
     heads, width = gating_bias.shape
@@ -176,9 +173,7 @@ def _(
     gating_bias: torch.Tensor,
     mask: torch.Tensor | None,
     pair_bias: torch.Tensor | None,
-    gated: torch.Tensor,
-    maximum: torch.Tensor,
-    total: torch.Tensor,
+    *_: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     of_pair_bias = (
         projected.new_empty(0)

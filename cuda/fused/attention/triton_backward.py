@@ -127,6 +127,16 @@ def _load_statistics(maximum, delta, position, real, exponent_scale, EDGE: tl.co
     return tl.load(maximum + position) * exponent_scale, tl.load(delta + position)
 
 
+@triton.jit
+def _own_block(length, rows, BLOCK: tl.constexpr):
+    """Return the positions, row and head of this program, one of those for each block of positions."""
+    blocks = tl.cdiv(length, BLOCK)
+    index = tl.program_id(0)
+    position = index % blocks * BLOCK + tl.arange(0, BLOCK)
+    index //= blocks
+    return position, (index % rows).to(tl.int64), index // rows
+
+
 @triton.jit(do_not_specialize=["rows"])
 def key_gradients(
     projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
@@ -135,12 +145,7 @@ def key_gradients(
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write dK and dV of one block of keys of one head and row; tiles are [keys, queries]."""
-    blocks = tl.cdiv(length, KEYS)
-    index = tl.program_id(0)
-    position = index % blocks * KEYS + tl.arange(0, KEYS)
-    index //= blocks
-    row = (index % rows).to(tl.int64)
-    head = index // rows
+    position, row, head = _own_block(length, rows, KEYS)
     inner: tl.constexpr = HEADS * WIDTH
     real = position < length
     start = row * length
@@ -199,12 +204,7 @@ def query_gradients(
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write dQ of one block of queries of one head and row; tiles are [queries, keys]."""
-    blocks = tl.cdiv(length, QUERIES)
-    index = tl.program_id(0)
-    queries = index % blocks * QUERIES + tl.arange(0, QUERIES)
-    index //= blocks
-    row = (index % rows).to(tl.int64)
-    head = index // rows
+    queries, row, head = _own_block(length, rows, QUERIES)
     inner: tl.constexpr = HEADS * WIDTH
     real = queries < length
     start = row * length
