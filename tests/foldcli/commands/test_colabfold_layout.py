@@ -194,8 +194,8 @@ def test_additional_files_are_in_a_separate_folder_and_mark_the_target_as_finish
 
     # a further model is added, and the search is not repeated
     fold(root, result, "--models", "5", cache=cache)
-    assert {path.name.split("model_")[1][0] for path in result.glob("*.pdb")} == {"3", "5"}
-    assert len(list(result.glob("*_scores_*.json"))) == 2
+    assert {path.name.split("model_")[1][0] for path in result.glob("*.pdb")} == {"3", "4", "5"}
+    assert len(list(result.glob("*_scores_*.json"))) == 3
     assert (result / f"{NAME}.a3m").stat().st_mtime_ns == before[result / f"{NAME}.a3m"]
     check_ranges(result, NAME)
 
