@@ -34,7 +34,9 @@ class PytestProcess:
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            pytest.fail(f"the process of the test has ended: exit status {self._process.wait()}", pytrace=False)
+            pytest.fail(
+                f"the process of the test has ended: exit status {self._process.wait()}", pytrace=False
+            )
         status, output = json.loads(answer)
         if status == 0 and " passed" not in output and " skipped" in output:
             pytest.skip("skipped in its process")

@@ -1,8 +1,8 @@
 """A process that runs single tests with environment variables that must be set before imports.
 
 These variables enable numba's simulator and Triton's interpreter (see `PytestProcess` in conftest.py). The
-process reads node ids from standard input, one JSON string per line, and answers each with a JSON list of exit
-status and output. What was imported for one test is used by the next.
+process reads node ids from standard input, one JSON string per line, and answers each with a JSON list of
+exit status and output. What was imported for one test is used by the next.
 """
 
 import contextlib

@@ -51,7 +51,7 @@ def sample_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark kernel tests that run on a GPU; under the interpreter, which is slow, keep a sample of their cases."""
+    """Mark kernel tests that run on a GPU; in the slow interpreter, keep a sample of their cases."""
     if INTERPRETED:
         kept = sample_cases(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
