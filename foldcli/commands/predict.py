@@ -42,6 +42,7 @@ def command(
     layout: LayoutName,
     no_report: bool,
     no_plots: bool,
+    archive: bool,
     as_json: bool,
     **option_values: Any,
 ) -> None:
@@ -75,7 +76,8 @@ def command(
     network = NetworkOptions.from_options(option_values)
     template_choice = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings(cache or default_feature_cache(), verify=verify)
-    output = OutputSettings(out, layout, shard, overwrite, ReportSettings(not no_report, not no_plots))
+    report = ReportSettings(not no_report, not no_plots)
+    output = OutputSettings(out, layout, shard, overwrite, report, archive)
 
     if not dry_run:
         make_writable_folder(out)

@@ -73,6 +73,12 @@ result_options = combine(
         is_flag=True,
         help="Save representations and all heads' outputs: NAME_all_rank_*.npz, gigabytes for long targets.",
     ),
+    click.option(
+        "--zip",
+        "archive",
+        is_flag=True,
+        help="Also pack each target's files into NAME.result.zip.",
+    ),
     common.overwrite_option,
 )
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 LayoutName = Literal["default", "colabfold", "single_folder"]
 # the choices of --layout
@@ -25,6 +25,7 @@ FileKind = Literal[
     "thumbnail",
     "report",
     "done",
+    "archive",
     "aligned_error",
     "finished_mark",
 ]
@@ -42,6 +43,7 @@ _FILES: dict[str, tuple[str, bool]] = {
     "thumbnail": ("_thumbnail.png", False),
     "report": (".html", False),
     "done": (".done.json", False),
+    "archive": (".result.zip", True),
     # these two are written in ColabFold's layout only
     "aligned_error": ("_predicted_aligned_error_v1.json", True),
     "finished_mark": (".done.txt", True),
@@ -151,6 +153,11 @@ class TargetFiles:
             paths = self._folder_of(colabfold_writes).glob(f"{self.name}_{middle}_rank_*{ending}")
             found += [path for path in paths if pattern.fullmatch(path.name)]
         return sorted(found)
+
+    def archived(self) -> list[Path]:
+        """Return the existing files of the target that belong into its archive."""
+        paths = [self.path(kind) for kind in get_args(FileKind) if kind not in ("archive", "finished_mark")]
+        return [path for path in paths if path.is_file()] + self.models()
 
     def scores(self) -> list[tuple[int, str, Path]]:
         """Return (rank, tag, path) of the existing score files of any program, best rank first."""

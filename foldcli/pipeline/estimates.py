@@ -95,7 +95,7 @@ def inspect_target(
         finished = read_finished(files)
         count = 0 if finished is None else len(finished.ranking)
         return residues, f"{TO_DO}, replaces {counted(count, 'model')}" if count else TO_DO
-    plan = plan_target(files, target_input, identities, identities.settings.rank, overwrite=False)
+    plan = plan_target(files, target_input, identities, output)
     return residues, DONE if plan.is_finished else unfinished
 
 

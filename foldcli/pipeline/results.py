@@ -13,6 +13,7 @@ from threading import BoundedSemaphore, Condition, Lock
 from typing import Any
 
 from foldcli.outputs import colabfold_layout
+from foldcli.outputs.archive import write_archive
 from foldcli.outputs.done import DoneRecord, StageCost
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import (
@@ -33,6 +34,8 @@ from msa.io.atomic import remove_temporary_files
 
 # largest number of predicted and unwritten models per worker; their arrays are in memory
 _MODELS_PER_WORKER = 2
+# files that would be wrong once other files are replaced
+_OUTDATED: tuple[FileKind, ...] = ("finished_mark", "archive")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class FinishTask:
         warnings: see DoneRecord.
         facts: see DoneRecord.
         report: pages and plots to make.
+        archive: whether to write NAME.result.zip.
     """
 
     files: TargetFiles
@@ -60,6 +64,7 @@ class FinishTask:
     warnings: list[str]
     facts: dict[str, Any]
     report: ReportSettings
+    archive: bool
 
 
 def finish_target(task: FinishTask) -> DoneRecord:
@@ -102,16 +107,22 @@ def finish_target(task: FinishTask) -> DoneRecord:
     if files.layout == "colabfold":
         colabfold_layout.finish_target(files, ranked)
     record.write(files.path("done"))
+    if task.archive:
+        write_archive(files)
     shutil.rmtree(files.work_folder, ignore_errors=True)
     return record
 
 
 def unpublish(files: TargetFiles) -> None:
-    """Move done.json into the work folder and remove NAME.done.txt; call this before replacing files."""
+    """Move done.json into the work folder; call this before replacing files.
+
+    NAME.done.txt and NAME.result.zip are removed.
+    """
     if (done := files.path("done")).is_file():
         files.work_folder.mkdir(parents=True, exist_ok=True)
         done.replace(files.unpublished_record)
-    files.path("finished_mark").unlink(missing_ok=True)
+    for kind in _OUTDATED:
+        files.path(kind).unlink(missing_ok=True)
 
 
 def remove_leftovers(files: TargetFiles) -> None:
@@ -154,6 +165,7 @@ class ResultStage:
         workers: their number.
         rank_by: see `PredictSettings.rank`.
         report: pages and plots to make.
+        archive: whether to write NAME.result.zip.
         on_model: called with each target and its written model.
         on_finished: called with each finished target and its record.
         on_failed: called with each target that could not be written, and the error.
@@ -163,6 +175,7 @@ class ResultStage:
     workers: int
     rank_by: str
     report: ReportSettings
+    archive: bool
     on_model: Callable[[TargetRun, ModelResult], None]
     on_finished: Callable[[TargetRun, DoneRecord], None]
     on_failed: Callable[[TargetRun, BaseException], None]
@@ -209,7 +222,7 @@ class ResultStage:
         """Finish a target once its models, all of which have been added, are written."""
         task = FinishTask(
             target.files, plan.fingerprint, plan.identity, self.rank_by, plan.models,
-            target.costs, target.warnings, target.facts, self.report,
+            target.costs, target.warnings, target.facts, self.report, self.archive,
         )  # fmt: skip
 
         def submit() -> None:

@@ -221,7 +221,7 @@ class _Run:
         workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(self.targets)))
         pool = WorkerPool(workers, partial(load_libraries, output.report))
         return ResultStage(
-            pool, workers, predictor.settings.rank, output.report,
+            pool, workers, predictor.settings.rank, output.report, output.archive,
             on_model=self._model_written, on_finished=self._finished, on_failed=self._fail,
         )  # fmt: skip
 
@@ -254,10 +254,7 @@ class _Run:
 
     def _plan(self, target: TargetRun) -> TargetPlan:
         settings = self.settings
-        return plan_target(
-            target.files, target.input, settings.identities,
-            settings.predictor.settings.rank, settings.output.overwrite,
-        )  # fmt: skip
+        return plan_target(target.files, target.input, settings.identities, settings.output)
 
     def _prepare(self, targets: Iterable[TargetRun]) -> Iterator[_Work]:
         """Yield each job of each target with its random features; targets locked by other runs come last."""

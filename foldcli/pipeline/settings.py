@@ -288,6 +288,7 @@ class OutputSettings:
         shard: the run's share of the targets.
         overwrite: predict finished targets again.
         report: pages and plots to make.
+        archive: whether targets get a NAME.result.zip.
     """
 
     folder: Path
@@ -295,6 +296,7 @@ class OutputSettings:
     shard: Shard
     overwrite: bool
     report: ReportSettings
+    archive: bool = False
 
     def files(self, name: str) -> TargetFiles:
         """Return the paths of a target's files."""

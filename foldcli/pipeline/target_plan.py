@@ -16,6 +16,7 @@ from foldcli.outputs.model_files import (
     stage_published,
 )
 from foldcli.pipeline.identity import Job, TargetIdentities, fingerprint
+from foldcli.pipeline.settings import OutputSettings
 from model.prediction import Extra
 from msa.errors import InputError
 
@@ -35,7 +36,7 @@ class TargetPlan:
         stop_at_score: see `PredictSettings`.
         extras: see `PredictSettings`.
         finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
-        is_finished: whether all requested jobs are done, and ranked as requested.
+        is_finished: whether all requested jobs are done, ranked and archived as requested.
     """
 
     identity: dict[str, Any]
@@ -90,7 +91,7 @@ class TargetPlan:
 
 
 def plan_target(
-    files: TargetFiles, target_input: TargetInput, identities: TargetIdentities, rank_by: str, overwrite: bool
+    files: TargetFiles, target_input: TargetInput, identities: TargetIdentities, output: OutputSettings
 ) -> TargetPlan:
     """Return the plan of a target; changes no files.
 
@@ -98,8 +99,7 @@ def plan_target(
         files: the target's files.
         target_input: its input.
         identities: identities of the run.
-        rank_by: see `PredictSettings.rank`.
-        overwrite: ignore finished results.
+        output: settings of the results; with `overwrite`, finished results are ignored.
 
     Raises:
         InputError: the run would replace finished results of other settings.
@@ -109,7 +109,7 @@ def plan_target(
     key = fingerprint(identity)
     jobs = identities.jobs()
     stop_at_score, extras = identities.settings.stop_at_score, identities.settings.extras
-    finished = None if overwrite else read_finished(files)
+    finished = None if output.overwrite else read_finished(files)
     if finished is None:
         return TargetPlan(identity, key, jobs, stop_at_score, extras, None, False)
     if finished.fingerprint != key:
@@ -129,8 +129,10 @@ def plan_target(
         raise InputError(_refusal(files, replaced, "made with other network parameters"), files.name)
     # an interrupted run may have moved done.json aside
     published = files.path("done").is_file()
-    complete = published and requested.items() <= existing.items() and finished.rank_by == rank_by
+    same_rank = finished.rank_by == identities.settings.rank
+    complete = published and requested.items() <= existing.items() and same_rank
     complete &= all(result.has_extras(extras) for result in finished.ranking if result.tag in requested)
+    complete &= not output.archive or files.path("archive").is_file()
     if complete and (missing := finished.missing_files(files)):
         logger.warning("%s: %s is missing, so its model is made again", files.name, missing[0])
         complete = False
