@@ -36,8 +36,9 @@ def command() -> None:
 def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: int) -> None:
     """Time the gapless filter on a GPU by query length.
 
-    Prints the speed of both kernels, upper bounds and exact scores, in T cells (10¹² query residues × target
-    residues) per second, and as a fraction of the shared-memory limit at two bytes per cell.
+    Prints the speed of both kernels (for upper bounds and for exact scores) in T cells per second, and as a
+    fraction of the shared-memory limit at two bytes per cell. A T cell is 10¹² query residues × target
+    residues.
 
     With --tune, tries all suitable launch parameters, which takes minutes, and prints and saves the table of
     the fastest. Searches read a GPU's table from $FOLDCLI_CACHE/kernels/tuning, or else the one that is

@@ -59,7 +59,8 @@ def ls(cache: Path, as_json: bool) -> None:
     """List the entries.
 
     Prints key, residues, rows, bytes, time of writing, name of the query, and sources. Only the headers are
-    read; `foldcli cache verify` reads every byte.
+    read; `foldcli cache verify` reads every byte. Without CACHE, lists the cache of `fold`,
+    $FOLDCLI_CACHE/features.
     """
     entries = [_as_json(entry) for entry in _entries(cache)]
     if as_json:
@@ -158,9 +159,9 @@ def prune(
     """Remove entries by age, size or missing source, and temporary files of killed processes.
 
     An entry is removed if any of the options applies to it. Temporary files are removed in any case: at once
-    if their process ran on this machine and has ended, otherwise an hour after their last change. Entries
-    made from standard input never count as missing their source. Other processes may use the cache at the
-    same time; they recompute missing entries.
+    if their process ran on this machine and has ended, otherwise an hour after their last change.
+    --absent-source keeps entries made from standard input. Other processes may use the cache at the same
+    time; they recompute missing entries.
     """
     from features.cleanup import (
         PruneSettings,

@@ -187,8 +187,8 @@ def _show_fetchable(folder: Path) -> None:
 def verify_files(folder: Path | None, as_json: bool) -> None:
     """Verify every byte of the parameter files.
 
-    Keys, shapes and types must be those of the network, and the SHA-256 the one that `params fetch` recorded.
-    Files from elsewhere are checked against the CRC-32 of their own arrays.
+    Checks that keys, shapes and types match the network, and that the SHA-256 is the one that `params fetch`
+    recorded. Files from elsewhere have no recorded SHA-256; for them, the CRC-32 of each array is checked.
     """
     import json
 

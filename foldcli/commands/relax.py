@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="Relaxations in a row; residues with violations are released before the next.",
+    help="Maximum number of relaxations; each removes the restraints of residues that still have violations.",
 )
 @click.option(
     "--max-seconds",
@@ -60,7 +60,7 @@ def command(
     and reports energies and violations. A result has the name of its file with `relaxed` instead of
     `unrelaxed`. Needs the extra `relax`: pip install 'foldcli[relax]'.
 
-    A file that fails is named with the reason, and the others are relaxed: the exit code is 5.
+    If a file fails, the reason is printed and the other files are still relaxed; the exit code is 5.
 
     \b
       foldcli relax results/protein/*_unrelaxed_rank_001_*.pdb -o relaxed

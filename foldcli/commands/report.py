@@ -21,8 +21,8 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool) -> None:
     """Regenerate the reports of finished targets.
 
     OUT is a folder of results of `fold` or `predict`, the folder of one target, or a folder of ColabFold's
-    results. Writes NAME.html and plots next to the structures of each target, and index.html for a folder of
-    several. Runs no prediction.
+    results. Writes NAME.html and plots next to the structures of each target, and index.html if the folder
+    has several targets. Nothing is predicted again.
     """
     from foldcli.errors import SomeTargetsFailed, describe
     from foldcli.logs import logger

@@ -33,7 +33,7 @@ from foldcli.options import common as options
     default=16.0,
     show_default=True,
     metavar="MIB",
-    help="Maximum size of a request. Clients send as many requests as their queries need.",
+    help="Maximum size of a request; clients split larger ones.",
 )
 @options.logging_options
 def command(db: str, path: Path, device: str, threads: int, drain: float, max_request: float) -> None:

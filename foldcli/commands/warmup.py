@@ -36,7 +36,7 @@ def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -
     type=options.NumbersType("model numbers from 1 to 5", lambda number: number in set("12345")),
     default="1,2,3,4,5",
     show_default=True,
-    help="Networks whose kernels to compile.",
+    help="Compile the kernels of these networks.",
 )
 @click.option(
     "--precision",
@@ -50,7 +50,7 @@ def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -
     metavar="N",
     default=1024,
     show_default=True,
-    help="Residues of the longest query whose search kernels to compile; 0 is none.",
+    help="Compile search kernels for queries of up to this many residues; 0 compiles none.",
 )
 @options.logging_options
 def command(

@@ -1,16 +1,30 @@
 """Options of templates."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from foldcli.options.common import combine
 
+_NO_VALUE = ""
+
+
+class _LibraryType(click.Path):
+    """The click type of `--templates [LIBRARY]`; without a value, as for ColabFold, it is None."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        return None if value == _NO_VALUE else super().convert(value, param, ctx)
+
+
 template_options = combine(
     click.option(
         "--templates",
-        type=click.Path(exists=True, path_type=Path),
-        metavar="LIBRARY",
+        type=_LibraryType(exists=True, path_type=Path),
+        is_flag=False,
+        flag_value=_NO_VALUE,
+        metavar="[LIBRARY]",
         show_default="the library that comes with foldcli",
         help="Structure library from foldcli createdb --structures, or structure files, to search.",
     ),

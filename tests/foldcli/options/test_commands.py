@@ -47,6 +47,14 @@ def test_model_options_of_colabfold() -> None:
         network_options("--models", "1,2", "--num-models", "3")
 
 
+def test_templates_need_no_library() -> None:
+    arguments = ["t.a3m", "-o", "o"]
+    for own, expected in (([], None), (["--templates"], None), (["--templates", __file__], Path(__file__))):
+        for order in ([*own, "--no-plots", *arguments], [*arguments, *own]):
+            context = command("predict").make_context("predict", list(order))
+            assert context.params["templates"] == expected and context.params["targets"] == ("t.a3m",)
+
+
 def test_max_msa_sets_both_numbers_of_rows() -> None:
     predict = network_options("--max-msa", "16:32").predict
     assert (predict.max_seq, predict.max_extra_seq) == (16, 32)

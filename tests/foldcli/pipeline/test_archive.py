@@ -4,6 +4,8 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.pipeline.dry_run import DONE, TO_DO
 from tests.foldcli.pipeline.test_run import UBIQUITIN, Runs
