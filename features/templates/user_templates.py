@@ -11,7 +11,7 @@ from features.templates.build import LibrarySettings, build_library, write_libra
 from features.templates.chains import TemplateChain
 from features.templates.library import FORMAT_VERSION, StructureLibrary, is_library, normalized_id
 from features.templates.structure_files import find_structure_files, read_chains
-from msa.errors import InputError
+from msa.errors import InputError, MissingError
 from msa.io.compression import read_bytes
 from msa.progress import Progress
 
@@ -63,7 +63,7 @@ def open_or_build_library(
     folder = Path(cache_dir) / "templates" / key
     try:
         return StructureLibrary.open(folder)
-    except InputError:
+    except (InputError, MissingError):
         damaged = is_library(folder)
     settings = replace(_SETTINGS, threads=threads, overwrite=damaged)
     try:
