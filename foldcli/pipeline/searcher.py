@@ -51,9 +51,14 @@ class LocalSearcher:
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
         """
-        for result in search_many(queries, self.database, settings, self.engine, progress, on_profile):
+        try:
+            for result in search_many(queries, self.database, settings, self.engine, progress, on_profile):
+                self.database.check_sizes()
+                yield result
+        except Exception:
+            # bytes behind the end of a truncated file read as zeros, on which a search may fail
             self.database.check_sizes()
-            yield result
+            raise
         if stages := self.engine.seconds:
             text = ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in stages.items())
             logger.debug("GPU stages so far: %s", text, extra={"fields": {"stages": stages}})

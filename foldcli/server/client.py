@@ -104,6 +104,7 @@ class RemoteSearcher:
         """
         done = 0
         for batch in self._request_batches(queries):
+            self._reconnect_if_closed()
             self._send(SearchRequest(batch, settings))
             for query in batch:
                 yield query, self._receive_hits(query)
@@ -136,6 +137,28 @@ class RemoteSearcher:
             size += query_size
         if queries:
             yield queries[start:]
+
+    def _reconnect_if_closed(self) -> None:
+        """Connect again if the server has closed this connection, inactive until now, in favour of others.
+
+        Raises:
+            ServerLost: the server is gone, or serves another database now.
+        """
+        try:
+            if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                return
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            pass
+        try:
+            renewed = RemoteSearcher(self._path)
+        except MissingError:
+            raise self._lost_error() from None
+        if renewed.checksums != self.checksums:
+            raise ServerLost(f"the server at {self._path} serves another database now", ExitCode.MISSING)
+        self._socket.close()
+        vars(self).update(vars(renewed))
 
     def _send(self, request: SearchRequest) -> None:
         try:

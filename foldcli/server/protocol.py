@@ -32,6 +32,7 @@ PROTOCOL = 1
 MAX_MESSAGE_BYTES = 2**32 - 1
 """Largest length that fits into the prefix of a message."""
 
+_MAX_INTEGER = 2**31 - 1
 _LENGTH = struct.Struct(">I")
 _HITS_PER_MESSAGE = 500
 _NOT_A_LETTER = re.compile(r"[^A-Z]")
@@ -268,6 +269,10 @@ def _parse_settings(value: Any, threads: int) -> SearchSettings:
     types = {field.name: field.type for field in fields(SearchSettings) if field.name != "threads"}
     _check_names(value, types, "settings")
     _check_types(value, {name: types[name] for name in value})
+    for name, number in value.items():
+        # larger integers fit into no array, and not all into a float
+        if isinstance(number, int) and abs(number) > _MAX_INTEGER:
+            raise InputError(f"{name} is {_shorten(number)}: expected at most {_MAX_INTEGER:,}")
     return SearchSettings(threads=threads, **value)
 
 

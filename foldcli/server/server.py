@@ -5,6 +5,7 @@ does not read, sends half a message or garbage, or dies therefore affects no oth
 """
 
 import contextlib
+import os
 import selectors
 import socket
 import struct
@@ -24,6 +25,12 @@ from msa.errors import InputError
 
 MAX_CLIENTS = 256
 """Maximum number of connected clients; more wait until one disconnects."""
+
+MAX_CLIENTS_OF_ANOTHER_USER = 64
+"""Maximum number of connected clients of each user other than the server's; more are refused."""
+
+INACTIVE_SECONDS = 60.0
+"""Time without a request or a read after which a connection is closed if others wait for one."""
 
 MAX_UNREAD_BYTES = 8 << 20
 """Size of a client's unread results at which its search pauses."""
@@ -55,15 +62,21 @@ class ClientConnection:
     Args:
         peer: the connected socket.
         name: name in log messages.
+        user: user id of the client.
         limit: maximum size of a request in bytes.
         on_send: called, from any thread, when there is something to write.
     """
 
     def __init__(
-        self, peer: socket.socket, name: str, limit: int, on_send: Callable[["ClientConnection"], None]
+        self,
+        peer: socket.socket,
+        name: str,
+        user: int,
+        limit: int,
+        on_send: Callable[["ClientConnection"], None],
     ) -> None:
         peer.setblocking(False)
-        self.peer, self.name = peer, name
+        self.peer, self.name, self.user = peer, name, user
         self.scheduled: ScheduledRequest | None = None  # until its results are complete
         self.closing = False
         self._on_send = on_send
@@ -72,6 +85,7 @@ class ClientConnection:
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._paused = False
+        self._last_active = time.monotonic()
         self._discards_messages = False
 
     def accepts_results(self) -> bool:
@@ -105,6 +119,7 @@ class ClientConnection:
             # Both under one lock: a client that has read this message may send its next request, and a
             # connection with an unread message is not idle.
             self.scheduled = None
+            self._last_active = time.monotonic()
             self._enqueue(message)
         self._on_send(self)
 
@@ -124,6 +139,13 @@ class ClientConnection:
         with self._lock:
             return self.scheduled is None and not self._unsent_bytes
 
+    @property
+    def inactive_seconds(self) -> float:
+        """Seconds since the client last completed a request or read something; 0 while it is searched for."""
+        with self._lock:
+            waiting = self.scheduled is None or self._unsent_bytes
+            return time.monotonic() - self._last_active if waiting else 0.0
+
     def receive(self) -> Iterator[dict[str, Any]]:
         """Read from the socket, and yield the messages that are now complete.
 
@@ -137,7 +159,9 @@ class ClientConnection:
             return
         if not data:
             raise ConnectionResetError
-        yield from self._decoder.feed(data)
+        for message in self._decoder.feed(data):
+            self._last_active = time.monotonic()
+            yield message
 
     def write(self) -> bool:
         """Write as much as the client takes now; return True if a paused search may continue.
@@ -151,6 +175,7 @@ class ClientConnection:
                 while self._unsent:
                     sent = self.peer.send(self._unsent[0])
                     self._unsent_bytes -= sent
+                    self._last_active = time.monotonic()
                     if sent < len(self._unsent[0]):
                         self._unsent[0] = self._unsent[0][sent:]
                     else:
@@ -209,7 +234,7 @@ class Server:
         """
         self._listen(listener)
         while not self._stopping:
-            self._step(None)
+            self._step(self._close_inactive())
         if self._paused_listener is None:
             self._selector.unregister(listener)
         self._paused_listener = None
@@ -232,6 +257,21 @@ class Server:
             logger.warning("%s: aborted, as the server stops", connection.name)
             self._send_last_error(connection, _stopping_error())
             self._close(connection)
+
+    def _close_inactive(self) -> float | None:
+        """If no more clients are accepted, close those that have been inactive for long.
+
+        Returns:
+            Seconds until the next connection may be closed; None if clients are accepted.
+        """
+        if self._paused_listener is None:
+            return None
+        seconds = {connection: connection.inactive_seconds for connection in self._connections}
+        for connection in [c for c, inactive in seconds.items() if inactive >= INACTIVE_SECONDS]:
+            logger.info("%s: closed, as it was inactive and others wait", connection.name)
+            self._close(connection)
+        left = [INACTIVE_SECONDS - inactive for inactive in seconds.values() if inactive < INACTIVE_SECONDS]
+        return None if self._paused_listener is None else max(min(left, default=0.0), 0.1)
 
     def _step(self, timeout: float | None) -> None:
         """Wait for events, at most for a number of seconds, and handle them."""
@@ -354,13 +394,18 @@ class Server:
             self._pause_listening(listener)
             return
         self._accepted += 1
-        process, _, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        process, user, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         name = f"client {self._accepted} (process {process})"
-        connection = ClientConnection(peer, name, self._hello.max_request_bytes, self._on_send)
+        connection = ClientConnection(peer, name, user, self._hello.max_request_bytes, self._on_send)
+        clients_of_user = sum(other.user == user for other in self._connections)
         self._connections.add(connection)
         self._selector.register(peer, _READ, connection)
         logger.debug("%s: connected", name)
-        connection.send(self._greeting)
+        if user != os.geteuid() and clients_of_user >= MAX_CLIENTS_OF_ANOTHER_USER:
+            reason = f"this user has {clients_of_user} connections to the server already"
+            self._refuse(connection, ServerError(reason, ExitCode.MISSING))
+        else:
+            connection.send(self._greeting)
         if len(self._connections) >= MAX_CLIENTS:
             self._pause_listening(listener)
 

@@ -21,6 +21,7 @@ from msa.search.settings import SearchSettings
 
 if TYPE_CHECKING:
     from foldcli.pipeline.searcher import LocalSearcher
+    from msa.database.database import TargetDatabase
 
 MAX_QUERY_RESIDUES = 100_000
 """Twice the length of the longest known protein; a query's profile takes about one kilobyte per residue."""
@@ -51,8 +52,8 @@ class Service:
         """Serve until SIGTERM or SIGINT, then drain.
 
         Raises:
-            InputError: the socket is taken, or there is no such database.
-            MissingError: the requested GPU cannot be used.
+            InputError: the socket is taken, or the database is damaged.
+            MissingError: there is no such database, or the requested GPU cannot be used.
             Exception: the error that stopped the engine.
         """
         search_thread: _SearchThread | None = None
@@ -93,7 +94,9 @@ class Service:
             max_query_residues=MAX_QUERY_RESIDUES,
         )
         server = Server(hello, search_thread.scheduler, self.settings)
-        search_thread.failed.add_done_callback(lambda _: server.abort())
+        verification = _Verification(searcher.database)
+        for failed in (search_thread.failed, verification.failed):
+            failed.add_done_callback(lambda _: server.abort())
         on_stop_signals(lambda *_: server.stop())
         listener = open_listener(self.path)
 
@@ -105,9 +108,11 @@ class Service:
             "ready: %s serves %s, %d sequences, %d residues, on %s",
             self.path, hello.database, hello.sequences, hello.residues, hello.device,
         )  # fmt: skip
+        verification.start()
         server.run(listener, close_listener)
-        if search_thread.failed.done():
-            search_thread.failed.result()
+        for failed in (search_thread.failed, verification.failed):
+            if failed.done():
+                failed.result()
         logger.info("stopped")
 
 
@@ -155,6 +160,28 @@ class _SearchThread(Thread):
         settings = SearchSettings(threads=self._threads)
         for _ in self._search([query], settings):
             pass
+
+
+class _Verification(Thread):
+    """A thread that compares all bytes of the database with their checksums, once.
+
+    Attributes:
+        failed: done, with an error, when the database is found to be damaged.
+    """
+
+    def __init__(self, database: "TargetDatabase") -> None:
+        super().__init__(name="verification", daemon=True)
+        self._database = database
+        self.failed: Future[None] = Future()
+
+    def run(self) -> None:
+        """Read the database."""
+        try:
+            self._database.verify()
+        except Exception as error:
+            self.failed.set_exception(error)
+        else:
+            logger.info("%s: all checksums match", self._database.path)
 
 
 class _StartupInterrupted(BaseException):

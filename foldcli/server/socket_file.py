@@ -1,6 +1,7 @@
 """The unix socket that a server listens on: owned by one server at a time, private, removed at the end."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -38,7 +39,8 @@ def claim_socket(path: Path) -> Iterator[None]:
     at once, only one of them replaces a dead server's socket. Socket and lock file are removed at the end.
 
     Raises:
-        InputError: the path is too long, or belongs to a live server or to something other than a socket.
+        InputError: the path is too long, or belongs to a live server or to something other than a socket; or
+            PATH.lock is not a file of this user.
         OSError: its folder cannot be written to.
     """
     check_socket_path(path)
@@ -60,7 +62,7 @@ def claim_socket(path: Path) -> Iterator[None]:
 def _lock(lock_file: Path, path: Path) -> int:
     """Create and lock a file, write this process's id into it, and return its descriptor."""
     while True:
-        descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _open_lock(lock_file)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -73,6 +75,26 @@ def _lock(lock_file: Path, path: Path) -> int:
                 os.write(descriptor, f"{os.getpid()}\n".encode())
                 return descriptor
         os.close(descriptor)
+
+
+def _open_lock(lock_file: Path) -> int:
+    """Create or open a lock file, and return its descriptor.
+
+    Raises:
+        InputError: it is a link, belongs to another user, or is not a regular file: in a folder where others
+            may write, the server would overwrite a file of their choice.
+    """
+    try:
+        descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise InputError("is a symbolic link, so it is not used as a lock", lock_file) from None
+        raise
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
+        os.close(descriptor)
+        raise InputError("is not a file of this user alone, so it is not used as a lock", lock_file)
+    return descriptor
 
 
 def _taken(path: Path, owner: str = "") -> InputError:

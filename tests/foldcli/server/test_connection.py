@@ -14,7 +14,7 @@ MESSAGE = bytes(range(256)) * 4096
 def sockets() -> Iterator[tuple[ClientConnection, socket.socket]]:
     """Yield a connection and the socket of its client."""
     server_end, client_end = socket.socketpair()
-    connection = ClientConnection(server_end, "client", 1000, lambda connection: None)
+    connection = ClientConnection(server_end, "client", 0, 1000, lambda connection: None)
     yield connection, client_end
     connection.close()
     client_end.close()

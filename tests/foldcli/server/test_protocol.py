@@ -189,6 +189,8 @@ REQUEST = SearchRequest([QUERY], SearchSettings()).message()
         ({"settings": {"max_seqs": 0}}, "max_seqs is 0: expected 1 to"),
         ({"settings": {"max_seqs": 10**40}}, "max_seqs is 1000"),
         ({"settings": {"evalue": "1"}}, "evalue: expected a number, got '1'"),
+        ({"settings": {"evalue": 10**400}}, "evalue is 1000.*: expected at most 2,147,483,647"),
+        ({"settings": {"min_ungapped_score": -(10**30)}}, "min_ungapped_score is -1000.*: expected"),
         ({"settings": {"evalue": -1}}, "evalue is -1: expected 0"),
         ({"settings": {"coverage": 1.1}}, "coverage is 1.1: expected 0 to 1"),
         ({"settings": {"cov_mode": 3}}, "cov_mode is 3: expected 0 to 2"),
