@@ -65,7 +65,8 @@ ERRORS = {
 }
 _CLUSTER_SIZE = 3
 _QUERIES = 4
-_TIME_LIMIT = 60
+_TIME_LIMIT = 120
+_REPORT_EVERY = 500
 _INTERESTING = (0, 1, -1, 2, 3, 4, 7, 255, 2**15, 2**31 - 1, -(2**31), 2**32, 2**62, 2**63 - 1, -(2**63))
 
 
@@ -260,7 +261,9 @@ def run_cases(cases: Sequence[Case], queries: Sequence[FastaRecord], seed: int) 
     counts: Counter[tuple[str, ...]] = Counter()
     with tempfile.TemporaryDirectory(dir=cases[0].database.parent) as work:
         folder = Path(work, "db")
-        for case in cases:
+        for number, case in enumerate(cases):
+            if number and number % _REPORT_EVERY == 0:
+                print(f"{number} of {len(cases)} cases", file=sys.stderr)
             shutil.copytree(case.database, folder)
             outcome = run_forked(folder, case, queries, expected[case.database], seed)
             counts[case.situation, case.part, outcome] += 1

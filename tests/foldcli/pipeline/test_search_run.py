@@ -1,0 +1,89 @@
+"""Tables of hits: devices as outputs, full disks, and files of killed searches."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from foldcli.inputs.shard import Shard
+from foldcli.pipeline.search_run import SearchRun
+from foldcli.pipeline.searcher import LocalSearcher
+from foldcli.pipeline.settings import AlignmentSettings
+from msa.cpu.engine import CpuEngine
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.errors import MissingError
+from msa.io.m8 import DEFAULT_COLUMNS
+from msa.io.temporary_names import OLD_SECONDS
+from msa.search.settings import AlignmentFilter, SearchSettings
+
+UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+
+
+class _FullDiskSearcher(LocalSearcher):
+    """A searcher that replaces the table's file by one on a full disk after the hits of the first query."""
+
+    def search_many(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+        for number, result in enumerate(super().search_many(*arguments, **options)):
+            if number == 1:
+                (table,) = (
+                    int(path.name)
+                    for path in Path("/proc/self/fd").iterdir()
+                    if path.is_symlink() and str(path.readlink()).endswith(".tmp")
+                )
+                os.dup2(os.open("/dev/full", os.O_WRONLY), table)
+            yield result
+
+
+def _run(folder: Path, searcher: type[LocalSearcher] = LocalSearcher, overwrite: bool = False) -> SearchRun:
+    if not (folder / "db").exists():
+        (folder / "q.fasta").write_text("".join(f">q{k}\n{UBIQUITIN}\n" for k in range(3)))
+        build_database([folder / "q.fasta"], folder / "db", BuildSettings(threads=1))
+    settings = AlignmentSettings(SearchSettings(), AlignmentFilter())
+
+    def open_searcher() -> LocalSearcher:
+        return searcher(TargetDatabase.open(folder / "db"), CpuEngine())
+
+    shard = Shard()
+    return SearchRun([str(folder / "q.fasta")], (), settings, open_searcher, shard, None, overwrite)
+
+
+def test_devices_and_pipes_are_never_replaced(tmp_path: Path) -> None:
+    run = _run(tmp_path, overwrite=True)
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        run.to_table(str(device), DEFAULT_COLUMNS)
+        assert stat.S_ISCHR(device.stat().st_mode)
+    except PermissionError:
+        pass  # only root makes devices
+    run.to_table("/dev/null", DEFAULT_COLUMNS)
+    read, write = os.pipe()
+    run.to_table(f"/proc/self/fd/{write}", DEFAULT_COLUMNS)
+    os.close(write)
+    with os.fdopen(read) as stream:
+        assert len(stream.readlines()) == 9
+
+
+def test_files_of_killed_searches_are_removed(tmp_path: Path) -> None:
+    run = _run(tmp_path)
+    left, other = (tmp_path / f".{name}.0123456789ab-1-2.0.tmp" for name in ("h.m8", "other.m8"))
+    for path in (left, other):
+        path.touch()
+        os.utime(path, (0, path.stat().st_mtime - OLD_SECONDS - 60))
+    run.to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
+    assert not left.exists() and other.exists()
+    assert len((tmp_path / "h.m8").read_text().splitlines()) == 9
+    with pytest.raises(click.UsageError, match="exists; --overwrite replaces it"):
+        run.to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
+
+
+def test_full_disk_keeps_no_table_and_names_it(tmp_path: Path) -> None:
+    run = _run(tmp_path, _FullDiskSearcher)
+    with pytest.raises(MissingError, match=r"h\.m8: no space left on the disk; .* bytes are needed"):
+        run.to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
+    assert sorted(os.listdir(tmp_path)) == ["db", "q.fasta"]

@@ -1,0 +1,64 @@
+"""Databases as named on the command line: warnings about converted files, and files that change in use."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from foldcli.logs import logger
+from foldcli.pipeline.searcher import DatabaseSource, LocalSearcher
+from msa.cpu.engine import CpuEngine
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.errors import InputError
+from msa.io.fasta import FastaRecord
+from msa.search.settings import SearchSettings
+
+UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+
+
+class _Lines(logging.Handler):
+    """A handler that keeps the warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def test_warnings_about_a_file_are_repeated_whenever_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
+    fasta = tmp_path / "db.fasta"
+    fasta.write_text(f">a\n{UBIQUITIN}\n>a\nMKVL\n>empty\n\n")
+    expected = [
+        f"{fasta}: records without a sequence, left out: 1",
+        f"{fasta}: sequences with the id of an earlier one, kept: 1",
+    ]
+    handler = _Lines()
+    logger.addHandler(handler)
+    try:
+        for _ in range(2):
+            handler.lines.clear()
+            database = DatabaseSource(str(fasta), "cpu").open()
+            assert handler.lines == expected
+        handler.lines.clear()
+        DatabaseSource(str(database.path), "cpu").open()
+        assert handler.lines == []
+    finally:
+        logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("name", ["residues.u8", "lengths.i32"])
+def test_file_that_is_truncated_before_a_search_is_reported(tmp_path: Path, name: str) -> None:
+    """Within a page, the missing bytes read as zeros: other residues, or lengths on which a search fails."""
+    (tmp_path / "t.fasta").write_text(f">a\n{UBIQUITIN}\n>b\n{UBIQUITIN[:40]}\n")
+    build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
+    searcher = LocalSearcher(TargetDatabase.open(tmp_path / "db"), CpuEngine())
+    os.truncate(tmp_path / "db" / name, 4)
+    with pytest.raises(InputError, match=f"{name}: damaged database: truncated, 4 bytes instead of"):
+        list(searcher.search_many([FastaRecord("q", UBIQUITIN)], SearchSettings()))
