@@ -89,8 +89,8 @@ class SearchRun:
             estimate = error.written * len(queries) // max(done, 1)
             needed = f"about {estimate:,}" if estimate else "more"
             raise MissingError(
-                f"{error.filename}: no space left on the disk; {needed} bytes are needed, and no partial file "
-                "was kept",
+                f"{error.filename}: no space left on the disk; {needed} bytes are needed, and no partial "
+                "file was kept",
                 "Free some space, or write to another disk.",
             ) from error
         if capped:
