@@ -2,6 +2,8 @@
 
 import os
 
+_MAX_REASON = 500
+
 
 class InputError(ValueError):
     """Invalid input.
@@ -9,7 +11,7 @@ class InputError(ValueError):
     The message is one line, `path:line:column: reason`, without the parts that are unknown.
 
     Args:
-        reason: the problem, in a few words.
+        reason: the problem, in a few words; what it quotes from a file may be long, and is cut.
         path: the file; `-` stands for standard input.
         line: 1-based line number.
         column: 1-based column in that line.
@@ -22,6 +24,9 @@ class InputError(ValueError):
         line: int | None = None,
         column: int | None = None,
     ) -> None:
+        reason = " ".join(reason.splitlines())
+        if len(reason) > _MAX_REASON:
+            reason = f"{reason[: _MAX_REASON - 1]}…"
         self.reason, self.path, self.line, self.column = reason, path, line, column
         location = [] if path is None else ["standard input" if str(path) == "-" else os.fspath(path)]
         location += [str(number) for number in (line, column) if number is not None]

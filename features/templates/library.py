@@ -1,7 +1,6 @@
 """The structure library: chains of known structure that can be searched; docs/templates.md has the format."""
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
@@ -16,6 +15,7 @@ from features.templates.coordinate_codec import decode_coordinates
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST, DatabasePart
 from msa.errors import InputError, MissingError
+from msa.io.json_files import read_json
 from msa.progress import Progress
 
 FORMAT = "foldcli structure library"
@@ -200,7 +200,7 @@ def read_library_manifest(folder: Path) -> LibraryManifest:
             "Build one from mmCIF or PDB files: foldcli createdb --structures FOLDER -o LIBRARY",
         )
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"not a structure library: no {MANIFEST} in it", folder) from None
     except ValueError as error:
@@ -213,8 +213,14 @@ def read_library_manifest(folder: Path) -> LibraryManifest:
     try:
         values = {item.name: content[item.name] for item in fields(LibraryManifest)}
         values["parts"] = {name: DatabasePart(**values["parts"][name]) for name in PARTS}
-        if not isinstance(values["units_per_angstrom"], int) or values["units_per_angstrom"] < 1:
+        if not isinstance(values["units_per_angstrom"], int) or not 1 <= values["units_per_angstrom"] <= 1000:
             raise TypeError("units_per_angstrom")
+        if not isinstance(values["chains"], int) or not isinstance(values["backbone_only"], bool):
+            raise TypeError("chains or backbone_only")
+        if not all(
+            isinstance(part.bytes, int) and isinstance(part.sha256, str) for part in values["parts"].values()
+        ):
+            raise TypeError("parts")
         return LibraryManifest(**values)
     except (KeyError, TypeError) as error:
         raise InputError(f"damaged manifest: {error} is missing or malformed", path) from error
@@ -223,7 +229,7 @@ def read_library_manifest(folder: Path) -> LibraryManifest:
 def is_library(path: str | os.PathLike[str]) -> bool:
     """Return whether a folder is a structure library, by its manifest."""
     try:
-        content = json.loads((Path(path) / MANIFEST).read_bytes())
+        content = read_json(Path(path) / MANIFEST)
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and content.get("format") == FORMAT

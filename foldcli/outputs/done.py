@@ -1,6 +1,7 @@
 """NAME.done.json, the record of a finished target: settings, ranked models, and the cost of each stage."""
 
 import json
+import math
 import platform
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -11,8 +12,22 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from foldcli.version import VERSION
 from msa.io.atomic import atomic_write
+from msa.io.json_files import read_json
 
 FORMAT = 2
+
+_RECORD_TYPES: dict[str, Any] = {
+    "name": str, "fingerprint": str, "settings": dict, "versions": dict, "facts": dict, "warnings": list,
+    "rank_by": str, "ranking": list, "stages": list,
+}  # fmt: skip
+_MODEL_TYPES: dict[str, Any] = {
+    "rank": int, "tag": str, "plddt": int | float, "ptm": int | float, "num_recycles": int,
+    "seconds": int | float, "fingerprint": str,
+}  # fmt: skip
+_STAGE_TYPES: dict[str, Any] = {"stage": str, "seconds": int | float, "peak_memory_bytes": int}
+_FACT_TYPES: dict[str, Any] = {"residues": int, "alignment_rows": int, "search": dict, "alignment": str}
+# may be null
+_OPTIONAL = ("ptm", "search", "header")
 
 
 @dataclass(frozen=True)
@@ -111,11 +126,9 @@ class FinishedTarget:
             OSError: it cannot be read.
         """
         try:
-            content = json.loads(path.read_text())
+            content = read_done_record(path)
         except FileNotFoundError:
             return None
-        if not isinstance(content, dict):
-            raise ValueError("not a JSON object")
         if content.get("format") != FORMAT:
             raise ValueError(f"format {content.get('format')!r} instead of {FORMAT}")
         try:
@@ -131,20 +144,51 @@ class FinishedTarget:
             )
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"missing or wrong values ({error})") from error
-        if not (
-            isinstance(finished.fingerprint, str)
-            and isinstance(finished.settings, dict)
-            and isinstance(finished.rank_by, str)
-            and isinstance(finished.facts, dict)
-            and finished.ranking
-        ):
-            raise ValueError("missing or wrong values")
+        if not finished.ranking:
+            raise ValueError("no models")
         return finished
 
     def missing_files(self, files: TargetFiles) -> list[Path]:
         """Return the ranked models' files that do not exist."""
         paths = [path for rank, result in enumerate(self.ranking, 1) for path in result.paths(files, rank)]
         return [path for path in paths if not path.is_file()]
+
+
+def read_done_record(path: Path) -> dict[str, Any]:
+    """Return the content of a done.json of any format; values that it has are of the right types.
+
+    Raises:
+        ValueError: it is damaged.
+        OSError: it cannot be read.
+    """
+    content = read_json(path)
+    _check_types(content, _RECORD_TYPES, "the file")
+    _check_types(content.get("settings", {}), {"header": str}, "settings")
+    facts = content.get("facts", {})
+    _check_types(facts, _FACT_TYPES, "facts")
+    _check_types(facts.get("search") or {}, {"hits": int}, "facts.search")
+    for name, types in (("ranking", _MODEL_TYPES), ("stages", _STAGE_TYPES)):
+        for entry in content.get(name, []):
+            _check_types(entry, types, name)
+            if name == "stages" and not entry.keys() >= types.keys():
+                raise ValueError(f"missing values in {name}")
+    if not all(isinstance(warning, str) for warning in content.get("warnings", [])):
+        raise ValueError("warnings has the wrong type")
+    result: dict[str, Any] = content
+    return result
+
+
+def _check_types(content: Any, types: dict[str, Any], name: str) -> None:
+    """Raise ValueError if `content` is not an object, or a value that it has is of another type."""
+    if not isinstance(content, dict):
+        raise ValueError(f"{name} is not a JSON object")
+    for key, expected in types.items():
+        value = content.get(key)
+        wrong = not isinstance(value, expected) or isinstance(value, bool)
+        if value is not None and (wrong or (isinstance(value, float) and not math.isfinite(value))):
+            raise ValueError(f"{key} in {name} has the wrong type")
+        if value is None and key in content and key not in _OPTIONAL:
+            raise ValueError(f"{key} in {name} is null")
 
 
 def _versions() -> dict[str, str]:

@@ -5,7 +5,9 @@ publishing can be repeated after an interruption.
 """
 
 import json
+import math
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,12 +23,15 @@ from foldcli.version import VERSION
 from model.output import Provenance, format_mmcif, format_pdb, format_scores
 from model.prediction import EXTRAS, Extra
 from msa.io.atomic import atomic_write
+from msa.io.json_files import read_json
 from msa.io.temporary_names import temporary_path
 
 if TYPE_CHECKING:
     from model.prediction import Prediction
 
 _RESULT_SUFFIX = ".result.json"
+_MAX_RECYCLES = 10_000
+_TAG = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -100,8 +105,14 @@ class ModelResult:
         result = cls(**content | {"extras": tuple(extras)})
         numbers = (result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0)
         texts = (result.tag, result.fingerprint)
-        if not all(isinstance(x, int | float) for x in numbers) or not all(isinstance(x, str) for x in texts):
+        if (
+            not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers)
+            or not all(isinstance(x, str) for x in texts)
+            or not (isinstance(result.num_recycles, int) and 0 <= result.num_recycles <= _MAX_RECYCLES)
+        ):
             raise TypeError("a value of a model's result has the wrong type")
+        if not _TAG.fullmatch(result.tag):  # it becomes part of file names
+            raise TypeError("the tag of a model's result is not one")
         return result
 
 
@@ -184,7 +195,7 @@ def read_staged_results(folder: Path) -> list[ModelResult]:
     results = []
     for path in sorted(folder.glob(f"*{_RESULT_SUFFIX}")):
         try:
-            result = ModelResult.from_json(json.loads(path.read_text()))
+            result = ModelResult.from_json(read_json(path))
         except (OSError, ValueError, TypeError) as error:
             logger.warning("%s: damaged, so the model is predicted again (%s)", path, error)
             continue

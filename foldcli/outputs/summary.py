@@ -1,6 +1,5 @@
 """The summary of a run: summary.tsv with one line per model, and a screen with one line per target."""
 
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
+from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import UNTRAINED
 from msa.io.atomic import atomic_write, remove_temporary_files
@@ -108,7 +108,7 @@ class RunSummary:
 
     def _models(self, files: TargetFiles) -> list[dict[str, Any]]:
         try:
-            done = json.loads(files.path("done").read_text())
+            done = read_done_record(files.path("done"))
             facts, untrained = done["facts"], UNTRAINED in done["warnings"]
             return [
                 {
@@ -161,7 +161,7 @@ class RunSummary:
 
     def _read(self, files: TargetFiles) -> TargetSummary | None:
         try:
-            done = json.loads(files.path("done").read_text())
+            done = read_done_record(files.path("done"))
             return _summarize(done, files, _modification_time(files) == self._modified_before[files.name])
         except (OSError, ValueError, LookupError, TypeError):
             # not finished, or written by a version with another format

@@ -16,6 +16,7 @@ from foldcli.paths import cache_dir
 from foldcli.version import VERSION
 from msa.errors import InputError, MissingError
 from msa.io.atomic import atomic_write
+from msa.io.json_files import read_json
 
 # published in December 2022; ColabFold uses the same files
 ARCHIVE_URL = "https://storage.googleapis.com/alphafold/alphafold_params_2022-12-06.tar"
@@ -207,7 +208,7 @@ def read_manifest(folder: Path) -> ParameterManifest:
     """
     path = folder / MANIFEST_FILE
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         if content["format_version"] != FORMAT_VERSION:
             raise InputError(f"unknown format version {content['format_version']}", path)
         return ParameterManifest(

@@ -20,6 +20,7 @@ from foldcli.pipeline.target_run import TargetRun
 from msa.io.a3m import write_a3m
 from msa.io.atomic import atomic_write
 from msa.io.fasta import FastaRecord
+from msa.io.json_files import read_json
 from msa.io.m8 import DEFAULT_COLUMNS, write_m8
 from msa.io.stockholm import write_stockholm
 from msa.io.temporary_names import remove_abandoned_files
@@ -158,7 +159,7 @@ class TargetStore:
         """Return the record of a staged search, if it is of this query and its files are unchanged."""
         path = files.search_folder / SEARCH_RECORD
         try:
-            record = json.loads(path.read_text())
+            record = read_json(path)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

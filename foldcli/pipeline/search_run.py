@@ -25,6 +25,7 @@ from foldcli.version import VERSION
 from msa.errors import InputError, MissingError
 from msa.io.atomic import DiskFull, atomic_write, is_stream
 from msa.io.fasta import FastaRecord
+from msa.io.json_files import read_json
 from msa.io.m8 import write_m8
 from msa.io.saved_profiles import ProfileWriter
 from msa.io.temporary_names import remove_abandoned_files
@@ -274,7 +275,7 @@ class FolderStore:
     def _read_record(self, name: str) -> dict[str, Any]:
         """Return the record of a finished search, or an empty one if there is none."""
         with contextlib.suppress(OSError, ValueError):
-            record = json.loads(self._record_path(name).read_text())
+            record = read_json(self._record_path(name))
             if isinstance(record, dict):
                 return record
         return {}

@@ -1,14 +1,15 @@
 """index.html: one table of all targets of a folder, built from their done.json files."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import FileKind, TargetFiles, find_done_files, find_unfinished_names
 from foldcli.report.markup import Markup, document, element, format_duration, join, read_asset
 from msa.io.atomic import atomic_write
+from msa.io.json_files import parse_json
 
 INDEX = "index.html"
 _UNTRAINED = "untrained"
@@ -94,7 +95,7 @@ def _record_times(out: Path) -> list[tuple[str, int]]:
 def _finished_row(out: Path, path: Path) -> IndexRow | None:
     """Return the row of a done.json; None if another program wrote the file, or it is gone."""
     try:
-        done = json.loads(path.read_text())
+        done = read_done_record(path)
         name, best = str(done["name"]), done["ranking"][0]
         facts, warnings = done.get("facts", {}), done.get("warnings", [])
         seconds = sum(stage["seconds"] for stage in done.get("stages", []))
@@ -130,7 +131,7 @@ def _failures(out: Path) -> dict[str, str]:
     for path in sorted(out.glob("failures*.jsonl")):
         try:
             for line in path.read_text().splitlines():
-                entry: dict[str, Any] = json.loads(line)
+                entry: dict[str, Any] = parse_json(line)
                 errors[str(entry["target"])] = str(entry["error"])
         except (OSError, ValueError, KeyError, TypeError):
             continue

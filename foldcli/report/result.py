@@ -1,6 +1,5 @@
 """Finished targets, read from their files: ranked models with structure and scores."""
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles, find_targets
 from msa.errors import InputError
+from msa.io.json_files import read_json
 
 # keeps the page of a run with hundreds of seeds small enough for browsers
 MAX_MODELS = 25
@@ -106,10 +107,9 @@ def finished_targets(out: Path) -> list[TargetFiles]:
 def read_done(files: TargetFiles) -> dict[str, Any]:
     """Return the content of a target's done.json; empty if there is none, as in ColabFold's results."""
     try:
-        content = json.loads(files.path("done").read_text())
+        return read_done_record(files.path("done"))
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def read_result(files: TargetFiles, done: dict[str, Any]) -> TargetResult:
@@ -144,11 +144,13 @@ def _read_model(
 ) -> tuple[RankedModel, str]:
     """Read the scores and the structure of a model; return it with its sequence."""
     try:
-        scores = json.loads(path.read_text())
+        scores = read_json(path)
         plddt = np.asarray(scores["plddt"], np.float64)
         pae = None if scores.get("pae") is None else np.asarray(scores["pae"], np.float32)
         ptm = None if scores.get("ptm") is None else float(scores["ptm"])
-    except (KeyError, TypeError, ValueError) as error:
+        if not all(np.isfinite(values).all() for values in (plddt, pae, ptm) if values is not None):
+            raise ValueError("a score is not finite")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"not the scores of a model ({type(error).__name__}: {error})", path) from error
     length = len(plddt)
     if plddt.ndim != 1 or not length or (pae is not None and pae.shape != (length, length)):

@@ -141,8 +141,13 @@ def read_settings(path: Path) -> TrainingSettings:
     """
     try:
         content = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply") from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+    ) as error:  # ValueError: a number, date or character that does not exist
+        raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split()):.300})") from error
     try:
         return from_mapping(TrainingSettings, content or {})
     except ConfigError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost
+from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost, read_done_record
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelResult
 
@@ -48,6 +48,28 @@ def test_wrong_type_is_a_value_error(path: Path, key: str, value: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(ValueError):
         FinishedTarget.read(path)
+
+
+@pytest.mark.parametrize(
+    ("section", "value"),
+    [
+        ("ranking", [{"plddt": "high"}]),
+        ("ranking", [{"seconds": float("inf")}]),
+        ("stages", [{"seconds": None}]),
+        ("stages", {}),
+        ("warnings", [1]),
+        ("facts", {"residues": "4"}),
+        ("facts", {"search": {"hits": True}}),
+        ("settings", {"header": 1}),
+        ("versions", 2),
+    ],
+)
+def test_wrong_types_in_sections_are_a_value_error(path: Path, section: str, value: Any) -> None:
+    record = json.loads(path.read_text())
+    assert read_done_record(path) == record
+    path.write_text(json.dumps(record | {section: value}).replace("Infinity", "1e999"))
+    with pytest.raises(ValueError):
+        read_done_record(path)
 
 
 def test_files_that_do_not_exist_are_listed(path: Path, tmp_path: Path) -> None:
