@@ -20,7 +20,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from foldcli.inputs.cached_targets import CacheIndex
 from foldcli.inputs.queries import name_queries, read_queries
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.done import DoneRecord, StageCost
-from foldcli.outputs.layout import MODEL_KINDS, TargetFiles, unranked_name
+from foldcli.outputs.layout import TargetFiles, unranked_name
 from foldcli.outputs.model_files import ModelResult, read_staged_results
 from foldcli.outputs.summary import RunSummary
 from foldcli.params.archive import unpack
@@ -283,6 +283,7 @@ def record_kinds(folder: Path) -> list[Kind]:
     costs = [StageCost("predict", 1.5, 9)]
     record = DoneRecord("t", "0" * 64, settings, "auto", [result], costs, ["a warning"], facts)
     record.write(finished / "t.done.json")
+    staged = replace(result, extras=("recycles",))
     request = AlignmentRequest({"residues": "0" * 64}, AlignmentSettings(SearchSettings(), AlignmentFilter()))
     query = FastaRecord("t", GB1)
     search = {
@@ -322,7 +323,7 @@ def record_kinds(folder: Path) -> list[Kind]:
         index_rows(out)
 
     def staged_results(path: Path) -> None:
-        for kind in MODEL_KINDS:
+        for kind in staged.kinds:
             (path.parent / unranked_name(kind, TAG)).touch()
         read_staged_results(path.parent)
 
@@ -343,7 +344,7 @@ def record_kinds(folder: Path) -> list[Kind]:
         Kind("done.json", "t.done.json", [done], copied(records), "json"),
         Kind("done.json in report", "t.done.json", [done], copied(report), "json"),
         Kind(
-            "result.json", f"{TAG}.result.json", [json.dumps(asdict(result)).encode()], staged_results, "json"
+            "result.json", f"{TAG}.result.json", [json.dumps(asdict(staged)).encode()], staged_results, "json"
         ),
         Kind("search.json", SEARCH_RECORD, [json.dumps(search).encode()], staged_search, "json"),
         Kind("scores in report", scores.name, [scores.read_bytes()], copied(report), "json"),

@@ -12,6 +12,8 @@ from msa.errors import InputError
 # Python refuses to convert longer numbers, whose conversion takes quadratic time
 _MAX_DIGITS = 4300
 _LONG_NUMBER = re.compile(f"[0-9]{{{_MAX_DIGITS + 1}}}")
+_MAX_DEPTH = 100
+_BRACKET = re.compile(r"[\[\]{}]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # the tokens of JSON needed to find the lines of objects and keys
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:\n]')
@@ -135,6 +137,7 @@ def parse_yaml(data: bytes, path: str) -> Any:
             return value
 
     text = decode_utf8(data, path)
+    _check_depth(text, path)
     try:
         return yaml.load(text, Loader)  # a BaseLoader creates only text, lists and mappings
     except yaml.MarkedYAMLError as error:
@@ -151,6 +154,15 @@ def parse_yaml(data: bytes, path: str) -> Any:
             raise
         # an escape of a character that does not exist
         raise InputError(f"not valid YAML: {error}", path) from None
+
+
+def _check_depth(text: str, path: str) -> None:
+    """Raise InputError for deeply nested brackets, which PyYAML reads in quadratic time."""
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        depth += 1 if match[0] in "[{" else -min(depth, 1)
+        if depth > _MAX_DEPTH:
+            raise InputError("nested too deeply", path, text.count("\n", 0, match.start()) + 1)
 
 
 def _check_repeated_keys(keys: list[tuple[str, int]], path: str) -> None:
