@@ -74,14 +74,15 @@ def test_conda_recipe_has_the_same_requirements(root: Path) -> None:
     assert f'version = "{VERSION}"' in recipe
     run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
     conda = {re.sub(r"[\s-]*(\S+) ?(.*)", r"\1\2", line) for line in run.splitlines()}
-    # some packages have other names in conda; py2Dmol is on PyPI only, and reports work without it
+    # some packages have other names in conda; molstar-cli is on PyPI only, and reports work without it
     names = {
         "torch": "pytorch",
         "matplotlib": "matplotlib-base",
         "xxhash": "python-xxhash",
         "PyYAML": "pyyaml",
+        "Jinja2": "jinja2",
     }
-    required = [each for each in project["dependencies"] if not each.startswith("py2Dmol")]
+    required = [each for each in project["dependencies"] if not each.startswith("molstar-cli")]
     expected = {re.sub(r"^\w+\b", lambda name: names.get(name[0], name[0]), each) for each in required}
     assert conda == expected | {f"python{project['requires-python']}"}
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir, hiding_file
-from foldcli.report.viewer import load_viewer
+from foldcli.report.viewer import PACKAGE, load_viewer
 from msa.gpu.devices import GpuUnavailable, find_gpu
 
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # modules that are not named like their package
-_MODULES = {"biopython": "Bio", "numba-cuda": "numba.cuda", "PyYAML": "yaml"}
+_MODULES = {"biopython": "Bio", "numba-cuda": "numba.cuda", "PyYAML": "yaml", "Jinja2": "jinja2"}
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _BOUND = re.compile(r"(>=|<)\s*([0-9][0-9.]*)")
 
@@ -79,7 +79,7 @@ def check_package(name: str) -> CheckResult:
     """
     required = package_ranges()[name]
     install = install_command(name)
-    if name == "py2Dmol":
+    if name == PACKAGE:
         return _check_viewer(install)
     try:
         version = importlib.metadata.version(name)
@@ -92,12 +92,12 @@ def check_package(name: str) -> CheckResult:
 
 
 def _check_viewer(install: str) -> CheckResult:
-    """Check py2Dmol, whose JavaScript draws structures in reports; it is never imported."""
+    """Check the package with the viewer of reports; it is never imported."""
     viewer = load_viewer()
     if viewer.missing:
-        found = "reports have no structure: " + viewer.missing
-        return CheckResult("py2Dmol", CheckStatus.WARNING, found, install)
-    return CheckResult("py2Dmol", CheckStatus.OK, viewer.version)
+        found = "reports have no cartoon: " + viewer.missing
+        return CheckResult(PACKAGE, CheckStatus.WARNING, found, install)
+    return CheckResult(PACKAGE, CheckStatus.OK, f"Mol* {viewer.version}")
 
 
 def _version_status(version: str, required: str) -> CheckStatus:

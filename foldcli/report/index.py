@@ -3,11 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import FileKind, TargetFiles, find_done_files, find_unfinished_names
-from foldcli.report.markup import Markup, document, element, format_duration, join, read_asset
+from foldcli.report.rendering import render_page
 from msa.io.atomic import atomic_write
 from msa.io.json_files import parse_json
 
@@ -147,78 +146,13 @@ def index_page(rows: list[IndexRow], title: str) -> str:
         f"{failed:,} failed" if failed else "",
         f"{unfinished:,} not finished" if unfinished else "",
     ]
-    alarm: object = ""
-    if any(row.status == _UNTRAINED for row in rows):
-        alarm = element(
-            "div",
-            element("strong", "Untrained parameters: these are not predictions."),
-            " Structures and confidences of the targets marked untrained mean nothing.",
-            class_="alarm",
-            role="alert",
-        )
-    headers = [element("th", element("span", "structure", class_="hidden"), scope="col")]
-    for name in ("target", "length", "depth", "pLDDT", "pTM", "time", "status"):
-        direction = "ascending" if name == "target" else "none"
-        headers.append(
-            element("th", element("button", name, type="button"), scope="col", aria_sort=direction)
-        )
-    search_field = element(
-        "label",
-        "Show targets that contain ",
-        element("input", type="text", id="filter", autocomplete="off", spellcheck="false"),
-    )
-    body = element(
-        "table",
-        element("caption", "All targets; click a column's heading to sort by it"),
-        element("thead", element("tr", *headers)),
-        element("tbody", *map(_table_row, rows)),
-        id="targets",
-    )
-    main = element(
-        "main",
-        element(
-            "header",
-            element("h1", title or "Targets"),
-            element("p", ", ".join(filter(None, counts)), class_="subtitle"),
-        ),
-        alarm,
-        element(
-            "section",
-            element("div", search_field, element("output", "", id="shown", for_="filter"), class_="tools"),
-            element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Targets"),
-        ),
-    )
-    # thumbnails are separate files in this folder
-    return document(
-        f"{title}: targets",
-        main,
-        [read_asset("style.css")],
-        [read_asset("index.js")],
+    return render_page(
+        "index.html",
+        ["index.js"],
+        # thumbnails are separate files in this folder
         image_sources="'self' file: data:",
-    )
-
-
-def _table_row(row: IndexRow) -> Markup:
-    def number(value: float | None, text: str) -> Markup:
-        if value is None:
-            return element("td", "–", class_="number", data_value="")
-        return element("td", text, class_="number", data_value=value)
-
-    thumbnail: object = ""
-    if row.thumbnail:
-        thumbnail = element("img", src=quote(row.thumbnail), alt=f"Fold of {row.name}, coloured by pLDDT",
-                            class_="thumbnail", loading="lazy", width=64, height=64)  # fmt: skip
-    name = element("a", row.name, href=quote(row.page)) if row.page else row.name
-    status = element("span", row.status, class_=f"status-{row.status}" if row.status == "failed" else None)
-    note = element("p", row.note, class_="note") if row.note else ""
-    return element(
-        "tr",
-        element("td", thumbnail),
-        element("th", name, scope="row", data_value=row.name),
-        number(row.length, f"{row.length or 0:,}"),
-        number(row.depth, f"{row.depth or 0:,}"),
-        number(row.plddt, f"{row.plddt or 0:.1f}"),
-        number(row.ptm, f"{row.ptm or 0:.2f}"),
-        number(row.seconds, format_duration(row.seconds or 0)),
-        element("td", join([status, note]), data_value=row.status),
+        title=title,
+        counts=", ".join(filter(None, counts)),
+        untrained=any(row.status == _UNTRAINED for row in rows),
+        rows=rows,
     )

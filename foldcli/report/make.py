@@ -10,9 +10,9 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.alignment import AlignmentSummary, read_alignment_summary
 from foldcli.report.index import write_index
-from foldcli.report.result import read_result
+from foldcli.report.result import link_from_page, read_result
 from foldcli.report.target_page import target_page
-from foldcli.report.viewer import load_viewer
+from foldcli.report.viewer import FOLDER, copy_viewer, load_viewer
 from msa.errors import InputError
 from msa.io.atomic import atomic_write
 
@@ -37,20 +37,30 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
     result = read_result(files, done)
     alignment, missing = _read_alignment(files, done, len(result.sequence))
     written = []
-    if settings.page:
-        viewer = load_viewer()
-        if viewer.missing:
-            logger.warning("%s: the report has no structure: %s", files.name, viewer.missing)
-        page = files.path("report")
-        with atomic_write(page) as stream:
-            stream.write(target_page(result, alignment, missing, viewer))
-        written.append(page)
     if settings.plots:
         # matplotlib takes half a second to import; predictions draw plots while the GPU works
         from foldcli.report.plots import write_plots
 
         written += write_plots(result, alignment)
+    if settings.page:
+        # last, since it lists the files of the target
+        viewer = load_viewer()
+        if viewer.missing:
+            logger.warning("%s: the report has no cartoon: %s", files.name, viewer.missing)
+        copy = copy_viewer(viewer, viewer_folder(files))
+        script = "" if copy is None else link_from_page(files, copy)
+        page = files.path("report")
+        with atomic_write(page) as stream:
+            stream.write(target_page(result, alignment, missing, viewer, script))
+        written.append(page)
     return written
+
+
+def viewer_folder(files: TargetFiles) -> Path:
+    """Return the folder of the viewer's script, which all targets of a run share."""
+    parent = files.folder.parent
+    in_run = files.layout != "single_folder" or (parent / FOLDER).is_dir()
+    return (parent if in_run else files.folder) / FOLDER
 
 
 def _read_alignment(

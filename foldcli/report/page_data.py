@@ -1,15 +1,22 @@
-"""The data block of a target's page: arrays in compact form, superposed coordinates, and colours.
+"""The data block of a target's page: arrays in compact form, superposed atoms, and colours.
 
 Plots use the same coordinates and colours. Blue always means confident, and no scale pairs red with green.
 """
 
 import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from foldcli.report.alignment import Coverage
+from foldcli.report.model_atoms import ModelAtoms
 from foldcli.report.result import PAE_STEP, RankedModel, TargetResult
+from foldcli.report.secondary_structure import assign_secondary_structure
+
+# atoms of all models of a page together; further models have their backbone only
+MAX_ATOMS = 200_000
 
 # AlphaFold's database: lowest pLDDT of each class, name, colour
 CONFIDENCE_CLASSES = (
@@ -38,22 +45,26 @@ def pack_array(array: np.ndarray, dtype: str) -> str:
 def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]:
     """Return the data that the page's scripts read.
 
-    Coordinates are integers in units of `step` Å, oriented by `superpose`. pLDDT is in units of 0.01, PAE in
-    units of PAE_STEP.
+    Coordinates are integers in units of `step` Å, oriented by `superpositions`. pLDDT is in units of 0.01,
+    PAE in units of PAE_STEP. `residueTypes` lists the distinct residues (name, atoms in order), and `types` of a
+    model has an index in it for each residue.
     """
-    superposed = superpose([model.ca for model in result.models])
-    present = np.flatnonzero(np.isfinite(superposed[0]).all(1))
-    extent = max(float(np.nanmax(np.abs(ca[present]), initial=0.0)) for ca in superposed)
+    moves = superpositions([model.atoms.ca for model in result.models])
+    atoms = _stored_atoms(result.models)
+    positions = [move.apply(each.positions) for move, each in zip(moves, atoms, strict=True)]
+    extent = max((float(np.abs(each).max(initial=0.0)) for each in positions), default=0.0)
     step = max(extent / 32767, 0.001)
+    types: dict[tuple[str, bytes], int] = {("", b""): 0}
+    models = [
+        _model_data(model, each, np.rint(moved / step), types)
+        for model, each, moved in zip(result.models, atoms, positions, strict=True)
+    ]
     return {
         "name": result.name,
         "sequence": result.sequence,
-        "present": pack_array(present, "u2") if len(present) < len(result.sequence) else None,
         "step": step,
-        "models": [
-            _model_data(model, ca[present] / step)
-            for model, ca in zip(result.models, superposed, strict=True)
-        ],
+        "residueTypes": [[name, each.decode("ascii", "replace")] for name, each in types],
+        "models": models,
         "paeStep": PAE_STEP,
         "coverage": None if coverage is None else _coverage_data(coverage),
         "palettes": {
@@ -65,7 +76,19 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
     }
 
 
-def _model_data(model: RankedModel, ca: np.ndarray) -> dict[str, Any]:
+def _stored_atoms(models: Sequence[RankedModel]) -> list[ModelAtoms]:
+    """Return the atoms of each model: all of the best models, the backbone of those beyond MAX_ATOMS."""
+    stored, count = [], 0
+    for model in models:
+        count += len(model.atoms.names)
+        stored.append(model.atoms if count <= MAX_ATOMS else model.atoms.backbone())
+    return stored
+
+
+def _model_data(
+    model: RankedModel, atoms: ModelAtoms, coordinates: np.ndarray, types: dict[tuple[str, bytes], int]
+) -> dict[str, Any]:
+    """Return the data of a model; adds its residues to the types."""
     pae = None
     if model.pae is not None:
         pae = {
@@ -74,15 +97,28 @@ def _model_data(model: RankedModel, ca: np.ndarray) -> dict[str, Any]:
             "mean": round(model.pae.mean, 2),
             "cells": pack_array(model.pae.cells, "u1"),
         }
+    ends = np.searchsorted(atoms.residues, np.arange(len(atoms.components) + 1))
+    residue_types = [
+        types.setdefault((component, b" ".join(atoms.names[start:end].tolist())), len(types))
+        for component, start, end in zip(atoms.components, ends[:-1], ends[1:], strict=True)
+    ]
     return {
         "rank": model.rank,
         "tag": model.tag,
         "mean": round(float(model.plddt.mean()), 1),
         "ptm": model.ptm,
-        "ca": pack_array(np.rint(np.nan_to_num(ca)), "i2"),
+        "types": pack_array(np.array(residue_types), "u2"),
+        "atoms": pack_array(coordinates, "i2"),
+        "sideChains": atoms is model.atoms,
+        "secondary": secondary_structure(model.atoms),
         "plddt": pack_array(np.rint(np.clip(model.plddt, 0, 100) * 100), "u2"),
         "pae": pae,
     }
+
+
+def secondary_structure(atoms: ModelAtoms) -> str:
+    """Return a letter for each residue, see `assign_secondary_structure`."""
+    return assign_secondary_structure([atoms.atom(name) for name in ("N", "CA", "C", "O")], atoms.sequence)
 
 
 def _coverage_data(coverage: Coverage) -> dict[str, Any]:
@@ -98,8 +134,25 @@ def _coverage_data(coverage: Coverage) -> dict[str, Any]:
     }
 
 
-def superpose(models: list[np.ndarray]) -> list[np.ndarray]:
-    """Centre and orient the first model, and superpose the others on it.
+@dataclass(frozen=True, eq=False)
+class RigidMove:
+    """A rotation, then a translation.
+
+    Args:
+        rotation: float64 [3, 3], applied to row vectors from the right.
+        translation: float64 [3], Å.
+    """
+
+    rotation: np.ndarray
+    translation: np.ndarray
+
+    def apply(self, positions: np.ndarray) -> np.ndarray:
+        """Return moved positions, float64 [..., 3]."""
+        return positions @ self.rotation + self.translation
+
+
+def superpositions(models: list[np.ndarray]) -> list[RigidMove]:
+    """Return moves that centre and orient the first model and superpose the others on it.
 
     The first model's longest axis becomes x, its shortest z, which points at the viewer. The others are
     superposed over the residues that both have (Kabsch, Acta Cryst. A 32, 922, 1976). Never mirrors a model.
@@ -109,17 +162,23 @@ def superpose(models: list[np.ndarray]) -> list[np.ndarray]:
     """
     present = np.isfinite(models[0]).all(1)
     if not present.any():
-        return models
-    first = models[0] - models[0][present].mean(0)
-    _, _, axes = np.linalg.svd(first[present], full_matrices=False)
+        return [RigidMove(np.eye(3), np.zeros(3))] * len(models)
+    centre = models[0][present].mean(0)
+    _, _, axes = np.linalg.svd(models[0][present] - centre, full_matrices=False)
+    rotation = np.eye(3)
     if len(axes) == 3:
         axes[2] *= np.sign(np.linalg.det(axes)) or 1.0  # a rotation, never a reflection
-        first = first @ axes.T
-    superposed = [first]
+        rotation = axes.T
+    moves = [RigidMove(rotation, -centre @ rotation)]
+    first = moves[0].apply(models[0])
     for model in models[1:]:
         shared = present & np.isfinite(model).all(1)
-        centred, target = model - model[shared].mean(0), first[shared].mean(0)
-        u, _, vt = np.linalg.svd(centred[shared].T @ (first[shared] - target))
+        if not shared.any():
+            moves.append(moves[0])
+            continue
+        centre, target = model[shared].mean(0), first[shared].mean(0)
+        u, _, vt = np.linalg.svd((model[shared] - centre).T @ (first[shared] - target))
         handedness = np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ vt)) or 1.0])
-        superposed.append(centred @ u @ handedness @ vt + target)
-    return superposed
+        rotation = u @ handedness @ vt
+        moves.append(RigidMove(rotation, target - centre @ rotation))
+    return moves

@@ -22,7 +22,7 @@ from foldcli.report.page_data import (
     MAX_PAE,
     PAE_COLOURS,
     confidence_class,
-    superpose,
+    superpositions,
 )
 from foldcli.report.result import PAE_STEP, TargetResult
 from msa.io.atomic import atomic_write
@@ -180,7 +180,8 @@ def _pae(result: TargetResult) -> Figure:
 
 def _thumbnail(result: TargetResult) -> Figure:
     best = result.models[0]
-    (ca,) = superpose([best.ca])
+    (move,) = superpositions([best.atoms.ca])
+    ca = move.apply(best.atoms.ca)
     figure = _figure(1.28, 1.28, 100, constrained=False)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()

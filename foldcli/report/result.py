@@ -9,6 +9,7 @@ import numpy as np
 
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles, find_targets
+from foldcli.report.model_atoms import ModelAtoms, read_model_atoms
 from msa.errors import InputError
 from msa.io.json_files import read_json
 
@@ -18,12 +19,6 @@ MAX_MODELS = 25
 MAX_PAE_CELLS = 1_500_000
 # Å; one byte in steps of 1/8 Å can store the largest possible PAE, 31.75 Å
 PAE_STEP = 0.125
-
-_ONE_LETTER = {
-    "ALA": "A", "ARG": "R", "ASN": "N", "ASP": "D", "CYS": "C", "GLN": "Q", "GLU": "E", "GLY": "G",
-    "HIS": "H", "ILE": "I", "LEU": "L", "LYS": "K", "MET": "M", "PHE": "F", "PRO": "P", "SER": "S",
-    "THR": "T", "TRP": "W", "TYR": "Y", "VAL": "V",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +47,7 @@ class RankedModel:
         rank: 1 is the best.
         tag: name in files, such as alphafold2_ptm_model_3_seed_000.
         plddt: float64 [N], 0 to 100.
-        ca: float64 [N, 3], Cα coordinates in Å; NaN for residues without atoms.
+        atoms: its heavy atoms.
         ptm: predicted TM-score; None without a PAE head.
         pae: None without a PAE head.
         untrained: True if the network was untrained.
@@ -62,7 +57,7 @@ class RankedModel:
     rank: int
     tag: str
     plddt: np.ndarray
-    ca: np.ndarray
+    atoms: ModelAtoms
     ptm: float | None
     pae: PaeMap | None
     untrained: bool
@@ -101,7 +96,12 @@ class TargetResult:
 def finished_targets(out: Path) -> list[TargetFiles]:
     """Return all targets with ranked models in a folder and its direct subfolders."""
     subfolders = sorted(path for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return [files for folder in (out, *subfolders) for files in find_targets(folder)]
+    found = [files for folder in (out, *subfolders) for files in find_targets(folder)]
+    return [
+        # the folder of a target in a run, with the same paths
+        TargetFiles(files.name, out) if files.folder == out / files.name != out else files
+        for files in found
+    ]
 
 
 def read_done(files: TargetFiles) -> dict[str, Any]:
@@ -129,20 +129,16 @@ def read_result(files: TargetFiles, done: dict[str, Any]) -> TargetResult:
     shown = ranked[:MAX_MODELS]
     max_side = int((MAX_PAE_CELLS / len(shown)) ** 0.5)
     models: list[RankedModel] = []
-    sequence = ""
     for rank, tag, path in shown:
-        model, letters = _read_model(files, rank, tag, path, max_side)
+        model = _read_model(files, rank, tag, path, max_side)
         if models and len(model.plddt) != len(models[0].plddt):
             raise InputError(f"{len(model.plddt)} residues, but {len(models[0].plddt)} at rank 1", path)
         models.append(model)
-        sequence = sequence or letters
-    return TargetResult(files, sequence, tuple(models), len(ranked), done)
+    return TargetResult(files, models[0].atoms.sequence, tuple(models), len(ranked), done)
 
 
-def _read_model(
-    files: TargetFiles, rank: int, tag: str, path: Path, max_side: int
-) -> tuple[RankedModel, str]:
-    """Read the scores and the structure of a model; return it with its sequence."""
+def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, max_side: int) -> RankedModel:
+    """Read the scores and the structure of a model."""
     try:
         scores = read_json(path)
         plddt = np.asarray(scores["plddt"], np.float64)
@@ -156,9 +152,14 @@ def _read_model(
     if plddt.ndim != 1 or not length or (pae is not None and pae.shape != (length, length)):
         raise InputError("pLDDT and PAE have different lengths", path)
     structure, links = _find_structure(files, rank, tag, path)
-    ca, letters = read_ca(structure, length)
+    atoms = read_model_atoms(structure, length)
     reduced = None if pae is None else reduce_pae(pae, max_side)
-    return RankedModel(rank, tag, plddt, ca, ptm, reduced, bool(scores.get("untrained")), links), letters
+    return RankedModel(rank, tag, plddt, atoms, ptm, reduced, bool(scores.get("untrained")), links)
+
+
+def link_from_page(files: TargetFiles, path: Path) -> str:
+    """Return a file's path relative to the folder of the target's page, with slashes."""
+    return Path(os.path.relpath(path, files.folder)).as_posix()
 
 
 def _find_structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tuple[Path, tuple[str, ...]]:
@@ -166,45 +167,8 @@ def _find_structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tu
     existing = [path for kind in STRUCTURE_KINDS if (path := files.model(kind, rank, tag)).is_file()]
     for path in existing:
         if path.suffix == ".pdb":
-            links = (Path(os.path.relpath(each, files.folder)).as_posix() for each in (*existing, scores))
-            return path, tuple(links)
+            return path, tuple(link_from_page(files, each) for each in (*existing, scores))
     raise InputError(f"its structure {files.model('pdb', rank, tag).name} is missing", scores)
-
-
-def read_ca(path: Path, length: int) -> tuple[np.ndarray, str]:
-    """Read Cα coordinates and sequence from a PDB file.
-
-    Args:
-        path: PDB file of one model.
-        length: number of residues N of the target. A file with fewer residues is read by residue number,
-            from 1.
-
-    Returns:
-        Coordinates, float64 [N, 3] in Å with NaN for missing residues, and the sequence with X for them.
-
-    Raises:
-        InputError: the file has more residues than the target, or an invalid line; names the line.
-    """
-    residues: list[tuple[int, str, tuple[float, float, float]]] = []
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        if line.startswith("ATOM") and line[12:16] == " CA ":
-            try:
-                position = (float(line[30:38]), float(line[38:46]), float(line[46:54]))
-                residues.append((int(line[22:26]), line[17:20], position))
-            except ValueError as error:
-                raise InputError("an atom without number or coordinates", path, number) from error
-        elif line.startswith("ENDMDL"):
-            break
-    if len(residues) > length:
-        raise InputError(f"{len(residues)} residues, but its scores have {length}", path)
-    complete = len(residues) == length
-    ca, letters = np.full((length, 3), np.nan), ["X"] * length
-    for order, (residue_number, name, position) in enumerate(residues):
-        i = order if complete else residue_number - 1
-        if not 0 <= i < length:
-            raise InputError(f"residue {residue_number} of {length}", path)
-        ca[i], letters[i] = position, _ONE_LETTER.get(name, "X")
-    return ca, "".join(letters)
 
 
 def reduce_pae(pae: np.ndarray, max_side: int) -> PaeMap:

@@ -1,50 +1,64 @@
-"""The page of one target: a single HTML file with everything a reader needs."""
+"""The page of one target: a single HTML file, and the viewer that its folder of results shares."""
 
+import re
+import statistics
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
+from foldcli.outputs.layout import FileKind
 from foldcli.report.alignment import AlignmentSummary, HitRow
-from foldcli.report.markup import (
-    Markup,
-    data_block,
-    document,
-    element,
-    format_duration,
-    format_gib,
-    join,
-    note,
-    read_asset,
-    section,
-    table,
-)
-from foldcli.report.page_data import page_data
-from foldcli.report.panels import coverage_section, pae_section, plddt_section, structure_section
-from foldcli.report.result import RankedModel, TargetResult
-from foldcli.report.templates import read_template_rows, templates_section
+from foldcli.report.page_data import CONFIDENCE_CLASSES, MAX_PAE, confidence_class, page_data
+from foldcli.report.rendering import format_bytes, format_duration, render_page
+from foldcli.report.result import PAE_STEP, RankedModel, TargetResult, link_from_page
+from foldcli.report.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.viewer import Viewer
 
-# in the order in which they depend on each other
-SCRIPTS = ("state.js", "plot.js", "structure.js", "pae.js", "plddt.js", "coverage.js", "page.js")
-_REFERENCES = (
-    "Jumper et al., Nature 596, 583 (2021), for the network and its confidences; "
-    "Mirdita et al., Nature Methods 19, 679 (2022), for file names and plots"
-)
-# alignment columns per line
-_LINE_WIDTH = 60
-# facts of done.json in plain words, where the name with spaces for underscores does not do
+SCRIPTS = (
+    "state.js", "atoms.js", "plot.js", "tube.js", "cartoon.js", "structure.js", "pae.js", "plddt.js",
+    "coverage.js", "page.js",
+)  # fmt: skip
+_CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
+_LINE_WIDTH = 60  # columns of an alignment per line
+_TAG = re.compile(r"alphafold2(_ptm)?_model_(?P<network>\d+)_seed_(?P<seed>\d+)")
+# stages and facts of done.json in plain words
+_STAGE_NAMES = {
+    "search": "search of the database",
+    "features": "preparation of the network's input",
+    "templates": "search for templates",
+    "predict": "prediction by the network",
+    "relax": "relaxation",
+    "report": "this report",
+}
 _FACT_NAMES = {
-    "waited_for_features_seconds": "time spent waiting for features",
-    "peak_gpu_memory_bytes": "peak GPU memory",
-    "feature_cache_hit": "features taken from the cache",
-    "alignment_rows": "rows of the alignment",
+    "residues": "residues",
+    "alignment_rows": "sequences in the alignment",
+    "feature_cache_hit": "network's input taken from the cache",
+    "waited_for_features_seconds": "time for which the network waited for its input",
+    "device": "device",
+    "peak_gpu_memory_bytes": "most GPU memory used",
     "alignment": "alignment file",
 }
+_FILE_CONTENTS: dict[FileKind, str] = {
+    "alignment": "alignment",
+    "hits": "table of hits",
+    "templates": "templates, used and rejected",
+    "coverage": "plot of the alignment",
+    "plddt": "plot of pLDDT",
+    "pae": "plot of the predicted aligned error",
+    "aligned_error": "predicted aligned error of the best model",
+    "done": "settings, versions, times and checksums",
+}
+_MODEL_CONTENTS = {"PDB": "structure, PDB", "CIF": "structure, mmCIF", "JSON": "scores"}
 
 
 def target_page(
-    result: TargetResult, alignment: AlignmentSummary | None, missing: str, viewer: Viewer
+    result: TargetResult,
+    alignment: AlignmentSummary | None,
+    missing: str,
+    viewer: Viewer,
+    viewer_script: str = "",
 ) -> str:
     """Return the HTML of one target.
 
@@ -53,133 +67,152 @@ def target_page(
         alignment: its alignment, or None.
         missing: reason why there is no alignment.
         viewer: the structure viewer, or the reason why there is none.
+        viewer_script: path of the viewer's script relative to the page; "" if there is none.
     """
-    parts = [
-        _header(result, alignment),
-        _warnings(result),
-        _models_section(result),
-        element("div", structure_section(viewer), pae_section(result), class_="pair"),
-        plddt_section(result),
-        coverage_section(alignment, missing),
-        _hits_section(alignment, missing),
-        templates_section(read_template_rows(result.files.path("templates")), len(result.sequence)),
-        _provenance_section(result),
-        _explanation_section(viewer),
-    ]
+    best, done = result.models[0], result.done
     data = page_data(result, alignment.coverage if alignment else None)
-    body = element("main", *parts, data_block(data, "data"))
-    scripts = [viewer.script, _page_script()]
-    return document(f"{result.name}: predicted structure", body, [read_asset("style.css")], scripts)
+    settings, stages = done.get("settings", {}), done.get("stages", [])
+    header = settings.get("header")
+    return render_page(
+        "target.html",
+        SCRIPTS,
+        loads_viewer=bool(viewer_script),
+        name=result.name,
+        header=header if header != result.name else None,
+        length=len(result.sequence),
+        tiles=_tiles(result, alignment),
+        untrained=result.untrained,
+        warnings=[warning for warning in done.get("warnings", []) if "UNTRAINED" not in warning],
+        models=_model_rows(result),
+        model_count=result.model_count,
+        viewer_script=quote(viewer_script),
+        viewer_missing=viewer.missing,
+        viewer_version=viewer.version,
+        confidence_classes=[
+            (name, bounds) for (_, name, _), bounds in zip(CONFIDENCE_CLASSES, _CLASS_RANGES, strict=True)
+        ],
+        shares=_confidence_shares(best),
+        plddt_label=(
+            f"pLDDT along the chain; best model: median {statistics.median(best.plddt):.1f}, "
+            f"lowest {best.plddt.min():.1f} at residue {int(best.plddt.argmin()) + 1}"
+        ),
+        pae=None
+        if best.pae is None
+        else {
+            "mean": f"{best.pae.mean:.1f}",
+            "block": best.pae.block,
+            "step": PAE_STEP,
+            "maximum": MAX_PAE,
+        },
+        sequence=result.sequence,
+        secondary=data["models"][0]["secondary"],
+        no_alignment=missing,
+        **_alignment_values(alignment),
+        **_template_values(result),
+        files=_file_rows(result),
+        has_record=bool(done),
+        stages=[
+            (
+                _STAGE_NAMES.get(stage["stage"], stage["stage"]),
+                format_duration(stage["seconds"]),
+                format_bytes(stage["peak_memory_bytes"]),
+            )
+            for stage in stages
+        ],
+        versions=list(done.get("versions", {}).items()),
+        facts=_fact_rows(done.get("facts", {})),
+        settings=_flatten({key: settings[key] for key in settings if key not in ("query", "header")}),
+        data=data,
+    )
 
 
-def _page_script() -> str:
-    # one function scope, so that no name collides with the viewer's
-    body = "\n".join(read_asset(name) for name in SCRIPTS)
-    return f"(() => {{\n'use strict';\n{body}}})();\n"
-
-
-def _header(result: TargetResult, alignment: AlignmentSummary | None) -> Markup:
+def _tiles(result: TargetResult, alignment: AlignmentSummary | None) -> list[tuple[str, str]]:
+    """Return the most important facts as (name, value)."""
     best = result.models[0]
-    header = result.done.get("settings", {}).get("header")
     # the recorded depth, if known, counts identical rows once
     depth = result.done.get("facts", {}).get(
         "alignment_rows", alignment.coverage.depth if alignment else None
     )
     tiles = [("residues", f"{len(result.sequence):,}")]
     if depth is not None:
-        tiles.append(("rows of the alignment", f"{depth:,}"))
+        tiles.append(("sequences in the alignment", f"{depth:,}"))
     tiles.append(("mean pLDDT, best model", f"{best.plddt.mean():.1f}"))
     if best.ptm is not None:
         tiles.append(("pTM, best model", f"{best.ptm:.2f}"))
     if stages := result.done.get("stages"):
         tiles.append(("total time", format_duration(sum(stage["seconds"] for stage in stages))))
-    return element(
-        "header",
-        element("h1", result.name),
-        element("p", header, class_="subtitle") if header and header != result.name else "",
-        element(
-            "dl",
-            *(element("div", element("dt", name), element("dd", value)) for name, value in tiles),
-            class_="tiles",
-        ),
-    )
+    return tiles
 
 
-def _warnings(result: TargetResult) -> Markup:
-    warnings = [warning for warning in result.done.get("warnings", []) if "UNTRAINED" not in warning]
-    parts = []
-    if result.untrained:
-        title = element("strong", "Untrained parameters: this is not a prediction.")
-        text = (
-            " The network's parameters are random numbers, for demonstration only. Coordinates, pLDDT, PAE "
-            "and pTM on this page mean nothing; only the search and the alignment are real."
+def _confidence_shares(model: RankedModel) -> list[int]:
+    """Return the percentage of residues in each of CONFIDENCE_CLASSES."""
+    classes = [confidence_class(value) for value in model.plddt]
+    return [round(100 * classes.count(i) / len(classes)) for i in range(len(CONFIDENCE_CLASSES))]
+
+
+def _model_rows(result: TargetResult) -> list[dict[str, Any]]:
+    records = {entry.get("tag"): entry for entry in result.done.get("ranking", [])}
+    rows = []
+    for model in result.models:
+        record = records.get(model.tag, {})
+        rows.append(
+            {
+                "rank": model.rank,
+                "plddt": f"{model.plddt.mean():.1f}",
+                "ptm": "–" if model.ptm is None else f"{model.ptm:.2f}",
+                "pae": "–" if model.pae is None else f"{model.pae.mean:.1f} Å",
+                "made_by": _describe_tag(model.tag),
+                "recycles": record.get("num_recycles", "–"),
+                "time": format_duration(record["seconds"]) if "seconds" in record else "–",
+                "links": [(_file_type(file), quote(file)) for file in model.files],
+            }
         )
-        parts.append(element("div", title, text, class_="alarm", role="alert"))
-    if warnings:
-        items = element("ul", *(element("li", warning) for warning in warnings))
-        parts.append(element("div", element("strong", "Warnings"), items, class_="caution", role="note"))
-    return join(parts)
+    return rows
 
 
-def _models_section(result: TargetResult) -> Markup:
-    ranking = {entry.get("tag"): entry for entry in result.done.get("ranking", [])}
-    rows = [_model_row(model, ranking.get(model.tag, {})) for model in result.models]
-    columns = ("rank", "pLDDT", "pTM", "mean PAE", "model", "recycles", "time", "files")
-    omitted: object = ""
-    if result.model_count > len(result.models):
-        omitted = note(f"The best {len(result.models)} of {result.model_count} models; all are in the files.")
-    return section("Models", "models", table(columns, rows, "Choose the model to show"), omitted)
+def _describe_tag(tag: str) -> str:
+    """Return a model's name in plain words; names of other programs are returned unchanged."""
+    match = _TAG.fullmatch(tag)
+    return f"network {match['network']}, seed {int(match['seed'])}" if match else tag
 
 
-def _model_row(model: RankedModel, record: dict[str, Any]) -> tuple[object, ...]:
-    input_id = f"model-{model.rank}"
-    radio = element(
-        "input",
-        type="radio",
-        name="model",
-        id=input_id,
-        value=model.rank - 1,
-        checked=model.rank == 1,
-        autocomplete="off",
-    )
-    links = [element("a", file.rpartition(".")[2].upper(), href=quote(file)) for file in model.files]
-    return (
-        element("label", radio, f" {model.rank}", for_=input_id),
-        f"{model.plddt.mean():.1f}",
-        "–" if model.ptm is None else f"{model.ptm:.2f}",
-        "–" if model.pae is None else f"{model.pae.mean:.1f} Å",
-        model.tag,
-        str(record.get("num_recycles", "–")),
-        format_duration(record["seconds"]) if "seconds" in record else "–",
-        element("span", *links, class_="files"),
-    )
+def _file_type(name: str) -> str:
+    return name.rpartition(".")[2].upper()
 
 
-def _hits_section(alignment: AlignmentSummary | None, missing: str) -> Markup:
-    if alignment is None or not alignment.hits:
-        no_hits = "The alignment has only the query, or comes from the feature cache, which stores no names."
-        return section("Hits", "hits", note(no_hits if alignment else missing))
-    columns = ("hit", "E-value", "bits", "identity", "query", "target", "alignment")
+def _alignment_values(alignment: AlignmentSummary | None) -> dict[str, Any]:
+    """Return the template's values about the alignment and its hits."""
+    if alignment is None:
+        return {"coverage_label": "", "hits": [], "hits_caption": ""}
+    coverage = alignment.coverage
     shown = "All"
     if alignment.hit_count > len(alignment.hits):
         shown = f"The first {len(alignment.hits)} of {alignment.hit_count:,}"
-    caption = f"{shown} hits, in the order of the search"
-    return section("Hits", "hits", table(columns, map(_hit_row, alignment.hits), caption, id="hits-table"))
+    return {
+        "coverage_label": (
+            f"{coverage.depth:,} rows; between {coverage.covered.min():,} and {coverage.covered.max():,} of "
+            "them have a residue at each position of the query"
+        ),
+        "hits": [_hit_values(hit) for hit in alignment.hits],
+        "hits_caption": f"{shown} hits, in the order of the search",
+    }
 
 
-def _hit_row(hit: HitRow) -> tuple[object, ...]:
+def _hit_values(hit: HitRow) -> dict[str, Any]:
     def format_span(span: tuple[int, int] | None) -> str:
         return f"{span[0]}–{span[1]}" if span else "–"
 
-    alignment: object = "not in the alignment: filtered out, or identical to another row"
-    if hit.aligned is not None:
-        summary = element("summary", "show", aria_label=f"Alignment with {hit.name}")
-        lines = _alignment_lines(hit.aligned, hit.query_span, hit.target_span)
-        alignment = element("details", summary, element("pre", lines))
-    return (
-        hit.name, hit.evalue or "–", hit.bits or "–", f"{100 * hit.identity:.0f} %",
-        format_span(hit.query_span), format_span(hit.target_span), alignment,
-    )  # fmt: skip
+    return {
+        "name": hit.name,
+        "evalue": hit.evalue or "–",
+        "bits": hit.bits or "–",
+        "identity": f"{100 * hit.identity:.0f} %",
+        "query_span": format_span(hit.query_span),
+        "target_span": format_span(hit.target_span),
+        "lines": None
+        if hit.aligned is None
+        else _alignment_lines(hit.aligned, hit.query_span, hit.target_span),
+    }
 
 
 def _alignment_lines(
@@ -202,25 +235,34 @@ def _alignment_lines(
     return "\n".join(lines[:-1])
 
 
-def _provenance_section(result: TargetResult) -> Markup:
-    title, done = "How it was made", result.done
-    if not done:
-        return section(title, "provenance", note("This folder has no record of settings and run times."))
-    stages = [
-        (stage["stage"], format_duration(stage["seconds"]), format_gib(stage["peak_memory_bytes"]))
-        for stage in done.get("stages", [])
+def _template_values(result: TargetResult) -> dict[str, Any]:
+    """Return the template's values about structural templates."""
+    rows = read_template_rows(result.files.path("templates"), len(result.sequence))
+    shown = "All" if len(rows) <= MAX_TEMPLATE_ROWS else f"The first {MAX_TEMPLATE_ROWS} of {len(rows)}"
+    return {
+        "template_rows": rows[:MAX_TEMPLATE_ROWS],
+        "templates_caption": f"{shown} template candidates, templates first",
+    }
+
+
+def _file_rows(result: TargetResult) -> list[dict[str, str]]:
+    """Return the existing files of a target: link from its page, name, content in plain words, size."""
+    files = result.files
+    named = [
+        (file, f"{_MODEL_CONTENTS.get(_file_type(file), 'file')} of rank {model.rank}")
+        for model in result.models
+        for file in model.files
     ]
-    settings = _flatten(
-        {key: value for key, value in done.get("settings", {}).items() if key not in ("query", "header")}
-    )
-    facts = _fact_rows(done.get("facts", {}))
-    boxes = [
-        table(("stage", "time", "peak memory"), stages, "Time and memory of each stage") if stages else "",
-        table((), list(done.get("versions", {}).items()), "Versions"),
-        table((), facts, "Facts about this run") if facts else "",
-    ]
-    all_settings = element("details", element("summary", "All settings"), table((), settings, "Settings"))
-    return section(title, "provenance", element("div", *boxes, class_="boxes"), all_settings)
+    for kind in get_args(FileKind):
+        path = files.path(kind)
+        if kind in _FILE_CONTENTS and (path.is_file() or (kind == "done" and result.done)):
+            named.append((link_from_page(files, path), _FILE_CONTENTS[kind]))
+    rows = []
+    for link, content in named:
+        path = files.folder / link
+        size = format_bytes(path.stat().st_size) if path.is_file() else ""
+        rows.append({"link": quote(link), "name": path.name, "content": content, "size": size})
+    return rows
 
 
 def _fact_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -240,7 +282,7 @@ def _fact_text(key: str, value: object) -> str:
     if isinstance(value, int | float) and key.endswith("_seconds"):
         return format_duration(value)
     if isinstance(value, int | float) and key.endswith("_bytes"):
-        return format_gib(value)
+        return format_bytes(value)
     return str(value)
 
 
@@ -253,19 +295,3 @@ def _flatten(value: Any, path: str = "") -> list[tuple[str, str]]:
     if isinstance(value, list):
         return [pair for i, inner in enumerate(value, 1) for pair in _flatten(inner, f"{path}.{i}")]
     return [(path, "none" if value is None else str(value))]
-
-
-def _explanation_section(viewer: Viewer) -> Markup:
-    credit = f" The structure is drawn by py2Dmol {viewer.version} (S. Ovchinnikov)." if viewer.script else ""
-    paragraphs = (
-        "pLDDT (0 to 100) estimates how well the surroundings of each residue agree with an experimental "
-        "structure. Values under 50 often mark a disordered region, whose coordinates are not meaningful.",
-        "PAE is the expected position error of one residue (across) when the predicted and the true "
-        "structure are aligned on another (down). If the error is low within two domains and high between "
-        "them, each domain is predicted, but not their relative position.",
-        "pTM (0 to 1) estimates the TM-score of the whole chain. None of these scores says whether the "
-        "protein is stable, what a mutation does, or what it binds.",
-        f"Sources: {_REFERENCES}.{credit} This page is self-contained and makes no network requests; links "
-        "to files work while it is in the same folder.",
-    )
-    return section("What the numbers mean", "explanation", *(element("p", text) for text in paragraphs))

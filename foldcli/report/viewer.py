@@ -1,47 +1,101 @@
-"""The JavaScript of py2Dmol, which draws the structure, read from the installed package.
+"""Mol*, the JavaScript program that draws structures in reports, from the installed package molstar-cli.
 
-The package is not imported, since that would load IPython. This module imports nothing heavy, so that
-`foldcli doctor` can use it.
+Each folder of results gets one copy, which its pages load by a relative path. The package is never imported.
+This module imports nothing heavy, so that `foldcli doctor` can use it.
 """
 
+import time
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-_PACKAGE = "py2Dmol"
-_SCRIPT = "py2Dmol/resources/viewer-mol.min.js"
-# the page uses internal names of the viewer, which a later series may change
-_SERIES = "1.6."
+from msa.io.atomic import atomic_write, remove_temporary_files
+
+PACKAGE = "molstar-cli"
+FOLDER = "viewer"
+_FILES = "molstar_cli/static/molstar"
+# pages use names of Mol* that a later series may change
+_SERIES = "5."
+# seconds; an older temporary file was left by a run that was killed
+_MAX_WRITE_TIME = 600
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """The structure viewer of a page.
+    """The installed viewer.
 
     Args:
-        script: JavaScript, preceded by its licence as a comment; "" if there is none.
-        version: version of the package.
-        missing: reason why there is no viewer, for the reader of the page; "" if there is one.
+        script: its JavaScript, a classic script of 5 MB; None if it cannot be used.
+        licence: text of its licence.
+        version: version of Mol*.
+        missing: reason why it cannot be used, for the reader of a page; "" if it can.
     """
 
-    script: str = ""
+    script: Path | None = None
+    licence: str = ""
     version: str = ""
     missing: str = ""
 
+    @property
+    def file_name(self) -> str:
+        """Name of its copy; its version lets pages of several versions share a folder."""
+        return f"molstar-{self.version}.js"
 
+
+@cache
 def load_viewer() -> Viewer:
     """Return the viewer of the installed package, or the reason why it cannot be used."""
-    remedy = f"install it with: pip install '{_PACKAGE}=={_SERIES}*', and run: foldcli report"
+    remedy = f"install it with: pip install {PACKAGE}, and run: foldcli report"
     try:
-        package = distribution(_PACKAGE)
+        package = distribution(PACKAGE)
     except PackageNotFoundError:
-        return Viewer(missing=f"the Python package {_PACKAGE} is not installed; {remedy}")
-    if not package.version.startswith(_SERIES):
-        return Viewer(missing=f"{_PACKAGE} {package.version} is installed; {remedy}")
+        return Viewer(missing=f"the Python package {PACKAGE} is not installed; {remedy}")
+    folder = Path(str(package.locate_file(_FILES)))
     try:
-        script = Path(str(package.locate_file(_SCRIPT))).read_text(encoding="utf-8")
-    except OSError:
-        return Viewer(missing=f"{_PACKAGE} {package.version} is installed without its {_SCRIPT}; {remedy}")
-    # the licence requires its notice to be kept
-    licence = package.read_text("licenses/LICENSE") or package.read_text("LICENSE")
-    return Viewer(f"{licence or ''}\n{script}", package.version)
+        version = (folder / "VERSION").read_text(encoding="utf-8").strip()
+        licence = (folder / "LICENSE.molstar").read_text(encoding="utf-8")
+        if not version.startswith(_SERIES):
+            return Viewer(missing=f"{PACKAGE} {package.version} has Mol* {version}, and {_SERIES}x is needed")
+        if not (folder / "molstar.js").is_file():
+            raise FileNotFoundError
+    except (OSError, ValueError):
+        return Viewer(missing=f"{PACKAGE} {package.version} is installed without its {_FILES}; {remedy}")
+    return Viewer(folder / "molstar.js", licence, version)
+
+
+def copy_viewer(viewer: Viewer, folder: Path) -> Path | None:
+    """Copy the viewer with its licence into a folder of results, unless it is there.
+
+    Several processes may do this at once: each writes a temporary file, and all have the same content.
+
+    Args:
+        viewer: see `load_viewer`.
+        folder: the folder of the viewer, which may be shared by all targets.
+
+    Returns:
+        The copy; None if there is no viewer.
+
+    Raises:
+        OSError: the copy cannot be written.
+    """
+    if viewer.script is None:
+        return None
+    notice = "".join(
+        f" * {line}".rstrip() + "\n" for line in viewer.licence.replace("*/", "* /").splitlines()
+    )
+    header = f"/*! Mol* {viewer.version}, https://molstar.org\n{notice} */\n".encode()
+    path = folder / viewer.file_name
+    if not _has_size(path, len(header) + viewer.script.stat().st_size):
+        with atomic_write(path, "wb") as stream:
+            stream.write(header)
+            stream.write(viewer.script.read_bytes())
+    remove_temporary_files(folder, "molstar-", before=time.time() - _MAX_WRITE_TIME)
+    return path
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False

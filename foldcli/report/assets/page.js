@@ -42,7 +42,7 @@ byId('sequence').addEventListener('click', (event) => {
 });
 
 onChange((changed) => {
-  if (changed.has('model')) showConfidence();
+  if (changed.has('model')) showModel();
   if (!changed.has('selected')) return;
   letters.forEach((letter, i) => letter.classList.toggle('on', state.selected.has(i)));
   const text = rangeText(state.selected);
@@ -54,13 +54,29 @@ onChange((changed) => {
   byId('selected').textContent = residues.length ? `${residues.length} selected, mean pLDDT ${mean.toFixed(1)}` : '';
 });
 
-function showConfidence() {
-  const classes = Array.from(currentModel().plddt, confidenceClass);
+function showModel() {
+  const { rank, tag, plddt, secondary } = currentModel(), classes = Array.from(plddt, confidenceClass);
   data.palettes.confidence.forEach((_, i) => {
     byId(`share-${i}`).textContent = ` ${Math.round((100 * classes.filter((each) => each === i).length) / size)} %`;
   });
-  letters.forEach((letter, i) => { letter.style.borderColor = data.palettes.confidence[classes[i]][2]; });
-  const { rank, tag } = currentModel();
-  byId('canvas')?.setAttribute('aria-label', `Predicted structure of rank ${rank} (${tag}), coloured by pLDDT`);
+  letters.forEach((letter, i) => {
+    letter.style.borderColor = data.palettes.confidence[classes[i]][2];
+    const ends = `${secondary[i] === secondary[i - 1] ? '' : ' first'}${secondary[i] === secondary[i + 1] ? '' : ' last'}`;
+    letter.className = `${{ H: 'helix', G: 'helix', E: 'strand' }[secondary[i]] ?? 'coil'}${ends}${state.selected.has(i) ? ' on' : ''}`;
+  });
+  byId('canvas').setAttribute('aria-label', `Predicted structure of rank ${rank} (${tag}), coloured by pLDDT`);
 }
-showConfidence();
+showModel();
+
+// from a web server, browsers save files that a page links to; from disk, they open them instead
+if (location.protocol === 'file:') byId('download-note').textContent = 'The files are in the folder of this page.';
+else {
+  byId('download-all').hidden = false;
+  byId('download-all').addEventListener('click', async () => {
+    for (const link of document.querySelectorAll('#files a[download]')) {
+      link.click();
+      // browsers drop downloads that start at the same time
+      await new Promise((resolve) => setTimeout(resolve, 300));
+    }
+  });
+}

@@ -1,6 +1,6 @@
 // pLDDT along the chain, of all models; the model shown is in front.
 
-const plddtPlot = new Plot('curve', [44, 8, 18, 44], drawPlddt);
+const plddtPlot = new Plot('curve', [44, 30, 18, 44], drawPlddt);
 let plddtCursor = null, plddtAnchor = null;
 
 function drawPlddt(plot) {
@@ -41,15 +41,44 @@ function drawPlddt(plot) {
     context.fillStyle = themeColour('mark');
     context.fill();
   }
+  drawSecondary(plot, x, top - 16);
   plot.frame();
   plot.residueTicks('residue');
   for (const plddt of [0, 50, 70, 90, 100]) plot.leftTick(y(plddt), plddt);
   plot.leftTitle('pLDDT');
 }
 
+// helices as waves, strands as arrows, coils as a line; y: their middle
+function drawSecondary({ context, width }, x, y) {
+  const half = width / size / 2, tall = 6;
+  context.lineJoin = context.lineCap = 'round';
+  for (const { letter, first, last } of segments(currentModel())) {
+    const start = x(first) - half, end = x(last) + half;
+    const kind = { H: 'helix', G: 'helix', E: 'strand' }[letter] ?? 'coil';
+    context.strokeStyle = context.fillStyle = themeColour(`structure-${kind}`);
+    context.beginPath();
+    if (kind === 'strand') {
+      const neck = Math.max(start, end - 1.5 * tall);
+      context.moveTo(start, y - tall / 2);
+      for (const [px, py] of [[neck, -tall / 2], [neck, -tall], [end, 0], [neck, tall], [neck, tall / 2], [start, tall / 2]]) context.lineTo(px, y + py);
+      context.fill();
+      continue;
+    }
+    context.lineWidth = kind === 'helix' ? 2.5 : 1;
+    context.moveTo(start, y);
+    if (kind === 'helix') {
+      // a turn is 3.6 residues, but at least wide enough to be seen
+      const period = Math.max(3.6 * 2 * half, 7);
+      for (let at = start; at < end; at += 1) context.lineTo(at, y - tall * Math.sin((2 * Math.PI * (at - start)) / period));
+    }
+    context.lineTo(end, y);
+    context.stroke();
+  }
+}
+
 function updatePlddtReadout() {
   const residue = state.hovered[0];
-  plddtPlot.readout.textContent = residue === undefined ? '' : `${residueName(residue)}: ` + (
+  plddtPlot.readout.textContent = residue === undefined ? '' : `${residueName(residue)}, ${structureNames[currentModel().secondary[residue]]}: ` + (
     data.models.length > 6 ? `pLDDT ${currentModel().plddt[residue].toFixed(1)}`
       : data.models.map((model) => `rank ${model.rank} ${model.plddt[residue].toFixed(1)}`).join(', '));
 }

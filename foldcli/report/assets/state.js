@@ -16,9 +16,6 @@ for (const model of data.models) {
   model.plddt = Float32Array.from(unpack(model.plddt, Uint16Array), (value) => value / 100);
   if (model.pae) model.pae.cells = unpack(model.pae.cells, Uint8Array);
 }
-// indices of the residues that have coordinates
-const present = data.present === null ? Uint32Array.from({ length: size }, (_, i) => i) : unpack(data.present, Uint16Array);
-
 const state = { model: 0, hovered: [], selected: new Set() };
 const listeners = [];
 const onChange = (listener) => listeners.push(listener);

@@ -1,17 +1,23 @@
 """Pages in headless Chromium: drawing, pointer, keyboard and small screens."""
 
+import itertools
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from features.residues import ATOM37
+from features.templates.chains import TemplateChain
+from features.templates.library import EMBEDDED, StructureLibrary
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.index import write_index
 from foldcli.report.make import make_report
-from tests.foldcli.report.results import SEQUENCE, target_files, write_result
+from tests.foldcli.report.results import LETTERS, SEQUENCE, target_files, write_result
 
 N = len(SEQUENCE)
 OpenPage = Callable[..., Any]
@@ -20,19 +26,53 @@ MARGINS = (52, 8, 18, 44)
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_result(tmp_path_factory.mktemp("report"), models=3)
-    make_report(target_files(folder), {}, ReportSettings(plots=False))
-    return folder / "target.html"
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    write_result(folder / "target", models=3)
+    chain = StructureLibrary.open(EMBEDDED).chain(1562)  # ubiquitin
+    write_result(folder / "ubiquitin", "ubiquitin", chain.sequence, hits=())
+    for path in (folder / "ubiquitin").glob("*.pdb"):
+        path.write_text(backbone_pdb(chain))
+    for name in ("target", "ubiquitin"):
+        make_report(TargetFiles(name, folder), {}, ReportSettings(plots=False))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a page without its folder, as it is sent by mail: the structure is a simple trace."""
+    return Path(shutil.copy(results / "target/target.html", tmp_path_factory.mktemp("alone")))
+
+
+def backbone_pdb(chain: TemplateChain) -> str:
+    """Return a PDB file of a chain from the structure library, which has no side chains beyond Cβ."""
+    lines = []
+    for i, j in zip(*np.nonzero(chain.mask), strict=True):
+        x, y, z = chain.positions[i, j]
+        lines.append(
+            f"ATOM  {len(lines) + 1:5d}  {ATOM37[j]:3} {LETTERS[chain.sequence[i]]} A{i + 1:4d}    "
+            f"{x:8.3f}{y:8.3f}{z:8.3f}  1.00 90.00           {ATOM37[j][0]}\n"
+        )
+    return "".join(lines)
 
 
 def colours(page: Any, *residues: int) -> list[tuple[int, int, int]]:
     """Return the colours of residues, numbered from 1, in the structure."""
     values = page.evaluate(
-        "(residues) => residues.map((i) => py2dmol_viewers.structure.renderer.getAtomColor(i - 1))",
+        "(residues) => { const { structure } = document.getElementById('viewer');"
+        "return residues.map((i) => structure.colourOf(i - 1, structure.model)); }",
         list(residues),
     )
-    return [(each["r"], each["g"], each["b"]) for each in values]
+    return [tuple(each) for each in values]
+
+
+def canvas_position(page: Any, residue: int) -> dict[str, float]:
+    """Return the position of a residue of the simple trace, numbered from 1, in its canvas."""
+    return page.evaluate(
+        "(i) => { const { x, y } = document.getElementById('viewer').structure.points[i - 1];"
+        "return { x, y }; }",
+        residue,
+    )
 
 
 def pae_position(page: Any, scored: float, aligned: float) -> dict[str, float]:
@@ -54,27 +94,106 @@ def drag(page: Any, selector: str, start: dict[str, float], end: dict[str, float
 
 
 def image(page: Any, canvas: str) -> str:
+    if canvas == "canvas":
+        return page.evaluate("() => document.getElementById('viewer').structure.picture()")
     return page.evaluate("(id) => document.getElementById(id).toDataURL()", canvas)
 
 
 def view(page: Any) -> str:
-    """Return rotation and zoom of the structure."""
+    """Return rotation and zoom of the simple trace."""
     return page.evaluate(
-        "() => { const { rotation, zoom } = py2dmol_viewers.structure.renderer.viewerState;"
-        "return JSON.stringify([rotation, zoom]); }"
+        "() => { const { rotation, scale } = document.getElementById('viewer').structure;"
+        "return JSON.stringify([rotation, scale]); }"
     )
+
+
+def coloured_share(page: Any) -> float:
+    """Return the share of pixels of the structure that are drawn."""
+    return page.evaluate(
+        "async () => { const picture = new Image();"
+        "picture.src = await document.getElementById('viewer').structure.picture(); await picture.decode();"
+        "const c = document.createElement('canvas');"
+        "Object.assign(c, { width: picture.width, height: picture.height });"
+        "const context = c.getContext('2d'); context.drawImage(picture, 0, 0);"
+        "const d = context.getImageData(0, 0, c.width, c.height).data, first = d.slice(0, 4).join();"
+        "let n = 0; for (let i = 0; i < d.length; i += 4) n += d.slice(i, i + 4).join() !== first;"
+        "return n / (d.length / 4); }"
+    )
+
+
+def test_cartoon_has_helices_strands_and_side_chains(results: Path, open_page: OpenPage) -> None:
+    # small, because WebGL in software is slow
+    page = open_page(results / "ubiquitin/ubiquitin.html", viewport={"width": 320, "height": 700})
+    assert page.get_attribute("#viewer", "data-drawn") == "cartoon"
+    assert page.inner_text("#structure-problem") == "" and page.locator("#tube").is_hidden()
+    assert coloured_share(page) > 0.02
+    # Mol* draws the page's own helices and strands
+    found = page.evaluate(
+        "() => { const { unit } = molstar.lib.structure.StructureElement.Loci.getFirstLocation("
+        "molstar.lib.structure.StructureElement.Loci.all("
+        "document.getElementById('viewer').structure.structure.obj.data));"
+        "const properties = Object.values(unit.model._staticPropertyData);"
+        "const found = properties.find((each) => each?.elements && each.key);"
+        "return Array.from(found.key, (key) => found.elements[key].kind); }"
+    )
+    assert (found[3], found[9], found[27], found[57]) == ("sheet", "none", "helix", "helix")
+    before = image(page, "canvas")
+    page.fill("#residues-input", "29, 33")
+    page.click("#focus")
+    page.evaluate("() => document.getElementById('viewer').structure.queue")
+    page.wait_for_timeout(600)
+    assert page.evaluate("() => Boolean(document.getElementById('viewer').structure.sideChains)")
+    assert image(page, "canvas") != before
+    page.select_option("#colour-mode", "secondary")
+    page.check("#model-2")
+    page.settle()
+    page.evaluate("() => document.getElementById('viewer').structure.queue")
+    assert page.evaluate("() => document.getElementById('viewer').structure.model.rank") == 2
+    assert coloured_share(page) > 0.02
+    # the middle of the picture is the selected part, which has been zoomed to
+    page.locator("#clear").click()
+    name = re.compile(r"[A-Z](\d+), (α-helix|3-10 helix|strand|coil), pLDDT \d+\.\d")
+    box = page.locator("#canvas").bounding_box()
+    for x, y in itertools.product((0.5, 0.55, 0.6, 0.45, 0.4), repeat=2):
+        page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+        page.wait_for_timeout(400)
+        if (named := name.fullmatch(page.inner_text("#structure-readout"))) is not None:
+            break
+    assert named is not None
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_function("() => document.getElementById('residues-input').value")
+    assert page.input_value("#residues-input") == named[1]
+
+
+def test_page_without_its_folder_shows_a_trace(report: Path, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto(report.as_uri())
+    page.wait_for_selector("#viewer[data-ready]", state="attached")
+    assert page.get_attribute("#viewer", "data-drawn") == "tube"
+    assert "../viewer/molstar-5" in page.inner_text("#structure-problem")
+    page.close()
+
+
+def test_page_without_webgl_shows_a_trace(results: Path, browser: Any) -> None:
+    page = browser.new_page()
+    page.add_init_script(
+        "const { getContext } = HTMLCanvasElement.prototype;"
+        "HTMLCanvasElement.prototype.getContext = function (kind, ...rest) {"
+        "  return /webgl/.test(kind) ? null : getContext.call(this, kind, ...rest); };"
+    )
+    page.goto((results / "target/target.html").as_uri())
+    page.wait_for_selector("#viewer[data-ready]", state="attached")
+    assert page.get_attribute("#viewer", "data-drawn") == "tube"
+    assert "no WebGL" in page.inner_text("#structure-problem")
+    page.close()
 
 
 def test_structure_is_coloured_by_confidence(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
     # pLDDT of the best model falls from 91 to 35
     assert colours(page, 1, 10, N) == [(0x00, 0x53, 0xD6), (0x65, 0xCB, 0xF3), (0xFF, 0x7D, 0x45)]
-    drawn = page.evaluate(
-        "() => { const c = document.getElementById('canvas');"
-        "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
-        "let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n / (d.length / 4); }"
-    )
-    assert drawn > 0.02
+    assert coloured_share(page) > 0.01
     page.select_option("#colour-mode", "position")
     page.settle()
     assert colours(page, 1, N) == [(253, 231, 37), (68, 1, 84)]
@@ -145,7 +264,7 @@ def test_everything_works_by_keyboard(report: Path, open_page: OpenPage) -> None
         page.keyboard.press(key)
     page.settle()
     assert page.input_value("#residues-input") == "2-4"
-    assert page.inner_text("#curve-readout").startswith("F4: rank 1 ")
+    assert page.inner_text("#curve-readout").startswith("F4, coil: rank 1 ")
     page.focus("#canvas")
     seen = [(view(page), image(page, "canvas"))]
     for key in ("ArrowRight", "+", "0"):
@@ -166,8 +285,8 @@ def test_everything_works_by_keyboard(report: Path, open_page: OpenPage) -> None
         if reached[-1] == "BODY":
             break
     expected = [
-        "colour-mode", "zoom-in", "zoom-out", "spin", "reset", "save-svg", "canvas", "pae-canvas",
-        "curve-canvas", "residues-input", "clear", "coverage-canvas",
+        "colour-mode", "zoom-in", "zoom-out", "spin", "reset", "save-picture", "save-pdb", "canvas",
+        "pae-canvas", "curve-canvas", "residues-input", "clear", "coverage-canvas",
     ]  # fmt: skip
     assert [each for each in reached if each in expected] == expected
 
@@ -192,15 +311,16 @@ def test_residues_are_selected_by_number(report: Path, open_page: OpenPage) -> N
     )
 
 
-def test_residue_under_the_pointer_is_named(report: Path, open_page: OpenPage) -> None:
+def test_residue_under_the_pointer_is_named_and_selected(report: Path, open_page: OpenPage) -> None:
     page = open_page(report)
-    residue, x, y = page.evaluate(
-        "() => { const r = py2dmol_viewers.structure.renderer; const z = r.rotatedCoords.map((c) => c.z);"
-        "const i = z.indexOf(Math.max(...z)); return [i + 1, r.screenX[i], r.screenY[i]]; }"
-    )
-    page.locator("#canvas").hover(position={"x": x, "y": y})
+    position = canvas_position(page, 1)
+    page.locator("#canvas").hover(position=position)
     page.settle()
-    assert page.inner_text("#structure-readout").startswith(f"{SEQUENCE[residue - 1]}{residue}, pLDDT ")
+    named = re.match(r"[A-Z](\d+), coil, pLDDT ", page.inner_text("#structure-readout"))
+    assert named is not None
+    page.locator("#canvas").click(position=position)
+    page.settle()
+    assert page.input_value("#residues-input") == named[1]
 
 
 def test_page_fits_phones_and_dark_mode(report: Path, open_page: OpenPage) -> None:
@@ -229,6 +349,7 @@ def test_alignment_of_a_hit_opens(report: Path, open_page: OpenPage) -> None:
 def test_reduced_map_states_its_resolution(tmp_path: Path, open_page: OpenPage) -> None:
     folder = write_result(tmp_path, sequence=SEQUENCE * 20, models=5, hits=())
     make_report(target_files(folder), {}, ReportSettings(plots=False))
+    shutil.rmtree(folder / "viewer")
     page = open_page(folder / "target.html")
     box = page.locator("#pae-canvas").bounding_box()
     page.locator("#pae-canvas").hover(position={"x": box["width"] - 20, "y": box["height"] - 46})

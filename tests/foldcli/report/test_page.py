@@ -4,8 +4,8 @@ import base64
 import hashlib
 import json
 import re
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ import pytest
 from foldcli.report import ReportSettings
 from foldcli.report.alignment import read_alignment_summary
 from foldcli.report.make import make_report, try_report
-from foldcli.report.page_data import superpose
+from foldcli.report.model_atoms import ModelAtoms
+from foldcli.report.page_data import superpositions
 from foldcli.report.result import (
     MAX_MODELS,
     MAX_PAE_CELLS,
@@ -26,7 +27,7 @@ from foldcli.report.result import (
     reduce_pae,
 )
 from foldcli.report.target_page import target_page
-from foldcli.report.viewer import load_viewer
+from foldcli.report.viewer import Viewer, load_viewer
 from msa.errors import InputError
 from tests.foldcli.report.outline import Outline
 from tests.foldcli.report.results import HOSTILE, SEQUENCE, helix, target_files, write_result
@@ -45,15 +46,24 @@ def unpack_array(text: str, dtype: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), dtype)
 
 
+def ca_of(data: dict[str, Any], model: dict[str, Any]) -> np.ndarray:
+    """Return the Cα positions in a page's data, float64 [residues with coordinates, 3]."""
+    positions = unpack_array(model["atoms"], "<i2").reshape(-1, 3) * data["step"]
+    types = [data["residueTypes"][i][1].split() for i in unpack_array(model["types"], "<u2")]
+    return positions[[name == "CA" for names in types for name in names]]
+
+
 def test_page_has_every_part_once(tmp_path: Path) -> None:
     _, outline = page_of(
         write_result(tmp_path, header="target Ubiquitin, a piece", warnings=("mind the gap",))
     )
     assert len(outline.ids) == len(set(outline.ids))
-    parts = {"models", "structure", "pae", "plddt", "coverage", "hits", "provenance", "explanation"}
+    parts = {
+        "models", "structure", "pae", "plddt", "coverage", "hits", "files", "provenance", "explanation",
+    }  # fmt: skip
     assert parts <= set(outline.ids)
-    texts = ("Ubiquitin, a piece", "mind the gap", "1 min 23 s", "1.00 GiB", "predict.num_recycle", "9.8.7")
-    for text in (*texts, "1.0E-20", "pLDDT", "alphafold2_ptm_model_1_seed_000", "py2Dmol 1.6"):
+    texts = ("Ubiquitin, a piece", "mind the gap", "1 min 23 s", "1.00 GB", "predict.num_recycle", "9.8.7")
+    for text in (*texts, "1.0E-20", "pLDDT", "network 1, seed 0", "Mol*", "prediction by the network"):
         assert text in outline.text, text
     assert "ntrained" not in outline.text
     # every canvas has a description, and every button a type
@@ -75,7 +85,7 @@ def test_alignment_of_a_hit_shows_its_insertions(tmp_path: Path) -> None:
 def test_data_block_has_the_numbers_of_the_files(tmp_path: Path) -> None:
     folder = write_result(tmp_path, models=3)
     data = page_of(folder)[1].data()
-    assert data["sequence"] == SEQUENCE and data["present"] is None
+    assert data["sequence"] == SEQUENCE
     for model in data["models"]:
         (path,) = folder.glob(f"*_scores_rank_{model['rank']:03d}_*.json")
         scores = json.loads(path.read_text())
@@ -83,21 +93,19 @@ def test_data_block_has_the_numbers_of_the_files(tmp_path: Path) -> None:
         cells = unpack_array(model["pae"]["cells"], "u1").reshape(len(SEQUENCE), -1) * PAE_STEP
         assert np.abs(cells - scores["pae"]).max() <= PAE_STEP / 2 + 1e-6
         # all models are the same helix, shifted: superposed, they coincide and distances are unchanged
-        ca = unpack_array(model["ca"], "<i2").reshape(-1, 3) * data["step"]
+        ca = ca_of(data, model)
         distances = np.linalg.norm(np.subtract.outer(ca, ca).diagonal(axis1=1, axis2=3), axis=-1)
         ideal = helix(len(SEQUENCE), 0)
         expected = np.linalg.norm(ideal[:, None] - ideal[None], axis=-1)
         assert np.abs(distances - expected).max() < 0.01
-        assert (
-            np.abs(ca - unpack_array(data["models"][0]["ca"], "<i2").reshape(-1, 3) * data["step"]).max()
-            < 0.01
-        )
+        assert np.abs(ca - ca_of(data, data["models"][0])).max() < 0.01
 
 
 def test_superposition_never_mirrors() -> None:
     one = helix(30, 0)
     mirrored = one * [1, 1, -1]
-    superposed = superpose([one, mirrored])
+    moves = superpositions([one, mirrored])
+    superposed = [move.apply(ca) for move, ca in zip(moves, (one, mirrored), strict=True)]
     assert np.abs(superposed[0] - superposed[1]).max() > 1
     handedness = [
         np.linalg.det((ca[1:4] - ca[0]) @ np.eye(3)) for ca in (one, superposed[0], mirrored, superposed[1])
@@ -112,7 +120,7 @@ def test_hostile_names_headers_and_warnings_are_escaped(tmp_path: Path) -> None:
     )
     page, outline = page_of(folder, name)
     assert "<script>alert" not in page and "</style>‮" not in page
-    assert outline.tags.count("script") == 3  # data, viewer, page
+    assert outline.tags.count("script") == 2  # data, page
     assert outline.texts.count(HOSTILE) >= 3
     assert outline.data()["name"] == name
     assert not [value for _, attribute, value in outline.attributes if attribute.startswith("on")]
@@ -121,21 +129,29 @@ def test_hostile_names_headers_and_warnings_are_escaped(tmp_path: Path) -> None:
 
 
 def test_policy_allows_only_the_scripts_and_styles_of_the_page(tmp_path: Path) -> None:
-    _, outline = page_of(write_result(tmp_path))
-    (policy,) = [
-        value
-        for _, name, value in outline.attributes
-        if name == "content" and value and "script-src" in value
-    ]
-    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    assert rules["default-src"] == "'none'" and "unsafe" not in policy and "http" not in policy
-    for kind, rule in (("script", "script-src"), ("style", "style-src")):
-        contents = [text for tag, attributes, text in outline.raw if tag == kind and "type" not in attributes]
-        hashes = {
-            f"'sha256-{base64.b64encode(hashlib.sha256(c.encode()).digest()).decode()}'" for c in contents
-        }
-        assert hashes == set(rules[rule].split())
-    assert not [value for _, name, value in outline.attributes if name in ("src", "style")]
+    folder = write_result(tmp_path)
+    without_viewer = target_page(read_result(target_files(folder), {}), None, "", Viewer(missing="none"))
+    # Mol* needs `new Function` and a data URL when it is loaded
+    viewer_sources = {"'strict-dynamic'", "'unsafe-eval'"}
+    pages = ((page_of(folder)[1], viewer_sources, "data:"), (Outline(without_viewer), set(), "'none'"))
+    for outline, more_sources, connections in pages:
+        (policy,) = [
+            value
+            for _, name, value in outline.attributes
+            if name == "content" and value and "script-src" in value
+        ]
+        rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+        assert rules["default-src"] == "'none'" and "unsafe-inline" not in policy and "http" not in policy
+        assert rules["connect-src"] == connections
+        for kind, rule, more in (("script", "script-src", more_sources), ("style", "style-src", set())):
+            contents = [
+                text for tag, attributes, text in outline.raw if tag == kind and "type" not in attributes
+            ]
+            hashes = {
+                f"'sha256-{base64.b64encode(hashlib.sha256(c.encode()).digest()).decode()}'" for c in contents
+            }
+            assert hashes | more == set(rules[rule].split())
+        assert not [value for _, name, value in outline.attributes if name in ("src", "style")]
 
 
 def test_untrained_parameters_have_an_alert(tmp_path: Path) -> None:
@@ -155,30 +171,12 @@ def test_missing_pae_alignment_and_record_are_explained(tmp_path: Path) -> None:
     assert {"canvas", "curve-canvas"} <= set(outline.ids) and "pae-canvas" not in outline.ids
 
 
-def test_missing_viewer_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_result(tmp_path / "result")
-    other = tmp_path / "site" / "py2dmol-2.0.0.dist-info"
-    other.mkdir(parents=True)
-    script = tmp_path / "site/py2Dmol/resources/viewer-mol.min.js"
-    script.parent.mkdir(parents=True)
-    script.write_text(load_viewer().script)
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: py2Dmol\nVersion: 2.0.0\n")
-    for path, reason in (
-        ([], "py2Dmol is not installed"),
-        ([str(other.parent)], "py2Dmol 2.0.0 is installed"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "path", path)
-            viewer = load_viewer()
-        assert reason in viewer.missing and "pip install 'py2Dmol==1.6.*'" in viewer.missing
-        page = target_page(read_result(target_files(folder), {}), None, "", viewer)
-        assert reason in Outline(page).text.replace("&#x27;", "'") and "pae-canvas" in Outline(page).ids
-
-
-def test_viewer_is_read_without_being_imported() -> None:
-    viewer = load_viewer()
-    assert "initializePy2DmolViewer" in viewer.script and "BEER-WARE" in viewer.script
-    assert not {"py2Dmol", "IPython"} & set(sys.modules)
+def random_atoms(length: int) -> ModelAtoms:
+    """Return leucines at random positions."""
+    names = b"N CA C O CB CG CD1 CD2".split()
+    positions = np.random.default_rng(0).normal(0, 40, (len(names) * length, 3))
+    residues = np.repeat(np.arange(length), len(names))
+    return ModelAtoms(positions, np.array(names * length), residues, ("LEU",) * length)
 
 
 def random_result(length: int, models: int) -> TargetResult:
@@ -188,15 +186,15 @@ def random_result(length: int, models: int) -> TargetResult:
     pae = reduce_pae(rng.uniform(0, 31.75, (length, length)).astype(np.float32), max_side)
     ranked = [
         RankedModel(rank, f"alphafold2_ptm_model_{rank}_seed_000", rng.uniform(0, 100, length),
-                    rng.normal(0, 40, (length, 3)), 0.5, pae, False, (f"t_{rank}.pdb",))
+                    random_atoms(length), 0.5, pae, False, (f"t_{rank}.pdb",))
         for rank in range(1, models + 1)
     ]  # fmt: skip
-    return TargetResult(target_files(Path(), "t"), "M" * length, tuple(ranked), models)
+    return TargetResult(target_files(Path(), "t"), "L" * length, tuple(ranked), models)
 
 
 @pytest.mark.parametrize(
     ("length", "models", "max_bytes"),
-    [(500, 5, 3_000_000), (4000, 5, 4_000_000), (4000, MAX_MODELS, 5_000_000)],
+    [(500, 5, 3_000_000), (4000, 5, 5_000_000), (4000, MAX_MODELS, 8_000_000)],
 )
 def test_size_of_a_page_is_bounded(tmp_path: Path, length: int, models: int, max_bytes: int) -> None:
     rng = np.random.default_rng(1)
@@ -238,7 +236,7 @@ def test_relaxed_structure_is_shown(tmp_path: Path) -> None:
     relaxed.write_text("\n".join(line for line in lines if line[22:26].strip() != "3"))
     outline = page_of(folder)[1]
     assert outline.data()["sequence"] == SEQUENCE[:2] + "X" + SEQUENCE[3:]
-    links = [value for _, name, value in outline.attributes if name == "href"]
+    links = [value for _, name, value in outline.attributes if name == "href"][:3]
     (scores,) = folder.glob("*_scores_*.json")
     assert links == [relaxed.name, unrelaxed.name, scores.name]
 
@@ -249,11 +247,10 @@ def test_residues_without_atoms_leave_a_gap(tmp_path: Path) -> None:
         lines = path.read_text().splitlines()
         path.write_text("\n".join(line for line in lines if line[22:26].strip() not in ("3", "7")))
     data = page_of(folder)[1].data()
-    assert unpack_array(data["present"], "<u2").tolist() == [
-        i for i in range(len(SEQUENCE)) if i not in (2, 6)
-    ]
+    missing = [i for i, each in enumerate(unpack_array(data["models"][0]["types"], "<u2")) if each == 0]
+    assert missing == [2, 6]
     assert data["sequence"] == SEQUENCE[:2] + "X" + SEQUENCE[3:6] + "X" + SEQUENCE[7:]
-    assert len(unpack_array(data["models"][0]["ca"], "<i2")) == 3 * (len(SEQUENCE) - 2)
+    assert len(ca_of(data, data["models"][0])) == len(SEQUENCE) - 2
 
 
 def damage(folder: Path, pattern: str, old: str, new: str) -> Path:

@@ -1,14 +1,17 @@
-"""The report's section about templates."""
+"""The report's table of templates."""
 
 import io
-import re
 from pathlib import Path
 
 import numpy as np
 
 from features.templates.search import TemplateCandidate, TemplateHits
 from features.templates.table import write_template_table
-from foldcli.report.templates import read_template_rows, templates_section
+from foldcli.report import ReportSettings
+from foldcli.report.make import make_report
+from foldcli.report.template_rows import TemplateBar, read_template_rows
+from tests.foldcli.report.outline import Outline
+from tests.foldcli.report.results import target_files, write_result
 
 
 def candidate(name: str, start: int, end: int, rejection: str | None = None) -> TemplateCandidate:
@@ -24,28 +27,33 @@ def write_table(path: Path, *candidates: TemplateCandidate) -> None:
     path.write_text(stream.getvalue())
 
 
-def test_templates_are_drawn_over_the_query(tmp_path: Path) -> None:
+def test_rows_have_the_aligned_part_of_the_query(tmp_path: Path) -> None:
     path = tmp_path / "q_templates.tsv"
     write_table(path, candidate("1abc_A", 51, 100), candidate("2abc_B", 1, 10, "too short"))
-    html = templates_section(read_template_rows(path), 100)
-    assert html.count("<svg") == 2
-    assert re.search(r'<rect x="300.0" y="2" width="300.0"', html)
-    assert "residues 51 to 100 of 100" in html
-    assert "34 %" in html or "35 %" in html
-    assert "&lt;source&gt;" in html
-    assert "too short" in html
-    assert "no such file" in html
+    first, second, unreadable = read_template_rows(path, 100)
+    assert first.bar == TemplateBar(51, 100, "300.0", "300.0")
+    assert (first.name, first.used, first.reason) == ("1abc_A", "1", "")
+    assert first.identity in ("34 %", "35 %") and first.source == "<source>"
+    assert second.bar is not None and second.reason == "too short"
+    assert unreadable.bar is None and unreadable.reason == "no such file"
 
 
-def test_without_a_table_there_is_no_section(tmp_path: Path) -> None:
-    assert templates_section(read_template_rows(tmp_path / "none.tsv"), 100) == ""
+def test_without_a_table_there_are_no_rows(tmp_path: Path) -> None:
+    assert read_template_rows(tmp_path / "none.tsv", 100) == []
     (tmp_path / "empty.tsv").touch()
-    assert templates_section(read_template_rows(tmp_path / "empty.tsv"), 100) == ""
+    assert read_template_rows(tmp_path / "empty.tsv", 100) == []
 
 
-def test_only_the_first_candidates_are_shown(tmp_path: Path) -> None:
-    path = tmp_path / "q_templates.tsv"
-    write_table(path, *(candidate(f"{k}abc_A", 1, 50) for k in range(50)))
-    html = templates_section(read_template_rows(path), 100)
-    assert "The first 30 of 51 template candidates" in html
-    assert html.count("<svg") == 30
+def test_page_shows_the_first_candidates(tmp_path: Path) -> None:
+    folder = write_result(tmp_path)
+    files = target_files(folder)
+    for count, text in ((0, None), (50, "The first 30 of 51 template candidates")):
+        if count:
+            write_table(files.path("templates"), *(candidate(f"{k}abc_A", 1, 20) for k in range(count)))
+        make_report(files, {}, ReportSettings(plots=False))
+        outline = Outline(files.path("report").read_text())
+        assert ("templates" in outline.ids) == (text is not None)
+        assert outline.tags.count("svg") == (30 if text else 0)
+        if text:
+            assert text in outline.text and "residues 1 to 20 of 40" in outline.text
+            assert outline.texts.count("<source>") == 30

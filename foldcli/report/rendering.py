@@ -1,0 +1,109 @@
+"""HTML pages from the Jinja templates in pages/; all values are escaped."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+
+def render_page(
+    template: str,
+    scripts: Sequence[str],
+    image_sources: str = "data: blob:",
+    loads_viewer: bool = False,
+    **values: object,
+) -> str:
+    """Return a page that opens from disk and makes no network requests.
+
+    Its content security policy allows its own style and its own script only.
+
+    Args:
+        template: file in pages/.
+        scripts: JavaScript assets, in the order in which they depend on each other.
+        image_sources: allowed sources of images, in the syntax of the policy.
+        loads_viewer: also allow the scripts that the page's script adds, and what Mol* needs when it is
+            loaded: `new Function`, and WebAssembly that it contains as a data URL.
+        values: variables of the template.
+    """
+    style, script = _style(), _script(tuple(scripts))
+    viewer_scripts, connections = "", "'none'"
+    if loads_viewer:
+        viewer_scripts, connections = " 'strict-dynamic' 'unsafe-eval'", "data:"
+    policy = (
+        f"default-src 'none'; script-src {_hash_source(script)}{viewer_scripts}; "
+        f"style-src {_hash_source(style)}; connect-src {connections}; img-src {image_sources}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    page = _environment().get_template(template)
+    return page.render(policy=policy, style=Markup(style), script=Markup(script), **values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("foldcli.report", "pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.filters |= {"duration": format_duration, "link": quote}
+    return environment
+
+
+@cache
+def _style() -> str:
+    return _checked(_read_asset("style.css"))
+
+
+@cache
+def _script(names: tuple[str, ...]) -> str:
+    # one function scope, so that no name collides with the viewer's
+    body = "\n".join(map(_read_asset, names))
+    return _checked(f"(() => {{\n'use strict';\n{body}}})();\n")
+
+
+def _read_asset(name: str) -> str:
+    return files("foldcli.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _checked(text: str) -> str:
+    """Return a style or script that is written into its element without being escaped."""
+    if "</style" in text.lower() or "</script" in text.lower():
+        raise ValueError("a script or style that ends its element cannot be inlined")
+    return text
+
+
+@cache
+def _hash_source(content: str) -> str:
+    """Return the source expression of a content security policy that allows exactly this content."""
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration such as 0.4 s, 36 s, 12 min 5 s or 3 h 20 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes as KB, MB or GB of 1024."""
+    for unit in ("KB", "MB"):
+        count /= 1024
+        if count < 1024:
+            return f"{max(count, 0.1):.1f} {unit}"
+    return f"{count / 1024:.2f} GB"

@@ -1,0 +1,87 @@
+"""The report's table of templates: their alignments over the query, and the reasons for rejections."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+# rows that are shown; a library may have hundreds of relatives
+MAX_TEMPLATE_ROWS = 30
+_BAR_WIDTH = 600  # of the whole query, in units of the drawing
+
+
+@dataclass(frozen=True)
+class TemplateBar:
+    """The aligned part of the query: residues from 1, position and width in units of the drawing."""
+
+    start: int
+    end: int
+    x: str
+    width: str
+
+
+@dataclass(frozen=True)
+class TemplateRow:
+    """One template candidate, as text; "–" stands for unknown values.
+
+    Args:
+        name: entry and chain.
+        used: its rank among the templates, or "no".
+        identity: share of identical residues.
+        coverage: share of the query's residues.
+        evalue: E-value.
+        bar: the aligned part of the query; None if it is unknown.
+        source: library or folder of the template.
+        reason: why it was not used.
+    """
+
+    name: str
+    used: str
+    identity: str
+    coverage: str
+    evalue: str
+    bar: TemplateBar | None
+    source: str
+    reason: str
+
+
+def read_template_rows(path: Path, length: int) -> list[TemplateRow]:
+    """Return the rows of NAME_templates.tsv; none if there is no such file.
+
+    Args:
+        path: the file.
+        length: residues of the query.
+    """
+    try:
+        header, *lines = path.read_text().splitlines()
+    except (OSError, ValueError):  # no file, or an empty one
+        return []
+    columns = header.split("\t")
+    return [_row(dict(zip(columns, line.split("\t"), strict=False)), length) for line in lines]
+
+
+def _row(row: dict[str, str], length: int) -> TemplateRow:
+    return TemplateRow(
+        row.get("template", ""),
+        row.get("used", ""),
+        _percent(row.get("identity", "-")),
+        _percent(row.get("coverage", "-")),
+        "–" if row.get("evalue", "-") == "-" else row["evalue"],
+        _bar(row, length),
+        row.get("source", ""),
+        row.get("reason", ""),
+    )
+
+
+def _percent(text: str) -> str:
+    try:
+        return f"{100 * float(text):.0f} %"
+    except ValueError:
+        return "–"
+
+
+def _bar(row: dict[str, str], length: int) -> TemplateBar | None:
+    try:
+        start, end = int(row["query_start"]), int(row["query_end"])
+    except (KeyError, ValueError):
+        return None
+    scale = _BAR_WIDTH / max(length, 1)
+    return TemplateBar(start, end, f"{(start - 1) * scale:.1f}", f"{(end - start + 1) * scale:.1f}")
