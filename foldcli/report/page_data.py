@@ -46,8 +46,8 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
     """Return the data that the page's scripts read.
 
     Coordinates are integers in units of `step` Å, oriented by `superpositions`. pLDDT is in units of 0.01,
-    PAE in units of PAE_STEP. `residueTypes` lists the distinct residues (name, atoms in order), and `types` of a
-    model has an index in it for each residue.
+    PAE in units of PAE_STEP. `residueTypes` lists the distinct residues (name, atoms in order), and `types`
+    of a model has an index in it for each residue.
     """
     moves = superpositions([model.atoms.ca for model in result.models])
     atoms = _stored_atoms(result.models)

@@ -153,6 +153,7 @@ def test_cartoon_has_helices_strands_and_side_chains(results: Path, open_page: O
     # the middle of the picture is the selected part, which has been zoomed to
     page.locator("#clear").click()
     name = re.compile(r"[A-Z](\d+), (α-helix|3-10 helix|strand|coil), pLDDT \d+\.\d")
+    page.locator("#canvas").scroll_into_view_if_needed()
     box = page.locator("#canvas").bounding_box()
     for x, y in itertools.product((0.5, 0.55, 0.6, 0.45, 0.4), repeat=2):
         page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
