@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,17 @@ def test_no_index_that_leads_outside_is_accepted(name: str, copy: Path, data: st
         assert name == HEADER_INDEX or np.array_equal(changed, original)
         database.headers(np.arange(4))
     forge(copy, name, original)
+
+
+def test_missing_descriptor_names_the_part(copy: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull) as last:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 2, limits[1]))
+        try:
+            with pytest.raises(OSError, match=r"Too many open files: .*/db/residues\.u8"):
+                TargetDatabase.open(copy)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_part_that_shrinks_while_it_is_open_is_reported(copy: Path) -> None:
