@@ -258,8 +258,14 @@ def test_bad_queries_are_one_line(folder: Path, queries: str, message: str) -> N
 def test_missing_files_are_named(folder: Path) -> None:
     for arguments, name in ((("no.fasta", "db.fasta"), "no.fasta"), (("queries.fasta", "no_db"), "no_db")):
         result = search(*arguments, "-o", "x.m8")
-        assert result.returncode == (4 if name == "no_db" else 3) and name in result.stderr
-        assert len(result.stderr.strip().splitlines()) == 1
+        lines = result.stderr.splitlines()
+        assert name in lines[0]
+        if name == "no_db":
+            assert result.returncode == 4 and lines[1:] == [
+                "Build a database: foldcli createdb sequences.fasta -o DB"
+            ]
+        else:
+            assert result.returncode == 3 and len(lines) == 1
 
 
 def test_bad_query_does_not_stop_the_others(folder: Path) -> None:
