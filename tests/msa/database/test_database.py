@@ -134,7 +134,7 @@ def test_no_index_that_leads_outside_is_accepted(name: str, copy: Path, data: st
 
 def test_missing_descriptor_names_the_part(copy: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with open(os.devnull) as last:
+    with Path(os.devnull).open() as last:
         resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 2, limits[1]))
         try:
             with pytest.raises(OSError, match=r"Too many open files: .*/db/residues\.u8"):
