@@ -91,6 +91,13 @@ def check_queries(path: Path) -> None:
             raise AssertionError(f"the name {name!r} is not file-safe")
 
 
+def read_hits(path: Path) -> None:
+    """Read a table of template hits, and check the names."""
+    for query, hits in read_hit_file(path).items():
+        if _CONTROL.search(" ".join([query, *hits])):
+            raise AssertionError(f"a name of the hits of {query!r} has control characters")
+
+
 def check_alignment(path: Path) -> None:
     """Read an alignment, as a query and as the input of a prediction."""
     check_queries(path)
@@ -124,7 +131,7 @@ def query_kinds() -> list[Kind]:
         Kind("yaml", "q.yaml", [yaml.encode(), boltz.encode()], check_queries),
         Kind("compressed", "q.fasta", _compressed(EXAMPLES[0]), check_queries),
         Kind("profiles", "q.npz", [_profiles()], check_queries, "zip"),
-        Kind("hits", "hits.m8", [b"gb1\t1abc_A\t0.9\nq\t2xyz_B\t0.8\t1E-9\n#c\n"], read_hit_file),
+        Kind("hits", "hits.m8", [b"gb1\t1abc_A\t0.9\nq\t2xyz_B\t0.8\t1E-9\n#c\n"], read_hits),
     ]
 
 

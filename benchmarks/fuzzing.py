@@ -39,7 +39,8 @@ _HUGE_NUMBERS = (
 _INSERTIONS = (
     *_HUGE_NUMBERS,
     b"\0", b"\x1b[31m", b"\r\n", b"\n\n", b"\t", b"\xff\xfe", b"\xef\xbb\xbf", "\u2028\x85é".encode(),
-    b"*", b"-", b">", b"#", b"'", b'"', b"\\", b'"\\ud800"', b"null", b"[]", b"{}", b"&a [*a]",
+    b"*", b"-", b">", b"#", b"'", b'"', b"\\", b'"\\ud800"', b'"\\UFFFFFFFF"',
+    b"null", b"[]", b"{}", b"&a [*a]",
     b"!!python/object:x ", b"[" * 3000, b"{" * 3000, b"(" * 300, b'{"a":' * 2000, b"A" * 100_000,
     b"GNU.sparse.size=9",
 )  # fmt: skip

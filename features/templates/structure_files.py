@@ -15,6 +15,7 @@ from features.templates.coordinate_codec import MAX_COORDINATE
 from msa.errors import InputError
 from msa.io.compression import SUFFIXES as COMPRESSED_SUFFIXES
 from msa.io.compression import read_bytes
+from msa.io.fasta import clean_header
 
 STRUCTURE_SUFFIXES = (".cif", ".mmcif", ".pdb", ".ent")
 _ATOM_INDEX = {name: index for index, name in enumerate(ATOM37)}
@@ -101,7 +102,7 @@ def read_chains(path: str | os.PathLike[str]) -> list[TemplateChain]:
         entity = structure.get_entity_of(polymer) if len(polymer) else None
         if entity is None or not _is_protein(entity, polymer):
             continue
-        name = re.sub(r"\s", "_", f"{entry}_{chain.name}")
+        name = re.sub(r"\s", "_", clean_header(f"{entry}_{chain.name}"))
         template = _read_chain(name, polymer, entity, release_date, source)
         # negated, so that NaN counts too
         if not np.all(np.abs(template.positions) < MAX_COORDINATE):

@@ -13,6 +13,7 @@ from features.templates.library import FORMAT_VERSION, StructureLibrary, is_libr
 from features.templates.structure_files import find_structure_files, read_chains
 from msa.errors import InputError, MissingError
 from msa.io.compression import read_bytes
+from msa.io.fasta import clean_header
 from msa.progress import Progress
 
 MAX_HITS = 20
@@ -89,7 +90,7 @@ def read_hit_file(path: str | os.PathLike[str]) -> dict[str, list[str]]:
     for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        columns = line.split("\t")
+        columns = [clean_header(column) for column in line.split("\t")]
         if len(columns) < 2 or "_" not in columns[1]:
             raise InputError("expected a query, a tab, and a template such as 1abc_A", path, number)
         of_query = hits.setdefault(columns[0], [])

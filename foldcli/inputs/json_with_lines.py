@@ -149,7 +149,7 @@ def parse_yaml(data: bytes, path: str) -> Any:
         raise InputError(f"not valid YAML: {' '.join(str(error).split())}", path) from None
     except RecursionError:
         raise InputError("nested too deeply", path) from None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
         # an escape of a character that does not exist

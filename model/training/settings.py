@@ -16,6 +16,8 @@ from model.training.losses import LossWeights
 from model.training.sampling import SamplingSettings
 
 Settings = TypeVar("Settings")
+# PyYAML reads nested brackets in quadratic time
+_MAX_BRACKETS = 1000
 KERNELS = ("auto", "fused", "reference")
 
 
@@ -140,13 +142,14 @@ def read_settings(path: Path) -> TrainingSettings:
         ConfigError: it is not YAML, or has an unknown key or a value of the wrong type.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        text = path.read_text()
+        if text.count("[") + text.count("{") > _MAX_BRACKETS:
+            raise ValueError("too many brackets")
+        content = yaml.safe_load(text)
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply") from error
-    except (
-        yaml.YAMLError,
-        ValueError,
-    ) as error:  # ValueError: a number, date or character that does not exist
+    # text that is not UTF-8, or a number, date or character that does not exist, raises the other two
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split()):.300})") from error
     try:
         return from_mapping(TrainingSettings, content or {})

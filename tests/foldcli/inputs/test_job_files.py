@@ -272,6 +272,9 @@ def test_unsupported_boltz_job_describes_its_content(tmp_path: Path, rest: str, 
     [
         ("", "", "empty file"),
         ("just text\n", ":1", "the file is not a mapping"),
+        ("version: 1\nsequences: " + "[" * 100_000, ":2", "nested too deeply"),
+        ('version: 1\nsequences: "\\ud800"\n', ":2", "half of a surrogate pair"),
+        ('version: 1\nsequences: "\\UFFFFFFFF"\n', "", "not valid YAML"),
         (f"{BOLTZ_START}  - protein: {{id: A\n", ":5", "not valid YAML"),
         (
             f"{BOLTZ_START}  - protein:\n      sequence: MK\n      sequence: MV\n",
