@@ -21,6 +21,7 @@ Each case is a process, forked from one that has loaded all libraries.
 """
 
 import argparse
+import faulthandler
 import hashlib
 import io
 import json
@@ -229,6 +230,7 @@ def run_forked(folder: Path, case: Case, queries: Sequence[FastaRecord], expecte
         try:
             # what the handler of bus errors writes counts like a refusal
             os.dup2(write, 2)
+            faulthandler.disable()
             signal.alarm(_TIME_LIMIT)
             outcome = run_case(folder, case, queries, expected, seed)
             os.write(write, outcome.encode())
