@@ -31,7 +31,9 @@ def command() -> None:
     show_default="128,256,512,1024,2048; with --tune, those of the launch table",
     help="Query lengths.",
 )
-@click.option("--gpu", type=click.IntRange(0), default=0, show_default=True, help="Index of the GPU.")
+@click.option(
+    "--gpu", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Index of the GPU."
+)
 @options.logging_options
 def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: int) -> None:
     """Time the gapless filter on a GPU by query length.

@@ -15,7 +15,11 @@ from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @grouped(
     "Input and results",
-    click.option("--db", help="Target database for input sequences, as for `fold`; alignments need none."),
+    click.option(
+        "--db",
+        type=options.PathType(),
+        help="Target database for input sequences, as for `fold`; alignments need none.",
+    ),
     options.cache_option,
     options.no_verify_option,
     options.overwrite_option,

@@ -54,7 +54,7 @@ _MAX_NAMED_FILES = 20
 )
 @click.option("--backbone", is_flag=True, help="With --structures: leave out side chains beyond CB.")
 @click.option("--info", type=click.Path(path_type=Path), metavar="DB", help="Describe a database.")
-@click.option("--json", "as_json", is_flag=True, help="With --info: as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="With --info: print JSON.")
 @click.option(
     "--verify", type=click.Path(path_type=Path), metavar="DB", help="Check a database against its checksums."
 )

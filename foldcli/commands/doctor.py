@@ -27,9 +27,10 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 @click.option(
     "--time-limit",
     type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
     default=300.0,
     show_default=True,
-    help="Time limit of one check in seconds; the first run also compiles kernels.",
+    help="Time limit of one check; the first run also compiles kernels.",
 )
 @options.logging_options
 @click.pass_context

@@ -45,7 +45,11 @@ def command() -> None:
     help="Destination folder.",
 )
 @click.option(
-    "--url", default=ARCHIVE_URL, show_default=True, help="URL of the archive, for example on a mirror."
+    "--url",
+    metavar="URL",
+    default=ARCHIVE_URL,
+    show_default=True,
+    help="URL of the archive, for example on a mirror.",
 )
 @click.option(
     "--from",
@@ -62,6 +66,7 @@ def command() -> None:
 @click.option(
     "--retries",
     type=click.IntRange(0),
+    metavar="N",
     default=5,
     show_default=True,
     help="Consecutive attempts without progress before the download stops.",

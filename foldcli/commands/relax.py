@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max-rounds",
     type=click.IntRange(1),
+    metavar="N",
     default=3,
     show_default=True,
     help="Maximum number of relaxations; each removes the restraints of residues that still have violations.",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max-seconds",
     type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
     default=1800,
     show_default=True,
     help="Time after which the relaxation of a file fails.",

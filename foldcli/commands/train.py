@@ -40,9 +40,17 @@ _LOG_EVERY = 10  # steps
     help="Folder for the unpacked training data, about 140 MB.",
 )
 @click.option("--unpack-only", is_flag=True, help="Unpack the training data and stop; -v shows the folder.")
-@click.option("--max-seconds", type=click.FloatRange(0), help="Write a checkpoint and stop after this time.")
 @click.option(
-    "--max-steps", type=click.IntRange(1), help="Write a checkpoint and stop after this many steps."
+    "--max-seconds",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Write a checkpoint and stop after this time.",
+)
+@click.option(
+    "--max-steps",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Write a checkpoint and stop after this many steps.",
 )
 @click.option("--resume", is_flag=True, help="Continue the run in RUN.")
 @click.option(
@@ -58,7 +66,9 @@ _LOG_EVERY = 10  # steps
     show_default=True,
     help="Device for training; with torchrun, each process uses one GPU.",
 )
-@click.option("--workers", type=click.IntRange(0), help="Number of processes per GPU that prepare samples.")
+@click.option(
+    "--workers", type=click.IntRange(0), metavar="N", help="Number of processes per GPU that prepare samples."
+)
 @options.logging_options
 def command(
     config: Path,

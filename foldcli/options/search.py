@@ -22,7 +22,7 @@ _TABLE_DEFAULTS = {"evalue": "1e-3", "max_seqs": "300", "num_iterations": "1"}
 class _IdentityLimits(click.ParamType):
     """One fraction, or several in ascending order, separated by commas."""
 
-    name = "FLOAT,FLOAT,..."
+    name = "FRACTION,…"
 
     def convert(
         self, value: Any, parameter: click.Parameter | None, context: click.Context | None
@@ -73,6 +73,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
         ),
         click.option(
             "--matrix",
+            metavar="NAME",
             default="BLOSUM62",
             show_default=True,
             help="Substitution matrix: BLOSUM45, 50, 62, 80 or 90, VTML80, PAM30 or PAM70.",
@@ -172,6 +173,7 @@ alignment_options = combine(
     click.option(
         "--qsc",
         type=float,
+        metavar="BITS",
         show_default="none",
         help="Minimum score of a row with the query, in bits per residue.",
     ),
