@@ -3,8 +3,9 @@
     python benchmarks/interruptions.py [--parts points,random,concurrent] [--every 1] [--random 200]
 
     points      kill before each rename, link, unlink, rmdir, mkdir and fsync in the folder of results, a run
-                per operation, in four situations: a first run, a run that adds a model, one that replaces
-                results of another sequence with --overwrite, and one in ColabFold's layout
+                per operation, in five situations: a first run, a run that adds a model, one that replaces
+                results of another sequence with --overwrite, one that adds files to a model, and one in
+                ColabFold's layout
     random      kill at random times
     concurrent  two and four runs at once in one folder; one of them is killed in a third of the trials
 
@@ -25,6 +26,7 @@ import signal
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +46,8 @@ from model.parameters import random_parameters
 from msa.cpu import engine
 from msa.io.alignments import parse_alignment
 
+# of one model, the first one
+MORE_FILES = ("--save-recycles", "--save-all", "--zip", "--stop-at-score", "0")
 LOADED = (fold_command, verify, estimates, run, searcher, engine)
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 OPTIONS = (
@@ -194,6 +198,8 @@ def contents(out: Path) -> dict[str, Any]:
             ranking = [{k: v for k, v in model.items() if k != "seconds"} for model in content["ranking"]]
             facts = {k: content["facts"].get(k) for k in ("residues", "alignment_rows", "search")}
             found[name] = [content["fingerprint"], content["settings"], ranking, facts, content["warnings"]]
+        elif path.suffix == ".zip":
+            found[name] = zipfile.ZipFile(path).namelist()
         else:
             found[name] = "page" if path.suffix == ".html" else path.read_bytes()
     return found
@@ -323,6 +329,7 @@ def main() -> None:
         Scenario(
             "overwrite", ("one.fasta", "--models", "3,4"), ("two.fasta", "--models", "3", "--overwrite")
         ),
+        Scenario("more files", ("one.fasta", "--models", "3"), ("one.fasta", "--models", "3,4", *MORE_FILES)),
         Scenario("ColabFold's layout", None, ("one.fasta", "--models", "3", "--layout", "colabfold")),
     ]
     with tempfile.TemporaryDirectory() as folder:

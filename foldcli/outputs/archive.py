@@ -6,8 +6,12 @@ from foldcli.outputs.layout import TargetFiles
 from msa.io.atomic import atomic_write
 
 
-def write_archive(files: TargetFiles) -> None:
-    """Write the archive of a target, replacing an older one; the target's other files must be complete.
+def write_archive(files: TargetFiles, done: str) -> None:
+    """Write the archive of a target, replacing an older one.
+
+    Args:
+        files: the target's files, all but done.json complete.
+        done: content of done.json, which is written after the archive.
 
     Raises:
         OSError: a file cannot be read, or the archive cannot be written.
@@ -18,3 +22,4 @@ def write_archive(files: TargetFiles) -> None:
     ):
         for path in files.archived():
             archive.write(path, path.name)
+        archive.writestr(files.path("done").name, done)

@@ -92,11 +92,14 @@ class DoneRecord:
             "stages": [cost.as_json() for cost in self.costs],
         }
 
+    def text(self) -> str:
+        """Return the text of the file."""
+        return json.dumps(self.content(), indent=1, default=str) + "\n"
+
     def write(self, path: Path) -> None:
         """Write the file; must be the last file of a target to be written."""
         with atomic_write(path) as stream:
-            json.dump(self.content(), stream, indent=1, default=str)
-            stream.write("\n")
+            stream.write(self.text())
 
 
 @dataclass(frozen=True)

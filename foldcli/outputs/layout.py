@@ -155,8 +155,9 @@ class TargetFiles:
         return sorted(found)
 
     def archived(self) -> list[Path]:
-        """Return the existing files of the target that belong into its archive."""
-        paths = [self.path(kind) for kind in get_args(FileKind) if kind not in ("archive", "finished_mark")]
+        """Return the existing files of the target that belong into its archive, without done.json."""
+        others = ("archive", "done", "finished_mark")
+        paths = [self.path(kind) for kind in get_args(FileKind) if kind not in others]
         return [path for path in paths if path.is_file()] + self.models()
 
     def scores(self) -> list[tuple[int, str, Path]]:

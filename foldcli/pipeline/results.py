@@ -106,9 +106,9 @@ def finish_target(task: FinishTask) -> DoneRecord:
     record.costs.extend(costs)
     if files.layout == "colabfold":
         colabfold_layout.finish_target(files, ranked)
-    record.write(files.path("done"))
     if task.archive:
-        write_archive(files)
+        write_archive(files, record.text())
+    record.write(files.path("done"))
     shutil.rmtree(files.work_folder, ignore_errors=True)
     return record
 

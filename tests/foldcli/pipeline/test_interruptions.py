@@ -14,7 +14,7 @@ def test_killed_and_concurrent_runs_end_with_the_files_of_an_uninterrupted_one(r
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     *points, kills, two, four = result.stdout.splitlines()
-    assert len(points) == 4, result.stdout
+    assert len(points) == 5, result.stdout
     for line in (*points, kills):
         assert line.endswith("0 misleading, 0 wrong afterwards")
     assert all(line.endswith("0 wrong") for line in (two, four))
