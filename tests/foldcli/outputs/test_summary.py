@@ -23,7 +23,10 @@ def finish(out: Path, name: str, plddt: float = 80.0, **more: Any) -> None:
         "facts": {"residues": 76, "alignment_rows": 24, "search": {"hits": 26}},
         "warnings": [],
         "ranking": [{"plddt": plddt, "ptm": 0.5}, {"plddt": 1.0, "ptm": 0.1}],
-        "stages": [{"seconds": 1.5}, {"seconds": 2.0}],
+        "stages": [
+            {"stage": "search", "seconds": 1.5, "peak_memory_bytes": 1},
+            {"stage": "predict", "seconds": 2.0, "peak_memory_bytes": 1},
+        ],
     } | more
     path = TargetFiles(name, out).path("done")
     path.parent.mkdir(parents=True, exist_ok=True)
