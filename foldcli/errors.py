@@ -48,6 +48,10 @@ class SomeTargetsFailed(Exception):
     """The failure of some targets of a run whose others finished; raised at the end of the run."""
 
 
+class NotRelaxed(SomeTargetsFailed):
+    """The failure to relax models of a target that is finished with their unrelaxed structures."""
+
+
 class TargetFailed(Exception):
     """The failure, already logged, of the only target of a run; raised at the end of the run.
 

@@ -25,12 +25,28 @@ class Provenance:
         program: program and version, for example "foldcli 0.1.0".
         network: network and settings, for example "alphafold2_ptm_model_3, seed 0, 3 recycles".
         warning: a warning to print first, or None.
+        copied_from: the template of a structure that was copied, not predicted, in words; else None.
     """
 
     name: str
     program: str
     network: str
     warning: str | None = None
+    copied_from: str | None = None
+
+    @property
+    def title(self) -> str:
+        """The title of the structure."""
+        if self.copied_from is not None:
+            return f"Model of {self.name}, copied from {self.copied_from}"
+        return f"{self.warning or ''} Predicted structure of {self.name}".strip()
+
+    @property
+    def confidence(self) -> str:
+        """The meaning of B-factors."""
+        if self.copied_from is not None:
+            return "Expected lDDT-CA of copies with this identity and distance to gaps, 0 to 100"
+        return "Predicted lDDT-CA, 0 to 100"
 
 
 def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
@@ -47,7 +63,10 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
         raise ValueError("coordinates are not finite or too large for the PDB format; use the mmCIF file")
     structure = _make_structure(prediction, provenance.name)
     lines = [provenance.warning] if provenance.warning else []
-    lines += [f"{provenance.program}, {provenance.network}", "B-factor: predicted lDDT-CA, 0 to 100"]
+    if provenance.copied_from is not None:
+        lines += [f"Copied from {provenance.copied_from}, without a prediction."]
+    confidence = provenance.confidence[0].lower() + provenance.confidence[1:]
+    lines += [f"{provenance.program}, {provenance.network}", f"B-factor: {confidence}"]
     structure.raw_remarks = [f"REMARK   6 {wrapped}" for line in lines for wrapped in _wrap(line)]
     options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=False)
     return structure.make_pdb_string(options)
@@ -60,22 +79,23 @@ def format_mmcif(prediction: Prediction, provenance: Provenance) -> str:
     groups.cell = groups.symmetry = groups.origx = False
     document = structure.make_mmcif_document(groups)
     block = document.sole_block()
-    title = f"Predicted structure of {provenance.name}"
     quote = gemmi.cif.quote
     block.set_pair("_struct.entry_id", quote(provenance.name))
-    block.set_pair("_struct.title", quote(f"{provenance.warning} {title}" if provenance.warning else title))
+    block.set_pair("_struct.title", quote(provenance.title))
     software = block.init_mmcif_loop("_software.", ["pdbx_ordinal", "name", "classification", "description"])
     software.add_row(["1", quote(provenance.program), "'model building'", quote(provenance.network)])
-    _add_plddt(block, prediction, provenance.warning)
+    _add_plddt(block, prediction, provenance)
     return document.as_string()
 
 
-def _add_plddt(block: gemmi.cif.Block, prediction: Prediction, warning: str | None) -> None:
+def _add_plddt(block: gemmi.cif.Block, prediction: Prediction, provenance: Provenance) -> None:
     quote = gemmi.cif.quote
-    note = f"Predicted lDDT-CA, 0 to 100. {warning}" if warning else "Predicted lDDT-CA, 0 to 100"
+    copied = provenance.copied_from is not None
+    note = f"{provenance.confidence}. {provenance.warning}" if provenance.warning else provenance.confidence
+    name, kind = (quote("expected lDDT-CA"), "other") if copied else ("pLDDT", "pLDDT")
     metrics = block.init_mmcif_loop("_ma_qa_metric.", ["id", "name", "type", "mode", "description"])
-    metrics.add_row(["1", "pLDDT", "pLDDT", "global", quote(note)])
-    metrics.add_row(["2", "pLDDT", "pLDDT", "local", quote(note)])
+    metrics.add_row(["1", name, kind, "global", quote(note)])
+    metrics.add_row(["2", name, kind, "local", quote(note)])
     overall = block.init_mmcif_loop(
         "_ma_qa_metric_global.", ["ordinal_id", "model_id", "metric_id", "metric_value"]
     )
@@ -92,8 +112,10 @@ def _add_plddt(block: gemmi.cif.Block, prediction: Prediction, warning: str | No
             "metric_value",
         ],
     )
-    for i, (name, plddt) in enumerate(zip(_residue_names(prediction), prediction.plddt, strict=True), 1):
-        local.add_row([str(i), "1", CHAIN, str(i), name, "2", f"{plddt:.2f}"])
+    present: np.ndarray = np.any(prediction.atom_mask > 0.5, axis=1)
+    for i, (name, plddt) in enumerate(zip(_residue_names(prediction), prediction.plddt, strict=True)):
+        if present[i] or not copied:
+            local.add_row([str(i + 1), "1", CHAIN, str(i + 1), name, "2", f"{plddt:.2f}"])
 
 
 def _residue_names(prediction: Prediction) -> list[str]:

@@ -5,6 +5,8 @@ are closed with ideal geometry. All other residues are left out. The expected lD
 regression on copies of library chains (benchmarks/template_copy.py), not a prediction from the model.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +14,6 @@ import numpy as np
 from features.residues import ATOM37, CA, CB, GLYCINE, X, atom_maps, encode_msa, encode_query
 from features.templates.backbone_geometry import C_N, close_loop, place_beta, place_oxygen
 from features.templates.chains import TemplateChain
-from features.templates.library import StructureLibrary
 from features.templates.search import TemplateCandidate, TemplateHits
 
 _N, _C, _O = (ATOM37.index(name) for name in ("N", "C", "O"))
@@ -27,6 +28,7 @@ _CLASH = 3.4  # Å between CA atoms that are no neighbours
 _CONSTANT, _BY_IDENTITY, _BY_WINDOW, _BY_DISTANCE = 0.123, 0.917, 0.200, 0.076
 _MAX_IDENTITY, _MAX_WINDOW_IDENTITY, _MAX_DISTANCE, _WINDOW = 0.45, 0.8, 10, 5
 _LOOP_LDDT = 0.47
+_PDB_CHAIN = re.compile(r"([0-9][0-9a-z]{3})_([0-9a-z]{1,4})", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,7 @@ class HomologyModel:
 
     Args:
         template: the template.
+        aatype: int64 [residues], residue types of the query.
         positions: float32 [residues, 37, 3], Å; 0 for absent atoms.
         mask: bool [residues, 37], atoms of the model; residues that are left out have none.
         expected_lddt: float32 [residues], expected lDDT-CA from 0 to 100; 0 for residues that are left out.
@@ -42,6 +45,7 @@ class HomologyModel:
     """
 
     template: TemplateCandidate
+    aatype: np.ndarray = field(repr=False)
     positions: np.ndarray = field(repr=False)
     mask: np.ndarray = field(repr=False)
     expected_lddt: np.ndarray = field(repr=False)
@@ -54,20 +58,23 @@ class HomologyModel:
 
     @property
     def origin(self) -> str:
-        """The origin in words, such as "copied from 1abc_D, 34% identity, 92% of the residues"."""
-        share, identity = self.modelled.mean(), self.template.identity
-        return f"copied from {self.template.id}, {identity:.0%} identity, {share:.0%} of the residues"
+        """The template in words, such as "PDB 1ABC_D, 34 % identity, 92 % of the residues"."""
+        share, identity = 100 * self.modelled.mean(), 100 * self.template.identity
+        match = _PDB_CHAIN.fullmatch(self.template.id)
+        name = f"PDB {match[1].upper()}_{match[2]}" if match else self.template.id
+        return f"{name}, {identity:.0f} % identity, {share:.0f} % of the residues"
 
 
-def copy_best_template(hits: TemplateHits, library: StructureLibrary) -> HomologyModel | None:
+def copy_best_template(hits: TemplateHits, chains: Sequence[TemplateChain]) -> HomologyModel | None:
     """Copy the template with the highest sum of expected lDDT; return None if there are no templates.
 
-    Raises:
-        InputError: the library is damaged.
+    Args:
+        hits: result of a template search.
+        chains: the chain of each template, in order.
     """
     best: HomologyModel | None = None
-    for candidate in hits.templates:
-        model = copy_template(hits.query, candidate, library.chain(candidate.index))
+    for candidate, chain in zip(hits.templates, chains, strict=True):
+        model = copy_template(hits.query, candidate, chain)
         if best is None or model.expected_lddt.sum() > best.expected_lddt.sum():
             best = model
     return best
@@ -87,9 +94,8 @@ def copy_template(query: str, candidate: TemplateCandidate, chain: TemplateChain
     for start, end in loops:
         expected[start:end] = _LOOP_LDDT
     # a coordinate system of its own would not change the model; the template's is kept
-    return HomologyModel(
-        candidate, positions, mask, (100 * expected * mask[:, CA]).astype(np.float32), len(loops)
-    )
+    expected = (100 * expected * mask[:, CA]).astype(np.float32)
+    return HomologyModel(candidate, encode_query(query), positions, mask, expected, len(loops))
 
 
 def _copy_atoms(

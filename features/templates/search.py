@@ -273,13 +273,24 @@ def _expected_pairs(
     )
 
 
-def hit_features(hits: TemplateHits, library: StructureLibrary) -> dict[str, np.ndarray]:
-    """Make the template features of a search's templates; see `make_template_features`.
+def template_chains(hits: TemplateHits, library: StructureLibrary) -> list[TemplateChain]:
+    """Return the chain of each of a search's templates.
 
     Raises:
         InputError: the library is damaged.
     """
+    return [library.chain(each.index) for each in hits.templates]
+
+
+def hit_features(hits: TemplateHits, chains: Sequence[TemplateChain]) -> dict[str, np.ndarray]:
+    """Make the template features of a search's templates; see `make_template_features`.
+
+    Args:
+        hits: the result of the search.
+        chains: see `template_chains`.
+    """
     templates = [
-        (library.chain(each.index), each.pairs, each.expected_pairs or 0.0) for each in hits.templates
+        (chain, each.pairs, each.expected_pairs or 0.0)
+        for chain, each in zip(chains, hits.templates, strict=True)
     ]
     return make_template_features(len(hits.query), templates)

@@ -32,6 +32,7 @@ from foldcli.outputs.layout import LayoutName
     options.threads_option,
     predict_options.network_device_options,
 )
+@grouped("Relaxation", predict_options.relax_options)
 @grouped("Run", predict_options.run_options)
 def command(
     queries: tuple[str, ...],
@@ -62,6 +63,7 @@ def command(
       NAME.a3m, NAME.m8                the alignment and the hits
       NAME_templates.tsv               templates, used and rejected ones
       NAME_unrelaxed_rank_*.pdb, .cif  structures, best first; B-factor: pLDDT
+      NAME_relaxed_rank_*.pdb          relaxed structures, with --num-relax
       NAME_scores_rank_*.json          pLDDT, PAE, pTM
       NAME.html                        the report, for a browser
       NAME_coverage, _plddt, _pae.png  plots
@@ -88,6 +90,7 @@ def command(
         FeatureSettings,
         NetworkOptions,
         OutputSettings,
+        RelaxOptions,
         TemplateOptions,
     )
     from foldcli.pipeline.startup import start
@@ -98,7 +101,12 @@ def command(
     template_choice = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings(cache or default_feature_cache(), verify=verify)
     report = ReportSettings(not no_report, not no_plots)
-    output = OutputSettings(out, layout, shard, overwrite, report, archive)
+    relaxation = RelaxOptions.from_options(option_values)
+    if relaxation.num_models:
+        from foldcli.pipeline.relaxation import check_relaxation
+
+        check_relaxation(relaxation)
+    output = OutputSettings(out, layout, shard, overwrite, report, archive, relaxation)
 
     if not dry_run:
         make_writable_folder(out)

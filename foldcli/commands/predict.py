@@ -28,6 +28,7 @@ from foldcli.outputs.layout import LayoutName
     options.threads_option,
     predict_options.network_device_options,
 )
+@grouped("Relaxation", predict_options.relax_options)
 @grouped("Run", predict_options.run_options)
 def command(
     targets: tuple[str, ...],
@@ -64,7 +65,13 @@ def command(
     from foldcli.inputs.targets import find_predict_targets
     from foldcli.paths import cache_dir, default_feature_cache, make_writable_folder
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
+    from foldcli.pipeline.settings import (
+        FeatureSettings,
+        NetworkOptions,
+        OutputSettings,
+        RelaxOptions,
+        TemplateOptions,
+    )
     from foldcli.pipeline.startup import start
     from foldcli.report import ReportSettings
 
@@ -77,7 +84,12 @@ def command(
     template_choice = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings(cache or default_feature_cache(), verify=verify)
     report = ReportSettings(not no_report, not no_plots)
-    output = OutputSettings(out, layout, shard, overwrite, report, archive)
+    relaxation = RelaxOptions.from_options(option_values)
+    if relaxation.num_models:
+        from foldcli.pipeline.relaxation import check_relaxation
+
+        check_relaxation(relaxation)
+    output = OutputSettings(out, layout, shard, overwrite, report, archive, relaxation)
 
     if not dry_run:
         make_writable_folder(out)

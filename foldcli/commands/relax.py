@@ -68,19 +68,12 @@ def command(
       foldcli relax results/protein/*_unrelaxed_rank_001_*.pdb -o relaxed
     """
     from foldcli.paths import make_writable_folder
-    from msa.errors import InputError, MissingError
+    from foldcli.pipeline.relaxation import choose_device, relax_settings
+    from msa.errors import InputError
 
-    try:
-        from model.relax.amber import RelaxSettings
-    except ImportError as error:
-        remedy = "pip install 'foldcli[relax]'"
-        raise MissingError(f"relaxation needs OpenMM and PDBFixer: {error}", remedy) from error
-    settings = RelaxSettings(
-        max_rounds=max_rounds,
-        max_seconds=max_seconds,
-        device="gpu" if use_gpu_relax else device,
-        threads=threads,
-    )
+    relax_settings()
+    chosen = choose_device("gpu" if use_gpu_relax else device)
+    settings = relax_settings(chosen, threads, max_rounds, max_seconds)
     outputs = [out / output_name(Path(file).name) for file in files]
     for file, output in zip(files, outputs, strict=True):
         if outputs.count(output) > 1:
@@ -96,7 +89,7 @@ def command(
         if result is None:
             failed += 1
         elif as_json:
-            click.echo(json.dumps({"file": file, "relaxed": str(output)} | _as_json(result)))
+            click.echo(json.dumps({"file": file, "relaxed": str(output)} | result.summary()))
     if failed:
         raise SomeTargetsFailed(f"{failed} of {len(files)} files could not be relaxed")
 
@@ -131,39 +124,11 @@ def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
         return None
     structure = result.structure
     text = (
-        structure.make_mmcif_document().as_string()
-        if output.suffix in (".cif", ".mmcif")
-        else structure.make_pdb_string()
+        structure.make_mmcif_document().as_string() if output.suffix in (".cif", ".mmcif") else result.pdb()
     )
     with atomic_write(output) as stream:
         stream.write(text)
     for change in result.changes:
         logger.warning("%s: %s", file, change)
-    logger.info(
-        "%s: energy %.0f to %.0f kcal/mol; violations: %s, now %s; RMSD %.2f Å, %d rounds, %.1f s (%s) → %s",
-        file,
-        result.energy_before,
-        result.energy_after,
-        result.before.describe(),
-        result.after.describe(),
-        result.rmsd,
-        result.rounds,
-        result.seconds,
-        result.platform,
-        output,
-    )
+    logger.info("%s: %s → %s", file, result.describe(), output)
     return result
-
-
-def _as_json(result: "RelaxResult") -> dict[str, Any]:
-    return {
-        "energy_before": result.energy_before,
-        "energy_after": result.energy_after,
-        "rmsd": result.rmsd,
-        "violations_before": {name: getattr(result.before, name) for name in ("clashes", "bonds", "angles")},
-        "violations_after": {name: getattr(result.after, name) for name in ("clashes", "bonds", "angles")},
-        "rounds": result.rounds,
-        "seconds": round(result.seconds, 2),
-        "platform": result.platform,
-        "changes": list(result.changes),
-    }

@@ -10,7 +10,6 @@ from foldcli.options.common import Command
 _GROUP = "help_group"
 
 _ONE_CHAIN = "targets have one protein chain."
-_RELAX = "relax the structures afterwards with `foldcli relax`."
 
 # options of ColabFold, HH-suite and MMseqs2, and earlier ones of foldcli, with what to use instead
 PREDICTION_REPLACEMENTS = {
@@ -19,9 +18,6 @@ PREDICTION_REPLACEMENTS = {
     "--num-ensemble": "there is one ensemble, as in ColabFold by default; --num-seeds adds predictions.",
     "--data": "use --params.",
     "--overwrite-existing-results": "use --overwrite.",
-    "--amber": _RELAX,
-    "--num-relax": _RELAX,
-    "--use-gpu-relax": _RELAX,
     "--msa-mode": "`foldcli fold` searches the database of --db; `foldcli predict` needs no search.",
     "--msa-only": "use `foldcli search --format a3m`.",
     "--pair-mode": _ONE_CHAIN,

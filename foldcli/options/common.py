@@ -181,7 +181,8 @@ params_option = click.option(
     "--params",
     type=PathType(),
     show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params",
-    help="Folder with DeepMind's params_model_*.npz, or `demo`: an untrained network for trying foldcli out.",
+    help="Folder with DeepMind's params_model_*.npz; `template`: no network, the best template is copied; "
+    "`demo`: an untrained network for trying foldcli out.",
 )
 
 

@@ -172,6 +172,18 @@ prediction_options = combine(
     ),
 )
 
+relax_options = combine(
+    click.option(
+        "--num-relax",
+        type=click.IntRange(0),
+        metavar="N",
+        show_default="0, or all with --amber",
+        help="Relax the best N models of each target with OpenMM; needs the extra `relax`.",
+    ),
+    click.option("--amber", is_flag=True, help="Relax all models, or those of --num-relax."),
+    click.option("--use-gpu-relax", is_flag=True, help="Relax on a GPU instead of the CPU."),
+)
+
 network_device_options = combine(
     click.option(
         "--precision",

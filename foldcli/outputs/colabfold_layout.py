@@ -65,13 +65,13 @@ def _config(
 ) -> dict[str, Any]:
     """Return ColabFold's settings for this run, with the keys of its config.json.
 
-    Settings that foldcli does not have get the value that describes what foldcli does: no relaxation,
+    Settings that foldcli does not have get the value that describes what foldcli does:
     one ensemble, unpaired chains, no server.
     """
     return {
         "num_queries": num_targets,
         "use_templates": use_templates,
-        "num_relax": 0,
+        "num_relax": output.relaxation.num_models,
         "msa_mode": "custom",
         "model_type": sources[0].label.partition("_model_")[0],
         "num_models": len(sources),
@@ -114,7 +114,8 @@ def log_ranking(ranked: "list[ModelResult]", rank_by: str) -> None:
     logger.info("reranking models by '%s' metric", "plddt" if rank_by == "auto" else rank_by)
     for rank, result in enumerate(ranked, 1):
         ptm = "" if result.ptm is None else f" pTM={result.ptm:.3g}"
-        logger.info("rank_%03d_%s pLDDT=%.3g%s", rank, result.tag, result.plddt, ptm)
+        confidence = "pLDDT" if result.copied_from is None else "expected_lDDT"
+        logger.info("rank_%03d_%s %s=%.3g%s", rank, result.tag, confidence, result.plddt, ptm)
 
 
 def finish_target(files: TargetFiles, ranked: "list[ModelResult]") -> None:

@@ -50,8 +50,8 @@ _FILES: dict[str, tuple[str, bool]] = {
 }
 # kind → (the part before the rank, the part after the tag, whether ColabFold writes this file)
 _MODEL_FILES: dict[ModelKind, tuple[str, str, bool]] = {
-    # read only: `foldcli relax` and other programs write relaxed structures
     "relaxed_pdb": ("relaxed", ".pdb", True),
+    # read only: `foldcli relax` and other programs write it
     "relaxed_cif": ("relaxed", ".cif", False),
     "pdb": ("unrelaxed", ".pdb", True),
     "cif": ("unrelaxed", ".cif", False),
@@ -68,7 +68,7 @@ STRUCTURE_KINDS: tuple[ModelKind, ...] = ("relaxed_pdb", "relaxed_cif", "pdb", "
 # other programs use other tags, and ranks with fewer digits
 _SCORES = re.compile(r"(?P<name>.+)_scores_rank_(?P<rank>\d+)_(?P<tag>.+)\.json")
 # the format of ModelResult.tag
-_RANK_AND_TAG = r"rank_\d{3,}_alphafold2(_ptm)?_model_\d_seed_\d{3,}"
+_RANK_AND_TAG = r"rank_\d{3,}_(alphafold2(_ptm)?_model_\d_seed_\d{3,}|template_copy)"
 _RECYCLE_ENDING = r"(\.r\d+)?"
 
 
@@ -145,7 +145,8 @@ class TargetFiles:
     def models(self) -> list[Path]:
         """Return the existing files that foldcli writes for models, from any run."""
         found = []
-        for middle, ending, colabfold_writes in map(_model_file, (*MODEL_KINDS, "single", "pair", "all")):
+        kinds: tuple[ModelKind, ...] = ("relaxed_pdb", *MODEL_KINDS, "single", "pair", "all")
+        for middle, ending, colabfold_writes in map(_model_file, kinds):
             # when targets share a folder, another target's name may begin with this one's
             pattern = re.compile(
                 re.escape(f"{self.name}_{middle}_") + _RANK_AND_TAG + _RECYCLE_ENDING + re.escape(ending)

@@ -42,11 +42,13 @@ class ModelOrigin:
         target: name of the target.
         network: parameters, seed, recycles and precision.
         untrained: whether the network was never trained.
+        copied_from: the template of a copied model, in words; None for predictions.
     """
 
     target: str
     network: str
     untrained: bool
+    copied_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class ModelResult:
         seconds: wall time of the prediction.
         fingerprint: see `foldcli.pipeline.identity.Job.fingerprint`.
         extras: what was saved in addition; see `model.prediction.EXTRAS`.
+        copied_from: the template of a copied model, in words; None for predictions.
+        relaxation: energies, violations and cost of the relaxation (`RelaxResult.summary`); None without one.
     """
 
     tag: str
@@ -70,10 +74,12 @@ class ModelResult:
     seconds: float
     fingerprint: str
     extras: tuple[str, ...] = ()
+    copied_from: str | None = None
+    relaxation: dict[str, Any] | None = None
 
     @property
     def kinds(self) -> tuple[ModelKind, ...]:
-        """The kinds of the model's files."""
+        """The kinds of the model's files, without a relaxed structure."""
         return model_kinds(self.extras, self.num_recycles)
 
     def paths(self, files: TargetFiles, rank: int) -> list[Path]:
@@ -88,6 +94,8 @@ class ModelResult:
         """Return the confidence in words; `untrained` is whether the network has no trained parameters."""
         if untrained:
             return "UNTRAINED, no meaning"
+        if self.copied_from is not None:
+            return f"copied from {self.copied_from}; expected lDDT {self.plddt:.1f}"
         return f"pLDDT {self.plddt:.1f}" + ("" if self.ptm is None else f", pTM {self.ptm:.3f}")
 
     @classmethod
@@ -104,7 +112,9 @@ class ModelResult:
             raise TypeError(f"unknown extras {extras!r} of a model")
         result = cls(**content | {"extras": tuple(extras)})
         numbers = (result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0)
-        texts = (result.tag, result.fingerprint)
+        texts = (result.tag, result.fingerprint, result.copied_from or "")
+        if not isinstance(result.relaxation or {}, dict):
+            raise TypeError("the relaxation of a model's result is not a JSON object")
         if (
             not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers)
             or not all(isinstance(x, str) for x in texts)
@@ -149,8 +159,11 @@ def write_model(model: PredictedModel) -> ModelResult:
         program=f"foldcli {VERSION}",
         network=origin.network,
         warning=UNTRAINED if origin.untrained else None,
+        copied_from=origin.copied_from,
     )
-    extra = {"untrained": True, "warning": UNTRAINED} if origin.untrained else None
+    extra: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if origin.untrained else {}
+    if origin.copied_from is not None:
+        extra["copied_from"] = origin.copied_from
     texts = {
         "pdb": format_pdb(prediction, provenance),
         "cif": format_mmcif(prediction, provenance),
@@ -174,8 +187,9 @@ def write_model(model: PredictedModel) -> ModelResult:
         seconds=round(model.seconds, 3),
         fingerprint=model.fingerprint,
         extras=prediction.extras,
+        copied_from=origin.copied_from,
     )
-    _write_result(model.folder, result)
+    write_result(model.folder, result)
     return result
 
 
@@ -212,7 +226,16 @@ def stage_published(files: TargetFiles, rank: int, result: ModelResult) -> None:
     """
     for kind in result.kinds:
         link_file(files.model(kind, rank, result.tag), files.staging_folder / unranked_name(kind, result.tag))
-    _write_result(files.staging_folder, result)
+    if (relaxed := files.model("relaxed_pdb", rank, result.tag)).is_file():
+        link_file(relaxed, relaxed_path(files.staging_folder, result.tag))
+    else:
+        result = replace(result, relaxation=None)
+    write_result(files.staging_folder, result)
+
+
+def relaxed_path(folder: Path, tag: str) -> Path:
+    """Return the path of a model's relaxed structure in a staging folder."""
+    return folder / unranked_name("relaxed_pdb", tag)
 
 
 def discard_staged(files: TargetFiles, tag: str) -> None:
@@ -240,15 +263,18 @@ def publish_models(ranked: list[ModelResult], files: TargetFiles) -> None:
     Raises:
         OSError: a file cannot be written.
     """
-    published = {path for rank, result in enumerate(ranked, 1) for path in result.paths(files, rank)}
-    for old in files.models():
-        if old not in published:
-            old.unlink()
+    sources = {}
     for rank, result in enumerate(ranked, 1):
-        for kind in result.kinds:
-            link_file(
-                files.staging_folder / unranked_name(kind, result.tag), files.model(kind, rank, result.tag)
-            )
+        relaxed = relaxed_path(files.staging_folder, result.tag).is_file()
+        kinds: tuple[ModelKind, ...] = ("relaxed_pdb", *result.kinds) if relaxed else result.kinds
+        for kind in kinds:
+            staged = files.staging_folder / unranked_name(kind, result.tag)
+            sources[files.model(kind, rank, result.tag)] = staged
+    for old in files.models():
+        if old not in sources:
+            old.unlink()
+    for path, staged in sources.items():
+        link_file(staged, path)
 
 
 def link_file(source: Path, target: Path) -> None:
@@ -270,6 +296,11 @@ def link_file(source: Path, target: Path) -> None:
             shutil.copyfileobj(content, stream)
 
 
-def _write_result(folder: Path, result: ModelResult) -> None:
+def write_result(folder: Path, result: ModelResult) -> None:
+    """Write the result of a model into a staging folder, after its files.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     with atomic_write(folder / f"{result.tag}{_RESULT_SUFFIX}") as stream:
         json.dump(asdict(result), stream)

@@ -26,7 +26,7 @@ _OLD_SECONDS = 60.0
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (
     "target", "rank", "model", "plddt", "ptm", "residues", "alignment_rows", "hits", "recycles", "seconds",
-    "untrained", "structure", "scores",
+    "untrained", "copied_from", "structure", "relaxed", "scores",
 )  # fmt: skip
 
 
@@ -44,6 +44,7 @@ class TargetSummary:
         seconds: wall time of all stages of the run that finished the target.
         files: folder or pattern of the target's files.
         finished_before: whether an earlier run finished the target.
+        copied: whether its models are copies of templates.
     """
 
     name: str
@@ -55,6 +56,7 @@ class TargetSummary:
     seconds: float
     files: str
     finished_before: bool
+    copied: bool = False
 
 
 class RunSummary:
@@ -123,7 +125,9 @@ class RunSummary:
                     "recycles": model["num_recycles"],
                     "seconds": model["seconds"],
                     "untrained": untrained,
+                    "copied_from": model.get("copied_from"),
                     "structure": self._relative(files.model("pdb", model["rank"], model["tag"])),
+                    "relaxed": self._relaxed(files, model),
                     "scores": self._relative(files.model("scores", model["rank"], model["tag"])),
                 }
                 for model in done["ranking"]
@@ -131,6 +135,11 @@ class RunSummary:
         except (OSError, ValueError, LookupError, TypeError):
             # not finished, or written by a version with another format
             return []
+
+    def _relaxed(self, files: TargetFiles, model: dict[str, Any]) -> str | None:
+        """Return the relaxed structure of a model of done.json; None if there is none."""
+        path = files.model("relaxed_pdb", model["rank"], model["tag"])
+        return self._relative(path) if path.is_file() else None
 
     def _relative(self, path: Path) -> str:
         return str(path.relative_to(self._out))
@@ -156,6 +165,8 @@ class RunSummary:
             lines.append(f"failed: {len(failed) - MAX_FAILED} others, see {failures_path}")
         if any(target.plddt is None for target in targets):
             lines.append(UNTRAINED)
+        if any(target.copied for target in targets):
+            lines.append("Copies of templates, not predictions: the column pLDDT has their expected lDDT.")
         fields = {"summary": counts | {"seconds": round(seconds, 3)}}
         logger.info("%s", "\n".join(lines), extra={"fields": fields})
 
@@ -187,6 +198,7 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
         seconds=sum(stage["seconds"] for stage in done["stages"]),
         files=f"{files.structures_folder}/{files.name}_*" if shared_folder else f"{files.structures_folder}/",
         finished_before=finished_before,
+        copied=best.get("copied_from") is not None,
     )
 
 

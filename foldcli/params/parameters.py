@@ -34,6 +34,8 @@ MANIFEST_FILE = "parameters.json"
 FORMAT_VERSION = 1
 
 DEMO = "demo"
+TEMPLATE = "template"
+"""The value of --params, and the network's name, for models that are copied from templates."""
 UNTRAINED = "UNTRAINED demonstration network: coordinates and confidences mean nothing."
 ModelType = Literal["auto", "alphafold2_ptm", "alphafold2"]
 # suffixes of network names by --model-type, in order of preference
@@ -46,8 +48,8 @@ class ParameterSource:
 
     Args:
         number: model number, 1 to 5.
-        config_name: network name such as "model_3_ptm", or "demo".
-        file: DeepMind's npz file, or None for the demo network.
+        config_name: network name such as "model_3_ptm", "demo", or "template" for copies of templates.
+        file: DeepMind's npz file, or None for the demo network and copies of templates.
     """
 
     number: int
@@ -56,14 +58,28 @@ class ParameterSource:
 
     @property
     def label(self) -> str:
-        """The model's name in file names, as in ColabFold: alphafold2_ptm_model_3 or alphafold2_model_3."""
+        """The model's name in file names.
+
+        As in ColabFold: alphafold2_ptm_model_3 or alphafold2_model_3; or template_copy.
+        """
+        if self.copies_template:
+            return "template_copy"
         has_ptm = self.file is None or self.config_name.endswith("_ptm")
         return f"{'alphafold2_ptm' if has_ptm else 'alphafold2'}_model_{self.number}"
 
     @property
     def untrained(self) -> bool:
         """True for the demo network."""
-        return self.file is None
+        return self.config_name == DEMO
+
+    @property
+    def copies_template(self) -> bool:
+        """True if there is no network, and the best template is copied."""
+        return self.config_name == TEMPLATE
+
+
+TEMPLATE_COPY = ParameterSource(1, TEMPLATE, None)
+"""What stands for a network in runs that copy templates."""
 
 
 def find_parameters(

@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 
 from foldcli.params.archive import file_digests
-from foldcli.params.parameters import DEMO, FileRecord, ParameterSource, read_manifest
+from foldcli.params.parameters import FileRecord, ParameterSource, read_manifest
 from foldcli.progress import Progress
 from model.config import model_config
 from model.errors import ParametersError
@@ -67,7 +67,9 @@ def check_parameters(sources: Sequence[ParameterSource]) -> list[dict[str, str]]
     """
 
     def content_hash(source: ParameterSource) -> str:
-        return DEMO if source.file is None else check_npz(source.file, model_config(source.config_name))
+        if source.file is None:
+            return source.config_name
+        return check_npz(source.file, model_config(source.config_name))
 
     return [
         {"label": source.label, "network": source.config_name, "content": content_hash(source)}

@@ -27,6 +27,7 @@ from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import OutputSettings, PredictSettings
 from foldcli.pipeline.target_plan import plan_target, read_finished
+from foldcli.pipeline.template_copies import TemplateCopier
 from model.config import ModelConfig, model_config
 from model.memory_plan import PassSize, plan_memory
 from model.parameters import expected_shapes
@@ -45,7 +46,7 @@ _ELEMENT_BYTES = {"bf16": 2, "fp32": 4}
 def print_prediction_plan(
     targets: Sequence[tuple[str, TargetInput]],
     identities: TargetIdentities,
-    predictor: Predictor,
+    predictor: Predictor | TemplateCopier,
     output: OutputSettings,
     failures: Failures,
     headings: tuple[PlanHeading, ...] = (),
@@ -113,8 +114,13 @@ def _residues(target_input: TargetInput) -> int:
     return len(query)
 
 
-def estimator(predictor: Predictor) -> Callable[[int], Estimate]:
-    """Return a function that estimates a target's cost from its residues; on a CPU everything is unknown."""
+def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int], Estimate | None]:
+    """Return a function that estimates a target's cost from its residues.
+
+    On a CPU everything is unknown. There is no estimate for copies of templates, which take no time.
+    """
+    if isinstance(predictor, TemplateCopier):
+        return lambda residues: None
     memory, settings = predictor.memory, predictor.settings
     if memory.device == "cpu":
         return lambda residues: Estimate(None, None)
@@ -187,8 +193,11 @@ def parameter_bytes(config: ModelConfig, settings: PredictSettings) -> int:
     return count * _ELEMENT_BYTES[settings.precision]
 
 
-def _network_heading(predictor: Predictor) -> PlanHeading:
+def _network_heading(predictor: Predictor | TemplateCopier) -> PlanHeading:
     """Return the plan's heading about the device and the networks."""
+    if isinstance(predictor, TemplateCopier):
+        line = "network: none; the best template of each target is copied"
+        return PlanHeading(line, "network", {"models": [source.label for source in predictor.sources]})
     settings = predictor.settings
     device = f"{predictor.memory.device_name()}, {settings.precision}, {settings.kernels} kernels"
     models, seeds = counted(len(predictor.sources), "model"), counted(settings.num_seeds, "seed")

@@ -10,7 +10,7 @@ from typing import Any
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.targets import TargetInput
-from foldcli.params.parameters import ParameterSource
+from foldcli.params.parameters import TEMPLATE, ParameterSource
 from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
@@ -92,7 +92,12 @@ class Job:
 
     @property
     def tag(self) -> str:
-        """The part of file names that identifies the job, such as alphafold2_ptm_model_3_seed_000."""
+        """The part of file names that identifies the job.
+
+        Such as alphafold2_ptm_model_3_seed_000; template_copy for copies of templates, which have no seed.
+        """
+        if self.source.copies_template:
+            return self.source.label
         return f"{self.source.label}_seed_{self.seed:03d}"
 
     def fingerprint(self, target: str) -> str:
@@ -132,6 +137,9 @@ class TargetIdentities:
         else:
             own = {"input": _content_hash(target_input)}
         templates = {} if self.templates is None else {"templates": self.templates}
+        if any(source.copies_template for source in self.sources):
+            # nothing of a network's settings matters
+            return own | {"predict": {"method": TEMPLATE}} | templates
         return own | {"predict": self.settings.identity()} | templates
 
     def jobs(self) -> list[Job]:

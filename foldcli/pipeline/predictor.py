@@ -25,6 +25,8 @@ from foldcli.pipeline.kernels import KernelCompilation
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
 from foldcli.pipeline.target_run import seconds_since_start
+from foldcli.pipeline.template_copies import TemplateCopier
+from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.config import model_config
@@ -41,7 +43,7 @@ TEMPLATE_SLOTS = 4
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-def create_predictor(options: NetworkOptions, startup: Startup, threads: int) -> "Predictor":
+def create_predictor(options: NetworkOptions, startup: Startup, threads: int) -> "Predictor | TemplateCopier":
     """Create the predictor of a run on the device that the options name.
 
     Args:
@@ -52,6 +54,8 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     Raises:
         MissingError: the GPU, its bf16 or the requested kernels do not exist.
     """
+    if any(source.copies_template for source in startup.sources):
+        return TemplateCopier()
     torch.set_num_threads(threads)
     device = choose_device(options.device)
     memory = NetworkMemory(device, options.max_memory)
@@ -83,6 +87,8 @@ def _load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
 class Predictor:
     """The networks of one run; each is loaded when first used, and kept.
 
+    `stage` is the name of their stage in done.json.
+
     Args:
         sources: models in the order in which they run.
         settings: settings of the predictions.
@@ -90,6 +96,8 @@ class Predictor:
         arrays: future arrays of the first source's file, if it is being read already.
         compilation: future compilation of the kernels, which the first prediction waits for.
     """
+
+    stage = "predict"
 
     def __init__(
         self,
@@ -108,6 +116,15 @@ class Predictor:
     def untrained(self) -> bool:
         """True if any of the networks is untrained."""
         return any(source.untrained for source in self.sources)
+
+    def describe(self) -> str:
+        """Return device, precision and kernels in words."""
+        settings = self.settings
+        return f"{self.memory.device_name()}, {settings.precision}; {settings.kernels} kernels"
+
+    def uses_templates(self, job: Job) -> bool:
+        """Return True if the network of a job takes templates."""
+        return bool(self.sampling(job)[0].template_slots)
 
     def network(self, source: ParameterSource) -> AlphaFold:
         """Return the network of a parameter file, loading it at the first call.
@@ -129,9 +146,13 @@ class Predictor:
         slots = TEMPLATE_SLOTS if model_config(job.source.config_name).template else 0
         return SamplingSettings(self.settings.max_seq, self.settings.max_extra_seq, slots), job.seed
 
-    def sample(self, features: dict[str, np.ndarray], sampling: Sampling) -> dict[str, np.ndarray]:
+    def sample(
+        self, features: dict[str, np.ndarray], templates: TargetTemplates | None, sampling: Sampling
+    ) -> dict[str, np.ndarray]:
         """Sample the random features of a job's passes; may be called by any thread."""
         settings, seed = sampling
+        if templates is not None:
+            features = features | templates.features
         return sample_features(features, settings, self.settings.num_passes, seed)
 
     def run(self, name: str, job: Job, sample: dict[str, np.ndarray], progress: Progress) -> Prediction:
@@ -147,7 +168,7 @@ class Predictor:
         )
         return predict_within(self.memory, name, network, sample, recycling, progress)
 
-    def origin(self, name: str, job: Job, num_recycles: int) -> ModelOrigin:
+    def origin(self, name: str, job: Job, sample: dict[str, np.ndarray], num_recycles: int) -> ModelOrigin:
         """Return what a prediction's files say about it."""
         network = (
             f"{job.source.label}, seed {job.seed:03d}, {num_recycles} recycles, {self.settings.precision}"

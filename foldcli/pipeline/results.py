@@ -23,8 +23,10 @@ from foldcli.outputs.model_files import (
     publish_models,
     rank_models,
     read_staged_results,
+    relaxed_path,
     write_model,
 )
+from foldcli.pipeline.relaxation import RelaxStage, relax_model
 from foldcli.pipeline.target_plan import TargetPlan
 from foldcli.pipeline.target_run import TargetRun, measured_stage
 from foldcli.pipeline.worker_pool import WorkerPool
@@ -66,6 +68,21 @@ class FinishTask:
     report: ReportSettings
     archive: bool
 
+    def rank(self) -> list[ModelResult]:
+        """Return the results of the staged models, best first.
+
+        Raises:
+            OSError: the files of a model are missing.
+        """
+        folder = self.files.staging_folder
+        staged = read_staged_results(folder)
+        results = [result for result in staged if self.models.get(result.tag) == result.fingerprint]
+        if missing := self.models.keys() - {result.tag for result in results}:
+            raise FileNotFoundError(f"{folder}: the files of {min(missing)} are gone")
+        # in the order of the jobs, which decides ties
+        order = list(self.models)
+        return rank_models(sorted(results, key=lambda result: order.index(result.tag)), self.rank_by)
+
 
 def finish_target(task: FinishTask) -> DoneRecord:
     """Rank and publish the staged files of a target, make its report, and write done.json.
@@ -75,14 +92,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
     Raises:
         OSError: a file is missing, or cannot be written.
     """
-    files = task.files
-    staged = read_staged_results(files.staging_folder)
-    results = [result for result in staged if task.models.get(result.tag) == result.fingerprint]
-    if missing := task.models.keys() - {result.tag for result in results}:
-        raise FileNotFoundError(f"{files.staging_folder}: the files of {min(missing)} are gone")
-    # in the order of the jobs, which decides ties
-    order = list(task.models)
-    ranked = rank_models(sorted(results, key=lambda result: order.index(result.tag)), task.rank_by)
+    files, ranked = task.files, task.rank()
     unpublish(files)
     publish_models(ranked, files)
     kinds: tuple[FileKind, ...] = ("alignment", "hits", "templates")
@@ -147,12 +157,12 @@ class _TargetProgress:
 
     Args:
         unwritten: number of models that are queued or being written.
-        submit_finish: queues the end of the target once `unwritten` is 0; None while more models may come.
+        task: the end of the target, once `unwritten` is 0; None while more models may come.
         failed: whether a model could not be written.
     """
 
     unwritten: int = 0
-    submit_finish: Callable[[], None] | None = None
+    task: FinishTask | None = None
     failed: bool = False
 
 
@@ -166,6 +176,7 @@ class ResultStage:
         rank_by: see `PredictSettings.rank`.
         report: pages and plots to make.
         archive: whether to write NAME.result.zip.
+        relaxation: relaxes the best models before their target is finished; None if none are to be relaxed.
         on_model: called with each target and its written model.
         on_finished: called with each finished target and its record.
         on_failed: called with each target that could not be written, and the error.
@@ -176,12 +187,14 @@ class ResultStage:
     rank_by: str
     report: ReportSettings
     archive: bool
+    relaxation: RelaxStage | None
     on_model: Callable[[TargetRun, ModelResult], None]
     on_finished: Callable[[TargetRun, DoneRecord], None]
     on_failed: Callable[[TargetRun, BaseException], None]
     _targets: dict[str, _TargetProgress] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _running: int = 0
+    _stopped: bool = False
 
     def __post_init__(self) -> None:
         self._idle = Condition()
@@ -191,12 +204,22 @@ class ResultStage:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Wait until all models are written and all complete targets finished, and end the workers."""
+        """Wait until all models are written and all complete targets finished, and end the workers.
+
+        After an error or interrupt, relaxations are not waited for; a later run repeats them.
+        """
+        if error[0] is not None and self.relaxation is not None:
+            self._stopped = True
+            self.relaxation.pool.terminate()
         with self._idle:
             self._idle.wait_for(lambda: self._running == 0)
         self.pool.close()
+        if self.relaxation is not None:
+            self.relaxation.pool.close()
 
-    def _submit(self, function: Callable[[Any], Any], item: Any, done: Callable[[Any], None]) -> None:
+    def _submit(
+        self, pool: WorkerPool, function: Callable[[Any], Any], item: Any, done: Callable[[Any], None]
+    ) -> None:
         """Call a function in a worker, then `done` with the future."""
 
         def finished(future: Future[Any]) -> None:
@@ -209,14 +232,14 @@ class ResultStage:
 
         with self._idle:
             self._running += 1
-        self.pool.submit(function, item).add_done_callback(finished)
+        pool.submit(function, item).add_done_callback(finished)
 
     def add_model(self, target: TargetRun, model: PredictedModel) -> None:
         """Queue the writing of a model; wait first while too many models are unwritten."""
         self._free_slots.acquire()
         with self._lock:
             self._targets.setdefault(target.name, _TargetProgress()).unwritten += 1
-        self._submit(write_model, model, partial(self._model_written, target))
+        self._submit(self.pool, write_model, model, partial(self._model_written, target))
 
     def finish(self, target: TargetRun, plan: TargetPlan) -> None:
         """Finish a target once its models, all of which have been added, are written."""
@@ -224,12 +247,8 @@ class ResultStage:
             target.files, plan.fingerprint, plan.identity, self.rank_by, plan.models,
             target.costs, target.warnings, target.facts, self.report, self.archive,
         )  # fmt: skip
-
-        def submit() -> None:
-            self._submit(finish_target, task, partial(self._target_finished, target))
-
         with self._lock:
-            self._targets.setdefault(target.name, _TargetProgress()).submit_finish = submit
+            self._targets.setdefault(target.name, _TargetProgress()).task = task
         self._submit_if_complete(target)
 
     def _model_written(self, target: TargetRun, future: "Future[ModelResult]") -> None:
@@ -249,11 +268,42 @@ class ResultStage:
     def _submit_if_complete(self, target: TargetRun) -> None:
         with self._lock:
             progress = self._targets.get(target.name)
-            if progress is None or progress.unwritten or progress.submit_finish is None:
+            if progress is None or progress.unwritten or progress.task is None:
                 return
             del self._targets[target.name]
         if not progress.failed:
-            progress.submit_finish()
+            self._relax(target, progress.task)
+
+    def _relax(self, target: TargetRun, task: FinishTask) -> None:
+        """Relax the best models that are not relaxed yet, then finish the target."""
+        stage = self.relaxation
+        try:
+            best = [] if stage is None else task.rank()[: stage.num_models]
+        except Exception as error:
+            self.on_failed(target, error)
+            return
+        folder = task.files.staging_folder
+        pending = {result.tag for result in best if not relaxed_path(folder, result.tag).is_file()}
+        if stage is None or not pending:
+            self._submit(self.pool, finish_target, task, partial(self._target_finished, target))
+            return
+
+        def relaxed(tag: str, future: "Future[StageCost]") -> None:
+            if self._stopped:
+                return
+            with self._lock:
+                pending.remove(tag)
+                is_last = not pending
+                if (error := future.exception()) is None:
+                    target.add_cost(future.result())
+                else:
+                    target.add_relax_failure(tag, error)
+            if is_last:
+                self._submit(self.pool, finish_target, task, partial(self._target_finished, target))
+
+        for result in [result for result in best if result.tag in pending]:
+            relax_task = stage.task(target.name, folder, result)
+            self._submit(stage.pool, relax_model, relax_task, partial(relaxed, result.tag))
 
     def _target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:
         if (error := future.exception()) is not None:

@@ -5,7 +5,7 @@ targets ahead of the next stage:
 
 1. search (`fold` only), in batches, in a thread           `search_stage.search_ahead`
 2. features, templates and random features, in a thread    `_Run._prepare`
-3. the network, in the main thread                         `_Run._predict`
+3. the network, or a copy of a template, in the main thread `_Run._predict`
 4. files, ranking, report and done.json, in processes      `results.ResultStage`
 
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
@@ -21,12 +21,14 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import click
 import numpy as np
 
 from features.cache import read_entry
 from features.entry import read_entry_metadata
+from foldcli.errors import NotRelaxed
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.names import ENTRY_SUFFIX
@@ -44,13 +46,15 @@ from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import check_foldable, features_of_alignments, features_of_entry
 from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.locks import TargetLocks
-from foldcli.pipeline.predictor import Predictor, Sampling
+from foldcli.pipeline.predictor import Predictor
+from foldcli.pipeline.relaxation import RelaxStage
 from foldcli.pipeline.results import ResultStage, load_libraries, remove_leftovers
 from foldcli.pipeline.search_stage import SearchStage, search_ahead
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.target_plan import TargetPlan, plan_target
 from foldcli.pipeline.target_run import TargetRun
-from foldcli.pipeline.template_stage import TemplateStage
+from foldcli.pipeline.template_copies import TemplateCopier
+from foldcli.pipeline.template_stage import TargetTemplates, TemplateStage
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.progress import RunProgress
 from foldcli.report.make import try_index
@@ -72,7 +76,7 @@ class RunSettings:
     Args:
         output: settings of the results.
         features: the feature cache.
-        predictor: the networks.
+        predictor: the networks, or the copying of templates.
         identities: identities of the targets.
         search: the search of queries; None if there are no queries.
         templates: the template stage; None to use no templates.
@@ -81,7 +85,7 @@ class RunSettings:
 
     output: OutputSettings
     features: FeatureSettings
-    predictor: Predictor
+    predictor: Predictor | TemplateCopier
     identities: TargetIdentities
     search: SearchStage | None = None
     templates: TemplateStage | None = None
@@ -97,8 +101,7 @@ class RunSettings:
         parts = [
             f"{num_targets} target{'s' if num_targets > 1 else ''}",
             networks + (f" with {seeds} seeds" if seeds > 1 else ""),
-            f"{predictor.memory.device_name()}, {identities.settings.precision}",
-            f"{identities.settings.kernels} kernels",
+            predictor.describe(),
             *([] if self.database is None else [f"database {self.database}"]),
             *(["with templates"] if self.uses_templates(identities.jobs()) else []),
         ]
@@ -106,9 +109,7 @@ class RunSettings:
 
     def uses_templates(self, jobs: Sequence[Job]) -> bool:
         """Return True if templates are searched, and the network of one of the jobs takes them."""
-        return self.templates is not None and any(
-            self.predictor.sampling(job)[0].template_slots for job in jobs
-        )
+        return self.templates is not None and any(map(self.predictor.uses_templates, jobs))
 
 
 @dataclass(frozen=True)
@@ -119,14 +120,14 @@ class _Work:
         target: the target.
         plan: its plan.
         job: the job to predict; None if the models of an earlier run only need to be published.
-        sample: random features of the job's passes.
+        sample: what the predictor needs for the job; see `Predictor.sample` and `TemplateCopier.sample`.
         is_last: whether no other job of the target follows.
     """
 
     target: TargetRun
     plan: TargetPlan
     job: Job | None
-    sample: dict[str, np.ndarray] | None
+    sample: Any
     is_last: bool
 
 
@@ -159,7 +160,7 @@ def run_targets(
         numbers = {name: number for number, (name, _) in enumerate(named)}
         _Run(targets, settings, failures, numbers).execute()
     finally:
-        failed = [name for name, _ in failures.failed]
+        failed = [name for name, error in failures.failed if not isinstance(error, NotRelaxed)]
         summary.write(failed)
     if as_json:
         for model in summary.models(failed):
@@ -220,8 +221,9 @@ class _Run:
         output, predictor = self.settings.output, self.settings.predictor
         workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(self.targets)))
         pool = WorkerPool(workers, partial(load_libraries, output.report))
+        relaxation = RelaxStage.start(output.relaxation, len(self.targets))
         return ResultStage(
-            pool, workers, predictor.settings.rank, output.report, output.archive,
+            pool, workers, predictor.settings.rank, output.report, output.archive, relaxation,
             on_model=self._model_written, on_finished=self._finished, on_failed=self._fail,
         )  # fmt: skip
 
@@ -308,7 +310,8 @@ class _Run:
                 return
             plan, jobs = plan.stage_kept_models(target.files)
             # needed even without jobs: done.json contains their facts
-            features = self._add_templates(target, self._load_features(target), plan.jobs)
+            features = self._load_features(target)
+            templates = self._find_templates(target, features, plan.jobs)
             if plan.finished is not None and "templates" in plan.finished.facts:
                 # of models that are kept
                 target.facts.setdefault("templates", plan.finished.facts["templates"])
@@ -317,14 +320,14 @@ class _Run:
             if not jobs:
                 yield _Work(target, plan, None, None, True)
                 return
-            last: tuple[Sampling, dict[str, np.ndarray]] | None = None
+            last: tuple[Any, Any] | None = None
             for job in jobs:
                 if target.failed or target.predicted:
                     return
-                sampling = self.settings.predictor.sampling(job)
+                sampling: Any = self.settings.predictor.sampling(job)
                 if last is None or last[0] != sampling:
                     last = None  # freed before the next sample is made
-                    last = sampling, self.settings.predictor.sample(features, sampling)
+                    last = sampling, self.settings.predictor.sample(features, templates, sampling)
                 yield _Work(target, plan, job, last[1], job is jobs[-1])
         except Exception as error:
             self._fail(target, error)
@@ -341,13 +344,13 @@ class _Run:
             return features_of_entry(target, lambda: read_entry(path, verify=settings.verify))
         return self._features_of_files(target, target_input, settings)
 
-    def _add_templates(
+    def _find_templates(
         self, target: TargetRun, features: dict[str, np.ndarray], jobs: list[Job]
-    ) -> dict[str, np.ndarray]:
-        """Add the features of templates, and stage NAME_templates.tsv, if the network of a job takes them."""
+    ) -> TargetTemplates | None:
+        """Find templates, and stage NAME_templates.tsv, if the network of a job takes them."""
         stage = self.settings.templates
         if stage is None or not self.settings.uses_templates(jobs):
-            return features
+            return None
         with target.stage("templates"):
             found = stage.find(target.name, features, self.numbers[target.name])
             with atomic_write(target.files.staged("templates")) as stream:
@@ -355,7 +358,7 @@ class _Run:
         target.facts["templates"] = found.facts()
         for name, reason in found.unusable:
             logger.warning("%s: template %s not used: %s", target.name, name, reason)
-        return features | found.features
+        return found
 
     def _features_of_files(
         self, target: TargetRun, target_input: AlignmentTarget, settings: FeatureSettings
@@ -394,18 +397,18 @@ class _Run:
         """Run one job of a target, queue the writing of its files, and return its mean pLDDT."""
         predictor, target, job = self.settings.predictor, step.target, step.job
         assert job is not None and step.sample is not None
-        is_first = not any(cost.stage == "predict" for cost in target.costs)
+        is_first = not any(cost.stage == predictor.stage for cost in target.costs)
         if self.settings.output.layout == "colabfold" and is_first:
             position = self.positions[target.name]
             colabfold_layout.log_query(target.name, position, len(self.targets), target.facts["residues"])
         predictor.memory.reset_peak()
         self.progress.begin_job(target.name, target.facts["residues"], job.tag)
         start = time.perf_counter()
-        with target.stage("predict"):
+        with target.stage(predictor.stage):
             prediction = predictor.run(target.name, job, step.sample, self.progress.pass_done)
         seconds = time.perf_counter() - start
         target.add_memory_facts(predictor.memory.facts())
-        origin = predictor.origin(target.name, job, prediction.num_recycles)
+        origin = predictor.origin(target.name, job, step.sample, prediction.num_recycles)
         key = job.fingerprint(step.plan.fingerprint)
         folder = target.files.staging_folder
         results.add_model(target, PredictedModel(folder, job.tag, key, prediction, origin, seconds))
@@ -444,6 +447,9 @@ class _Run:
         if self.settings.output.layout == "colabfold":
             colabfold_layout.log_ranking(record.ranking, record.rank_by)
         _log_result(target, record, self.settings.predictor.untrained)
+        if target.not_relaxed:
+            reason = "; ".join(target.not_relaxed)
+            self.failures.record(target.name, NotRelaxed(f"{reason}; the unrelaxed structure is kept"))
         self.progress.target_done(target.name)
 
     def _fail(self, target: TargetRun, error: BaseException) -> None:
@@ -462,6 +468,7 @@ def _log_result(target: TargetRun, record: DoneRecord, untrained: bool) -> None:
         "plddt": best.plddt,
         "ptm": best.ptm,
         "untrained": untrained,
+        "copied_from": best.copied_from,
         "seconds": round(sum(cost.seconds for cost in record.costs), 3),
         "structure": str(target.files.model("pdb", 1, best.tag)),
     }

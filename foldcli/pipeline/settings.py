@@ -9,7 +9,7 @@ import click
 from features.templates.settings import TemplateSettings
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
-from foldcli.params.parameters import ModelType
+from foldcli.params.parameters import TEMPLATE, ModelType
 from foldcli.report import ReportSettings
 from model.prediction import EXTRAS, Extra
 from msa.errors import InputError
@@ -178,7 +178,7 @@ class NetworkOptions:
     """The network's options as given on the command line, before the device is known.
 
     Args:
-        params: folder of parameters, "demo", or None for the default folder.
+        params: folder of parameters, "demo", "template", or None for the default folder.
         models: model numbers, in the order in which they run.
         model_type: "auto", or the kind of parameters.
         device: value of `--device`.
@@ -248,6 +248,10 @@ class TemplateOptions:
     def from_options(cls, options: dict[str, Any], threads: int) -> "TemplateOptions | None":
         """Create the options from the values of `template_options`; None for `--no-templates`.
 
+        Args:
+            options: values of the options, and of `--params`.
+            threads: CPU threads.
+
         Raises:
             click.UsageError: options that exclude each other, or a malformed date.
         """
@@ -263,6 +267,8 @@ class TemplateOptions:
         if options["no_templates"]:
             if given:
                 raise click.UsageError(f"{given[0]} and --no-templates exclude each other")
+            if options.get("params") == TEMPLATE:
+                raise click.UsageError("--params template and --no-templates exclude each other")
             return None
         selected = custom is not None or hit_file is not None
         try:
@@ -279,6 +285,28 @@ class TemplateOptions:
 
 
 @dataclass(frozen=True)
+class RelaxOptions:
+    """The relaxation of a target's best models.
+
+    Args:
+        num_models: number of models of each target to relax.
+        use_gpu: relax on a GPU instead of the CPU.
+    """
+
+    num_models: int = 0
+    use_gpu: bool = False
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> "RelaxOptions":
+        """Create the options from the values of `relax_options` and `predict_options`."""
+        num_models = options["num_relax"]
+        if num_models is None:
+            models = options["models"][: options["num_models"]]
+            num_models = len(models) * options["num_seeds"] if options["amber"] else 0
+        return cls(num_models, options["use_gpu_relax"])
+
+
+@dataclass(frozen=True)
 class OutputSettings:
     """Settings of the results of `fold` and `predict`.
 
@@ -289,6 +317,7 @@ class OutputSettings:
         overwrite: predict finished targets again.
         report: pages and plots to make.
         archive: whether targets get a NAME.result.zip.
+        relaxation: models to relax.
     """
 
     folder: Path
@@ -297,6 +326,7 @@ class OutputSettings:
     overwrite: bool
     report: ReportSettings
     archive: bool = False
+    relaxation: RelaxOptions = RelaxOptions()
 
     def files(self, name: str) -> TargetFiles:
         """Return the paths of a target's files."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.params.parameters import ParameterSource, find_parameters
+from foldcli.params.parameters import TEMPLATE, TEMPLATE_COPY, ParameterSource, find_parameters
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.settings import NetworkOptions
@@ -49,7 +49,10 @@ def start(options: NetworkOptions, preload: bool = True) -> Startup:
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
     """
-    sources = find_parameters(options.params, options.models, options.model_type)
+    if options.params == TEMPLATE:
+        sources, preload = [TEMPLATE_COPY], False
+    else:
+        sources = find_parameters(options.params, options.models, options.model_type)
     set_triton_cache_folder()
     keep_bytecode()
     compilation = start_compilation(options, sources) if preload else None

@@ -36,7 +36,7 @@ class TargetPlan:
         stop_at_score: see `PredictSettings`.
         extras: see `PredictSettings`.
         finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
-        is_finished: whether all requested jobs are done, ranked and archived as requested.
+        is_finished: whether all requested jobs are done, ranked, relaxed and archived as requested.
     """
 
     identity: dict[str, Any]
@@ -136,7 +136,11 @@ def plan_target(
     if complete and (missing := finished.missing_files(files)):
         logger.warning("%s: %s is missing, so its model is made again", files.name, missing[0])
         complete = False
-    return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, complete)
+    relaxed = [
+        files.model("relaxed_pdb", rank, result.tag).is_file()
+        for rank, result in enumerate(finished.ranking[: output.relaxation.num_models], 1)
+    ]
+    return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, complete and all(relaxed))
 
 
 def _needed_jobs(jobs: list[Job], results: Iterable[ModelResult], stop_at_score: float) -> list[Job]:

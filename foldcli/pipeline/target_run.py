@@ -6,15 +6,18 @@ import resource
 import shutil
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from foldcli.errors import describe, is_bug
 from foldcli.inputs.targets import TargetInput
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.layout import TargetFiles
+from model.errors import RelaxError
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -33,6 +36,7 @@ class TargetRun:
         begun: whether this run has held the target's lock before.
         failed: whether a stage failed, so that no other stage needs to run.
         predicted: whether no further model needs to be predicted.
+        not_relaxed: the models that could not be relaxed, each with the reason.
     """
 
     files: TargetFiles
@@ -43,6 +47,7 @@ class TargetRun:
     begun: bool = False
     failed: bool = False
     predicted: bool = False
+    not_relaxed: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -65,6 +70,13 @@ class TargetRun:
                 self.costs[index] = StageCost(cost.stage, earlier.seconds + cost.seconds, memory)
                 return
         self.costs.append(cost)
+
+    def add_relax_failure(self, tag: str, error: BaseException) -> None:
+        """Record that a model could not be relaxed."""
+        if is_bug(error) and not isinstance(error, RelaxError):
+            logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
+        self.not_relaxed.append(f"{tag} was not relaxed: {describe(error)}")
+        self.warnings.append(self.not_relaxed[-1])
 
     def add_memory_facts(self, facts: dict[str, str | int]) -> None:
         """Add the facts of a prediction's device; of numbers, which are peaks, the largest is kept."""

@@ -2,19 +2,21 @@
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from features.templates.chains import TemplateChain
 from features.templates.library import EMBEDDED, StructureLibrary, file_sha256
 from features.templates.search import (
     TemplateHits,
     features_query,
     hit_features,
     search_templates,
+    template_chains,
 )
 from features.templates.settings import TemplateSettings
 from features.templates.table import write_template_table
@@ -29,6 +31,7 @@ from features.templates.user_templates import (
 from foldcli.pipeline.settings import TemplateOptions
 from foldcli.progress import progress_bar
 from msa.errors import InputError
+from msa.io.fasta import FastaRecord
 
 
 @dataclass(frozen=True)
@@ -37,17 +40,28 @@ class TargetTemplates:
 
     Args:
         hits: templates and rejected hits.
+        chains: the chain of each template, in order.
         features: the template features; those of `no_templates` if there are none.
         unusable: templates that the user named and that cannot be used, with the reason.
     """
 
     hits: TemplateHits
+    chains: Sequence[TemplateChain] = field(repr=False)
     features: dict[str, np.ndarray] = field(repr=False)
     unusable: tuple[tuple[str, str], ...] = ()
 
     def write_table(self, stream: IO[str]) -> None:
         """Write NAME_templates.tsv."""
         write_template_table(stream, self.hits, self.unusable)
+
+    def describe_rejections(self) -> str:
+        """Return in words why no candidate is used."""
+        reasons = [f"{each.id}: {each.rejection}" for each in self.hits.candidates if each.rejection]
+        reasons += [f"{name}: {reason}" for name, reason in self.unusable]
+        if not reasons:
+            return "the search found no candidate"
+        more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        return f"{reasons[0]}{more}"
 
     def facts(self) -> list[dict[str, Any]]:
         """Return the used templates for done.json: id, source, identity, coverage, E-value."""
@@ -128,8 +142,7 @@ class TemplateStage:
         """
         query = features_query(features, name)
         if self.library is not None:
-            hits = search_templates(query, self.library, self.settings)
-            return TargetTemplates(hits, hit_features(hits, self.library))
+            return self._find_in(self.library, query)
         assert self.hits is not None and self.mirror is not None
         names = hits_of_query(self.hits, name, number)
         with tempfile.TemporaryDirectory() as folder:
@@ -137,6 +150,12 @@ class TemplateStage:
             unusable = tuple(selected.unusable)
             if selected.library is None:
                 empty = TemplateHits(query.sequence, [])
-                return TargetTemplates(empty, no_templates(len(query.sequence)), unusable)
-            hits = search_templates(query, selected.library, self.settings)
-            return TargetTemplates(hits, hit_features(hits, selected.library), unusable)
+                return TargetTemplates(empty, (), no_templates(len(query.sequence)), unusable)
+            return self._find_in(selected.library, query, unusable)
+
+    def _find_in(
+        self, library: StructureLibrary, query: FastaRecord, unusable: tuple[tuple[str, str], ...] = ()
+    ) -> TargetTemplates:
+        hits = search_templates(query, library, self.settings)
+        chains = template_chains(hits, library)
+        return TargetTemplates(hits, chains, hit_features(hits, chains), unusable)

@@ -110,6 +110,8 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
         return file.relative_to(out).as_posix() if file.is_file() else None
 
     untrained = any("UNTRAINED" in warning for warning in warnings)
+    copied = f"copied from {best['copied_from']}" if best.get("copied_from") else ""
+    note = " ".join(warning for warning in warnings if "UNTRAINED" not in warning)
     return IndexRow(
         name,
         _UNTRAINED if untrained else "finished, with warnings" if warnings else "finished",
@@ -120,7 +122,7 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
         seconds=seconds,
         page=link("report"),
         thumbnail=link("thumbnail"),
-        note=" ".join(warning for warning in warnings if "UNTRAINED" not in warning),
+        note="; ".join(filter(None, [copied, note])),
     )
 
 

@@ -62,6 +62,7 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
     return {
         "name": result.name,
         "sequence": result.sequence,
+        "confidence": result.confidence,
         "step": step,
         "residueTypes": [[name, each.decode("ascii", "replace")] for name, each in types],
         "models": models,

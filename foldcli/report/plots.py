@@ -114,6 +114,7 @@ def _coverage(coverage: Coverage) -> Figure:
 
 
 def _plddt(result: TargetResult) -> Figure:
+    origin = f"copied from {result.copied_from}" if result.copied_from else ""
     figure = _figure(8, 5)
     axes = figure.subplots()
     upper = 100.0
@@ -140,8 +141,8 @@ def _plddt(result: TargetResult) -> Figure:
         ylim=(0, 100),
         yticks=(0, 50, 70, 90, 100),
         xlabel="Position",
-        ylabel="pLDDT",
-        title="pLDDT per residue",
+        ylabel=result.confidence,
+        title=f"{result.confidence} per residue" + (f"\n{origin}" if origin else ""),
     )
     _stamp_untrained(figure, result)
     return figure

@@ -52,6 +52,7 @@ class RankedModel:
         pae: None without a PAE head.
         untrained: True if the network was untrained.
         files: the model's files as links from the target's page, preferred structure first.
+        copied_from: the template of a copied model, in words; None for predictions.
     """
 
     rank: int
@@ -62,6 +63,7 @@ class RankedModel:
     pae: PaeMap | None
     untrained: bool
     files: tuple[str, ...]
+    copied_from: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +93,16 @@ class TargetResult:
     def untrained(self) -> bool:
         """True if any of the networks was untrained."""
         return any(model.untrained for model in self.models)
+
+    @property
+    def copied_from(self) -> str | None:
+        """The template of the best model in words, if it was copied; None for predictions."""
+        return self.models[0].copied_from
+
+    @property
+    def confidence(self) -> str:
+        """The name of the confidence of residues: pLDDT, or expected lDDT of copied models."""
+        return "pLDDT" if self.copied_from is None else "expected lDDT"
 
 
 def finished_targets(out: Path) -> list[TargetFiles]:
@@ -154,7 +166,11 @@ def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, max_side: i
     structure, links = _find_structure(files, rank, tag, path)
     atoms = read_model_atoms(structure, length)
     reduced = None if pae is None else reduce_pae(pae, max_side)
-    return RankedModel(rank, tag, plddt, atoms, ptm, reduced, bool(scores.get("untrained")), links)
+    copied_from = scores.get("copied_from")
+    return RankedModel(
+        rank, tag, plddt, atoms, ptm, reduced, bool(scores.get("untrained")), links,
+        None if copied_from is None else str(copied_from),
+    )  # fmt: skip
 
 
 def link_from_page(files: TargetFiles, path: Path) -> str:

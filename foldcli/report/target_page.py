@@ -28,6 +28,8 @@ _STAGE_NAMES = {
     "features": "preparation of the network's input",
     "templates": "search for templates",
     "predict": "prediction by the network",
+    "copy": "copy of a template",
+    "relax": "relaxation",
     "relax": "relaxation",
     "report": "this report",
 }
@@ -82,6 +84,8 @@ def target_page(
         length=len(result.sequence),
         tiles=_tiles(result, alignment),
         untrained=result.untrained,
+        copied_from=result.copied_from,
+        confidence=result.confidence,
         warnings=[warning for warning in done.get("warnings", []) if "UNTRAINED" not in warning],
         models=_model_rows(result),
         model_count=result.model_count,
@@ -93,7 +97,7 @@ def target_page(
         ],
         shares=_confidence_shares(best),
         plddt_label=(
-            f"pLDDT along the chain; best model: median {statistics.median(best.plddt):.1f}, "
+            f"{result.confidence} along the chain; best model: median {statistics.median(best.plddt):.1f}, "
             f"lowest {best.plddt.min():.1f} at residue {int(best.plddt.argmin()) + 1}"
         ),
         pae=None
@@ -136,7 +140,10 @@ def _tiles(result: TargetResult, alignment: AlignmentSummary | None) -> list[tup
     tiles = [("residues", f"{len(result.sequence):,}")]
     if depth is not None:
         tiles.append(("sequences in the alignment", f"{depth:,}"))
-    tiles.append(("mean pLDDT, best model", f"{best.plddt.mean():.1f}"))
+    if result.copied_from is None:
+        tiles.append(("mean pLDDT, best model", f"{best.plddt.mean():.1f}"))
+    else:
+        tiles.append(("mean expected lDDT", f"{best.plddt.mean():.1f}"))
     if best.ptm is not None:
         tiles.append(("pTM, best model", f"{best.ptm:.2f}"))
     if stages := result.done.get("stages"):

@@ -9,6 +9,7 @@ import io
 import math
 import time
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import gemmi
@@ -19,6 +20,7 @@ from openmm import app, unit
 
 from model.errors import RelaxError
 from model.relax.violations import StructureViolations, find_violations
+from model.residue_constants import ATOM14_NAMES
 
 _KCAL = unit.kilocalories_per_mole
 _MAX_BOND = 2.5  # Å; consecutive residues further apart than this (C-N) are not bonded
@@ -29,6 +31,8 @@ _AMBER_NAMES = {
 }  # fmt: skip
 _BACKBONE = ("N", "CA", "C")
 _GPU_PLATFORMS = ("CUDA", "HIP", "OpenCL")
+# more evaluations of the energy per round than any structure has needed, as a multiple of its iterations
+_EVALUATIONS_PER_ITERATION = 10
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class RelaxSettings:
         tolerance: root mean square force at which the minimizer stops, kJ/mol/nm.
         max_rounds: rounds of minimization and release of violating residues.
         max_seconds: time after which a relaxation fails.
-        device: "cpu", "gpu", or "auto" for a GPU if OpenMM can use one.
+        device: see `select_platform`.
         threads: CPU threads.
     """
 
@@ -80,6 +84,39 @@ class RelaxResult:
     platform: str
     changes: tuple[str, ...]
 
+    def pdb(self) -> str:
+        """Return the structure in PDB format, with energies in remarks."""
+        structure = self.structure.clone()
+        structure.raw_remarks = [
+            *structure.raw_remarks,
+            "REMARK   6 Relaxed with OpenMM in Amber ff99SB, from "
+            f"{self.energy_before:.0f} to {self.energy_after:.0f} kcal/mol",
+        ]
+        options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=False)
+        return str(structure.make_pdb_string(options))
+
+    def summary(self) -> dict[str, Any]:
+        """Return energies, violations, displacement, cost and changes for JSON."""
+        return {
+            "energy_before": round(self.energy_before, 1),
+            "energy_after": round(self.energy_after, 1),
+            "rmsd": round(self.rmsd, 3),
+            "violations_before": self.before.counts(),
+            "violations_after": self.after.counts(),
+            "rounds": self.rounds,
+            "seconds": round(self.seconds, 2),
+            "platform": self.platform,
+            "changes": list(self.changes),
+        }
+
+    def describe(self) -> str:
+        """Return energies, violations, displacement and cost in words."""
+        return (
+            f"energy {self.energy_before:.0f} to {self.energy_after:.0f} kcal/mol; "
+            f"violations: {self.before.describe()}, now {self.after.describe()}; "
+            f"RMSD {self.rmsd:.2f} Å, {self.rounds} rounds, {self.seconds:.1f} s ({self.platform})"
+        )
+
 
 def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> RelaxResult:
     """Relax the first model of a structure.
@@ -96,7 +133,7 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
     segments, changes = _read_segments(structure)
     before = find_violations([segment.residues for segment in segments])
     fixer, added = _complete(segments)
-    platform = _select_platform(settings.device)
+    platform = select_platform(settings.device)
     system = _create_system(fixer.topology)
     positions = np.array(fixer.positions.value_in_unit(unit.angstrom))
     heavy = np.array([atom.element.symbol != "H" for atom in fixer.topology.atoms()])
@@ -160,6 +197,10 @@ def _read_segments(structure: gemmi.Structure) -> tuple[list[_Segment], list[str
                     left_out.append(f"{residue.name} {chain.name}{residue.seqid}")
                 previous = None
                 continue
+            left_out += [
+                f"atom {name} of {residue.name} {chain.name}{residue.seqid}"
+                for name in _remove_unknown_atoms(residue)
+            ]
             coordinates = np.array([atom.pos.tolist() for atom in residue])
             if not np.isfinite(coordinates).all():
                 raise RelaxError(f"{residue.name} {chain.name}{residue.seqid} has invalid coordinates")
@@ -177,6 +218,16 @@ def _read_segments(structure: gemmi.Structure) -> tuple[list[_Segment], list[str
         raise RelaxError("no protein chain with at least 2 residues")
     names = ", ".join(left_out[:5]) + (f" and {len(left_out) - 5} more" if len(left_out) > 5 else "")
     return segments, [f"left out: {names}"] if left_out else []
+
+
+def _remove_unknown_atoms(residue: gemmi.Residue) -> list[str]:
+    """Remove the atoms that a residue of its type does not have, and return their names."""
+    known = ATOM14_NAMES.get(residue.name)
+    unknown = [k for k, atom in enumerate(residue) if known and atom.name not in (*known, "OXT")]
+    names = [residue[k].name for k in unknown]
+    for k in reversed(unknown):
+        del residue[k]
+    return names
 
 
 def _is_bonded(this: gemmi.Residue, following: gemmi.Residue) -> bool:
@@ -217,16 +268,39 @@ def _complete(segments: list[_Segment]) -> tuple[pdbfixer.PDBFixer, list[str]]:
     return fixer, changes
 
 
-def _select_platform(device: str) -> openmm.Platform:
-    """Return OpenMM's platform for a device."""
+@cache
+def select_platform(device: Literal["auto", "cpu", "gpu"]) -> openmm.Platform:
+    """Return OpenMM's platform for a device.
+
+    Args:
+        device: "cpu", "gpu", or "auto" for a GPU if OpenMM can use one, else the CPU.
+
+    Raises:
+        RelaxError: a GPU was requested, and OpenMM can use none.
+    """
     names = [openmm.Platform.getPlatform(k).getName() for k in range(openmm.Platform.getNumPlatforms())]
-    if device != "cpu":
-        for name in _GPU_PLATFORMS:
-            if name in names:
-                return openmm.Platform.getPlatformByName(name)
+    reasons = [f"its platforms are {', '.join(names)}"]
+    for name in _GPU_PLATFORMS if device != "cpu" else ():
+        if name in names:
+            platform = openmm.Platform.getPlatformByName(name)
+            if (reason := _problem(platform)) is None:
+                return platform
+            reasons.append(f"{name}: {reason}")
     if device == "gpu":
-        raise RelaxError(f"OpenMM has no platform for GPUs, only {', '.join(names)}")
+        raise RelaxError(f"OpenMM can use no GPU: {'; '.join(reasons)}")
     return openmm.Platform.getPlatformByName("CPU")
+
+
+def _problem(platform: openmm.Platform) -> str | None:
+    """Return the reason why a platform cannot compute; None if it can."""
+    # a platform is listed if its libraries load, also without a device that it could use
+    system = openmm.System()
+    system.addParticle(1.0)
+    try:
+        openmm.Context(system, openmm.VerletIntegrator(0.001), platform)
+    except openmm.OpenMMException as error:
+        return _one_line(error)
+    return None
 
 
 def _create_system(topology: app.Topology) -> openmm.System:
@@ -237,7 +311,10 @@ def _create_system(topology: app.Topology) -> openmm.System:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    # OpenMM's messages end with a link to its questions and answers
+    text = text.partition(" For more information")[0].rstrip(".")
+    return f"{text}: atoms may be at the same place" if "NaN" in text else text
 
 
 class _Deadline(openmm.MinimizationReporter):
@@ -275,9 +352,13 @@ def _minimize(
     try:
         simulation = app.Simulation(topology, system, integrator, platform, properties)
         simulation.context.setPositions(positions / 10)
+        start = time.perf_counter()
         before = _energy(simulation)
+        longest = _EVALUATIONS_PER_ITERATION * settings.max_iterations * (time.perf_counter() - start)
         tolerance = settings.tolerance * unit.kilojoules_per_mole / unit.nanometer
-        simulation.minimizeEnergy(tolerance, settings.max_iterations, _Deadline(deadline))
+        # the reporter gets copies of all positions and gradients in every iteration, which takes time
+        reporter = _Deadline(deadline) if start + longest > deadline else None
+        simulation.minimizeEnergy(tolerance, settings.max_iterations, reporter)
         after = _energy(simulation)
         state = simulation.context.getState(getPositions=True)
     except openmm.OpenMMException as error:

@@ -41,6 +41,10 @@ class StructureViolations:
         """The number of violations."""
         return self.bonds + self.angles + self.clashes
 
+    def counts(self) -> dict[str, int]:
+        """Return the counts by kind."""
+        return {"clashes": self.clashes, "bonds": self.bonds, "angles": self.angles}
+
     def describe(self) -> str:
         """Return the counts in words."""
         return f"{self.clashes} clashes, {self.bonds} bond lengths, {self.angles} angles"

@@ -51,7 +51,7 @@ onChange((changed) => {
     residuesInput.setAttribute('aria-invalid', 'false');
   }
   const residues = [...state.selected], mean = residues.reduce((sum, i) => sum + currentModel().plddt[i], 0) / residues.length;
-  byId('selected').textContent = residues.length ? `${residues.length} selected, mean pLDDT ${mean.toFixed(1)}` : '';
+  byId('selected').textContent = residues.length ? `${residues.length} selected, mean ${data.confidence} ${mean.toFixed(1)}` : '';
 });
 
 function showModel() {
@@ -64,7 +64,7 @@ function showModel() {
     const ends = `${secondary[i] === secondary[i - 1] ? '' : ' first'}${secondary[i] === secondary[i + 1] ? '' : ' last'}`;
     letter.className = `${{ H: 'helix', G: 'helix', E: 'strand' }[secondary[i]] ?? 'coil'}${ends}${state.selected.has(i) ? ' on' : ''}`;
   });
-  byId('canvas').setAttribute('aria-label', `Predicted structure of rank ${rank} (${tag}), coloured by pLDDT`);
+  byId('canvas').setAttribute('aria-label', `Structure of rank ${rank} (${tag}), coloured by ${data.confidence}`);
 }
 showModel();
 

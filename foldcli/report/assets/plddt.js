@@ -45,7 +45,7 @@ function drawPlddt(plot) {
   plot.frame();
   plot.residueTicks('residue');
   for (const plddt of [0, 50, 70, 90, 100]) plot.leftTick(y(plddt), plddt);
-  plot.leftTitle('pLDDT');
+  plot.leftTitle(data.confidence);
 }
 
 // helices as waves, strands as arrows, coils as a line; y: their middle
@@ -79,7 +79,7 @@ function drawSecondary({ context, width }, x, y) {
 function updatePlddtReadout() {
   const residue = state.hovered[0];
   plddtPlot.readout.textContent = residue === undefined ? '' : `${residueName(residue)}, ${structureNames[currentModel().secondary[residue]]}: ` + (
-    data.models.length > 6 ? `pLDDT ${currentModel().plddt[residue].toFixed(1)}`
+    data.models.length > 6 ? `${data.confidence} ${currentModel().plddt[residue].toFixed(1)}`
       : data.models.map((model) => `rank ${model.rank} ${model.plddt[residue].toFixed(1)}`).join(', '));
 }
 

@@ -76,7 +76,7 @@ if (present.length) {
     if (changed.has('selected') || changed.has('model')) recolour();
     byId('focus').disabled = state.selected.size === 0;
     structure.highlight([...new Set(state.hovered)]);
-    const residues = [...new Set(state.hovered)].map((i) => `${residueName(i)}, ${structureNames[currentModel().secondary[i]]}, pLDDT ${currentModel().plddt[i].toFixed(1)}`);
+    const residues = [...new Set(state.hovered)].map((i) => `${residueName(i)}, ${structureNames[currentModel().secondary[i]]}, ${data.confidence} ${currentModel().plddt[i].toFixed(1)}`);
     byId('structure-readout').textContent = residues.join(' · ');
   });
   canvas.addEventListener('keydown', (event) => {

@@ -9,7 +9,7 @@ from features.residues import ATOM37, CA, CB
 from features.templates.chains import TemplateChain
 from features.templates.homology import MAX_LOOP, copy_best_template, copy_template
 from features.templates.library import StructureLibrary
-from features.templates.search import search_templates
+from features.templates.search import search_templates, template_chains
 from features.templates.settings import TemplateSettings
 from msa.io.fasta import FastaRecord
 
@@ -39,7 +39,7 @@ def test_copy_of_the_chain_itself_is_the_chain(library: StructureLibrary, chain:
     np.testing.assert_array_equal(model.positions[model.mask], chain.positions[model.mask])
     assert model.closed_loops == 0
     assert model.expected_lddt[20:-20].min() > 85
-    assert model.origin == "copied from 4zhl_U, 100% identity, 100% of the residues"
+    assert model.origin == "PDB 4ZHL_U, 100 % identity, 100 % of the residues"
 
 
 def test_substituted_residues_keep_the_backbone_only(library: StructureLibrary, chain: TemplateChain) -> None:
@@ -94,7 +94,8 @@ def test_lower_identity_lowers_the_expected_accuracy(library: StructureLibrary) 
     trypsin = library.chain(index).sequence
     itself, relative = (model_of(trypsin, library, name) for name in ("1gbt_A", "4zhl_U"))
     assert itself.expected_lddt.mean() > relative.expected_lddt.mean() + 10
-    best = copy_best_template(search_templates(FastaRecord("q", trypsin), library, SETTINGS), library)
+    hits = search_templates(FastaRecord("q", trypsin), library, SETTINGS)
+    best = copy_best_template(hits, template_chains(hits, library))
     assert best is not None
     assert best.template.id == "1gbt_A"
 
@@ -112,4 +113,4 @@ def test_residues_without_backbone_are_left_out(library: StructureLibrary, chain
 
 def test_without_templates_there_is_no_model(library: StructureLibrary) -> None:
     hits = search_templates(FastaRecord("q", "MKWP" * 12), library)
-    assert copy_best_template(hits, library) is None
+    assert copy_best_template(hits, template_chains(hits, library)) is None

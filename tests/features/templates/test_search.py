@@ -15,6 +15,7 @@ from features.templates.search import (
     hit_features,
     search_templates,
     search_templates_many,
+    template_chains,
 )
 from features.templates.settings import TemplateSettings
 from features.templates.table import COLUMNS, write_template_table
@@ -53,7 +54,7 @@ def test_features_of_the_templates_have_the_chains_coordinates(
     library: StructureLibrary, trypsin: FastaRecord
 ) -> None:
     hits = search_templates(trypsin, library, replace(ALL, max_templates=1))
-    features = hit_features(hits, library)
+    features = hit_features(hits, template_chains(hits, library))
     chain = library.chain(hits.templates[0].index)
     assert features["template_aatype"].shape == (1, 223)
     np.testing.assert_array_equal(features["template_all_atom_positions"][0], chain.positions)
@@ -151,7 +152,7 @@ def test_many_queries_give_the_same_as_one(library: StructureLibrary) -> None:
 def test_unrelated_query_has_no_templates(library: StructureLibrary) -> None:
     hits = search_templates(FastaRecord("q", "MKWP" * 12), library)
     assert not hits.candidates
-    assert hit_features(hits, library)["template_aatype"].shape == (0, 48)
+    assert hit_features(hits, template_chains(hits, library))["template_aatype"].shape == (0, 48)
 
 
 def test_table_lists_every_candidate(library: StructureLibrary, trypsin: FastaRecord) -> None:

@@ -96,9 +96,9 @@ def test_done_files_and_unfinished_targets_are_found_in_every_layout(tmp_path: P
     assert find_unfinished_names(tmp_path) == ["of_default", "of_colabfold"]
 
 
-def test_relaxed_structures_of_other_programs_are_not_removed(tmp_path: Path) -> None:
+def test_relaxed_structures_belong_to_their_models(tmp_path: Path) -> None:
     files = TargetFiles("q", tmp_path, "colabfold")
     relaxed, unrelaxed = files.model("relaxed_pdb", 1, TAG), files.model("pdb", 1, TAG)
     assert relaxed == tmp_path / f"q_relaxed_rank_001_{TAG}.pdb"
     touch(relaxed, unrelaxed)
-    assert files.models() == [unrelaxed]
+    assert files.models() == [relaxed, unrelaxed]

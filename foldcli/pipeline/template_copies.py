@@ -1,0 +1,74 @@
+"""Models that are copied from the best template, in the place of a network's predictions."""
+
+from typing import Any
+
+import numpy as np
+
+from features.templates.homology import HomologyModel, copy_best_template
+from foldcli.outputs.model_files import ModelOrigin
+from foldcli.params.parameters import TEMPLATE_COPY
+from foldcli.pipeline.device import NetworkMemory
+from foldcli.pipeline.identity import Job
+from foldcli.pipeline.settings import PredictSettings
+from foldcli.pipeline.template_stage import TargetTemplates
+from foldcli.progress import Progress
+from model.prediction import Prediction
+from msa.errors import InputError
+
+
+class TemplateCopier:
+    """Copies templates; has the methods of `foldcli.pipeline.predictor.Predictor`."""
+
+    stage = "copy"
+    untrained = False
+
+    def __init__(self) -> None:
+        self.sources = [TEMPLATE_COPY]
+        self.settings = PredictSettings(num_recycles=0)
+        self.memory = NetworkMemory("cpu")
+
+    def describe(self) -> str:
+        """Return the device in words."""
+        return "CPU, no network"
+
+    def uses_templates(self, job: Job) -> bool:
+        """Return True."""
+        return True
+
+    def sampling(self, job: Job) -> None:
+        """Return None: nothing is random."""
+        return None
+
+    def sample(
+        self, features: dict[str, np.ndarray], templates: TargetTemplates | None, sampling: Any
+    ) -> HomologyModel:
+        """Copy the best template of a target.
+
+        Raises:
+            InputError: there is no template.
+        """
+        assert templates is not None
+        model = copy_best_template(templates.hits, templates.chains)
+        if model is None:
+            raise InputError(f"no usable template to copy: {templates.describe_rejections()}")
+        return model
+
+    def run(self, name: str, job: Job, sample: HomologyModel, progress: Progress) -> Prediction:
+        """Return the copy in the form of a prediction, with the expected lDDT-CA as pLDDT."""
+        progress(1, 1)
+        return Prediction(
+            aatype=sample.aatype,
+            residue_index=np.arange(len(sample.aatype)),
+            atom_positions=sample.positions,
+            atom_mask=sample.mask.astype(np.float32),
+            plddt=sample.expected_lddt.astype(np.float64),
+            ptm=None,
+            pae=None,
+            max_pae=None,
+            num_recycles=0,
+            tolerances=(),
+        )
+
+    def origin(self, name: str, job: Job, sample: HomologyModel, num_recycles: int) -> ModelOrigin:
+        """Return what a model's files say about it."""
+        return ModelOrigin(name, "no network", False, copied_from=sample.origin)
