@@ -77,7 +77,7 @@ def model_of(files: TargetFiles, tag: str, peptide: Prediction) -> PredictedMode
 def finish_task(files: TargetFiles, tags: Sequence[str]) -> FinishTask:
     models = {tag: f"key of {tag}" for tag in tags}
     facts = {"residues": 12, "alignment_rows": 1}
-    return FinishTask(files, "key", {}, "auto", models, [], [], facts, REPORT)
+    return FinishTask(files, "key", {}, "auto", models, [], [], facts, REPORT, False)
 
 
 def run(files: TargetFiles, peptide: Prediction, tags: Sequence[str], num_relax: int) -> TargetRun:
