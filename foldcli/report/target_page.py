@@ -30,7 +30,6 @@ _STAGE_NAMES = {
     "predict": "prediction by the network",
     "copy": "copy of a template",
     "relax": "relaxation",
-    "relax": "relaxation",
     "report": "this report",
 }
 _FACT_NAMES = {
