@@ -162,7 +162,9 @@ class Cartoon {
 
   look(target, radius, up, direction, durationMs) {
     const { canvas3d } = this.plugin;
-    canvas3d.requestCameraReset({ durationMs, snapshot: { ...canvas3d.camera.getInvariantFocus(target, radius, up, direction) } });
+    // Mol* leaves a wide margin
+    const snapshot = { ...canvas3d.camera.getInvariantFocus(target, 0.88 * radius, up, direction), radius };
+    canvas3d.requestCameraReset({ durationMs, snapshot });
   }
 
   positionOf(atom) {
