@@ -191,7 +191,8 @@ def contents(out: Path) -> dict[str, Any]:
     for path in sorted(out.rglob("*")):
         name = str(path.relative_to(out))
         # temporary files of no single target are removed by a run that begins a minute later
-        if path.is_dir() or name in ("summary.tsv", "log.txt") or (name[0] == "." and name.endswith(".tmp")):
+        shared = name.startswith(".") or path.parent.name == "viewer"
+        if path.is_dir() or name in ("summary.tsv", "log.txt") or (shared and name.endswith(".tmp")):
             continue
         if path.name.endswith(".done.json"):
             content = json.loads(path.read_text())
