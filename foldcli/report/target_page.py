@@ -50,6 +50,7 @@ _FILE_CONTENTS: dict[FileKind, str] = {
     "pae": "plot of the predicted aligned error",
     "aligned_error": "predicted aligned error of the best model",
     "done": "settings, versions, times and checksums",
+    "archive": "all files in one archive",
 }
 _MODEL_CONTENTS = {"PDB": "structure, PDB", "CIF": "structure, mmCIF", "JSON": "scores"}
 
