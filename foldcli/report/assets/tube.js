@@ -72,25 +72,23 @@ class Tube {
     });
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
-    context.lineCap = 'round';
     const thickness = Math.max(1.5, Math.min(12, 1.5 * unit)), ink = themeColour('ink');
-    // half of each segment belongs to either residue
-    const halves = [];
-    this.points.forEach((a, i) => {
-      const b = this.points[i + 1];
-      if (!b || b.residue !== a.residue + 1) return;
-      const middle = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, z: (a.z + b.z) / 2 };
-      halves.push([a, middle, a.residue], [middle, b, b.residue]);
+    // Cα of bonded residues are 3.8 Å apart
+    const linked = (a, b) => a && b && b.residue === a.residue + 1 && Math.hypot((a.x - b.x) / unit, (a.y - b.y) / unit, a.z - b.z) < 4.5;
+    const middle = (a, b) => [(a.x + b.x) / 2, (a.y + b.y) / 2];
+    // a curve for each residue, from and to the middle of its bonds
+    const curves = this.points.map((at, i) => {
+      const before = this.points[i - 1], after = this.points[i + 1], self = [at.x, at.y];
+      return { at, start: linked(before, at) ? middle(before, at) : self, end: linked(at, after) ? middle(at, after) : self };
     });
-    if (!halves.length) for (const a of this.points) halves.push([a, a, a.residue]);
-    halves.sort((a, b) => a[0].z + a[1].z - b[0].z - b[1].z);
-    for (const [a, b, residue] of halves) {
-      for (const [colour, lineWidth] of [[ink, thickness + 1.5], [`rgb(${this.colourOf(residue, model).join()})`, thickness]]) {
-        context.strokeStyle = colour;
-        context.lineWidth = lineWidth;
+    curves.sort((a, b) => a.at.z - b.at.z);
+    for (const { at, start, end } of curves) {
+      const colour = `rgb(${this.colourOf(at.residue, model).join()})`;
+      for (const [strokeStyle, lineWidth, lineCap] of [[ink, thickness + 1.5, 'butt'], [colour, thickness, 'round']]) {
+        Object.assign(context, { strokeStyle, lineWidth, lineCap });
         context.beginPath();
-        context.moveTo(a.x, a.y);
-        context.lineTo(b.x, b.y);
+        context.moveTo(...start);
+        context.quadraticCurveTo(at.x, at.y, ...end);
         context.stroke();
       }
     }
