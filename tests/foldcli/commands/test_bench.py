@@ -2,16 +2,15 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.command_process import run_foldcli
+
 
 def bench(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "foldcli", "bench", "gapless", *arguments]
-    environment = os.environ | {"FOLDCLI_CACHE": str(cache)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    return run_foldcli(["bench", "gapless", *arguments], env=os.environ | {"FOLDCLI_CACHE": str(cache)})
 
 
 @pytest.mark.parametrize("arguments", [(), ("--tune",), ("--gpu", "3", "--lengths", "128")])

@@ -11,15 +11,11 @@ import pytest
 from features.cache import FeatureCache, cache_key
 from features.entry import list_entries
 from msa.io.alignments import parse_alignment, read_alignment
+from tests.command_process import run_foldcli
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "foldcli", "cache", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return run_foldcli(["cache", *arguments])
 
 
 @pytest.fixture

@@ -12,19 +12,14 @@ import numpy as np
 import pytest
 
 from features.cache import read_entry
+from tests.command_process import run_foldcli
 
 A3M = ">q\nMKVLGA\n>a\nMK-aaLGA\n"
 STO = "# STOCKHOLM 1.0\nq MK-VLG\na MKAVLG\n//\n"
 
 
 def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "foldcli", "cache-features", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        input=stdin,
-        timeout=120,
-    )
+    return run_foldcli(["cache-features", *arguments], input=stdin)
 
 
 def entries(cache: Path) -> dict[str, int]:

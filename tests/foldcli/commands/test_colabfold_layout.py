@@ -3,12 +3,13 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.command_process import run_foldcli
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 QUICK = [
@@ -106,11 +107,9 @@ def check_ranges(folder: Path, name: str) -> None:
 
 
 def fold(root: Path, out: Path, *more: str, cache: Path) -> str:
-    command = [*FOLDCLI, "fold", str(root / "examples/gb1.fasta"), "--db", str(root / "examples/demo.fasta")]
-    command += [*QUICK, "--layout", "colabfold", "-o", str(out), *more]
-    result = subprocess.run(
-        command, env=os.environ | {"FOLDCLI_CACHE": str(cache)}, capture_output=True, text=True
-    )
+    command = ["fold", root / "examples/gb1.fasta", "--db", root / "examples/demo.fasta"]
+    command += [*QUICK, "--layout", "colabfold", "-o", out, *more]
+    result = run_foldcli(command, env=os.environ | {"FOLDCLI_CACHE": str(cache)})
     assert result.returncode == 0, result.stderr
     return result.stderr
 
@@ -204,12 +203,12 @@ def test_additional_files_are_in_a_separate_folder_and_mark_the_target_as_finish
 def test_predict_reads_the_alignments_in_its_own_results(cache: Path, tmp_path: Path) -> None:
     for name in "qr":
         (tmp_path / f"{name}.a3m").write_text(f">{name}\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
-    command = [*FOLDCLI, "predict", *QUICK, "--layout", "colabfold"]
+    command = ["predict", *QUICK, "--layout", "colabfold"]
     for folder, out in ((tmp_path, tmp_path / "one"), (tmp_path / "one", tmp_path / "two")):
-        done = subprocess.run(
-            [*command, str(folder / "q.a3m"), str(folder / "r.a3m"), "-o", str(out)],
-            env=os.environ | {"FOLDCLI_CACHE": str(cache)}, capture_output=True, text=True,
-        )  # fmt: skip
+        done = run_foldcli(
+            [*command, folder / "q.a3m", folder / "r.a3m", "-o", out],
+            env=os.environ | {"FOLDCLI_CACHE": str(cache)},
+        )
         assert done.returncode == 0, done.stderr
         files = [path.name for path in out.iterdir() if path.is_file()]
         # a run of several targets has an index page

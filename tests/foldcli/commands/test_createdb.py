@@ -9,16 +9,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from msa.database.database import TargetDatabase
+from tests.command_process import run_foldcli
 
 FOLDCLI = [sys.executable, "-m", "foldcli", "createdb"]
 
 
-def createdb(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run([*FOLDCLI, *map(str, arguments)], capture_output=True, text=True, **options)
+def createdb(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    result = run_foldcli(["createdb", *arguments], **options)
     assert "Traceback" not in result.stderr
     return result
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_process import run_foldcli
+
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 QUICK = ["--params", "demo", "--models", "3", "--num-recycle", "0", "--device", "cpu"]
 
@@ -17,7 +19,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def foldcli(*arguments: str | Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*FOLDCLI, *map(str, arguments)], env=env, capture_output=True, text=True)
+    return run_foldcli(arguments, env=env)
 
 
 @pytest.mark.slow

@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gemmi
 import pytest
+
+from tests.command_process import run_foldcli
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 QUICK = [
@@ -33,10 +36,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return os.environ | {"FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache"))}
 
 
-def fold(*arguments: str | Path, env: dict[str, str], **kwargs: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*FOLDCLI, "fold", *map(str, arguments)], env=env, capture_output=True, text=True, **kwargs
-    )
+def fold(*arguments: str | Path, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return run_foldcli(["fold", *arguments], env=env, **options)
 
 
 @pytest.fixture(scope="module")

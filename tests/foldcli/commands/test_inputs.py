@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_process import run_foldcli
+
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 
@@ -20,8 +22,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def foldcli(
     *arguments: str | Path, env: dict[str, str], stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [*FOLDCLI, *map(str, arguments)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, input=stdin)
+    return run_foldcli(arguments, env=env, input=stdin)
 
 
 def boltz_job(sequence: str, entities: str = "") -> str:

@@ -3,17 +3,16 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from features.templates.library import EMBEDDED, StructureLibrary
+from tests.command_process import run_foldcli
 
 
 def foldcli(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "foldcli", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = run_foldcli(arguments)
     assert "Traceback" not in result.stderr
     return result
 

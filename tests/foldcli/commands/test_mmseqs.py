@@ -14,6 +14,7 @@ from foldcli.inputs.queries import read_queries
 from msa.database.database import TargetDatabase
 from msa.io.mmseqs_database import open_mmseqs
 from msa.io.mmseqs_files import PROFILES
+from tests.command_process import run_foldcli
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,7 @@ def folder(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def foldcli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run([*FOLDCLI, *arguments], capture_output=True, text=True)
+    result = run_foldcli(arguments)
     assert "Traceback" not in result.stderr
     return result
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_process import run_foldcli
 from tests.foldcli.conftest import Npz, npz
 from tests.foldcli.params.conftest import damaged, keys, mirror, small_archive
 from tests.foldcli.params.mirror import Mirror
@@ -30,8 +31,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.delenv("FOLDCLI_PARAMS", raising=False)
 
     def run(*arguments: str | Path, **more: str) -> "subprocess.CompletedProcess[str]":
-        command = [*FOLDCLI, *map(str, arguments)]
-        return subprocess.run(command, env=os.environ | more, capture_output=True, text=True)
+        return run_foldcli(["params", *arguments], env=os.environ | more)
 
     return run
 

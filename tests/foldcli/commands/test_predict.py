@@ -11,6 +11,7 @@ import pytest
 
 from model.config import model_config
 from model.parameters import expected_shapes
+from tests.command_process import run_foldcli
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 QUICK = ["--params", "demo", "--models", "3", "--num-recycle", "0", "--threads", "1"]
@@ -25,8 +26,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def foldcli(
     *arguments: str | Path, env: dict[str, str], stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [*FOLDCLI, *map(str, arguments)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, input=stdin)
+    return run_foldcli(arguments, env=env, input=stdin)
 
 
 def scores_of(folder: Path) -> dict:

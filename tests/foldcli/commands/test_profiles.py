@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.command_process import run_foldcli
+
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 LIMITS = ("-e", "10", "--max-seqs", "60")
 
@@ -35,12 +37,9 @@ def folder(root: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run([*FOLDCLI, "search", *arguments], input=stdin, capture_output=True)
-    decoded = subprocess.CompletedProcess(
-        result.args, result.returncode, result.stdout.decode(), result.stderr.decode()
-    )
-    assert "Traceback" not in decoded.stderr
-    return decoded
+    result = run_foldcli(["search", *arguments], input=stdin)
+    assert "Traceback" not in result.stderr
+    return result
 
 
 def search(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:

@@ -1,16 +1,14 @@
 """`foldcli report` as a user runs it, on existing results."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
+from tests.command_process import run_foldcli
 from tests.foldcli.report.results import write_result
 
 
 def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "foldcli", "report", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    return run_foldcli(["report", *arguments])
 
 
 def test_reports_are_regenerated_and_failures_named(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.command_process import run_foldcli
+
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVLALRGG"
@@ -39,7 +41,7 @@ def folder(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def search(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*FOLDCLI, "search", *arguments], input=stdin, capture_output=True, text=True)
+    return run_foldcli(["search", *arguments], input=stdin)
 
 
 def files_in(folder: Path) -> set[str]:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.command_process import run_foldcli
+
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
@@ -174,8 +176,7 @@ def search() -> Search:
     """Return a function that runs `foldcli search`."""
 
     def run(*arguments: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        command = [*FOLDCLI, "search", *map(str, arguments)]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True)
+        return run_foldcli(["search", *arguments], input=stdin)
 
     return run
 
