@@ -59,7 +59,10 @@ def test_profile_searches_equal_local_ones(
 ) -> None:
     limits = ("--max-seqs", "350", "-e", "10")
     search("queries.fasta", database, "-o", "q", "--format", "a3m", "--device", "cpu", "-e", "1e-9")
-    queries = ("q/q1.a3m", "--profile", "p.npz")
+    # another id than that of the saved profile
+    aligned = (folder / "q/q1.a3m").read_text().replace(">q1", ">aligned", 1)
+    (folder / "q/aligned.a3m").write_text(aligned)
+    queries = ("q/aligned.a3m", "--profile", "p.npz")
     saving = ("--save-profile", "p.npz", "--num-iterations", "2", "-o", "first.m8")
     assert search("queries.fasta", database, *saving, "--device", "cpu", *limits).returncode == 0
     local = search(*queries, database, "-o", "local.m8", "--device", "cpu", *limits)
