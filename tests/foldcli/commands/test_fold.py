@@ -325,7 +325,7 @@ def test_bad_query_is_one_line_and_exit_code_3(
     ("arguments", "code", "message"),
     [
         (["absent.fasta", "--db", "{db}", "-o", "{out}"], 3, "absent.fasta: no such file"),
-        (["{query}", "--db", "absent_db", "-o", "{out}"], 3, "absent_db"),
+        (["{query}", "--db", "absent_db", "-o", "{out}"], 4, "absent_db"),
         (["{query}", "--db", "{db}", "-o", "{file}/below"], 3, "not a directory"),
         (["{query}", "--db", "{db}", "-o", "{out}", "--params", "{empty}"], 4, "params_model_3_ptm.npz"),
         (["{query}", "--db", "{db}", "-o", "{out}", "--models", "6"], 2, "1 to 5"),
