@@ -48,9 +48,50 @@ def close_loop(before: np.ndarray, after: np.ndarray, residues: int) -> list[np.
     loops = []
     for phi, psi in _STARTS:
         chain = _extend_chain(np.asarray(before, np.float64), residues + 1, phi, psi)
-        if _descend(chain, np.asarray(after, np.float64), _MAX_ROUNDS, _CLOSED):
+        if _descend(chain, np.asarray(after, np.float64)[None], _MAX_ROUNDS, _CLOSED):
             loops.append(chain[1:-1])
     return loops
+
+
+# compiled functions compute with tuples of three numbers, since numba compiles array expressions slowly
+
+
+@kernel
+def _plus(a, b):  # type: ignore[no-untyped-def]
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+@kernel
+def _times(factor, a):  # type: ignore[no-untyped-def]
+    return factor * a[0], factor * a[1], factor * a[2]
+
+
+@kernel
+def _dot(a, b):  # type: ignore[no-untyped-def]
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+@kernel
+def _cross(a, b):  # type: ignore[no-untyped-def]
+    return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]
+
+
+@kernel
+def _direction(start, end):  # type: ignore[no-untyped-def]
+    """Return the vector of length 1 from one point to another."""
+    difference = _plus(end, _times(-1.0, start))
+    return _times(1.0 / math.sqrt(_dot(difference, difference)), difference)
+
+
+@kernel
+def _atom(chain, residue, atom):  # type: ignore[no-untyped-def]
+    return chain[residue, atom, 0], chain[residue, atom, 1], chain[residue, atom, 2]
+
+
+@kernel
+def _set_atom(chain, residue, atom, position):  # type: ignore[no-untyped-def]
+    for axis in range(3):
+        chain[residue, atom, axis] = position[axis]
 
 
 @kernel
@@ -59,25 +100,24 @@ def _extend_chain(before, residues, phi, psi):  # type: ignore[no-untyped-def]
     chain = np.empty((residues + 1, 3, 3))
     chain[0] = before
     for k in range(1, residues + 1):
-        n, alpha, c = chain[k - 1, 0], chain[k - 1, 1], chain[k - 1, 2]
-        chain[k, 0] = _place_atom(n, alpha, c, C_N, _CA_C_N, psi)
-        chain[k, 1] = _place_atom(alpha, c, chain[k, 0], N_CA, _C_N_CA, math.pi)
-        chain[k, 2] = _place_atom(c, chain[k, 0], chain[k, 1], CA_C, _N_CA_C, phi)
+        n, alpha, c = _atom(chain, k - 1, 0), _atom(chain, k - 1, 1), _atom(chain, k - 1, 2)
+        next_n = _place_atom(n, alpha, c, C_N, _CA_C_N, psi)
+        next_alpha = _place_atom(alpha, c, next_n, N_CA, _C_N_CA, math.pi)
+        _set_atom(chain, k, 0, next_n)
+        _set_atom(chain, k, 1, next_alpha)
+        _set_atom(chain, k, 2, _place_atom(c, next_n, next_alpha, CA_C, _N_CA_C, phi))
     return chain
 
 
 @kernel
 def _place_atom(a, b, c, length, angle, torsion):  # type: ignore[no-untyped-def]
     """Return the atom bonded to c, with the bond angle b-c-x and the torsion a-b-c-x."""
-    axis = (c - b) / math.sqrt(np.sum((c - b) ** 2))
-    normal = np.cross(b - a, axis)
-    normal /= math.sqrt(np.sum(normal**2))
-    across = np.cross(normal, axis)
-    return (
-        c
-        - length * math.cos(angle) * axis
-        + length * math.sin(angle) * (math.cos(torsion) * across + math.sin(torsion) * normal)
-    )
+    axis = _direction(b, c)
+    normal = _direction((0.0, 0.0, 0.0), _cross(_direction(a, b), axis))
+    across = _cross(normal, axis)
+    sideways = _plus(_times(math.cos(torsion), across), _times(math.sin(torsion), normal))
+    bond = _plus(_times(-math.cos(angle), axis), _times(math.sin(angle), sideways))
+    return _plus(c, _times(length, bond))
 
 
 @kernel
@@ -86,13 +126,17 @@ def _descend(chain, after, max_rounds, closed):  # type: ignore[no-untyped-def]
 
     Args:
         chain: float64 [residues, 3, 3], changed; its first residue is fixed.
-        after: float64 [3, 3].
+        after: float64 [1, 3, 3].
         max_rounds: number of passes over all torsion angles.
         closed: root mean square distance at which the loop is closed, Å.
     """
     last = len(chain) - 1
     for _ in range(max_rounds):
-        if math.sqrt(np.sum((chain[last] - after) ** 2) / 3) < closed:
+        squares = 0.0
+        for k in range(3):
+            difference = _plus(_atom(chain, last, k), _times(-1.0, _atom(after, 0, k)))
+            squares += _dot(difference, difference)
+        if math.sqrt(squares / 3) < closed:
             return True
         for k in range(last + 1):
             # phi turns around N-CA, psi around CA-C; phi of the first and psi of the last move nothing useful
@@ -114,18 +158,18 @@ def _turn(chain, after, residue, atom):  # type: ignore[no-untyped-def]
         atom: first atom of the bond: 0 for N-CA, 1 for CA-C.
     """
     last = len(chain) - 1
-    origin = chain[residue, atom]
-    axis = chain[residue, atom + 1] - origin
-    axis = axis / math.sqrt(np.sum(axis**2))
+    origin = _atom(chain, residue, atom)
+    axis = _direction(origin, _atom(chain, residue, atom + 1))
+    to_origin = _times(-1.0, origin)
     cosine, sine = 0.0, 0.0
     for k in range(3):
         if residue == last and k <= atom + 1:
             continue
-        arm = chain[last, k] - origin
-        arm = arm - np.sum(arm * axis) * axis
-        wanted = after[k] - origin
-        cosine += np.sum(wanted * arm)
-        sine += np.sum(wanted * np.cross(axis, arm))
+        arm = _plus(_atom(chain, last, k), to_origin)
+        arm = _plus(arm, _times(-_dot(arm, axis), axis))
+        wanted = _plus(_atom(after, 0, k), to_origin)
+        cosine += _dot(wanted, arm)
+        sine += _dot(wanted, _cross(axis, arm))
     norm = math.sqrt(cosine * cosine + sine * sine)
     if norm < 1e-12:
         return
@@ -133,6 +177,8 @@ def _turn(chain, after, residue, atom):  # type: ignore[no-untyped-def]
     for i in range(residue, last + 1):
         for k in range(3):
             if i > residue or k > atom + 1:
-                arm = chain[i, k] - origin
-                along = np.sum(arm * axis) * axis
-                chain[i, k] = origin + along + cosine * (arm - along) + sine * np.cross(axis, arm)
+                arm = _plus(_atom(chain, i, k), to_origin)
+                along = _times(_dot(arm, axis), axis)
+                across = _plus(arm, _times(-1.0, along))
+                turned = _plus(_times(cosine, across), _times(sine, _cross(axis, arm)))
+                _set_atom(chain, i, k, _plus(origin, _plus(along, turned)))

@@ -19,6 +19,7 @@ from foldcli.report.index import write_index
 from foldcli.report.make import make_report
 from tests.foldcli.report.results import LETTERS, SEQUENCE, target_files, write_result
 
+pytestmark = pytest.mark.browser
 N = len(SEQUENCE)
 OpenPage = Callable[..., Any]
 # left, top, right and bottom margins in the canvas of the PAE map
