@@ -54,7 +54,7 @@ class ParsedBlock:
     Attributes:
         residues: uint8, the codes of all sequences, concatenated.
         lengths: int32 [sequences].
-        headers: uint8, all headers, concatenated, without `>` and surrounding whitespace.
+        headers: uint8, all headers, concatenated, without `>`, surrounding whitespace and control characters.
         header_lengths: int32 [sequences].
         id_hashes: uint64 [sequences], a hash of each header's first word.
         oddities: int64 [len(ODDITIES)], number of occurrences of each.
@@ -151,6 +151,17 @@ def is_whitespace(byte):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def clean_byte(byte):  # type: ignore[no-untyped-def]
+    """Return a byte of a header, or what replaces a control character; see `msa.io.fasta.clean_header`.
+
+    NCBI separates merged headers by the byte 1.
+    """
+    if byte == 1 or 10 <= byte <= 13:
+        return np.uint8(32)
+    return np.uint8(95) if byte != 9 and (byte < 32 or byte == 127) else np.uint8(byte)
+
+
+@kernel
 def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
     """Return the 64-bit FNV-1a hash of data[start:end], finalised as in MurmurHash3 to mix the low bits."""
     value = np.uint64(0xCBF29CE484222325)
@@ -217,15 +228,15 @@ def _parse(  # type: ignore[no-untyped-def]
         if residue_end == first:
             oddities[_EMPTY] += 1
             continue
-        word_stop = header_start
-        while word_stop < header_stop and not is_whitespace(data[word_stop]):
-            word_stop += 1
-        id_hashes[sequences] = hash_bytes(data, header_start, word_stop)
-        source, target = data[header_start:header_stop], headers[header_end:]
-        for i in range(len(source)):
-            target[i] = source[i]
-        header_end += len(source)
         header_lengths[sequences] = header_stop - header_start
+        word_start = header_end
+        for i in range(header_start, header_stop):
+            headers[header_end] = clean_byte(data[i])
+            header_end += 1
+        word_stop = word_start
+        while word_stop < header_end and not is_whitespace(headers[word_stop]):
+            word_stop += 1
+        id_hashes[sequences] = hash_bytes(headers, word_start, word_stop)
         lengths[sequences] = residue_end - first
         sequences += 1
     return sequences, residue_end, header_end, -1

@@ -47,12 +47,14 @@ def simple_parse(content: bytes) -> tuple[list[tuple[bytes, str]], dict[str, int
         count["inner_stops"] += sequence.count("*")
         count["lower_case_letters"] += sum(c.islower() for c in sequence)
         if sequence:
-            pairs.append((header.strip(b" \t\r\v\f"), sequence.upper().replace("*", "X")))
+            pairs.append((header.strip(b" \t\r\v\f").translate(CLEANED), sequence.upper().replace("*", "X")))
         else:
             count["empty_sequences"] += 1
     return pairs, {name: number for name, number in count.items() if number}
 
 
+CONTROL = bytes({*range(1, 32), 127} - {9})
+CLEANED = bytes.maketrans(CONTROL, bytes(32 if byte in b"\1\r\v\f" else 95 for byte in CONTROL))
 HEADERS = st.binary(max_size=12).map(lambda b: b.translate(None, b"\0\n"))
 BODIES = st.text("ACDEFGHIKLMNPQRSTVWYBZXUOJacx*-. \t\r\n", max_size=40).map(str.encode)
 CONTENTS = st.lists(st.tuples(HEADERS, BODIES), min_size=1, max_size=8).map(
