@@ -101,12 +101,8 @@ def fail_without_memory(
 
 
 @pytest.mark.slow
-def test_hits_with_the_real_kernels() -> None:
-    check(tiny_search())
-
-
-@pytest.mark.slow
 def test_streamed_database_is_searched_in_a_separate_process() -> None:
+    """Check the hits of the real kernels, which other tests replace in this process."""
     settings = EngineSettings("cuda", Path(FOLDER.name) / "kernels", max_database_bytes=150)
     gpu_engine = create_engine(settings, print)
     assert isinstance(gpu_engine, GpuEngine)
