@@ -128,7 +128,7 @@ def _attend(
 def _(
     projected: torch.Tensor, gating_bias: torch.Tensor, *_: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    batch, rows, length, _ = projected.shape
+    batch, rows, length = projected.shape[:3]
     heads, width = gating_bias.shape
     maximum, total = (projected.new_empty(batch * rows, heads, length, dtype=torch.float32) for _ in range(2))
     return projected.new_empty(batch, rows, length, heads * width), maximum, total
