@@ -62,6 +62,10 @@ class DistogramHead(nn.Module):
         half = self.half_logits(pair)
         return half + half.transpose(0, 1)
 
+    def rows(self, pair: torch.Tensor, rows: slice) -> torch.Tensor:
+        """Compute the logits [n, N, 64] of n rows of the pair representation [N, N, Z], to save memory."""
+        return self.half_logits(pair[rows]) + self.half_logits(pair[:, rows]).transpose(0, 1)
+
 
 def distogram_edges(device: torch.device | None = None) -> torch.Tensor:
     """Return the 63 inner edges of the distogram's bins, Å."""

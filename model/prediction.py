@@ -11,6 +11,9 @@ import numpy as np
 Extra = Literal["recycles", "single", "pair", "all"]
 EXTRAS: tuple[Extra, ...] = ("recycles", "single", "pair", "all")
 
+# Å, between CB atoms (CA of glycine)
+CONTACT_DISTANCE = 8.0
+
 
 @dataclass(frozen=True)
 class PassStructure:
@@ -26,12 +29,67 @@ class PassStructure:
 
 
 @dataclass(frozen=True)
+class InterfaceContacts:
+    """Pairs of residues of different chains within CONTACT_DISTANCE, in the order of the residues.
+
+    Args:
+        first: [K] int64, indices of residues of the earlier chain.
+        second: [K] int64, indices of residues of the later chain.
+        distance: [K] float32, Å.
+        pae: [K, 2] float32, Å: of `second` when aligned on `first`, and of `first` when aligned on `second`.
+        total: number of all contacts; larger than K if only the closest are kept.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    distance: np.ndarray
+    pae: np.ndarray
+    total: int
+
+
+@dataclass(frozen=True)
+class ComplexScores:
+    """The confidence scores of a complex of C chains, in the order of the chains.
+
+    Pairs of chains are rows and columns, with NaN on the diagonal.
+
+    Args:
+        ptm: pTM of the whole complex.
+        iptm: ipTM of the whole complex.
+        per_chain_ptm: [C] float64, pTM of each chain alone.
+        pairwise_iptm: [C, C] float64, ipTM of two chains; symmetric.
+        actifptm: actifpTM of the whole complex.
+        pairwise_actifptm: [C, C] float64, actifpTM of two chains; symmetric, 0 without a confident contact.
+        ipsae: [C, C] float64; the row is the chain that is aligned on.
+        pdockq: [C, C] float64; symmetric, 0 without a contact.
+        pdockq2: [C, C] float64; the row is the chain that is aligned on; 0 without a contact.
+        contacts: contacts between chains.
+    """
+
+    ptm: float
+    iptm: float
+    per_chain_ptm: np.ndarray
+    pairwise_iptm: np.ndarray
+    actifptm: float
+    pairwise_actifptm: np.ndarray
+    ipsae: np.ndarray
+    pdockq: np.ndarray
+    pdockq2: np.ndarray
+    contacts: InterfaceContacts
+
+    @property
+    def ranking_confidence(self) -> float:
+        """0.8 ipTM + 0.2 pTM, by which models of a complex are ranked."""
+        return 0.8 * self.iptm + 0.2 * self.ptm
+
+
+@dataclass(frozen=True)
 class Prediction:
     """A predicted structure and its confidence scores, as arrays on the CPU.
 
     Args:
         aatype: [N] int64, indices into `residue_constants.RESTYPE_NAMES`.
-        residue_index: [N] int64, 0-based.
+        residue_index: [N] int64, 0-based; restarts at 0 in every chain.
         atom_positions: [N, 37, 3] float32, Å.
         atom_mask: [N, 37] float32, 1 for the atoms of the residue type.
         plddt: [N] float64, 0 to 100.
@@ -44,6 +102,8 @@ class Prediction:
         passes: the structure after each pass; empty without the extra "recycles".
         results: float32 results of the last pass, keyed as by `AlphaFold.forward`; all of them with the extra
             "all", else those of the extras "single" and "pair".
+        asym_id: [N] int64, 1-based number of the chain of each residue; None for a single chain.
+        scores: confidence scores of a complex; None for a single chain.
     """
 
     aatype: np.ndarray
@@ -59,11 +119,18 @@ class Prediction:
     extras: tuple[Extra, ...] = ()
     passes: tuple[PassStructure, ...] = ()
     results: Mapping[str, np.ndarray] = field(default_factory=dict)
+    asym_id: np.ndarray | None = None
+    scores: ComplexScores | None = None
 
     def after_pass(self, index: int) -> "Prediction":
         """Return the prediction with the structure and pLDDT after a pass of `passes`."""
         structure = self.passes[index]
         return replace(self, atom_positions=structure.atom_positions, plddt=structure.plddt)
+
+    @property
+    def num_chains(self) -> int:
+        """The number of chains."""
+        return 1 if self.asym_id is None else len(np.unique(self.asym_id))
 
     @property
     def mean_plddt(self) -> float:

@@ -1,0 +1,32 @@
+"""Names and residues of the chains of a complex."""
+
+import itertools
+import string
+from collections.abc import Iterator
+
+import numpy as np
+
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
+# the PDB format has one column for the chain
+MAX_PDB_CHAINS = len(_LETTERS)
+
+
+def chain_names(count: int) -> tuple[str, ...]:
+    """Return the names of chains: A to Z, a to z, 0 to 9, then AA, AB and so on."""
+    return tuple(itertools.islice(_names(), count))
+
+
+def _names() -> Iterator[str]:
+    yield from _LETTERS
+    for width in itertools.count(2):
+        yield from map("".join, itertools.product(string.ascii_uppercase, repeat=width))
+
+
+def chain_slices(asym_id: np.ndarray) -> list[slice]:
+    """Return the residues of each chain, in order.
+
+    Args:
+        asym_id: [N] numbers of the chains; those of a chain are consecutive.
+    """
+    starts = [0, *(np.flatnonzero(np.diff(asym_id)) + 1).tolist()]
+    return [slice(start, end) for start, end in zip(starts, [*starts[1:], len(asym_id)], strict=True)]
