@@ -1,6 +1,6 @@
 """Input files of other programs: ColabFold's tables, AlphaFold 3's JSON and Boltz's YAML.
 
-A job that is not a single protein chain becomes an UnsupportedRecord, so that the other jobs of its file can
+A job with anything but protein chains becomes an UnsupportedRecord, so that the other jobs of its file can
 run.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from foldcli.inputs.complexes import Complex, name_chains
 from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json, parse_yaml
 from msa.errors import InputError
 from msa.io.alignments import Alignment, parse_alignment, read_alignment
@@ -36,7 +37,7 @@ _AF3_UNSUPPORTED_KINDS = {
     "rna": "RNA", "rnaSequence": "RNA", "dna": "DNA", "dnaSequence": "DNA",
     "ligand": "a ligand", "ion": "an ion",
 }  # fmt: skip
-# pairedMsa has no meaning for a single chain; useStructureTemplate and maxTemplateDate are ignored
+# useStructureTemplate and maxTemplateDate are ignored
 _AF3_PROTEIN_KEYS = (
     "id", "sequence", "modifications", "description", "unpairedMsa", "unpairedMsaPath", "pairedMsa",
     "pairedMsaPath", "templates", "count", "glycans", "useStructureTemplate", "maxTemplateDate",
@@ -73,7 +74,7 @@ def parse_table(data: bytes, path: str) -> list[FastaRecord]:
         path: file name for errors.
 
     Returns:
-        One record per row; whitespace in an id becomes `_`. Complexes are UnsupportedRecords.
+        One record per row, see `make_record`; whitespace in an id becomes `_`.
 
     Raises:
         InputError: a column, an id or a sequence is missing, a character is not a residue, or a row names a
@@ -130,18 +131,18 @@ def _identifier(name: str) -> str:
     return clean_header("_".join(name.split()))
 
 
-def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord]:
+def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord | Complex]:
     """Parse a JSON file for AlphaFold 3 (one job) or for AlphaFold Server (a list of jobs).
 
-    Seeds are ignored, and so are paired alignments, which have no meaning for a single chain.
+    Seeds are ignored, and so is the paired alignment of a single chain, which has no meaning.
 
     Args:
         data: decompressed JSON.
         path: file name for errors.
 
     Returns:
-        One record per job: an AlignedRecord if the job has an alignment, an UnsupportedRecord if it is
-            not one protein chain.
+        One record per job: an AlignedRecord for a chain with an alignment, a Complex for several chains, an
+            UnsupportedRecord if the job contains anything else.
 
     Raises:
         InputError: invalid JSON or an invalid job; names the line.
@@ -174,7 +175,6 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
 
 def _add_alphafold3_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
     _check_keys(entity, _AF3_PROTEIN_KEYS, job.path)
-    job.add_chains(entity, _alphafold3_copies(entity, job.path))
     for key, description in (
         ("modifications", "modified residues"),
         ("glycans", "glycans"),
@@ -182,7 +182,10 @@ def _add_alphafold3_protein(job: "_JobBuilder", entity: MappingWithLines) -> Non
     ):
         if entity.get(key):
             job.add_unsupported(description)
-    job.alignment = _alphafold3_alignment(job, entity)
+    paired = bool(entity.get("pairedMsa") or entity.get("pairedMsaPath"))
+    job.add_chain(
+        entity, _alphafold3_copies(entity, job.path), _alphafold3_alignment(job, entity), paired=paired
+    )
 
 
 def _alphafold3_copies(entity: MappingWithLines, path: str) -> int:
@@ -199,7 +202,7 @@ def _alphafold3_copies(entity: MappingWithLines, path: str) -> int:
 
 
 def _alphafold3_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Alignment | None:
-    """Return the job's alignment, if it has one; an empty one is unsupported content."""
+    """Return the chain's alignment, if it has one; an empty one is unsupported content."""
     for key in ("unpairedMsa", "unpairedMsaPath"):
         value = entity.get(key)
         if value is None:
@@ -219,7 +222,7 @@ def _alphafold3_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Align
     return None
 
 
-def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord]:
+def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex]:
     """Parse a YAML file for Boltz, which has one job.
 
     Args:
@@ -253,20 +256,26 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord]:
 def _add_boltz_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
     _check_keys(entity, _BOLTZ_PROTEIN_KEYS, job.path)
     identifiers = entity.get("id")
-    job.add_chains(entity, len(identifiers) if isinstance(identifiers, list) else 1)
     if entity.get("modifications"):
         job.add_unsupported("modified residues")
     if entity.get("cyclic", "false") in _YAML_TRUE:
         job.add_unsupported("a cyclic chain")
+    copies = len(identifiers) if isinstance(identifiers, list) else 1
+    job.add_chain(entity, copies, _boltz_alignment(job, entity))
+
+
+def _boltz_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Alignment | None:
+    """Return the chain's alignment, if it has one; anything else than A3M is unsupported content."""
     if "msa" not in entity:
-        return
+        return None
     file, line = _required_text(entity, "msa", job.path), entity.line_of("msa")
     if file in ("empty", "0"):
         job.add_unsupported(f"msa: {file}, which means no alignment (use `foldcli predict`)")
     elif file.lower().endswith(".csv"):
         job.add_unsupported("an alignment as a table (.csv) instead of A3M")
     else:
-        job.alignment = _read_named_alignment(job.path, file, line)
+        return _read_named_alignment(job.path, file, line)
+    return None
 
 
 @dataclass
@@ -277,57 +286,72 @@ class _JobBuilder:
         name: id of the query; whitespace becomes `_`.
         path: file of the job.
         line: 1-based line where it begins.
-        chains: sequences of its protein chains, and the number of copies of each.
-        stop_codons: see FastaRecord.
+        chains: its protein chains; copies are repeated.
+        paired: whether a chain has a paired alignment.
+        stop_codons: see Complex.
         unsupported: descriptions of unsupported content, such as "a ligand".
-        alignment: alignment of its protein chain, if the job has one.
     """
 
     name: str
     path: str
     line: int
-    chains: list[tuple[str, int]] = field(default_factory=list)
+    chains: list[FastaRecord] = field(default_factory=list)
+    paired: bool = False
     stop_codons: int = 0
     unsupported: list[str] = field(default_factory=list)
-    alignment: Alignment | None = None
 
     def add_unsupported(self, description: str) -> None:
         """Add unsupported content, unless it has been added before."""
         if description not in self.unsupported:
             self.unsupported.append(description)
 
-    def add_chains(self, entity: MappingWithLines, copies: int) -> None:
+    def add_chain(
+        self, entity: MappingWithLines, copies: int, alignment: Alignment | None, paired: bool = False
+    ) -> None:
         """Add the copies of a protein chain.
 
         Raises:
-            InputError: there is no sequence, or a character in it is not a residue.
+            InputError: there is no sequence, a character in it is not a residue, or it differs from the query
+                of its alignment.
         """
         text = _required_text(entity, "sequence", self.path)
-        sequence, stop_codons = clean_sequence(text, self.path, entity.line_of("sequence"))
-        self.chains.append((sequence, copies))
+        line = entity.line_of("sequence")
+        sequence, stop_codons = clean_sequence(text, self.path, line)
+        if ":" in sequence:
+            self.add_unsupported("a sequence of several chains (':')")
+        elif alignment is not None and alignment.query != sequence:
+            reason = f"{self.header!r}: the first row of its alignment differs from its sequence"
+            raise InputError(reason, self.path, line)
+        record = FastaRecord(self.header, sequence, stop_codons=stop_codons)
+        if alignment is not None:
+            record = AlignedRecord(self.header, sequence, alignment, stop_codons=stop_codons)
+        self.chains += [record] * copies
         self.stop_codons += stop_codons
+        self.paired |= paired
 
-    def record(self) -> FastaRecord:
-        """Return the query, or an UnsupportedRecord that describes the job's content.
+    @property
+    def header(self) -> str:
+        """The job's name as one word."""
+        return _identifier(self.name)
 
-        Raises:
-            InputError: its sequence differs from the query of its alignment.
-        """
-        header = _identifier(self.name)
-        count = sum(copies * (chain.count(":") + 1) for chain, copies in self.chains)
-        content = [f"{count} protein chains" if count else "no protein chain"] if count != 1 else []
+    def record(self) -> FastaRecord | Complex:
+        """Return the query, or an UnsupportedRecord that describes the job's unsupported content."""
+        content = [] if self.chains else ["no protein chain"]
         content += self.unsupported
+        if self.paired and len(self.chains) > 1:
+            content.append("a paired alignment (pairedMsa)")
         if content:
-            different = ":".join(chain for chain, _ in self.chains)
-            return UnsupportedRecord(header, different, ", ".join(content), self.path, self.line)
-        ((sequence, _),) = self.chains
-        if self.alignment is None:
-            return FastaRecord(header, sequence, stop_codons=self.stop_codons)
-        if self.alignment.query != sequence:
-            raise InputError(
-                f"{header!r}: the first row of its alignment differs from its sequence", self.path, self.line
-            )
-        return AlignedRecord(header, sequence, self.alignment, stop_codons=self.stop_codons)
+            different = ":".join(chain.sequence for chain in dict.fromkeys(self.chains))
+            return UnsupportedRecord(self.header, different, ", ".join(content), self.path, self.line)
+        if len(self.chains) == 1:
+            return self.chains[0]
+        return Complex(
+            self.header,
+            name_chains(self.header, self.chains),
+            stop_codons=self.stop_codons,
+            path=self.path,
+            line=self.line,
+        )
 
 
 def _read_named_alignment(path: str, name: str, line: int) -> Alignment:

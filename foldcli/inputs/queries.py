@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from foldcli.inputs.complexes import Complex, refuse_complexes, split_chains
 from foldcli.inputs.job_files import (
     AlignedRecord,
     looks_like_table,
@@ -38,7 +39,7 @@ from msa.errors import InputError
 from msa.io import query_columns, stockholm
 from msa.io.alignments import Alignment, parse_alignment
 from msa.io.compression import SUFFIXES, read_bytes
-from msa.io.fasta import UTF8_BOM, FastaRecord, read_records, unique_names
+from msa.io.fasta import UTF8_BOM, FastaRecord, JoinedRecord, read_records, unique_names
 from msa.io.mmseqs_files import is_mmseqs
 from msa.io.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.profile.matrices import DEFAULT_MATRIX
@@ -59,6 +60,9 @@ _MAX_NAMED = 5
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
 
 
+Query: TypeAlias = FastaRecord | Complex
+
+
 @dataclass(frozen=True)
 class QuerySources:
     """The inputs from which a run reads its queries.
@@ -75,7 +79,7 @@ class QuerySources:
     matrix: str
     profiles: Sequence[str] = ()
 
-    def readers(self) -> Iterator[tuple[str, Callable[[], Sequence[FastaRecord]]]]:
+    def readers(self) -> Iterator[tuple[str, Callable[[], Sequence[Query]]]]:
         """Yield each file with a function that reads its queries and raises the file's errors.
 
         Raises:
@@ -95,7 +99,7 @@ def read_query_targets(sources: QuerySources, failures: "Failures") -> list[tupl
     Raises:
         InputError: a folder contains no query file.
     """
-    queries: list[FastaRecord] = []
+    queries: list[Query] = []
     for path, read in sources.readers():
         try:
             queries += read()
@@ -104,20 +108,20 @@ def read_query_targets(sources: QuerySources, failures: "Failures") -> list[tupl
     return name_queries(queries)
 
 
-def name_queries(queries: Iterable[FastaRecord]) -> list[tuple[str, FastaRecord]]:
+def name_queries(queries: Iterable[Query]) -> list[tuple[str, FastaRecord]]:
     """Give the queries of a run distinct ids, and names for their files; log the changes.
 
     A query that repeats the id and the sequence of an earlier one is left out. If it repeats the id only, its
     id gets _2, _3 and so on. Names are file-safe ids, made distinct in the same way.
 
     Returns:
-        Name and query, in order.
+        Name and query, in order; an UnsupportedRecord for a complex.
     """
-    kept: list[FastaRecord] = []
+    kept: list[Query] = []
     seen: set[tuple[str, str]] = set()
     repeated = []
     for query in queries:
-        if type(query) is FastaRecord:
+        if type(query) in (FastaRecord, Complex):
             if (query.id, query.sequence) in seen:
                 repeated.append(query.id)
                 continue
@@ -125,17 +129,22 @@ def name_queries(queries: Iterable[FastaRecord]) -> list[tuple[str, FastaRecord]
         kept.append(query)
     ids = unique_names([query.id for query in kept])
     changed = [f"{query.id} → {new}" for query, new in zip(kept, ids, strict=True) if new != query.id]
-    named = [
-        query if new == query.id else replace(query, header=new + query.header[len(query.id) :])
-        for query, new in zip(kept, ids, strict=True)
-    ]
+    named = [query if new == query.id else _rename(query, new) for query, new in zip(kept, ids, strict=True)]
     _warn("left out, because an earlier query has the same id and sequence", repeated)
     _warn("renamed, because an earlier query has the same id", changed)
     _warn("with stop codons ('*') read as X", [query.id for query in named if query.stop_codons])
     for query in named:
         if isinstance(query, ProfileQuery):
             logger.debug("%s: searching with the profile of %s", query.id, query.source)
-    return list(zip(unique_names([file_safe_name(new) for new in ids]), named, strict=True))
+    names = unique_names([file_safe_name(new) for new in ids])
+    return refuse_complexes(zip(names, named, strict=True))
+
+
+def _rename(query: Query, new: str) -> Query:
+    """Return a query with another id."""
+    if isinstance(query, Complex):
+        return replace(query, name=new)
+    return replace(query, header=new + query.header[len(query.id) :])
 
 
 def _warn(reason: str, queries: Sequence[str]) -> None:
@@ -150,7 +159,7 @@ def _warn(reason: str, queries: Sequence[str]) -> None:
 
 def read_queries(
     path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
-) -> list[FastaRecord]:
+) -> list[Query]:
     """Read the queries in a file; compression is recognised by content.
 
     Args:
@@ -161,7 +170,7 @@ def read_queries(
 
     Returns:
         FastaRecord for a sequence, ProfileQuery for a profile or an alignment with several different rows,
-        UnsupportedRecord for anything that is not a single protein chain.
+        Complex for several protein chains, UnsupportedRecord for anything else.
 
     Raises:
         InputError: an unknown format or invalid content; names file, line and column where known.
@@ -179,9 +188,8 @@ def read_queries(
     text = data.lstrip()
     job_format = _job_format(text, name)
     if job_format is not None:
-        return [
-            _with_profile(record, comp_bias_corr, matrix) for record in _parse_jobs(job_format, data, name)
-        ]
+        jobs = _parse_jobs(job_format, data, name)
+        return [_with_profiles(job, comp_bias_corr, matrix) for job in _split_all(jobs)]
     if text.startswith((stockholm.START, b"#")):
         second = _NEXT_STOCKHOLM.search(text, 1)
         if second is not None:
@@ -194,7 +202,12 @@ def read_queries(
         except InputError as error:
             reason = f"gaps or insertions make this an alignment, but {error.reason}"
             raise InputError(reason, name, error.line, error.column) from None
-    return list(read_records(BytesIO(data), name))
+    return _split_all(read_records(BytesIO(data), name))
+
+
+def _split_all(records: Iterable[Query]) -> list[Query]:
+    """Return records with the chains of complexes split."""
+    return [split_chains(record) if isinstance(record, JoinedRecord) else record for record in records]
 
 
 def query_from_alignment(
@@ -248,7 +261,7 @@ def _without_compression(name: str) -> Path:
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
-def _parse_jobs(job_format: str, data: bytes, name: str) -> Iterable[FastaRecord]:
+def _parse_jobs(job_format: str, data: bytes, name: str) -> Iterable[Query]:
     if job_format == "table":
         return parse_table(data, name)
     if not data.strip():
@@ -258,8 +271,16 @@ def _parse_jobs(job_format: str, data: bytes, name: str) -> Iterable[FastaRecord
     return parse_boltz(data, name, "stdin" if name == "-" else _without_compression(name).stem)
 
 
-def _with_profile(record: FastaRecord, comp_bias_corr: bool, matrix: str) -> FastaRecord:
+def _with_profiles(query: Query, comp_bias_corr: bool, matrix: str) -> Query:
     """Convert a chain that has an alignment to that alignment's query, under its own name."""
+    if isinstance(query, Complex):
+        # the profile of copies is computed once
+        converted = {chain: _with_profile(chain, comp_bias_corr, matrix) for chain in set(query.chains)}
+        return replace(query, chains=tuple(converted[chain] for chain in query.chains))
+    return _with_profile(query, comp_bias_corr, matrix)
+
+
+def _with_profile(record: FastaRecord, comp_bias_corr: bool, matrix: str) -> FastaRecord:
     if not isinstance(record, AlignedRecord):
         return record
     query = query_from_alignment(record.alignment, comp_bias_corr, matrix)

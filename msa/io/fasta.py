@@ -61,6 +61,11 @@ class UnsupportedRecord(FastaRecord):
         return InputError(f"{self.id!r} has {self.content}: {SUPPORTED}", self.path, self.line)
 
 
+@dataclass(frozen=True)
+class JoinedRecord(UnsupportedRecord):
+    """A record of several chains, joined by `:` in its sequence; none of them is empty."""
+
+
 def first_word(header: str) -> str:
     """Return the id in a header: everything before the first whitespace."""
     return header.split(maxsplit=1)[0] if header else ""
@@ -114,7 +119,8 @@ def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
         path: the file; `-` is standard input.
 
     Yields:
-        the records; an UnsupportedRecord for a complex, whose chains ColabFold joins with `:`.
+        the records; a JoinedRecord for a complex, whose chains ColabFold joins with `:`, or, if one of them
+            is empty, an UnsupportedRecord.
 
     Raises:
         InputError: an empty file, text before the first header, binary data, a character that is not a
@@ -174,17 +180,24 @@ def _record(header: str, pieces: list[bytes], name: str, line: int) -> FastaReco
 
 
 def _replace_stop_codons(letters: bytes) -> tuple[bytes, int]:
-    """Drop the stop codons at the end and replace the others by X; return the letters and the number of X."""
-    inner = letters.rstrip(_STOP)
+    """Drop the stop codons at the end of chains, replace the others by X, and count these."""
+    inner = _CHAIN_BREAK.join(chain.rstrip(_STOP) for chain in letters.split(_CHAIN_BREAK))
     return inner.replace(_STOP, _UNKNOWN), inner.count(_STOP)
 
 
 def make_record(header: str, sequence: str, stop_codons: int, name: str, line: int) -> FastaRecord:
-    """Return the record of a cleaned sequence: an UnsupportedRecord if `:` joins several chains."""
-    if ":" in sequence:
-        content = f"{sequence.count(':') + 1} chains (':')"
-        return UnsupportedRecord(header, sequence, content, name, line, stop_codons=stop_codons)
-    return FastaRecord(header, sequence, stop_codons=stop_codons)
+    """Return the record of a cleaned sequence: a JoinedRecord if `:` joins several chains.
+
+    If a chain is empty, it is an UnsupportedRecord.
+    """
+    chains = sequence.split(":")
+    if len(chains) == 1:
+        return FastaRecord(header, sequence, stop_codons=stop_codons)
+    if all(chains):
+        content = f"{len(chains)} protein chains"
+        return JoinedRecord(header, sequence, content, name, line, stop_codons=stop_codons)
+    content = "an empty chain (a ':' without residues on both sides)"
+    return UnsupportedRecord(header, sequence, content, name, line, stop_codons=stop_codons)
 
 
 def clean_sequence(text: str, name: str, line: int) -> tuple[str, int]:

@@ -57,7 +57,7 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
     }
     assert {each["exit_code"] for each in failed.values()} == {3}
     assert {name: each["error"].partition(" has ")[2].partition(":")[0] for name, each in failed.items()} == {
-        "complex": "2 chains ('",
+        "complex": "2 protein chains",
         "with_dna": "DNA",
         "d": "a ligand",
         str(folder / "e.json"): "",
@@ -70,7 +70,7 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
     )
     assert refused.returncode == 3 and not (tmp_path / "m8").exists()
     assert refused.stderr.strip() == (
-        f"foldcli: error: {folder / 'a.csv'}:3: 'complex' has 2 chains (':'): only one protein "
+        f"foldcli: error: {folder / 'a.csv'}:3: 'complex' has 2 protein chains: only one protein "
         "chain is supported, without ligands, nucleic acids or modifications"
     )
 
@@ -87,5 +87,5 @@ def test_job_on_standard_input_is_folded_and_complex_is_refused(
     search = ("search", "-", root / "examples/demo.fasta", "--format", "a3m", "-o", tmp_path / "found")
     refused = foldcli(*search, env=environment, stdin=f">pair\n{GB1}:{GB1}\n")
     assert refused.returncode == 3
-    assert "standard input:1: 'pair' has 2 chains (':')" in refused.stderr
+    assert "standard input:1: 'pair' has 2 protein chains" in refused.stderr
     assert not (tmp_path / "found/pair.a3m").exists()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foldcli.inputs.queries import read_queries
+from foldcli.inputs.queries import Query, read_queries
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.pssm import ProfileQuery
@@ -18,18 +18,18 @@ UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTL
 FAMILY = f">first\n{GB1}\n>second\n{GB1[:30].replace('K', 'R')}{'-' * 26}\n>third\n{GB1.replace('T', 'S')}\n"
 
 
-def read(path: Path, content: str | bytes | dict | list) -> list[FastaRecord]:
+def read(path: Path, content: str | bytes | dict | list) -> list[Query]:
     if isinstance(content, dict | list):
         content = json.dumps(content, indent=1)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return read_queries(path)
 
 
-def as_pairs(records: list[FastaRecord]) -> list[tuple[str, str]]:
-    return [(record.header, record.sequence) for record in records]
+def as_pairs(records: list[Query]) -> list[tuple[str, str]]:
+    return [(record.header, record.sequence) for record in records if isinstance(record, FastaRecord)]
 
 
-def unsupported_error(record: FastaRecord) -> str:
+def unsupported_error(record: Query) -> str:
     assert isinstance(record, UnsupportedRecord)
     with pytest.raises(InputError) as caught:
         check_query(record)
@@ -88,15 +88,15 @@ def test_table_has_one_query_per_row(tmp_path: Path, text: str) -> None:
     ]
 
 
-def test_complex_is_unsupported_and_other_records_are_read(tmp_path: Path) -> None:
+def test_empty_chain_is_unsupported_and_other_records_are_read(tmp_path: Path) -> None:
     for name, text in (
-        ("q.csv", f"id,sequence\none,{GB1}\ntwo,{GB1}:{UBIQUITIN}\nthree,{UBIQUITIN}\n"),
-        ("q.fasta", f">one\n{GB1}\n>two\n{GB1}:\n{UBIQUITIN}\n>three\n{UBIQUITIN}\n"),
+        ("q.csv", f"id,sequence\none,{GB1}\ntwo,{GB1}::{UBIQUITIN}\nthree,{UBIQUITIN}\n"),
+        ("q.fasta", f">one\n{GB1}\n>two\n{GB1}:\n*:{UBIQUITIN}\n>three\n{UBIQUITIN}\n"),
     ):
         one, two, three = read(tmp_path / name, text)
         assert as_pairs([one, three]) == [("one", GB1), ("three", UBIQUITIN)]
         check_query(one)
-        assert unsupported_error(two).startswith(f"{tmp_path / name}:3: 'two' has 2 chains (':')")
+        assert unsupported_error(two).startswith(f"{tmp_path / name}:3: 'two' has an empty chain")
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_alignment_of_a_job_becomes_a_profile_query(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("job", "content"),
     [
-        (program_job(protein(), protein(id="B")), "2 protein chains"),
-        (program_job(protein(id=["A", "B", "C"])), "3 protein chains"),
-        ([{"name": "j", "sequences": [server_protein(count=4)]}], "4 protein chains"),
+        (program_job(protein(), protein(id="B"), {"ligand": {"id": "L", "ccdCodes": ["ATP"]}}), "a ligand"),
+        (program_job(protein(), protein(id="B", pairedMsa=FAMILY)), "a paired alignment (pairedMsa)"),
+        (program_job(protein(sequence=f"{GB1}:{GB1}")), "a sequence of several chains (':')"),
         (program_job(protein(), {"ligand": {"id": "L", "ccdCodes": ["ATP"]}}), "a ligand"),
         (program_job(protein(), {"rna": {"id": "R", "sequence": "ACGU"}}), "RNA"),
         (program_job({"dna": {"id": "R", "sequence": "ACGT"}}), "no protein chain, DNA"),
@@ -252,7 +252,6 @@ def test_boltz_job_is_named_after_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rest", "content"),
     [
-        (f"  - protein: {{id: [A, B], sequence: {GB1}}}\n", "2 protein chains"),
         (f"  - protein: {{id: A, sequence: {GB1}}}\n  - ligand: {{id: B, smiles: C}}\n", "a ligand"),
         (f"  - protein: {{id: A, sequence: {GB1}}}\n  - rna: {{id: B, sequence: ACGU}}\n", "RNA"),
         (f"  - protein: {{id: A, sequence: {GB1}, cyclic: true}}\n", "a cyclic chain"),

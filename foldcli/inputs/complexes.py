@@ -1,0 +1,149 @@
+"""Complexes: targets of several protein chains, from records, from a table of pairs, or all against all."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from foldcli.inputs.json_with_lines import decode_utf8
+from model.chains import chain_names
+from msa.errors import InputError
+from msa.io.compression import read_bytes
+from msa.io.fasta import UTF8_BOM, FastaRecord, JoinedRecord, UnsupportedRecord
+
+if TYPE_CHECKING:
+    from foldcli.pipeline.failures import Failures
+
+
+@dataclass(frozen=True)
+class Complex:
+    """A target of several protein chains.
+
+    Args:
+        name: id of the target, one word.
+        chains: the chains in the order of the input; copies are repeated.
+        stop_codons: see FastaRecord; of all different chains.
+        path, line: location in the input.
+    """
+
+    name: str
+    chains: tuple[FastaRecord, ...]
+    stop_codons: int = field(default=0, kw_only=True, compare=False)
+    path: str = field(default="", kw_only=True, compare=False)
+    line: int | None = field(default=None, kw_only=True, compare=False)
+
+    @property
+    def id(self) -> str:
+        """The name, as other queries call it."""
+        return self.name
+
+    @property
+    def sequence(self) -> str:
+        """The sequences of all chains, joined by `:`."""
+        return ":".join(chain.sequence for chain in self.chains)
+
+
+def split_chains(record: JoinedRecord) -> Complex:
+    """Return the complex of a record."""
+    chains = [FastaRecord("", sequence) for sequence in record.sequence.split(":")]
+    return Complex(
+        record.id,
+        name_chains(record.id, chains),
+        stop_codons=record.stop_codons,
+        path=record.path,
+        line=record.line,
+    )
+
+
+def name_chains(name: str, chains: Sequence[FastaRecord]) -> tuple[FastaRecord, ...]:
+    """Return the chains of a complex with headers such as `name_A`; copies are the same record."""
+    named: dict[FastaRecord, FastaRecord] = {}
+    for letter, chain in zip(chain_names(len(chains)), chains, strict=True):
+        named.setdefault(chain, replace(chain, header=f"{name}_{letter}"))
+    return tuple(named[chain] for chain in chains)
+
+
+def refuse_complexes(
+    targets: Iterable[tuple[str, FastaRecord | Complex]],
+) -> list[tuple[str, FastaRecord]]:
+    """Return (name, target) pairs with an UnsupportedRecord for each complex, so that only these fail."""
+    return [
+        (
+            name,
+            UnsupportedRecord(
+                target.id, target.sequence, f"{len(target.chains)} protein chains", target.path, target.line
+            ),
+        )
+        if isinstance(target, Complex)
+        else (name, target)
+        for name, target in targets
+    ]
+
+
+def pair_all(first: Sequence[FastaRecord], second: Sequence[FastaRecord]) -> list[Complex]:
+    """Return the complex of each chain of `first` with each of `second`.
+
+    A pair that occurs in both orders, because both have the two chains, is returned once.
+    """
+    pairs: dict[frozenset[tuple[str, str]], Complex] = {}
+    for one in first:
+        for other in second:
+            key = frozenset(((one.id, one.sequence), (other.id, other.sequence)))
+            pairs.setdefault(key, _joined((one, other)))
+    return list(pairs.values())
+
+
+def read_pairs(
+    path: str | os.PathLike[str], chains: Mapping[str, FastaRecord], failures: "Failures"
+) -> list[Complex]:
+    """Read a table of complexes, with the names of two or more chains in each row.
+
+    Names are separated by tabs or commas; a repeated name is a copy. Empty lines and lines that begin with
+    `#` are ignored. A row that names an unknown chain, or only one, is added to `failures`.
+
+    Args:
+        path: the table; `-` is standard input. Compression is recognised by content.
+        chains: the chains by their ids.
+        failures: failures of the run.
+
+    Returns:
+        The complexes in the order of the table, named as A_and_B.
+
+    Raises:
+        InputError: the file has no rows, or is not text.
+        OSError: the file cannot be read.
+    """
+    file = os.fspath(path)
+    text = decode_utf8(read_bytes(path).removeprefix(UTF8_BOM), file)
+    complexes: list[Complex] = []
+    rows = 0
+    for line, content in enumerate(text.splitlines(), 1):
+        if not content.strip() or content.startswith("#"):
+            continue
+        rows += 1
+        try:
+            complexes.append(_read_pair(content, chains, file, line))
+        except InputError as error:
+            failures.add(file, error)
+    if not rows:
+        raise InputError("no row with names of chains", file)
+    return complexes
+
+
+def _read_pair(content: str, chains: Mapping[str, FastaRecord], path: str, line: int) -> Complex:
+    names = [name.strip() for name in content.split("\t" if "\t" in content else ",")]
+    if len(names) < 2 or not all(names):
+        raise InputError("expected the names of two or more chains, separated by tabs or commas", path, line)
+    for name in names:
+        if name not in chains:
+            close = get_close_matches(name, chains, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise InputError(f"no sequence has the id {name!r}{hint}", path, line)
+    return _joined([chains[name] for name in names], path=path, line=line)
+
+
+def _joined(chains: Sequence[FastaRecord], path: str = "", line: int | None = None) -> Complex:
+    stop_codons = sum(chain.stop_codons for chain in dict.fromkeys(chains))
+    name = "_and_".join(chain.id for chain in chains)
+    return Complex(name, tuple(chains), stop_codons=stop_codons, path=path, line=line)
