@@ -2,8 +2,8 @@
 
 Matrices [N, N] and logits [N, N, bins] are processed a few rows at a time.
 
-Sources: ipTM: Evans et al., bioRxiv 2021.10.04.463034. actifpTM, with binary contacts as in ColabFold: Varga et
-al., Bioinformatics 41, btaf107 (2025). ipSAE, d0 by aligned residue: Dunbrack, bioRxiv 2025.02.10.637595.
+Sources: ipTM: Evans et al., bioRxiv 2021.10.04.463034. actifpTM, with binary contacts as in ColabFold: Varga
+et al., Bioinformatics 41, btaf107 (2025). ipSAE, d0 by aligned residue: Dunbrack, bioRxiv 2025.02.10.637595.
 pDockQ: Bryant et al., Nat. Commun. 13, 1265 (2022). pDockQ2: Zhu et al., Bioinformatics 39, btad424 (2023).
 """
 
