@@ -13,7 +13,7 @@ from foldcli.options import common as options
 if TYPE_CHECKING:
     from features.templates.build import LibrarySettings
     from msa.database.build import BuildSettings
-    from msa.database.manifest import ClusterSummary, DatabaseManifest
+    from msa.database.manifest import ClusterSummary, DatabaseManifest, WholeDatabase
 
 # unusable structure files that are named in the log; the manifest lists all
 _MAX_NAMED_FILES = 20
@@ -39,6 +39,14 @@ _MAX_NAMED_FILES = 20
     metavar="TSV",
     help="Clusters of the sequences, as `mmseqs createtsv` writes them: representative, tab, member, one "
     "member per line. Searches scan the representatives, then align all members of the clusters found.",
+)
+@click.option(
+    "--split",
+    "parts",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Split the database into the folders DB/1-of-N to DB/N-of-N, each a database for another machine; "
+    "see docs/databases.md.",
 )
 @click.option(
     "--structures",
@@ -67,6 +75,7 @@ def command(
     from_mmseqs: str | None,
     no_mask: bool,
     clusters: Path | None,
+    parts: int | None,
     structures: bool,
     grid: str,
     backbone: bool,
@@ -85,6 +94,7 @@ def command(
       foldcli createdb uniref50.fasta.gz -o uniref50
       foldcli createdb --from-mmseqs uniref30_2302_db_seq -o uniref30
       foldcli createdb members.fasta --clusters clusters.tsv -o clustered
+      foldcli createdb uniref50.fasta.gz --split 4 -o in_four_parts
       foldcli createdb --structures my_models/ 1abc.cif.gz -o library
       foldcli createdb --info uniref50
       foldcli createdb --verify uniref50
@@ -99,8 +109,12 @@ def command(
         raise click.UsageError("--json needs --info")
     if clusters is not None and not fasta:
         raise click.UsageError("--clusters needs FASTA files to build a database from")
-    if structures and (from_mmseqs is not None or clusters is not None or no_mask):
-        raise click.UsageError("--structures cannot be combined with --from-mmseqs, --clusters or --no-mask")
+    if parts is not None and not sources:
+        raise click.UsageError("--split needs FASTA files or --from-mmseqs to build a database from")
+    if structures and (from_mmseqs is not None or clusters is not None or no_mask or parts is not None):
+        raise click.UsageError(
+            "--structures cannot be combined with --from-mmseqs, --clusters, --split or --no-mask"
+        )
     if not structures and (backbone or grid != "0.01"):
         raise click.UsageError("--grid and --backbone need --structures")
     if info is not None:
@@ -119,7 +133,9 @@ def command(
     else:
         from msa.database.build import BuildSettings
 
-        settings = BuildSettings(mask=not no_mask, clusters=clusters, threads=threads, overwrite=overwrite)
+        settings = BuildSettings(
+            mask=not no_mask, clusters=clusters, parts=parts, threads=threads, overwrite=overwrite
+        )
         _build(from_mmseqs or fasta, output, settings)
 
 
@@ -136,7 +152,8 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
             manifest = build_database(source, output, settings, progress)
     for remark in manifest.remarks():
         logger.warning("%s: %s", output, remark)
-    logger.info("%s: %s, %.1f s", output, _summary(manifest), time.perf_counter() - start)
+    parts = "" if settings.parts is None else f" in {settings.parts} parts"
+    logger.info("%s: %s%s, %.1f s", output, _summary(manifest), parts, time.perf_counter() - start)
 
 
 def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "LibrarySettings") -> None:
@@ -163,14 +180,16 @@ def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "Li
 
 
 def _verify(path: Path) -> None:
-    """Check a database against its checksums."""
+    """Check a database, or all parts of a split one, against their checksums."""
     from foldcli.progress import progress_bar
     from msa.database.database import TargetDatabase
+    from msa.database.manifest import split_folders
 
-    database = TargetDatabase.open(path)
-    with progress_bar("verify", "B") as progress:
-        database.verify(progress)
-    logger.info("%s: all checksums match; %s", path, _summary(database.manifest))
+    for folder in split_folders(path) or [path]:
+        database = TargetDatabase.open(folder)
+        with progress_bar("verify", "B") as progress:
+            database.verify(progress)
+        logger.info("%s: all checksums match; %s", folder, _summary(database.manifest))
 
 
 def _print_info(path: Path, as_json: bool) -> None:
@@ -197,6 +216,7 @@ def _print_info(path: Path, as_json: bool) -> None:
         ("length", f"mean {manifest.residues / manifest.sequences:.1f}; quantiles: {quantiles}"),
         ("masking", masking),
         *([("clusters", _describe_clusters(manifest.clusters))] if manifest.clusters else []),
+        *([("part", _describe_part(manifest.whole))] if manifest.whole else []),
         ("bytes on disk", f"{sum(part.bytes for part in manifest.parts.values()):,}"),
         *(("input", _describe_input(source)) for source in manifest.inputs),
         ("built by", ", ".join(f"{name} {version}" for name, version in manifest.built_by.items())),
@@ -218,6 +238,11 @@ def _describe_clusters(clusters: "ClusterSummary") -> str:
         f"{clusters.representatives:,} representatives, {clusters.residues:,} residues; the largest cluster "
         f"has {clusters.largest:,} sequences; from {clusters.table}"
     )
+
+
+def _describe_part(whole: "WholeDatabase") -> str:
+    size = f"{whole.sequences:,} sequences, {whole.residues:,} residues"
+    return f"{whole.part} of {whole.parts} of a database of {size}"
 
 
 def _summary(manifest: "DatabaseManifest") -> str:

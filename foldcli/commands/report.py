@@ -1,4 +1,4 @@
-"""`foldcli report`: regenerate pages and plots of existing results."""
+"""`foldcli report`: regenerate pages and plots of existing results, and merge the tables of array jobs."""
 
 from pathlib import Path
 
@@ -16,16 +16,30 @@ from foldcli.options import common as options
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
 @options.report_options
+@click.option(
+    "--tables-only",
+    is_flag=True,
+    help="Write only summary.tsv, failures.jsonl and index.html, not the pages and plots of targets.",
+)
 @options.logging_options
-def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool) -> None:
-    """Regenerate the reports of finished targets.
+def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_only: bool) -> None:
+    """Regenerate the reports of finished targets, and merge the tables of array jobs.
 
     OUT is a folder of results of `fold` or `predict`, the folder of one target, or a folder of ColabFold's
     results. Writes NAME.html and plots next to the structures of each target, and index.html if the folder
     has several targets. Nothing is predicted again.
+
+    For the folder of a run, also writes summary.tsv with the models of all finished targets, and, after the
+    jobs of an array, failures.jsonl with the failures of all shards that no later run has finished.
+
+    \b
+    Examples:
+      foldcli report out
+      foldcli report out --tables-only
     """
     from foldcli.errors import SomeTargetsFailed, describe
     from foldcli.logs import logger
+    from foldcli.outputs.merge import merge_failures, merge_summaries
     from foldcli.report import ReportSettings
     from foldcli.report.make import make_report, try_index
     from foldcli.report.result import finished_targets, read_done
@@ -37,9 +51,13 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool) -> None:
     failed = total = 0
     for out in folders:
         targets = finished_targets(out)
-        if not targets:
+        if (summary := merge_summaries(out)) is not None:
+            logger.info("%s: %d models of %d targets", summary.path, summary.rows, summary.targets)
+        if (failures := merge_failures(out)) is not None:
+            logger.warning("%s: %d failed targets", failures.path, failures.targets)
+        if not targets and failures is None:
             raise InputError("no finished target here: no NAME_scores_rank_*.json", out)
-        for files in targets:
+        for files in [] if tables_only else targets:
             total += 1
             try:
                 written = make_report(files, read_done(files), settings)

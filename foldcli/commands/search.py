@@ -55,6 +55,12 @@ _input_and_result_options = options.combine(
         type=options.PathType(),
         help="Save the last profiles. m8: a file; a3m, sto: a folder with one NAME.npz per query.",
     ),
+    click.option(
+        "--partial",
+        is_flag=True,
+        help="Search one part of a split database (`createdb --split`): OUT is a file for "
+        "`foldcli merge-hits`, which makes what --format names.",
+    ),
     options.overwrite_option,
 )
 
@@ -76,6 +82,7 @@ def command(
     server: Path | None,
     profiles: tuple[str, ...],
     save_profile: str | None,
+    partial: bool,
     threads: int,
     shard: Shard,
     overwrite: bool,
@@ -105,6 +112,7 @@ def command(
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
     """
+    from foldcli.inputs.queries import QuerySources
     from foldcli.pipeline.search_run import SearchRun
     from foldcli.pipeline.settings import AlignmentSettings
     from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
@@ -131,14 +139,42 @@ def command(
             "--max-seq-id, --qid, --qsc, --cov, --diff and --filter-min-enable are for --format a3m and sto: "
             "tables keep all hits."
         )
+    sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
+    if partial:
+        _check_partial(server, out, settings.search.num_iterations, save_profile)
+        # imports numba
+        from foldcli.pipeline.searcher import DatabaseSource
+        from foldcli.pipeline.split_runs import PartSearchRun, ResultFormat
+
+        part = DatabaseSource(str(db), device)
+        result = ResultFormat(kind, tuple(columns))
+        PartSearchRun(sources, settings, result, part.open_searcher, shard, overwrite).to_file(Path(out))
+        return
     open_searcher = _searcher_opener(server, str(db), device)
-    run = SearchRun(inputs, profiles, settings, open_searcher, shard, save_profile, overwrite)
+    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite)
     if kind == "m8":
         run.to_table(out, columns)
     elif out == "-":
         run.to_stdout(kind)
     else:
         run.to_folder(Path(out), kind)
+
+
+def _check_partial(server: Path | None, out: str, num_iterations: int, save_profile: str | None) -> None:
+    """Refuse options that --partial does not support.
+
+    Raises:
+        click.UsageError: one of them is set.
+    """
+    if server is not None or save_profile is not None:
+        raise click.UsageError("--partial cannot be combined with --server or --save-profile.")
+    if out == "-":
+        raise click.UsageError("--partial writes a file: name it with -o.")
+    if num_iterations > 1:
+        raise click.UsageError(
+            "--partial searches once, because the next profile needs the hits of all parts: "
+            "add --fast or --num-iterations 1."
+        )
 
 
 def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[], Searcher]":

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from foldcli.inputs.complexes import Complex, refuse_complexes, split_chains
 from foldcli.inputs.job_files import (
@@ -63,6 +63,14 @@ _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
 Query: TypeAlias = FastaRecord | Complex
 
 
+class QueryReaders(Protocol):
+    """Files that queries are read from."""
+
+    def readers(self) -> Iterator[tuple[str, Callable[[], Sequence[Query]]]]:
+        """Yield each file with a function that reads its queries and raises the file's errors."""
+        ...
+
+
 @dataclass(frozen=True)
 class QuerySources:
     """The inputs from which a run reads its queries.
@@ -91,7 +99,7 @@ class QuerySources:
             yield path, partial(read_profiles, path, self.matrix)
 
 
-def read_query_targets(sources: QuerySources, failures: "Failures") -> list[tuple[str, FastaRecord]]:
+def read_query_targets(sources: QueryReaders, failures: "Failures") -> list[tuple[str, FastaRecord]]:
     """Read all queries of a run as (name, query) pairs.
 
     A file that cannot be read is added to `failures`; the others are read. See `name_queries` for the names.

@@ -10,7 +10,7 @@ from typing import Any
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.done import read_done_record
-from foldcli.outputs.layout import LayoutName, TargetFiles
+from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
 from foldcli.params.parameters import UNTRAINED
 from msa.io.atomic import atomic_write, remove_temporary_files
 
@@ -85,7 +85,7 @@ class RunSummary:
         `hits` without a search.
         """
         finished = [files for files in self._files if files.name not in failed]
-        return [model for files in finished for model in self._models(files)]
+        return [model for files in finished for model in finished_models(files)]
 
     def write(self, failed: Sequence[str]) -> None:
         """Write summary.tsv, unless no target is finished.
@@ -95,10 +95,7 @@ class RunSummary:
         """
         if not (models := self.models(failed)):
             return
-        with atomic_write(self._path) as stream:
-            stream.write("\t".join(COLUMNS) + "\n")
-            for model in models:
-                stream.write("\t".join(_cell(model[column]) for column in COLUMNS) + "\n")
+        write_table(self._path, models)
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
@@ -107,42 +104,6 @@ class RunSummary:
         before = self._path.stat().st_mtime - _OLD_SECONDS
         for name in _RUN_FILES:
             remove_temporary_files(self._out, name, before)
-
-    def _models(self, files: TargetFiles) -> list[dict[str, Any]]:
-        try:
-            done = read_done_record(files.path("done"))
-            facts, untrained = done["facts"], UNTRAINED in done["warnings"]
-            return [
-                {
-                    "target": files.name,
-                    "rank": model["rank"],
-                    "model": model["tag"],
-                    "plddt": round(model["plddt"], 2),
-                    "ptm": None if model["ptm"] is None else round(model["ptm"], 3),
-                    "residues": facts["residues"],
-                    "alignment_rows": facts["alignment_rows"],
-                    "hits": facts["search"]["hits"] if "search" in facts else None,
-                    "recycles": model["num_recycles"],
-                    "seconds": model["seconds"],
-                    "untrained": untrained,
-                    "copied_from": model.get("copied_from"),
-                    "structure": self._relative(files.model("pdb", model["rank"], model["tag"])),
-                    "relaxed": self._relaxed(files, model),
-                    "scores": self._relative(files.model("scores", model["rank"], model["tag"])),
-                }
-                for model in done["ranking"]
-            ]
-        except (OSError, ValueError, LookupError, TypeError):
-            # not finished, or written by a version with another format
-            return []
-
-    def _relaxed(self, files: TargetFiles, model: dict[str, Any]) -> str | None:
-        """Return the relaxed structure of a model of done.json; None if there is none."""
-        path = files.model("relaxed_pdb", model["rank"], model["tag"])
-        return self._relative(path) if path.is_file() else None
-
-    def _relative(self, path: Path) -> str:
-        return str(path.relative_to(self._out))
 
     def log(self, failed: Sequence[str], failures_path: Path) -> None:
         """Log a table for people, and the counts as one object under --log-json.
@@ -177,6 +138,60 @@ class RunSummary:
         except (OSError, ValueError, LookupError, TypeError):
             # not finished, or written by a version with another format
             return None
+
+
+def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
+    """Return the values of COLUMNS for each model of a target, by rank; none if it is not finished."""
+    try:
+        done = read_done_record(files.path("done"))
+        facts, untrained = done["facts"], UNTRAINED in done["warnings"]
+        return [
+            {
+                "target": files.name,
+                "rank": model["rank"],
+                "model": model["tag"],
+                "plddt": round(model["plddt"], 2),
+                "ptm": None if model["ptm"] is None else round(model["ptm"], 3),
+                "residues": facts["residues"],
+                "alignment_rows": facts["alignment_rows"],
+                "hits": facts["search"]["hits"] if "search" in facts else None,
+                "recycles": model["num_recycles"],
+                "seconds": model["seconds"],
+                "untrained": untrained,
+                "copied_from": model.get("copied_from"),
+                "structure": _relative(files, "pdb", model),
+                "relaxed": _relative(files, "relaxed_pdb", model, if_exists=True),
+                "scores": _relative(files, "scores", model),
+            }
+            for model in done["ranking"]
+        ]
+    except (OSError, ValueError, LookupError, TypeError):
+        # not finished, or written by a version with another format
+        return []
+
+
+def _relative(
+    files: TargetFiles, kind: ModelKind, model: dict[str, Any], if_exists: bool = False
+) -> str | None:
+    """Return the path of a file of a model of done.json, relative to the run's folder."""
+    path = files.model(kind, model["rank"], model["tag"])
+    return None if if_exists and not path.is_file() else str(path.relative_to(files.out))
+
+
+def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
+    """Write the table of a summary.
+
+    Args:
+        path: of the table.
+        models: values of COLUMNS; see `finished_models`.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with atomic_write(path) as stream:
+        stream.write("\t".join(COLUMNS) + "\n")
+        for model in models:
+            stream.write("\t".join(_cell(model[column]) for column in COLUMNS) + "\n")
 
 
 def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) -> TargetSummary:

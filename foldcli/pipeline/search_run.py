@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from foldcli.inputs.names import PROFILE_SUFFIXES
-from foldcli.inputs.queries import QuerySources, name_queries, read_query_targets
+from foldcli.inputs.queries import QueryReaders, name_queries, read_query_targets
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.paths import make_writable_folder
@@ -39,8 +39,7 @@ class SearchRun:
     """The queries, database and settings of a run.
 
     Args:
-        inputs: files and folders of queries.
-        profiles: files of saved profiles; they are queries too.
+        sources: the queries.
         settings: settings of the searches and alignments.
         open_searcher: opens the database, or connects to a server that has it.
         shard: the run's share of the queries.
@@ -48,8 +47,7 @@ class SearchRun:
         overwrite: replace existing results.
     """
 
-    inputs: Sequence[str]
-    profiles: Sequence[str]
+    sources: QueryReaders
     settings: AlignmentSettings
     open_searcher: Callable[[], Searcher]
     shard: Shard
@@ -138,7 +136,7 @@ class SearchRun:
             make_writable_folder(profiles)
             remove_abandoned_files(profiles)
         failures = Failures(folder, self.shard)
-        queries = self.shard.select(read_query_targets(self._sources, failures))
+        queries = self.shard.select(read_query_targets(self.sources, failures))
         stage = self._stage()
         store = FolderStore(folder, kind, stage.request, profiles, self.overwrite)
         names = {id(query): name for name, query in queries}
@@ -154,11 +152,6 @@ class SearchRun:
         failures.run(results, lambda _, result: result.raise_error())
         failures.finish()
 
-    @property
-    def _sources(self) -> QuerySources:
-        search = self.settings.search
-        return QuerySources(self.inputs, search.comp_bias_corr, search.matrix, self.profiles)
-
     def _stage(self) -> SearchStage:
         return SearchStage(self.open_searcher(), self.settings, log_level=logging.INFO)
 
@@ -168,7 +161,7 @@ class SearchRun:
         Raises:
             InputError: a file cannot be read, or a query cannot be searched with.
         """
-        named = name_queries(record for _, read in self._sources.readers() for record in read())
+        named = name_queries(record for _, read in self.sources.readers() for record in read())
         queries = [query for _, query in named]
         for query in queries:
             check_query(query)

@@ -20,6 +20,7 @@ from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.hits import Hits
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings
+from msa.search.split_search import PartHits, part_settings
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,32 @@ class LocalSearcher:
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
         """
+        results = search_many(queries, self.database, settings, self.engine, progress, on_profile)
+        yield from self._checked(results)
+
+    def search_part(
+        self, queries: Sequence[FastaRecord], settings: SearchSettings, progress: Progress | None = None
+    ) -> Iterator[tuple[FastaRecord, PartHits]]:
+        """Yield each query with its hits in one part of a split database, for `merge_hits`, in order.
+
+        Args:
+            queries: see `search_many`.
+            settings: settings of the search of the whole database, with one iteration.
+            progress: see `search_many`.
+
+        Raises:
+            InputError: see `search_many`.
+        """
+        results = search_many(
+            queries, self.database, part_settings(settings), self.engine, progress, keep_filtered=True
+        )
+        for query, hits in self._checked(results):
+            yield query, PartHits.from_search(hits, self.database)
+
+    def _checked(self, results: Iterator[tuple[FastaRecord, Hits]]) -> Iterator[tuple[FastaRecord, Hits]]:
+        """Yield the results of a search, and check that the database has not changed meanwhile."""
         try:
-            for result in search_many(queries, self.database, settings, self.engine, progress, on_profile):
+            for result in results:
                 self.database.check_sizes()
                 yield result
         except Exception:
@@ -99,6 +124,11 @@ class DatabaseSource:
             database = open_or_build_database(
                 Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line)
             )
+        if (whole := database.manifest.whole) is not None:
+            logger.info(
+                "%s: part %d of %d of a database of %s sequences, %s residues; E-values refer to all of them",
+                self.db, whole.part, whole.parts, f"{whole.sequences:,}", f"{whole.residues:,}",
+            )  # fmt: skip
         if database.path != Path(self.db):
             for remark in database.manifest.remarks():
                 logger.warning("%s: %s", self.db, remark)

@@ -1,6 +1,7 @@
 """The CPU search engine, available on every machine."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -35,7 +36,7 @@ class CpuEngine:
             scores = gapless_scores(query.profile, targets, settings.threads, progress)
             filtered_pairs += len(targets)
             indices = best_targets(scores, settings.max_candidates, settings.min_ungapped_score)
-            yield _align_candidates(index, query, indices, request)
+            yield replace(_align_candidates(index, query, indices, request), gapless_scores=scores[indices])
 
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest

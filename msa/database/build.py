@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,11 +25,14 @@ from msa.database.manifest import (
     MANIFEST,
     PARTS,
     PLAIN_VERSION,
+    SPLIT,
     DatabaseManifest,
     DatabasePart,
     write_manifest,
+    write_split,
 )
 from msa.database.masking import MaskSettings, mask
+from msa.database.split import split_database
 from msa.errors import InputError, MissingError
 from msa.io.compression import open_counted
 from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
@@ -46,11 +50,12 @@ def _available_cores() -> int:
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """Settings of a build. Only `mask` and `clusters` change the content of the database.
+    """Settings of a build. Only `mask`, `clusters` and `parts` change the content of the database.
 
     Attributes:
         mask: soft-mask low complexity and short tandem repeats.
         clusters: table of the sequences' clusters; a search then scans only their representatives.
+        parts: number of parts of a split database; None builds a single one.
         threads: CPU threads that parse and mask.
         block_bytes: FASTA bytes that a thread processes at a time.
         overwrite: replace an existing database of the same name.
@@ -58,6 +63,7 @@ class BuildSettings:
 
     mask: bool = True
     clusters: Path | None = None
+    parts: int | None = None
     threads: int = field(default_factory=_available_cores)
     block_bytes: int = 4 << 20
     overwrite: bool = False
@@ -76,12 +82,12 @@ def build_database(
 
     Args:
         inputs: FASTA files, compressed or not, read in this order; `-` is standard input.
-        output: folder to create. It appears only when the database is complete.
+        output: folder to create, of the database or of its parts. It appears only when it is complete.
         settings: see BuildSettings.
         progress: called with (bytes read of the input files, their size or None if unknown).
 
     Returns:
-        The manifest of the new database.
+        The manifest of the new database; of the whole, if it was split.
 
     Raises:
         InputError: invalid input, no sequences, or the output exists; names file, line and column.
@@ -145,7 +151,10 @@ def _build(
     source = open_source()
     with temporary_folder(final) as folder:
         try:
-            manifest = _build_in(folder, source, settings, progress)
+            if settings.parts is None:
+                manifest = _build_in(folder, source, settings, progress)
+            else:
+                manifest = _build_split(folder, source, settings, settings.parts, progress)
             publish(folder, final, replace=settings.overwrite)
         except FileExistsError:
             raise InputError("created by another build in the meantime", final) from None
@@ -163,8 +172,21 @@ def _check_output(final: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError("already exists; --overwrite replaces it", final)
-    if not (final / MANIFEST).is_file():
+    if not (final / MANIFEST).is_file() and not (final / SPLIT).is_file():
         raise InputError("exists and is not a target database, so it is not overwritten", final)
+
+
+def _build_split(
+    folder: Path, source: _Source, settings: BuildSettings, parts: int, progress: Progress | None
+) -> DatabaseManifest:
+    """Build a database, split it into a folder, and return the manifest of the whole."""
+    whole = folder / "whole"
+    whole.mkdir()
+    manifest = _build_in(whole, source, settings, progress)
+    split_database(whole, folder, parts)
+    shutil.rmtree(whole)
+    write_split(folder, manifest, parts)
+    return manifest
 
 
 def _build_in(

@@ -74,7 +74,7 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
         FileExistsError: `final` exists and may not be replaced.
         OSError: the disk is full or the folder is not writable.
     """
-    for path in folder.iterdir():
+    for path in folder.rglob("*"):
         _sync(path)
     _sync(folder)
     # temporary folders are private; use the permissions that the user's umask gives

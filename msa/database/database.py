@@ -3,6 +3,7 @@
 import mmap
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from msa.database.integrity import (
     check_part,
     check_sequences,
     check_small_parts,
+    check_split_parts,
 )
 from msa.database.manifest import (
     CLUSTERS,
@@ -24,6 +26,9 @@ from msa.database.manifest import (
     MEMBERS,
     OFFSETS,
     RESIDUES,
+    SAMPLE,
+    SAMPLE_LENGTHS,
+    WHOLE_INDEX,
     DatabaseManifest,
     read_manifest,
 )
@@ -40,6 +45,9 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     HEADER_INDEX: np.dtype("<i8"),
     CLUSTERS: np.dtype("<i8"),
     MEMBERS: np.dtype("<i8"),
+    WHOLE_INDEX: np.dtype("<i8"),
+    SAMPLE: np.dtype(np.uint8),
+    SAMPLE_LENGTHS: np.dtype("<i4"),
 }
 
 
@@ -89,6 +97,8 @@ class TargetDatabase:
         check_headers(parts[HEADER_INDEX], len(parts[HEADERS]), folder)
         if manifest.clusters is not None:
             check_clusters(parts[CLUSTERS], parts[MEMBERS], manifest, folder)
+        if manifest.whole is not None:
+            check_split_parts(parts, manifest, folder)
         check_small_parts(parts, manifest, folder)
         return database
 
@@ -97,14 +107,40 @@ class TargetDatabase:
 
     @property
     def total_residues(self) -> int:
-        """Residues of all sequences, without padding."""
-        return self.manifest.residues
+        """Residues of all sequences, without padding; in a part of a split database, of all parts."""
+        return self.manifest.residues if self.manifest.whole is None else self.manifest.whole.residues
 
     @property
     def representatives(self) -> int:
         """The number of representatives, the only sequences that a search scans; all without clusters."""
         clusters = self.manifest.clusters
         return len(self) if clusters is None else clusters.representatives
+
+    @property
+    def length_sample(self) -> SequenceArrays:
+        """Representatives of various lengths, for statistics; in a part of a split database, of all parts."""
+        if self.manifest.whole is None:
+            return self.arrays.sample_by_length(self.representatives)
+        lengths = self._parts[SAMPLE_LENGTHS]
+        return SequenceArrays(self._parts[SAMPLE], np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+
+    def whole_indices(self, indices: np.ndarray) -> np.ndarray:
+        """Return the indices, int64 [n], that sequences have in the whole database; see `WholeDatabase`."""
+        return indices if self.manifest.whole is None else self._parts[WHOLE_INDEX][indices]
+
+    def cluster_representatives(self, indices: np.ndarray) -> np.ndarray:
+        """Return the index of the representative of each sequence's cluster, int64 [n]."""
+        if self.manifest.clusters is None:
+            return indices
+        return self._representative_of[indices]
+
+    @cached_property
+    def _representative_of(self) -> np.ndarray:
+        """The representative of every sequence, int64."""
+        clusters, members = self._parts[CLUSTERS], self._parts[MEMBERS]
+        found = np.arange(len(self))
+        found[members] = np.repeat(np.arange(self.representatives), np.diff(clusters))
+        return found
 
     def members(self, representatives: np.ndarray) -> np.ndarray:
         """Return the members of clusters, without their representatives: int64, cluster after cluster."""
@@ -137,6 +173,12 @@ class TargetDatabase:
         index, text = self._parts[HEADER_INDEX], self._parts[HEADERS].data
         spans = zip(index[indices].tolist(), index[indices + 1].tolist(), strict=True)
         return [str(text[start:end], "utf-8", "replace") for start, end in spans]
+
+    def raw_headers(self, indices: np.ndarray) -> list[bytes]:
+        """Return the bytes of header lines, which need not be valid UTF-8; int64 [n]."""
+        index, text = self._parts[HEADER_INDEX], self._parts[HEADERS].data
+        spans = zip(index[indices].tolist(), index[indices + 1].tolist(), strict=True)
+        return [text[start:end].tobytes() for start, end in spans]
 
     def id(self, index: int) -> str:
         """Return the first word of a sequence's header."""

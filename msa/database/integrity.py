@@ -16,6 +16,9 @@ from msa.database.manifest import (
     MEMBERS,
     OFFSETS,
     RESIDUES,
+    SAMPLE,
+    SAMPLE_LENGTHS,
+    WHOLE_INDEX,
     DatabaseManifest,
 )
 from msa.database.sequence_arrays import SequenceArrays
@@ -24,7 +27,7 @@ from msa.errors import InputError
 SMALL_PART_BYTES = 8 << 20
 """Size up to which the checksums of residues and headers are compared whenever a database is opened."""
 
-_INDEX_PARTS = (OFFSETS, LENGTHS, HEADER_INDEX, CLUSTERS, MEMBERS)
+_INDEX_PARTS = (OFFSETS, LENGTHS, HEADER_INDEX, CLUSTERS, MEMBERS, WHOLE_INDEX, SAMPLE_LENGTHS)
 _HASH_CHUNK_BYTES = 1 << 22
 _CHECK_THREADS = 4
 # entries that are checked at a time: their temporary arrays fit into a core's cache
@@ -126,6 +129,32 @@ def check_clusters(
     found[members - first] = True
     if not found.all():
         raise InputError("damaged database: a sequence is missing, another occurs twice", folder / MEMBERS)
+
+
+def check_split_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
+    """Check the indices in the whole database, and the lengths of its sample.
+
+    Args:
+        parts: array of each part.
+        manifest: of a part of a split database.
+        folder: the part.
+
+    Raises:
+        InputError: an index is not in the whole database or not in its order, or the sample's residues and
+            lengths contradict each other; names the file.
+    """
+    whole, index, lengths = manifest.whole, parts[WHOLE_INDEX], parts[SAMPLE_LENGTHS]
+    assert whole is not None
+    boundary = len(index) if manifest.clusters is None else manifest.clusters.representatives
+    for first, end, low, high in (
+        (0, boundary, 0, whole.representatives),
+        (boundary, len(index), whole.representatives, whole.sequences),
+    ):
+        own = index[first:end]
+        if len(own) and not (own[0] >= low and own[-1] < high and np.all(own[1:] > own[:-1])):
+            raise InputError("damaged database: not ascending indices of the whole", folder / WHOLE_INDEX)
+    if not len(lengths) or lengths.min() < 1 or int(lengths.sum(dtype=np.int64)) != len(parts[SAMPLE]):
+        raise InputError(f"damaged database: lengths that differ from {SAMPLE}", folder / SAMPLE_LENGTHS)
 
 
 def check_small_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:

@@ -10,18 +10,27 @@ from msa import alphabet
 from msa.errors import InputError
 
 FORMAT = "foldcli target database"
-FORMAT_VERSION = 2
-"""The newest version that can be read. A database with clusters has version 2, any other version 1."""
-PLAIN_VERSION = 1
+FORMAT_VERSION = 3
+"""The newest version that can be read. A part of a split database has version 3, any other with
+clusters version 2, and the rest version 1."""
+PLAIN_VERSION, CLUSTERS_VERSION = 1, 2
 MANIFEST = "manifest.json"
+SPLIT = "split.json"
+"""The description of a split database, next to the folders of its parts."""
 RESIDUES, OFFSETS, LENGTHS = "residues.u8", "offsets.i64", "lengths.i32"
 HEADERS, HEADER_INDEX = "headers.bin", "headers.idx"
 PARTS = (RESIDUES, OFFSETS, LENGTHS, HEADERS, HEADER_INDEX)
 CLUSTERS, MEMBERS = "clusters.idx", "members.i64"
 CLUSTER_PARTS = (CLUSTERS, MEMBERS)
 """Additional parts of a database with clusters."""
+WHOLE_INDEX, SAMPLE, SAMPLE_LENGTHS = "whole.i64", "sample.u8", "sample_lengths.i32"
+SPLIT_PARTS = (WHOLE_INDEX, SAMPLE, SAMPLE_LENGTHS)
+"""Additional parts of one part of a split database."""
 
+_SPLIT_FORMAT = "foldcli split database"
+_MAX_SPLIT_SEQUENCES = 2**31 - 1
 _CHECKSUM = "manifest_sha256"
+_OPTIONAL = ("clusters", "whole")
 
 _REMARKS = {
     "empty_sequences": "records without a sequence, left out",
@@ -63,6 +72,27 @@ class ClusterSummary:
 
 
 @dataclass(frozen=True)
+class WholeDatabase:
+    """The database that one part of a split database belongs to.
+
+    Attributes:
+        part: number of the part, from 1.
+        parts: number of parts.
+        sequences: number of sequences of all parts.
+        representatives: number of cluster representatives of all parts; all sequences without clusters.
+        residues: number of residues of all parts.
+        checksums: SHA-256 of each file of the database before it was split; they identify its content.
+    """
+
+    part: int
+    parts: int
+    sequences: int
+    representatives: int
+    residues: int
+    checksums: dict[str, str]
+
+
+@dataclass(frozen=True)
 class DatabaseManifest:
     """The content of manifest.json.
 
@@ -79,6 +109,7 @@ class DatabaseManifest:
         built_by: versions of foldcli and of the libraries that matter.
         parts: size and checksum of each file.
         clusters: summary of the clusters; None if every sequence is searched.
+        whole: the database that this is a part of; None if this is a whole database.
     """
 
     sequences: int
@@ -92,6 +123,14 @@ class DatabaseManifest:
     built_by: dict[str, str]
     parts: dict[str, DatabasePart]
     clusters: ClusterSummary | None = None
+    whole: WholeDatabase | None = None
+
+    @property
+    def format_version(self) -> int:
+        """The oldest version of the format that describes this database."""
+        if self.whole is not None:
+            return FORMAT_VERSION
+        return PLAIN_VERSION if self.clusters is None else CLUSTERS_VERSION
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -108,14 +147,15 @@ class DatabaseManifest:
         """Return the content of the file, with its checksum, as a JSON object."""
         layout = {
             "format": FORMAT,
-            "format_version": PLAIN_VERSION if self.clusters is None else FORMAT_VERSION,
+            "format_version": self.format_version,
             "alphabet": alphabet.LETTERS,
             "mask_bit": alphabet.MASK_BIT,
             "pad_byte": alphabet.PAD,
         }
         content = layout | asdict(self)
-        if self.clusters is None:
-            del content["clusters"]
+        for name in _OPTIONAL:
+            if content[name] is None:
+                del content[name]
         return content | {_CHECKSUM: _content_sha256(content)}
 
 
@@ -143,6 +183,8 @@ def read_manifest(folder: Path) -> DatabaseManifest:
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
+        if (folder / SPLIT).is_file():
+            raise InputError(_describe_split(folder), folder) from None
         raise InputError(f"not a target database: no {MANIFEST} in the folder", folder) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"damaged manifest: not valid JSON ({error})", path) from error
@@ -163,11 +205,13 @@ def read_manifest(folder: Path) -> DatabaseManifest:
     if expected is not None and expected != _content_sha256(content):
         raise InputError("damaged manifest: its content differs from its checksum", path)
     try:
-        names = [field.name for field in fields(DatabaseManifest) if field.name != "clusters"]
+        names = [field.name for field in fields(DatabaseManifest) if field.name not in _OPTIONAL]
         values = {name: content[name] for name in names}
         parts: tuple[str, ...] = PARTS
-        if version > PLAIN_VERSION:
-            values["clusters"], parts = ClusterSummary(**content["clusters"]), PARTS + CLUSTER_PARTS
+        if version == CLUSTERS_VERSION or "clusters" in content:
+            values["clusters"], parts = ClusterSummary(**content["clusters"]), parts + CLUSTER_PARTS
+        if version == FORMAT_VERSION:
+            values["whole"], parts = WholeDatabase(**content["whole"]), parts + SPLIT_PARTS
         values["parts"] = {name: DatabasePart(**values["parts"][name]) for name in parts}
         manifest = DatabaseManifest(**values)
         _check_types(manifest)
@@ -184,10 +228,13 @@ def _check_types(manifest: DatabaseManifest) -> None:
     whole += [part.bytes for part in manifest.parts.values()]
     if (clusters := manifest.clusters) is not None:
         whole += [clusters.representatives, clusters.residues, clusters.largest]
+    if (split := manifest.whole) is not None:
+        whole += [split.part, split.parts, split.sequences, split.representatives, split.residues]
     if not all(type(number) is int and number >= 0 for number in whole):
         raise TypeError("a number")
     texts = [*manifest.built_by.values(), *(part.sha256 for part in manifest.parts.values())]
     texts += [source["name"] for source in manifest.inputs]
+    texts += [] if split is None else split.checksums.values()
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a string")
     if manifest.masking is not None and not isinstance(manifest.masking["method"], str):
@@ -206,6 +253,14 @@ def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:
             )
         expected[CLUSTERS] = 8 * (representatives + 1)
         expected[MEMBERS] = 8 * (sequences - representatives)
+    if (split := manifest.whole) is not None:
+        if not (1 <= split.part <= split.parts and sequences <= split.sequences <= _MAX_SPLIT_SEQUENCES):
+            raise InputError(
+                f"damaged manifest: part {split.part} of {split.parts} with {sequences} of {split.sequences} "
+                "sequences",
+                path,
+            )
+        expected[WHOLE_INDEX] = 8 * sequences
     for name, size in expected.items():
         if manifest.parts[name].bytes != size:
             raise InputError(
@@ -220,3 +275,52 @@ def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:
             f"{padded} bytes of residues",
             path,
         )
+
+
+def part_name(part: int, parts: int) -> str:
+    """Return the name of the folder of one part of a split database; `part` counts from 1."""
+    return f"{part}-of-{parts}"
+
+
+def write_split(folder: Path, whole: DatabaseManifest, parts: int) -> None:
+    """Write the description of a split database into its folder.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    content = {
+        "format": _SPLIT_FORMAT,
+        "format_version": 1,
+        "parts": parts,
+        "sequences": whole.sequences,
+        "residues": whole.residues,
+    }
+    (folder / SPLIT).write_text(json.dumps(content, indent=2) + "\n")
+
+
+def split_folders(folder: Path) -> list[Path]:
+    """Return the folders of a split database's parts, in order; empty if it is no split database.
+
+    Raises:
+        InputError: its description is damaged.
+    """
+    path = folder / SPLIT
+    try:
+        content = json.loads(path.read_bytes())
+        parts = content["parts"] if content["format"] == _SPLIT_FORMAT else None
+    except OSError:
+        return []
+    except (ValueError, LookupError, TypeError, RecursionError):
+        parts = None
+    if type(parts) is not int or not 1 <= parts <= _MAX_SPLIT_SEQUENCES:
+        raise InputError("damaged description of a split database", path)
+    return [folder / part_name(part, parts) for part in range(1, parts + 1)]
+
+
+def _describe_split(folder: Path) -> str:
+    """Return the error message for a split database where a single one is needed."""
+    first, *_ = split_folders(folder)
+    return (
+        f"a split database: search each part, such as {first}, with --partial, and join the hits with "
+        "foldcli merge-hits"
+    )

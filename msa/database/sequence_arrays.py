@@ -4,6 +4,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+SAMPLE_SIZE = 500
+"""Number of sequences in a sample by length."""
+_MIN_QUANTILE, _MAX_QUANTILE = 0.02, 0.98
+"""Samples are taken between these quantiles of length."""
+
 
 @dataclass(frozen=True)
 class SequenceArrays:
@@ -36,6 +41,33 @@ class SequenceArrays:
         """Return the residue bytes of one sequence, uint8 [length]."""
         start = int(self.offsets[index])
         return self.residues[start : start + int(self.lengths[index])]
+
+    def gather(self, indices: np.ndarray) -> "SequenceArrays":
+        """Copy some sequences of a database; each starts at a multiple of four bytes, as in the database.
+
+        Args:
+            indices: int64 [n].
+
+        Returns:
+            The sequences, in this order; four zero bytes follow the last one.
+        """
+        word = 4
+        lengths = self.lengths[indices]
+        words = -(-lengths.astype(np.int64) // word)
+        starts = np.cumsum(words) - words
+        # the difference between source and destination index of each word, the same for all words of a
+        # sequence
+        shift = np.repeat(self.offsets[indices] // word - starts, words)
+        copied = self.residues.view(np.uint32)[np.arange(len(shift)) + shift]
+        residues = np.append(copied, np.uint32(0)).view(np.uint8)
+        return SequenceArrays(residues, starts * word, lengths)
+
+    def sample_by_length(self, count: int) -> "SequenceArrays":
+        """Return SAMPLE_SIZE of the first `count` sequences, which are sorted by length, evenly spread."""
+        indices = np.linspace(_MIN_QUANTILE, _MAX_QUANTILE, SAMPLE_SIZE) * (count - 1)
+        codes = [self.codes(int(index)) for index in indices]
+        lengths = np.array([len(each) for each in codes], np.int32)
+        return SequenceArrays(np.concatenate(codes), np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
 
     def byte_range(self, first: int, end: int) -> tuple[int, int]:
         """Return the start and end byte of sequences `first` to `end` (exclusive).

@@ -158,27 +158,9 @@ class BatchAligner:
             chunk.ready.wait(stream)
             return chunk.sequences, targets - chunk.first
         unique, device_indices = np.unique(targets, return_inverse=True)
-        arrays = gather_sequences(self._context.targets, unique)
+        arrays = self._context.targets.gather(unique)
         copies = [
             cuda.to_device(array, stream=stream)
             for array in (arrays.residues, arrays.offsets, arrays.lengths)
         ]
         return DeviceSequences(*copies), device_indices
-
-
-def gather_sequences(sequences: SequenceArrays, indices: np.ndarray) -> SequenceArrays:
-    """Copy some sequences of a database; each starts at a multiple of four bytes, as in the database.
-
-    Args:
-        sequences: the database.
-        indices: int64 [n].
-    """
-    word = 4
-    lengths = sequences.lengths[indices]
-    words = -(-lengths.astype(np.int64) // word)
-    starts = np.cumsum(words) - words
-    # the difference between source and destination index of each word, the same for all words of a sequence
-    shift = np.repeat(sequences.offsets[indices] // word - starts, words)
-    copied = sequences.residues.view(np.uint32)[np.arange(len(shift)) + shift]
-    residues = np.append(copied, np.uint32(0)).view(np.uint8)
-    return SequenceArrays(residues, starts * word, lengths)

@@ -6,7 +6,7 @@ All GPUs filter each batch of queries, and each GPU aligns the targets that it h
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -92,10 +92,15 @@ class GpuGroup:
         if request.cancelled.is_set():
             return []
         max_targets = request.limits.max_targets
-        targets = [merge_best_targets(of_query, max_targets) for of_query in zip(*per_gpu, strict=True)]
+        filtered = [merge_best_targets(of_query, max_targets) for of_query in zip(*per_gpu, strict=True)]
+        targets = [of_query.targets for of_query in filtered]
         part_ends = [end for _, end in self._parts]
         gpus = np.searchsorted(part_ends, np.concatenate(targets), side="right")
-        return align_batch(batches, targets, gpus, request.options)
+        candidates = align_batch(batches, targets, gpus, request.options)
+        return [
+            replace(aligned, gapless_scores=of_query.scores)
+            for aligned, of_query in zip(candidates, filtered, strict=True)
+        ]
 
 
 def align_batch(

@@ -9,7 +9,6 @@ length, whether it is the profile of a family, and a SHA-256 of these values and
 import hashlib
 import io
 import json
-import math
 import os
 import zipfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import numpy as np
 
 from msa.alphabet import LETTERS, decode
 from msa.errors import InputError
+from msa.io.array_archive import read_array, write_array
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, clean_header
 from msa.profile.matrices import DEFAULT_MATRIX, PROFILE_COLUMNS
@@ -28,9 +28,7 @@ from msa.search.engine import QueryProfile
 
 FORMAT, VERSION = "foldcli profiles", 1
 _MAGIC = b"PK\x03\x04"
-_ARRAY_HEADER_BYTES = 256
 _MAX_LENGTH = 1 << 24
-_MAX_ABOUT_BYTES = 1 << 28
 _NOT_PROFILES = "not a file of profiles saved by --save-profile"
 
 
@@ -69,7 +67,7 @@ class ProfileWriter:
                 "matrix": self._matrix,
                 "profiles": self._entries,
             }
-            self._write_array("about", np.frombuffer(json.dumps(about).encode(), np.uint8))
+            write_array(self._archive, "about", np.frombuffer(json.dumps(about).encode(), np.uint8))
         self._archive.close()
 
     def add(self, query: FastaRecord, profile: QueryProfile, of_family: bool = True) -> None:
@@ -83,16 +81,9 @@ class ProfileWriter:
         number = len(self._entries)
         entry = {"header": query.header, "length": len(profile.codes), "of_family": of_family}
         scores = profile.profile.astype("<i2")
-        self._write_array(f"residues_{number}", profile.codes)
-        self._write_array(f"profile_{number}", scores)
+        write_array(self._archive, f"residues_{number}", profile.codes)
+        write_array(self._archive, f"profile_{number}", scores)
         self._entries.append(entry | {"sha256": _checksum(entry, profile.codes, scores)})
-
-    def _write_array(self, name: str, array: np.ndarray) -> None:
-        content = io.BytesIO()
-        np.lib.format.write_array(content, np.ascontiguousarray(array), allow_pickle=False)
-        # ZipInfo's fixed date makes equal profiles equal files
-        member = zipfile.ZipInfo(f"{name}.npy")
-        self._archive.writestr(member, content.getvalue(), zipfile.ZIP_DEFLATED)
 
 
 def read_profiles(path: str | os.PathLike[str], matrix: str = DEFAULT_MATRIX) -> list[ProfileQuery]:
@@ -135,7 +126,7 @@ def parse_profiles(data: bytes, name: str, matrix: str = DEFAULT_MATRIX) -> Iter
 def _read_about(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     if "about.npy" not in archive.namelist():
         raise InputError(_NOT_PROFILES, name)
-    about = json.loads(_read_array(archive, "about", np.uint8, (-1,)).tobytes())
+    about = json.loads(read_array(archive, "about", np.uint8, (-1,)).tobytes())
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise InputError(_NOT_PROFILES, name)
     version = about.get("version")
@@ -152,8 +143,8 @@ def _read_profile(archive: zipfile.ZipFile, number: int, entry: dict[str, Any], 
     length = entry["length"]
     if not isinstance(length, int) or not 0 < length <= _MAX_LENGTH:
         raise ValueError(f"profile {number} has the length {length!r:.40}")
-    codes = _read_array(archive, f"residues_{number}", np.uint8, (length,))
-    profile = _read_array(archive, f"profile_{number}", np.dtype("<i2"), (length, PROFILE_COLUMNS))
+    codes = read_array(archive, f"residues_{number}", np.uint8, (length,))
+    profile = read_array(archive, f"profile_{number}", np.dtype("<i2"), (length, PROFILE_COLUMNS))
     header = clean_header(str(entry["header"]))
     of_family = entry["of_family"] is True
     checked = {"header": entry["header"], "length": length, "of_family": of_family}
@@ -163,34 +154,6 @@ def _read_profile(archive: zipfile.ZipFile, number: int, entry: dict[str, Any], 
         raise ValueError(f"the profile of {header[:40]!r} has an invalid residue")
     source = f"an earlier search, saved in {name}"
     return ProfileQuery(header, decode(codes), profile.astype(np.int16), source, of_family)
-
-
-def _read_array(
-    archive: zipfile.ZipFile, name: str, dtype: "np.dtype[Any] | type", shape: tuple[int, ...]
-) -> np.ndarray:
-    """Read one array after checking its unpacked size; shape (-1,) allows a vector of any length."""
-    dtype = np.dtype(dtype)
-    member = archive.getinfo(f"{name}.npy")
-    max_bytes = _MAX_ABOUT_BYTES if shape == (-1,) else math.prod(shape) * dtype.itemsize
-    if not 0 <= member.file_size <= max_bytes + _ARRAY_HEADER_BYTES:
-        raise ValueError(f"{name} has {member.file_size} bytes")
-    stream = io.BytesIO(archive.read(member))
-    read_header = (
-        np.lib.format.read_array_header_1_0
-        if np.lib.format.read_magic(stream) == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
-    # the array itself is not read by numpy, which would first allocate what a damaged header claims
-    array_shape, fortran_order, array_dtype = read_header(stream)
-    data = stream.read()
-    if (
-        array_dtype != dtype
-        or fortran_order
-        or (array_shape != shape and (shape != (-1,) or len(array_shape) != 1))
-        or math.prod(array_shape) * dtype.itemsize != len(data)
-    ):
-        raise ValueError(f"{name} is {array_dtype} {list(array_shape)} in {len(data)} bytes")
-    return np.frombuffer(data, dtype).reshape(array_shape)
 
 
 def _checksum(entry: dict[str, Any], codes: np.ndarray, profile: np.ndarray) -> str:

@@ -1,7 +1,7 @@
 """The interface of the search engines. The CPU and GPU engines return bitwise identical results."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -94,6 +94,19 @@ class Selection:
         return np.sort(passing[order[: self.max_aligned]]), True
 
 
+@dataclass(frozen=True, eq=False)
+class FilteredTargets:
+    """The targets of one query that passed the gapless filter.
+
+    Args:
+        targets: int64 [n], target indices by descending score, then by index.
+        scores: int32 [n], gapless scores, half-bits.
+    """
+
+    targets: np.ndarray
+    scores: np.ndarray
+
+
 @dataclass(frozen=True)
 class Candidates:
     """The targets of one query that passed the gapless filter, and the alignments of the selected ones.
@@ -107,6 +120,8 @@ class Candidates:
             computed.
         alignments: [m], alignments of the aligned targets.
         capped: whether `Selection.max_aligned` limited the number of aligned targets.
+        gapless_scores: int32 [k ≤ n], half-bits, of the first `k` targets, which passed the filter; empty if
+            there was none.
     """
 
     targets: np.ndarray
@@ -115,6 +130,12 @@ class Candidates:
     reversed_scores: np.ndarray
     alignments: AlignmentPaths
     capped: bool = False
+    gapless_scores: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+
+    @property
+    def filtered(self) -> "FilteredTargets":
+        """The targets that passed the filter."""
+        return FilteredTargets(self.targets[: len(self.gapless_scores)], self.gapless_scores)
 
 
 @dataclass(frozen=True)
@@ -195,7 +216,7 @@ def best_targets(scores: np.ndarray, max_targets: int, min_score: int) -> np.nda
     return passing[np.argsort(-scores[passing], kind="stable")][:max_targets]
 
 
-def merge_best_targets(parts: Iterable[tuple[np.ndarray, np.ndarray]], max_targets: int) -> np.ndarray:
+def merge_best_targets(parts: Iterable[tuple[np.ndarray, np.ndarray]], max_targets: int) -> FilteredTargets:
     """Merge the best targets of each part of a database.
 
     Args:
@@ -204,12 +225,11 @@ def merge_best_targets(parts: Iterable[tuple[np.ndarray, np.ndarray]], max_targe
         max_targets: maximum number of targets that pass.
 
     Returns:
-        int64 [≤ max_targets], as `best_targets` returns them for the whole database.
+        At most `max_targets`, as `best_targets` returns them for the whole database.
     """
     parts = list(parts)
-    if not parts:
-        return np.empty(0, np.int64)
-    targets = np.concatenate([indices for indices, _ in parts])
-    scores = np.concatenate([part_scores for _, part_scores in parts])
+    targets = np.concatenate([np.empty(0, np.int64), *(indices for indices, _ in parts)])
+    scores = np.concatenate([np.empty(0, np.int32), *(part_scores for _, part_scores in parts)])
     # one key for both criteria, because np.lexsort is several times slower; indices are below 2³¹
-    return targets[np.argsort(targets - (scores.astype(np.int64) << 31))][:max_targets]
+    order = np.argsort(targets - (scores.astype(np.int64) << 31))[:max_targets]
+    return FilteredTargets(targets[order], scores[order])

@@ -145,4 +145,4 @@ class FamilyBuilder:
 
     @cached_property
     def _shuffled_targets(self) -> ShuffledTargets:
-        return ShuffledTargets(self.database.arrays, self.database.representatives)
+        return ShuffledTargets(self.database.length_sample)

@@ -11,6 +11,7 @@ from cuda.alignment import AlignmentPaths
 from msa.alphabet import decode, encode
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import first_word
+from msa.search.engine import FilteredTargets
 
 OPERATIONS = "MID"
 """Operations of an alignment path; the index is the operation's code. M: residue pair; I (insertion): query
@@ -221,6 +222,7 @@ class Hits(Sequence[Hit]):
         evalues: float64 [n].
         alignments: [n], positions from 0.
         capped: whether further targets would have been hits, but `max_seqs` limited their number.
+        filtered: the targets that passed the gapless filter, if they were kept.
     """
 
     query_length: int
@@ -231,6 +233,7 @@ class Hits(Sequence[Hit]):
     evalues: np.ndarray
     alignments: AlignmentPaths
     capped: bool = False
+    filtered: FilteredTargets | None = None
 
     @classmethod
     def from_sequence(cls, query_length: int, hits: Sequence[Hit]) -> "Hits":

@@ -51,12 +51,14 @@ class IteratedSearch:
         settings: see SearchSettings.
         engine: filters and aligns.
         max_queries: maximum number of queries in a call of `run`.
+        keep_filtered: set `Hits.filtered`.
     """
 
     database: TargetDatabase
     settings: SearchSettings
     engine: Engine
     max_queries: int = 1
+    keep_filtered: bool = False
 
     @cached_property
     def family_builder(self) -> FamilyBuilder:
@@ -164,6 +166,7 @@ class IteratedSearch:
                 hit_evalues[order],
                 candidates.alignments.subset(order),
                 candidates.capped,
+                candidates.filtered if self.keep_filtered else None,
             )
             yield QueryHits(hits, is_member[order])
 

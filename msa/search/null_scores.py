@@ -18,15 +18,11 @@ from msa.profile.gumbel import GumbelParameters
 from msa.profile.statistics import corrected_scores, evalues
 from msa.search.settings import SearchSettings
 
-SHUFFLED_COUNT = 500
-"""Number of shuffled targets, spread evenly over the database's lengths."""
 _MAX_EVALUE = 0.1
 """E-value, for a database of one target, up to which pairs are counted."""
 _SHUFFLING_BIAS = 0.8
 """Correction factor, because shuffled targets have higher chance scores than reversed domains (see
 docs/sensitivity.md)."""
-_MIN_QUANTILE, _MAX_QUANTILE = 0.02, 0.98
-"""Targets are sampled between these quantiles of length."""
 
 
 def corrected_alignment_scores(
@@ -61,21 +57,16 @@ def corrected_alignment_scores(
 
 
 class ShuffledTargets:
-    """A fixed sample of a database's targets with shuffled residues.
+    """A sample of a database's targets with shuffled residues, always shuffled in the same way.
 
     Args:
-        targets: sequences of the database.
-        count: the sample is taken from the first `count` targets, which are sorted by length; all if None.
+        sample: the targets; see `TargetDatabase.length_sample`.
     """
 
-    def __init__(self, targets: SequenceArrays, count: int | None = None) -> None:
+    def __init__(self, sample: SequenceArrays) -> None:
         rng = np.random.default_rng(0)
-        indices = np.linspace(_MIN_QUANTILE, _MAX_QUANTILE, SHUFFLED_COUNT) * ((count or len(targets)) - 1)
-        codes = [rng.permutation(targets.codes(int(index)) & LETTER_BITS) for index in indices]
-        lengths = np.array([len(each) for each in codes], np.int32)
-        self._targets = SequenceArrays(
-            np.concatenate(codes), np.cumsum(lengths, dtype=np.int64) - lengths, lengths
-        )
+        codes = [rng.permutation(sample.codes(index) & LETTER_BITS) for index in range(len(sample))]
+        self._targets = SequenceArrays(np.concatenate(codes), sample.offsets, sample.lengths)
 
     def k_factor(self, profile: np.ndarray, settings: SearchSettings, parameters: GumbelParameters) -> float:
         """Estimate the ratio of chance hits to the number that the parameters predict.

@@ -58,6 +58,7 @@ def search_many(
     engine: Engine | None = None,
     progress: Progress | None = None,
     on_profile: ProfileCallback | None = None,
+    keep_filtered: bool = False,
 ) -> Iterator[tuple[FastaRecord, Hits]]:
     """Search with many queries; an engine on a GPU processes them in batches.
 
@@ -68,6 +69,7 @@ def search_many(
         engine: see `search`.
         progress: called with the number of query–target pairs filtered so far, and the number of all pairs.
         on_profile: called with the profile of a query's last iteration, before its hits are yielded.
+        keep_filtered: set `Hits.filtered`, which takes much memory if there are several iterations.
 
     Returns:
         An iterator over each query with its hits, as from `search`, in the order of the queries.
@@ -77,7 +79,8 @@ def search_many(
     """
     for query in queries:
         check_query(query)
-    return _search_each(queries, database, settings or SearchSettings(), engine, progress, on_profile)
+    settings = settings or SearchSettings()
+    return _search_each(queries, database, settings, engine, progress, on_profile, keep_filtered)
 
 
 def _search_each(
@@ -87,6 +90,7 @@ def _search_each(
     engine: Engine | None,
     progress: Progress | None,
     on_profile: ProfileCallback | None,
+    keep_filtered: bool,
 ) -> Iterator[tuple[FastaRecord, Hits]]:
     # imported here so that clients of a search server, which also import this module, start without loading
     # numba
@@ -101,7 +105,7 @@ def _search_each(
     if settings.num_iterations > 1:
         blocks = -(-len(queries) // max(1, _MAX_HITS_IN_MEMORY // settings.max_seqs))
         block_size = -(-len(queries) // max(1, blocks)) or 1
-    iterated_search = IteratedSearch(database, settings, engine, block_size)
+    iterated_search = IteratedSearch(database, settings, engine, block_size, keep_filtered)
     pairs_per_query = len(database) * settings.num_iterations
     for first in range(0, len(queries), block_size):
         block = queries[first : first + block_size]
@@ -222,4 +226,5 @@ def _concatenate_candidates(first: Candidates, second: Candidates) -> Candidates
         np.concatenate([first.reversed_scores, second.reversed_scores]),
         AlignmentPaths.concatenate([first.alignments, second.alignments]),
         first.capped,
+        first.gapless_scores,
     )

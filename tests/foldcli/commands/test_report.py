@@ -1,5 +1,6 @@
 """`foldcli report` as a user runs it, on existing results."""
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -28,6 +29,21 @@ def test_reports_are_regenerated_and_failures_named(tmp_path: Path) -> None:
     assert result.returncode == 5 and "1 of 2 reports could not be made" in result.stderr
     assert str(damaged) in result.stderr and "Traceback" not in result.stderr
     assert (tmp_path / "b/b.html").is_file()
+
+
+def test_tables_of_array_jobs_are_merged(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_result(tmp_path / name, name)
+    for shard in (1, 2):
+        failure = {"target": f"t{shard}", "error": "no", "type": "InputError", "exit_code": 3}
+        (tmp_path / f"failures.{shard}-of-2.jsonl").write_text(json.dumps(failure) + "\n")
+    result = report(tmp_path, "--tables-only")
+    assert result.returncode == 0 and "2 failed targets" in result.stderr, result.stderr
+    assert len((tmp_path / "summary.tsv").read_text().splitlines()) == 5
+    assert len((tmp_path / "failures.jsonl").read_text().splitlines()) == 2
+    index = (tmp_path / "index.html").read_text()
+    assert "4 targets" in index and "2 failed" in index
+    assert not list(tmp_path.glob("*/*.html")) and not list(tmp_path.glob("*/*.png"))
 
 
 def test_report_of_colabfold_results(tmp_path: Path) -> None:

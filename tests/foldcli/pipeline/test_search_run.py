@@ -9,6 +9,7 @@ from typing import Any
 import click
 import pytest
 
+from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.search_run import SearchRun
 from foldcli.pipeline.searcher import LocalSearcher
@@ -49,7 +50,8 @@ def _run(folder: Path, searcher: type[LocalSearcher] = LocalSearcher, overwrite:
         return searcher(TargetDatabase.open(folder / "db"), CpuEngine())
 
     shard = Shard()
-    return SearchRun([str(folder / "q.fasta")], (), settings, open_searcher, shard, None, overwrite)
+    sources = QuerySources([str(folder / "q.fasta")], True, "BLOSUM62")
+    return SearchRun(sources, settings, open_searcher, shard, None, overwrite)
 
 
 def test_devices_and_pipes_are_never_replaced(tmp_path: Path) -> None:

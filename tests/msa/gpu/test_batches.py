@@ -8,7 +8,6 @@ import pytest
 
 from cuda.alignment.kernel_cache import NotCached, _thread_mode
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.alignment import gather_sequences
 from msa.gpu.engine import _query_batches
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.search.engine import QueryProfile
@@ -53,7 +52,7 @@ def test_gathered_sequences_are_aligned_copies() -> None:
         rng.integers(0, 21, padded.sum()).astype(np.uint8), np.cumsum(padded) - padded, lengths
     )
     for indices in ([], [4], [0, 1, 2, 3, 4, 5, 6, 7], [7, 6, 2, 2]):
-        gathered = gather_sequences(targets, np.array(indices, np.int64))
+        gathered = targets.gather(np.array(indices, np.int64))
         assert len(gathered.residues) % 4 == 0
         assert gathered.lengths.tolist() == lengths[indices].tolist()
         assert not (gathered.offsets % 4).any()

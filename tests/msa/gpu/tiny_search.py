@@ -14,6 +14,7 @@ from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores
 from msa.search.engine import Engine
+from msa.search.hits import Hits
 from msa.search.search import SearchSettings, search_many
 
 _LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
@@ -59,7 +60,8 @@ class TinySearch:
         rows = f">q4\n{query_texts[4]}\n>like it\n{query_texts[4][:5]}-{words[1][:3]}\n".encode()
         self.queries[4] = query_from_alignment(parse_alignment(rows), matrix=self.settings.matrix)
         assert isinstance(self.queries[4], ProfileQuery)
-        self.expected = as_table(search_many(self.queries, self.database, self.settings))
+        found = list(search_many(self.queries, self.database, self.settings, keep_filtered=True))
+        self.expected, self.filtered = as_table(found), [filtered(hits) for _, hits in found]
         assert len({len(hits) for hits in self.expected}) > 1, "no hit is left out by its E-value"
         parameters = gumbel_parameters(self.settings.gap_open, self.settings.gap_extend, self.settings.matrix)
         corrected = [hit for hits in self.expected for hit in hits if hit[4] < bit_scores(hit[2], parameters)]
@@ -69,15 +71,29 @@ class TinySearch:
         """Check that an engine finds the same hits, for all queries and if stopped after the first."""
         progress: list[int] = []
         searched = database or self.database
-        results = search_many(
-            self.queries, searched, self.settings, engine, lambda done, total: progress.append(done)
+        results = list(
+            search_many(
+                self.queries,
+                searched,
+                self.settings,
+                engine,
+                lambda done, total: progress.append(done),
+                keep_filtered=True,
+            )
         )
         assert as_table(results) == self.expected
+        assert [filtered(hits) for _, hits in results] == self.filtered
         assert progress[-1] == len(self.queries) * len(searched) * self.settings.num_iterations, progress
         # another search uses the loaded targets and is stopped after the first result
         again = search_many(self.queries, searched, self.settings, engine)
         assert as_table([next(again)]) == self.expected[:1]
         again.close()
+
+
+def filtered(hits: Hits) -> tuple[list[int], list[int]]:
+    """Return the targets that passed the gapless filter, and their scores."""
+    assert hits.filtered is not None
+    return hits.filtered.targets.tolist(), hits.filtered.scores.tolist()
 
 
 def as_table(results: Any) -> Table:

@@ -1,0 +1,48 @@
+"""`foldcli merge-hits`: merge the hits of a split database's parts."""
+
+from pathlib import Path
+
+import click
+
+from foldcli.inputs.shard import Shard
+from foldcli.options import common as options
+
+
+@click.command("merge-hits")
+@click.argument("parts", nargs=-1, required=True, type=options.PathType(), metavar="HITS...")
+@click.option(
+    "-o",
+    "--out",
+    required=True,
+    type=options.PathType(),
+    metavar="OUT",
+    help="m8: a file; a3m, sto: a folder with one file per query. - is standard output.",
+)
+@options.threads_option
+@options.overwrite_option
+@options.logging_options
+def command(parts: tuple[str, ...], out: str, threads: int, overwrite: bool) -> None:
+    """Merge the hits of searches of all parts of a split database.
+
+    HITS are the files that `foldcli search --partial` wrote, one for each part of a database from
+    `foldcli createdb --split`, in any order. OUT becomes what the same search without --partial writes for
+    the whole database, byte for byte: a table, or a folder of alignments, as --format said.
+
+    \b
+    Examples:
+      foldcli createdb uniref50.fasta.gz --split 2 -o uniref50
+      foldcli search proteins.fasta uniref50/1-of-2 --partial -o hits.1
+      foldcli search proteins.fasta uniref50/2-of-2 --partial -o hits.2
+      foldcli merge-hits hits.1 hits.2 -o hits.m8
+    """
+    from foldcli.pipeline.search_run import SearchRun
+    from foldcli.pipeline.split_runs import MergedSearcher
+
+    merged = MergedSearcher.open(parts, threads)
+    run = SearchRun(merged, merged.settings, lambda: merged, Shard(), None, overwrite)
+    if merged.result.kind == "m8":
+        run.to_table(out, merged.result.columns)
+    elif out == "-":
+        run.to_stdout(merged.result.kind)
+    else:
+        run.to_folder(Path(out), merged.result.kind)

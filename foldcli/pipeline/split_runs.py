@@ -1,0 +1,254 @@
+"""Runs of `foldcli search --partial` on one part of a split database, and of `foldcli merge-hits`."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from foldcli.inputs.queries import QuerySources, name_queries
+from foldcli.inputs.shard import Shard
+from foldcli.logs import logger
+from foldcli.pipeline.searcher import LocalSearcher
+from foldcli.pipeline.settings import AlignmentSettings
+from foldcli.progress import Progress, progress_bar
+from foldcli.version import VERSION
+from msa.database.manifest import WholeDatabase
+from msa.errors import InputError
+from msa.io.atomic import atomic_write
+from msa.io.fasta import FastaRecord
+from msa.io.part_hits import PartHitsFile, PartHitsWriter, describe_queries
+from msa.io.temporary_names import remove_abandoned_files
+from msa.profile.pssm import ProfileQuery
+from msa.search.engine import ProfileCallback
+from msa.search.hits import Hits
+from msa.search.search import check_query
+from msa.search.settings import AlignmentFilter, SearchSettings
+from msa.search.split_search import merge_hits
+
+
+@dataclass(frozen=True)
+class ResultFormat:
+    """What `merge-hits` writes.
+
+    Args:
+        kind: "m8", "a3m" or "sto".
+        columns: columns of m8; see `msa.io.m8`.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PartSearchRun:
+    """A search of one part of a split database.
+
+    Args:
+        sources: the queries.
+        settings: settings of the search of the whole, with one iteration.
+        result: what the hits are for.
+        open_searcher: opens the part.
+        shard: the run's share of the queries.
+        overwrite: replace an existing file.
+    """
+
+    sources: QuerySources
+    settings: AlignmentSettings
+    result: ResultFormat
+    open_searcher: Callable[[], LocalSearcher]
+    shard: Shard
+    overwrite: bool
+
+    def to_file(self, out: Path) -> None:
+        """Write the hits of all queries into one file, which appears only when it is complete.
+
+        A file that an earlier run of the same search has completed is kept.
+
+        Raises:
+            click.UsageError: the file exists, and is of another search.
+            InputError: the database is no part of a split one, or a file or a query is invalid.
+            OSError: the file cannot be written.
+        """
+        queries = self._queries()
+        searcher = self.open_searcher()
+        whole = searcher.database.manifest.whole
+        if whole is None:
+            raise InputError("no part of a split database; --partial is for those", searcher.database.path)
+        about = {"whole": asdict(whole), "search": describe_search(self.settings, self.result, self.shard)}
+        if not self.overwrite and out.exists():
+            if not _is_finished(out, about, queries):
+                raise click.UsageError(f"{out} exists; --overwrite replaces it.")
+            logger.info("%s: already done", out)
+            return
+        remove_abandoned_files(out.parent, f"{out.name}.")
+        with (
+            progress_bar("search", "targets") as progress,
+            atomic_write(out, "wb") as stream,
+            PartHitsWriter(stream, about) as writer,
+        ):
+            for query, part in searcher.search_part(queries, self.settings.search, progress):
+                logger.info("%s: %d hits in part %d of %d", query.id, len(part.hits), whole.part, whole.parts)
+                writer.add(query, part)
+
+    def _queries(self) -> list[FastaRecord]:
+        """Return the queries of this shard, with distinct ids, in the order of their names.
+
+        Raises:
+            InputError: a file cannot be read, or a query cannot be searched with.
+        """
+        named = name_queries(record for _, read in self.sources.readers() for record in read())
+        for _, query in named:
+            check_query(query)
+        if self.result.kind != "m8":
+            return [query for _, query in self.shard.select(named)]
+        # tables keep the order of the input
+        selected = self.shard.select((query.id, index) for index, (_, query) in enumerate(named))
+        return [named[index][1] for index in sorted(index for _, index in selected)]
+
+
+def describe_search(settings: AlignmentSettings, result: ResultFormat, shard: Shard) -> dict[str, Any]:
+    """Return the description of a search in a file of hits; the same for all parts of a database.
+
+    Args:
+        settings: settings of the search of the whole.
+        result: what the hits are for.
+        shard: the share of the queries.
+    """
+    return {
+        "foldcli": VERSION,
+        "kind": result.kind,
+        "columns": list(result.columns),
+        "shard": [shard.index, shard.count],
+        "settings": _json_values(settings.identity()),
+    }
+
+
+def _json_values(identity: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as a JSON file returns them, with lists in place of tuples."""
+    return {
+        group: {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        for group, values in identity.items()
+    }
+
+
+def _is_finished(path: Path, about: dict[str, Any], queries: Sequence[FastaRecord]) -> bool:
+    """Return whether a file is the complete result of the same search."""
+    with contextlib.suppress(InputError, OSError):
+        file = PartHitsFile.open(path)
+        same_profiles = all(
+            not isinstance(query, ProfileQuery)
+            or (isinstance(old, ProfileQuery) and bool((old.profile == query.profile).all()))
+            for query, old in zip(queries, file.queries, strict=False)
+        )
+        return (
+            file.about == about
+            and describe_queries(file.queries) == describe_queries(queries)
+            and same_profiles
+        )
+    return False
+
+
+@dataclass(frozen=True)
+class MergedSearcher:
+    """The merged results of the searches of all parts; see `foldcli.pipeline.search_stage.Searcher`.
+
+    Args:
+        files: one for each part, in order.
+        whole: description of the database.
+        settings: settings of the search of the whole.
+        result: what was requested.
+    """
+
+    files: Sequence[PartHitsFile]
+    whole: WholeDatabase
+    settings: AlignmentSettings
+    result: ResultFormat
+
+    @classmethod
+    def open(cls, paths: Sequence[str], threads: int) -> "MergedSearcher":
+        """Open the files of one search.
+
+        Args:
+            paths: in any order.
+            threads: CPU threads for the rows of alignments.
+
+        Raises:
+            InputError: a file is damaged, of another search than the first, or of the same part as another;
+                or a part is missing.
+            OSError: a file cannot be read.
+        """
+        files = [PartHitsFile.open(path) for path in paths]
+        first = files[0]
+        try:
+            whole, settings, result = _parse_about(first.about, threads)
+            numbers = {file.path: int(file.about["whole"]["part"]) for file in files}
+        except (LookupError, TypeError, ValueError, InputError) as error:
+            raise InputError(f"damaged file of hits: {error}", first.path) from None
+        for file in files[1:]:
+            if (difference := _difference(first, file)) is not None:
+                raise InputError(f"not of the same search as {first.path}: {difference} differs", file.path)
+        counts = Counter(file.about["whole"]["part"] for file in files)
+        for file in files:
+            if counts[numbers[file.path]] > 1 or len(numbers) < len(files):
+                raise InputError(f"part {numbers[file.path]} is given more than once", file.path)
+        missing = [str(part) for part in range(1, whole.parts + 1) if not counts[part]]
+        if missing:
+            raise InputError(f"of {whole.parts} parts, no file has the hits of {', '.join(missing)}")
+        return cls(sorted(files, key=lambda file: numbers[file.path]), whole, settings, result)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the files of the database before it was split."""
+        return self.whole.checksums
+
+    def readers(self) -> Iterator[tuple[str, Callable[[], Sequence[FastaRecord]]]]:
+        """Yield the first file with a function that returns the queries; see `QuerySources`."""
+        yield self.files[0].path, lambda: self.files[0].queries
+
+    def search_many(
+        self,
+        queries: Sequence[FastaRecord],
+        settings: SearchSettings,
+        progress: Progress | None = None,
+        on_profile: ProfileCallback | None = None,
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
+        """Yield each query with its hits in the whole database; `on_profile` is not called.
+
+        Raises:
+            InputError: a file is damaged.
+        """
+        indices = {query.id: index for index, query in enumerate(self.files[0].queries)}
+        for done, query in enumerate(queries, start=1):
+            parts = [file.read(indices[query.id]) for file in self.files]
+            yield query, merge_hits(parts, settings)
+            if progress is not None:
+                progress(done, len(queries))
+
+
+def _parse_about(
+    about: dict[str, Any], threads: int
+) -> tuple[WholeDatabase, AlignmentSettings, ResultFormat]:
+    """Parse the description of a search."""
+    described = about["search"]
+    search = SearchSettings(**described["settings"]["search"], threads=threads)
+    row_filter = described["settings"]["alignment"]
+    buckets = tuple(row_filter["identity_buckets"])
+    settings = AlignmentSettings(search, AlignmentFilter(**(row_filter | {"identity_buckets": buckets})))
+    result = ResultFormat(described["kind"], tuple(described["columns"]))
+    return WholeDatabase(**about["whole"]), settings, result
+
+
+def _difference(first: PartHitsFile, other: PartHitsFile) -> str | None:
+    """Return what differs between the searches of two files; None if they are parts of the same one."""
+    databases = [file.about.get("whole", {}) | {"part": 0} for file in (first, other)]
+    if databases[0] != databases[1]:
+        return "the database"
+    searches = [file.about.get("search", {}) for file in (first, other)]
+    if searches[0] != searches[1]:
+        names = [name for name in searches[0] if searches[0][name] != searches[1].get(name)]
+        return f"the search ({', '.join(names)})"
+    return None if describe_queries(first.queries) == describe_queries(other.queries) else "a query"

@@ -1,0 +1,157 @@
+"""Searches of the parts of a split database, merged, compared with a search of the whole."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.database.manifest import split_folders
+from msa.errors import InputError
+from msa.io.fasta import FastaRecord
+from msa.io.part_hits import PartHitsFile, PartHitsWriter
+from msa.profile.pssm import ProfileQuery, query_profile
+from msa.search import settings as search_settings
+from msa.search.hits import Hits
+from msa.search.search import search_many
+from msa.search.settings import SearchSettings
+from msa.search.split_search import PartHits, merge_hits, part_settings
+
+LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
+
+
+def mutated(rng: np.random.Generator, sequence: str, rate: float) -> str:
+    """Return a sequence with random replacements, and with some residues left out."""
+    residues = [str(rng.choice(LETTERS)) if rng.random() < rate else residue for residue in sequence]
+    return "".join(residue for residue in residues if rng.random() > rate / 8)
+
+
+def family_databases(
+    folder: Path, parts: int, clustered: bool
+) -> tuple[str, TargetDatabase, list[TargetDatabase]]:
+    """Build a database of relatives of a query, duplicates and unrelated sequences, whole and split."""
+    rng = np.random.default_rng(parts)
+    query = "".join(rng.choice(LETTERS, 70))
+    sequences = [mutated(rng, query, rate) for rate in np.linspace(0.05, 0.8, 30)]
+    # equal scores, so that the order of the whole database decides
+    sequences += [sequences[k] for k in (3, 3, 7, 9, 9, 9)]
+    sequences += ["".join(rng.choice(LETTERS, rng.integers(20, 90))) for _ in range(24)]
+    order = rng.permutation(len(sequences)).tolist()
+    (folder / "t.fasta").write_text("".join(f">s{k} number {k}\n{sequences[k]}\n" for k in order))
+    table = folder / "t.tsv"
+    table.write_text("".join(f"s{k % 20}\ts{k}\n" for k in order))
+    build_settings = BuildSettings(clusters=table if clustered else None, threads=1)
+    build_database([folder / "t.fasta"], folder / "whole", build_settings)
+    build_database([folder / "t.fasta"], folder / "split", replace(build_settings, parts=parts))
+    opened = [TargetDatabase.open(part) for part in split_folders(folder / "split")]
+    return query, TargetDatabase.open(folder / "whole"), opened
+
+
+Databases = dict[tuple[int, bool], tuple[str, TargetDatabase, list[TargetDatabase]]]
+
+
+@pytest.fixture(scope="module")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Databases:
+    return {
+        (parts, clustered): family_databases(tmp_path_factory.mktemp("split"), parts, clustered)
+        for parts, clustered in ((1, False), (2, False), (5, False), (3, True))
+    }
+
+
+def search_parts(
+    queries: list[FastaRecord], parts: list[TargetDatabase], search: SearchSettings
+) -> list[list[PartHits]]:
+    """Return the hits of each query in each part, written to a file and read again."""
+    of_queries: list[list[PartHits]] = [[] for _ in queries]
+    for part in parts:
+        path = part.path.parent / f"hits.{part.path.name}"
+        with path.open("wb") as stream, PartHitsWriter(stream, {}) as writer:
+            for query, hits in search_many(queries, part, part_settings(search), keep_filtered=True):
+                writer.add(query, PartHits.from_search(hits, part))
+        file = PartHitsFile.open(path)
+        for index, query in enumerate(queries):
+            assert (file.queries[index].header, file.queries[index].sequence) == (
+                query.header,
+                query.sequence,
+            )
+            of_queries[index].append(file.read(index))
+    return of_queries
+
+
+def assert_equal_hits(found: Hits, expected: Hits) -> None:
+    assert found.targets.tolist() == expected.targets.tolist()
+    assert found.evalues.tolist() == expected.evalues.tolist()
+    assert found.bits.tolist() == expected.bits.tolist()
+    assert found.headers == expected.headers
+    assert [hit.sequence for hit in found] == [hit.sequence for hit in expected]
+    assert found.alignments.records.tolist() == expected.alignments.records.tolist()
+    assert found.alignments.runs.tolist() == expected.alignments.runs.tolist()
+    assert found.capped == expected.capped
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    kind=st.sampled_from([(1, False), (2, False), (5, False), (3, True)]),
+    search=st.builds(
+        SearchSettings,
+        evalue=st.sampled_from([1e-6, 0.1, 50.0]),
+        max_seqs=st.sampled_from([1, 4, 9, 100]),
+        comp_bias_corr=st.booleans(),
+        min_seq_id=st.sampled_from([0.0, 0.4]),
+        coverage=st.sampled_from([0.0, 0.7]),
+        cov_mode=st.integers(0, 2),
+    ),
+    min_candidates=st.sampled_from([1, 6, 17, 1000]),
+    of_family=st.booleans(),
+)
+def test_merged_hits_equal_those_of_the_whole(
+    databases: Databases, kind: tuple[int, bool], search: SearchSettings, min_candidates: int, of_family: bool
+) -> None:
+    sequence, whole, parts = databases[kind]
+    queries = [FastaRecord("q1 first", sequence), FastaRecord("q2", sequence[40:])]
+    if of_family:
+        codes = whole.codes(len(whole) // 2) & 31
+        own = FastaRecord("q3", whole.sequence(len(whole) // 2))
+        queries.append(ProfileQuery(own.header, own.sequence, query_profile(codes), "a test"))
+    with pytest.MonkeyPatch.context() as patch:
+        # a filter that keeps few targets, so that those of all parts compete
+        patch.setattr(search_settings, "MIN_CANDIDATES", min_candidates)
+        expected = [hits for _, hits in search_many(queries, whole, search)]
+        found = [merge_hits(of_query, search) for of_query in search_parts(queries, parts, search)]
+    for one, other in zip(found, expected, strict=True):
+        assert_equal_hits(one, other)
+
+
+def test_limits_of_filter_and_hits_depend_on_all_parts(databases: Databases) -> None:
+    sequence, whole, parts = databases[5, False]
+    query, search = FastaRecord("q", sequence), SearchSettings(evalue=50, max_seqs=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_settings, "MIN_CANDIDATES", 6)
+        ((_, expected),) = search_many([query], whole, search)
+        (of_query,) = search_parts([query], parts, search)
+    # the test above would not notice if no limit were ever reached
+    assert len(expected) == 4 and expected.capped
+    assert sum(len(part.hits) for part in of_query) > 6
+    assert sum(len(part.filtered.targets) for part in of_query) > 6
+
+
+@pytest.mark.parametrize("position", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_damaged_file_is_refused(databases: Databases, tmp_path: Path, position: float) -> None:
+    sequence, _, (part, *_) = databases[2, False]
+    stream = io.BytesIO()
+    with PartHitsWriter(stream, {}) as writer:
+        search = part_settings(SearchSettings())
+        for query, hits in search_many([FastaRecord("q", sequence)], part, search, keep_filtered=True):
+            writer.add(query, PartHits.from_search(hits, part))
+    content = bytearray(stream.getvalue())
+    content[int(position * len(content))] ^= 0xFF
+    path = tmp_path / "hits"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="hits") as caught:
+        PartHitsFile.open(path).read(0)
+    assert str(path) in str(caught.value)
