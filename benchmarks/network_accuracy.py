@@ -3,7 +3,8 @@
     python benchmarks/network_accuracy.py [--device cuda] [--blocks 48]
 
 Inputs are those of the parity sets (tests/model/data): 32 residues with templates (model_1_ptm) and without
-(model_3_ptm). The last of three passes is compared. Columns: relative RMS difference of the representations;
+(model_3_ptm), and a complex of 22 residues with templates (model_1_multimer_v3). The last of three passes is
+compared. Columns: relative RMS difference of the representations;
 RMS difference of coordinates with and without superposition, of pLDDT (0 to 100), PAE and pTM.
 """
 
@@ -12,9 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from parity import build_network, rms, run_iterations
+from parity import build_network, read_arrays, rms, run_iterations
+
+from model.multimer.draws import PhiloxDraws
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "model" / "data"
+NETWORKS = {
+    "model_1_ptm": "model_1_features.npz",
+    "model_3_ptm": "model_3_features.npz",
+    "model_1_multimer_v3": "multimer_heterodimer_templates_features.npz",
+}
 POSITIONS, MASK = "structure_module/final_atom_positions", "structure_module/final_atom_mask"
 
 
@@ -53,14 +61,14 @@ def main() -> None:
         variants += [("fused", torch.float32), ("fused", torch.bfloat16)]
     columns = "network, kernels, dtype, MSA, pair, single, structure, Å superposed, Å, pLDDT, PAE Å, pTM"
     print(f"| {columns.replace(', ', ' | ')} |")
-    for model in ("model_1", "model_3"):
-        with np.load(DATA / f"{model}_features.npz") as archive:
-            features = dict(archive)
-        name = f"{model}_ptm_{options.blocks}_blocks"
-        reference = run_iterations(build_network(name, device=options.device), features)[-1]
+    draws = [PhiloxDraws(0, iteration) for iteration in range(3)]
+    for model, file in NETWORKS.items():
+        features = read_arrays(DATA / file)
+        name = f"{model}_{options.blocks}_blocks"
+        reference = run_iterations(build_network(name, device=options.device), features, draws)[-1]
         for kernels, dtype in variants:
             network = build_network(name, device=options.device, dtype=dtype, kernels=kernels)
-            cells = table_cells(run_iterations(network, features)[-1], reference)
+            cells = table_cells(run_iterations(network, features, draws)[-1], reference)
             print(f"| {name} | {kernels} | {str(dtype)[6:]} | {' | '.join(cells)} |", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""AlphaFold2's monomer network: the trunk, the structure module and the output heads."""
+"""AlphaFold2's networks, monomer and multimer: the trunk, the structure module and the output heads."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from model.graphs import GraphedModules
 from model.heads import aligned_error_edges, distogram_edges, make_heads
 from model.kernels import Kernels, select_kernels
 from model.layers import Linear
+from model.multimer.embedders import MultimerInputEmbedding
+from model.multimer.templates import MultimerTemplateEmbedding, MultimerTorsionEmbedding
 from model.parameter_files import TRUNK_SCOPE, parameter_key
 from model.structure_module import StructureModule
 from model.templates import TemplateEmbedding, TemplateTorsionEmbedding, active_templates
@@ -63,13 +65,16 @@ class Trunk(nn.Module):
     def __init__(self, config: ModelConfig, kernels: Kernels) -> None:
         super().__init__()
         channels = config.evoformer.pair.channels
-        self.input_embedding = InputEmbedding(config)
+        multimer = config.multimer is not None
+        self.input_embedding = (MultimerInputEmbedding if multimer else InputEmbedding)(config)
         self.recycling_embedding = RecyclingEmbedding(config, kernels)
-        self.template_embedding: TemplateEmbedding | None = None
-        self.template_torsion_embedding: TemplateTorsionEmbedding | None = None
+        self.template_embedding: TemplateEmbedding | MultimerTemplateEmbedding | None = None
+        self.template_torsion_embedding: TemplateTorsionEmbedding | MultimerTorsionEmbedding | None = None
         if config.template is not None:
-            self.template_embedding = TemplateEmbedding(config.template, channels, kernels)
-            self.template_torsion_embedding = TemplateTorsionEmbedding(config)
+            embedding = MultimerTemplateEmbedding if multimer else TemplateEmbedding
+            torsion_embedding = MultimerTorsionEmbedding if multimer else TemplateTorsionEmbedding
+            self.template_embedding = embedding(config.template, channels, kernels)
+            self.template_torsion_embedding = torsion_embedding(config)
         self.extra_msa_embedding = ExtraMsaEmbedding(config)
         self.extra_msa_stack = nn.ModuleList(
             EvoformerBlock(config.extra_msa, kernels) for _ in range(config.extra_msa.blocks)
@@ -95,9 +100,10 @@ class Trunk(nn.Module):
             and templates is not None
         ):
             pair += self.template_embedding(pair, templates, pair_mask)
-            rows, rows_mask = self.template_torsion_embedding(templates)  # [T, N, C], [T, N]
-            mask = rows_mask.new_ones(msa.shape[:2]) if mask is None else mask
-            msa, mask = torch.cat([msa, rows]), torch.cat([mask, rows_mask])  # [S + T, N, C], [S + T, N]
+            if bool(templates["template_mask"].any()):
+                rows, rows_mask = self.template_torsion_embedding(templates)  # [T, N, C], [T, N]
+                mask = rows_mask.new_ones(msa.shape[:2]) if mask is None else mask
+                msa, mask = torch.cat([msa, rows]), torch.cat([mask, rows_mask])  # [S + T, N, C], [S + T, N]
         extra = self.extra_msa_embedding(features)  # [E, N, C'']
         extra_mask = features.get("extra_msa_mask")
         length = pair.shape[0]
@@ -108,7 +114,7 @@ class Trunk(nn.Module):
 
 
 class AlphaFold(nn.Module):
-    """AlphaFold2's monomer network (Jumper et al., Nature 596, 583, 2021).
+    """A monomer network of AlphaFold2 (Jumper et al., Nature 596, 583, 2021), or AlphaFold-Multimer's.
 
     The constructor leaves parameters uninitialised; `from_parameters` returns a network that is ready to use.
 
@@ -182,7 +188,10 @@ class AlphaFold(nn.Module):
                 extra_has_deletion and extra_deletion_value [E, N]; the masks msa_mask [S, N], seq_mask [N]
                 and extra_msa_mask [E, N], each absent if it is all ones; and optionally, for networks with
                 templates, template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in Å,
-                template_all_atom_masks [T, N, 37] and, on the CPU, template_mask [T].
+                template_all_atom_masks [T, N, 37] and, on the CPU, template_mask [T]. For multimer networks,
+                which `model.multimer.inputs.MultimerInputs` makes them for, target_feat has 21 channels, and
+                there are also asym_id, entity_id, sym_id [N], template_chains [T, N] and, on the CPU,
+                template_weights [T].
             previous: state recycled from the previous pass, or None for zeros.
 
         Returns:
@@ -223,7 +232,7 @@ class AlphaFold(nn.Module):
 
 
 def _assign_parameters(
-    network: nn.Module, arrays: Mapping[str, np.ndarray], device: torch.device, dtype: torch.dtype
+    network: AlphaFold, arrays: Mapping[str, np.ndarray], device: torch.device, dtype: torch.dtype
 ) -> None:
     """Replace all parameters of a network, which may be on the meta device.
 
@@ -233,12 +242,14 @@ def _assign_parameters(
         device: device of the new parameters.
         dtype: dtype of the trunk's parameters; all others are float32.
     """
-    tensors = {}
+    tensors, multimer = {}, network.config.multimer is not None
     for key, array in arrays.items():
         key_dtype = dtype if key.startswith(TRUNK_SCOPE) else torch.float32
         tensors[key] = torch.from_numpy(np.ascontiguousarray(array)).to(device=device, dtype=key_dtype)
     for module_name, module in network.named_modules():
         for name in [name for name, _ in module.named_parameters(recurse=False)]:
-            key, block = parameter_key(f"{module_name}.{name}")
+            key, block, half = parameter_key(f"{module_name}.{name}", multimer=multimer)
             value = tensors[key] if block is None else tensors[key][block]
+            if half is not None:
+                value = value.chunk(2, dim=-1)[half].clone(memory_format=torch.contiguous_format)
             setattr(module, name, nn.Parameter(value, requires_grad=False))

@@ -1,6 +1,7 @@
-"""Network architectures as frozen dataclasses, and the ten published monomer networks by name.
+"""Network architectures as frozen dataclasses, and the published networks by name.
 
-Sizes follow Jumper et al., Nature 596, 583 (2021), supplement section 1, and the published parameters.
+Sizes follow Jumper et al., Nature 596, 583 (2021), supplement section 1; for AlphaFold-Multimer Evans et al.,
+bioRxiv 2021.10.04.463034; and the published parameters.
 """
 
 from dataclasses import dataclass, field, replace
@@ -57,11 +58,14 @@ class StackConfig:
         blocks: number of blocks.
         msa: sizes of the MSA half of each block.
         pair: sizes of the pair half of each block.
+        outer_product_first: whether a block starts with the outer product mean, as in AlphaFold-Multimer,
+            instead of computing it from the updated MSA representation.
     """
 
     blocks: int
     msa: MsaConfig = field(default_factory=MsaConfig)
     pair: PairConfig = field(default_factory=PairConfig)
+    outer_product_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,10 @@ class TemplateConfig:
     Args:
         blocks: blocks of the template pair stack.
         pair: sizes of one block of the template pair stack.
-        attention_heads: heads of the pointwise attention over templates.
+        attention_heads: heads of the pointwise attention over templates, which AlphaFold-Multimer lacks.
         attention_channels: channels per head of the pointwise attention.
+        multiplication_first: whether a block starts with the triangle multiplications, as in
+            AlphaFold-Multimer, instead of the attentions.
     """
 
     blocks: int = 2
@@ -81,6 +87,7 @@ class TemplateConfig:
     )
     attention_heads: int = 4
     attention_channels: int = 16
+    multiplication_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,8 @@ class StructureConfig:
         value_points: value points per head.
         sidechain_channels: hidden channels of the torsion angle network.
         position_scale: Å per unit of the backbone translations.
+        separate_projections: whether queries, keys and values have layers of their own, as in
+            AlphaFold-Multimer.
     """
 
     channels: int = 384
@@ -106,6 +115,22 @@ class StructureConfig:
     value_points: int = 8
     sidechain_channels: int = 128
     position_scale: float = 10.0
+    separate_projections: bool = False
+
+
+@dataclass(frozen=True)
+class MultimerConfig:
+    """Sizes of the samples that an AlphaFold-Multimer network draws from the alignment in each pass.
+
+    Args:
+        msa_rows: maximum rows of the MSA representation, without those of templates.
+        extra_rows: maximum rows of the extra MSA.
+        masked_fraction: fraction of the sampled rows' positions that are masked.
+    """
+
+    msa_rows: int = 508
+    extra_rows: int = 2048
+    masked_fraction: float = 0.15
 
 
 @dataclass(frozen=True)
@@ -118,6 +143,7 @@ class ModelConfig:
         extra_msa: sizes of the extra MSA stack.
         template: sizes of the template embedding, or None for networks without templates.
         structure: sizes of the structure module.
+        multimer: sizes of the samples of an AlphaFold-Multimer network, or None for monomer networks.
         predicted_aligned_error: whether the network has a PAE head, and therefore predicts pTM.
         trained: False if the parameters are random; outputs then carry a warning.
     """
@@ -129,6 +155,7 @@ class ModelConfig:
     )
     template: TemplateConfig | None = None
     structure: StructureConfig = StructureConfig()
+    multimer: MultimerConfig | None = None
     predicted_aligned_error: bool = True
     trained: bool = True
 
@@ -142,25 +169,45 @@ class ModelConfig:
 
 
 MODEL_NAMES = tuple(f"model_{number}{suffix}" for suffix in ("_ptm", "") for number in range(1, 6))
+MULTIMER_NAMES = tuple(f"model_{number}_multimer_v3" for number in range(1, 6))
+# rows of the extra MSA in the multimer networks 4 and 5
+_FEWER_EXTRA_ROWS = 1152
 
 
 def model_config(name: str) -> ModelConfig:
     """Return the architecture of a network, given its name.
 
     Args:
-        name: model_1 to model_5, model_1_ptm to model_5_ptm, or "demo": a small untrained network with the
-            features of model_3_ptm, two Evoformer blocks and one extra MSA block.
+        name: model_1 to model_5, model_1_ptm to model_5_ptm, model_1_multimer_v3 to model_5_multimer_v3, or
+            "demo": a small untrained network with the features of model_3_ptm, two Evoformer blocks and one
+            extra MSA block.
 
     Raises:
         ValueError: no network has this name.
     """
     if name == DEMO:
         return ModelConfig(name, trained=False).with_blocks(evoformer=2, extra_msa=1)
+    if name in MULTIMER_NAMES:
+        return _multimer_config(name)
     if name not in MODEL_NAMES:
-        raise ValueError(f"unknown network {name!r}; available: {', '.join((*MODEL_NAMES, DEMO))}")
+        names = ", ".join((*MODEL_NAMES, *MULTIMER_NAMES, DEMO))
+        raise ValueError(f"unknown network {name!r}; available: {names}")
     with_templates = name.split("_")[1] in "12"
     return ModelConfig(
         name,
         template=TemplateConfig() if with_templates else None,
         predicted_aligned_error=name.endswith("_ptm"),
+    )
+
+
+def _multimer_config(name: str) -> ModelConfig:
+    monomer = ModelConfig(name)
+    fewer_rows = name.split("_")[1] in "45"
+    return replace(
+        monomer,
+        evoformer=replace(monomer.evoformer, outer_product_first=True),
+        extra_msa=replace(monomer.extra_msa, outer_product_first=True),
+        template=TemplateConfig(multiplication_first=True),
+        structure=StructureConfig(position_scale=20.0, separate_projections=True),
+        multimer=MultimerConfig(extra_rows=_FEWER_EXTRA_ROWS) if fewer_rows else MultimerConfig(),
     )

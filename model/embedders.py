@@ -68,8 +68,10 @@ def pseudo_beta(aatype: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     )
 
 
-def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) -> torch.Tensor:
-    """Encode the distances of all pairs of points as one-hot bins.
+def distance_bins(
+    points: torch.Tensor, first: float, last: float, bins: int, rows: slice = slice(None)
+) -> torch.Tensor:
+    """Encode the distances of pairs of points as one-hot bins.
 
     The last bin has no upper edge; pairs closer than the first edge are in no bin.
 
@@ -78,13 +80,14 @@ def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) ->
         first: lower edge of the first bin, Å.
         last: lower edge of the last bin, Å; edges are evenly spaced.
         bins: number of bins.
+        rows: first points of the pairs to encode; default all.
 
     Returns:
-        [N, N, bins] float32.
+        [N, N, bins] float32, or the requested rows.
     """
     lower = torch.linspace(first, last, bins, device=points.device).square()
     upper = torch.cat([lower[1:], lower.new_full((1,), 1e8)])
-    squared = (points[:, None] - points[None]).square().sum(dim=-1, keepdim=True)  # [N, N, 1]
+    squared = (points[rows, None] - points[None]).square().sum(dim=-1, keepdim=True)  # [N, N, 1]
     return ((squared > lower) & (squared < upper)).to(points.dtype)
 
 

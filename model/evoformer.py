@@ -192,6 +192,7 @@ class EvoformerBlock(nn.Module):
     def __init__(self, config: StackConfig, kernels: Kernels) -> None:
         super().__init__()
         msa, pair = config.msa, config.pair
+        self.outer_product_first = config.outer_product_first
         column = "msa_column_global_attention" if msa.global_column_attention else "msa_column_attention"
         self.column_attention_name = column
         self.msa_row_attention_with_pair_bias = MsaRowAttention(msa, pair, kernels)
@@ -218,10 +219,13 @@ class EvoformerBlock(nn.Module):
         Returns:
             The same two tensors.
         """
+        if self.outer_product_first:
+            self.outer_product_mean(pair, msa, msa_mask)
         self.msa_row_attention_with_pair_bias(msa, pair, msa_mask)
         self.get_submodule(self.column_attention_name)(msa, msa_mask)
         self.msa_transition(msa)
-        self.outer_product_mean(pair, msa, msa_mask)
+        if not self.outer_product_first:
+            self.outer_product_mean(pair, msa, msa_mask)
         self.triangle_multiplication_outgoing(pair, pair_mask)
         self.triangle_multiplication_incoming(pair, pair_mask)
         self.triangle_attention_starting_node(pair, pair_mask)

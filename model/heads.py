@@ -19,6 +19,7 @@ PAE_LAST_EDGE = 31.0  # Å
 DISTOGRAM_BINS = 64
 DISTOGRAM_EDGES = (2.3125, 21.6875)  # first and last inner edge, Å
 MSA_TYPES = 23
+MULTIMER_MSA_TYPES = 22  # without the mask
 ATOM_TYPES = 37
 
 
@@ -84,7 +85,7 @@ def make_heads(config: ModelConfig, kernels: Kernels) -> nn.ModuleDict:
     heads: dict[str, nn.Module] = {
         "predicted_lddt_head": PlddtHead(single, kernels),
         "distogram_head": DistogramHead(pair),
-        "masked_msa_head": LinearHead(msa, MSA_TYPES),
+        "masked_msa_head": LinearHead(msa, MSA_TYPES if config.multimer is None else MULTIMER_MSA_TYPES),
         "experimentally_resolved_head": LinearHead(single, ATOM_TYPES),
     }
     if config.predicted_aligned_error:

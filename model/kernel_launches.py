@@ -15,6 +15,7 @@ from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.embedders import MSA_FEATURES, TARGET_FEATURES, Features
 from model.kernels import Kernels
+from model.multimer.inputs import TARGET_CODES
 
 # residues: a multiple of the padding, a number that is none, at least a tile of positions, and enough for the
 # attention kernel for long rows
@@ -39,8 +40,9 @@ def network_launches(
     stacks = [(main, config.evoformer), (extra, config.extra_msa)]
     pair_blocks = [(block, stack.pair.channels) for block, stack in stacks]
     if config.template is not None:
-        embedding = trunk.get_submodule("template_embedding.single_template_embedding")
-        pair_blocks.append((embedding.get_submodule("template_pair_stack.0"), config.template.pair.channels))
+        stack_name = "template_pair_stack" if config.multimer is None else "template_embedding_iteration"
+        template_block = trunk.get_submodule(f"template_embedding.single_template_embedding.{stack_name}.0")
+        pair_blocks.append((template_block, config.template.pair.channels))
 
     def zeros(*shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype)
@@ -67,7 +69,7 @@ def network_launches(
             yield partial(call, block, "outer_product_mean", pair, msa, torch.ones(DEEP, ALIGNED))
     yield from multiplications(ALIGNED)
     for templates in [0] if config.template is None else [0, 1]:
-        yield partial(network, _features(UNALIGNED, templates))
+        yield partial(network, _features(config, UNALIGNED, templates))
     # a target with few sequences has an extra MSA of one masked row
     msa, pair = (
         (1, UNALIGNED, config.extra_msa.msa.channels),
@@ -89,22 +91,27 @@ def _small_network(config: ModelConfig, dtype: torch.dtype, kernels: Kernels) ->
     return network
 
 
-def _features(residues: int, templates: int) -> Features:
-    """Return features of zeros, as `AlphaFold.forward` takes them."""
+def _features(config: ModelConfig, residues: int, templates: int) -> Features:
+    """Return features of zeros, as `AlphaFold.forward` takes them, for multimer networks with a template."""
     features = {
         "aatype": torch.zeros(residues, dtype=torch.int64),
         "residue_index": torch.zeros(residues, dtype=torch.int64),
-        "target_feat": torch.zeros(residues, TARGET_FEATURES),
+        "target_feat": torch.zeros(residues, TARGET_FEATURES if config.multimer is None else TARGET_CODES),
         "msa_feat": torch.zeros(SHALLOW, residues, MSA_FEATURES),
         "extra_msa": torch.zeros(SHALLOW, residues, dtype=torch.int64),
         "extra_has_deletion": torch.zeros(SHALLOW, residues),
         "extra_deletion_value": torch.zeros(SHALLOW, residues),
     }
-    if templates:
+    slots = templates if config.multimer is None else max(1, templates)
+    if slots:
         features |= {
-            "template_aatype": torch.zeros(templates, residues, dtype=torch.int64),
-            "template_all_atom_positions": torch.zeros(templates, residues, 37, 3),
-            "template_all_atom_masks": torch.zeros(templates, residues, 37),
-            "template_mask": torch.ones(templates),
+            "template_aatype": torch.zeros(slots, residues, dtype=torch.int64),
+            "template_all_atom_positions": torch.zeros(slots, residues, 37, 3),
+            "template_all_atom_masks": torch.zeros(slots, residues, 37),
+            "template_mask": torch.full((slots,), float(templates > 0)),
         }
+    if config.multimer is not None:
+        features |= dict.fromkeys(("asym_id", "entity_id", "sym_id"), features["aatype"])
+        features["template_chains"] = features["template_aatype"]
+        features["template_weights"] = torch.ones(slots)
     return features

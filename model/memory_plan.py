@@ -16,7 +16,10 @@ from model.embedders import EXTRA_MSA_TYPES, MSA_FEATURES, RECYCLED_BINS
 from model.graphs import MAX_GRAPH_RESIDUES
 from model.heads import PAE_BINS
 from model.kernels import REFERENCE
-from model.structure_module import point_attention_elements
+from model.multimer.draws import MASKED_CODES
+from model.multimer.inputs import distinct_slots
+from model.multimer.templates import GEOMETRY_FEATURES
+from model.point_attention import point_attention_elements
 from model.templates import PAIR_FEATURES
 
 GIB = 2**30
@@ -41,6 +44,7 @@ class PassSize:
         templates: number of templates that are not masked.
         element_bytes: bytes per element of the trunk's activations, 2 or 4.
         in_place: whether the kernels add updates without storing them first; the fused kernels do.
+        alignment_rows: number of alignment rows that multimer networks sample from; 0 for others.
     """
 
     residues: int
@@ -49,10 +53,20 @@ class PassSize:
     templates: int = 0
     element_bytes: int = 2
     in_place: bool = True
+    alignment_rows: int = 0
 
     @classmethod
     def from_features(cls, network: AlphaFold, features: Mapping[str, np.ndarray]) -> "PassSize":
-        """Return the sizes of a network's passes, given features with a leading axis of iterations."""
+        """Return the sizes of a network's passes, given the features that `model.recycling.predict` takes."""
+        element_bytes = network.evoformer.single_activations.bias.element_size()
+        in_place = network.kernels != REFERENCE
+        if (multimer := network.config.multimer) is not None:
+            alignment, residues = features["msa"].shape
+            slots, _ = distinct_slots(features)
+            rows = min(alignment, multimer.msa_rows)
+            filled = int(features["template_all_atom_mask"].any(axis=(1, 2)).sum())
+            extra_rows = max(1, min(alignment - rows, multimer.extra_rows))
+            return cls(residues, rows + filled, extra_rows, len(slots), element_bytes, in_place, alignment)
         _, rows, residues, _ = features["msa_feat"].shape
         no_templates = np.zeros((1, 0))
         template_mask = (
@@ -63,8 +77,8 @@ class PassSize:
             rows + template_mask.shape[1],
             features["extra_msa"].shape[1],
             int(template_mask[0].sum()),
-            network.evoformer.single_activations.bias.element_size(),
-            network.kernels != REFERENCE,
+            element_bytes,
+            in_place,
         )
 
 
@@ -123,11 +137,13 @@ def _resident_bytes(config: ModelConfig, size: PassSize) -> int:
     """
     length, itemsize = size.residues, size.element_bytes
     features = 4 * MSA_FEATURES * size.msa_rows * length + (8 + 4 + 4) * size.extra_rows * length
+    # int8 codes, float32 deletions and mask
+    alignment = (1 + 4 + 4) * size.alignment_rows * length
     pair = length**2 * config.evoformer.pair.channels * itemsize
     msa = size.msa_rows * length * config.evoformer.msa.channels * itemsize
     extra_msa = size.extra_rows * length * config.extra_msa.msa.channels * itemsize
     graphs = 2 * (extra_msa + msa + 2 * pair) if length <= MAX_GRAPH_RESIDUES else 0
-    return 2 * features + 2 * pair + msa + graphs
+    return 2 * features + alignment + 2 * pair + msa + graphs
 
 
 def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str, int]:
@@ -174,7 +190,21 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
     if config.predicted_aligned_error:
         steps["aligned error"] = 4 * squared + chunk(length, 16 * length * PAE_BINS)
     if config.template is not None and size.templates:
-        template_pair = squared * config.template.pair.channels * itemsize
-        # float32 pair features, the template being embedded, and all embedded templates in a list and stacked
-        steps["templates"] = 4 * 2 * squared * PAIR_FEATURES + (4 + 2 * size.templates) * template_pair
+        template = config.template.pair
+        template_pair = squared * template.channels * itemsize
+        if config.multimer is None:
+            # float32 pair features, the template being embedded, all embedded templates in a list and stacked
+            steps["templates"] = 4 * 2 * squared * PAIR_FEATURES + (4 + 2 * size.templates) * template_pair
+        else:
+            features = 3 * template.channels + 2 * stack.pair.channels + 6 * GEOMETRY_FEATURES
+            # the sum, the template being embedded, and what embeds it
+            multiplication = 3 * squared * template.multiplication_channels * itemsize
+            steps["templates"] = 2 * template_pair + max(multiplication, chunk(length, length * features))
+            steps["template output"] = template_pair + pair
+    if config.multimer is not None:
+        others = max(0, size.alignment_rows - size.msa_rows)
+        # codes and profiles of the sampled rows; int8 codes, deletions and masks of the others
+        steps["sampling"] = (4 * 2 * MASKED_CODES * size.msa_rows + 9 * others) * length
+        # all of it is float32
+        steps["sampling"] += chunk(others, 2 * (length + size.msa_rows)) * 4 // itemsize
     return steps

@@ -3,7 +3,8 @@
 This module does not import torch, so that a thread can read parameters while torch is still being imported.
 
 A key consists of a scope and a name: `alphafold/alphafold_iteration/evoformer/preprocess_1d//weights`. The
-blocks of a stack share one key; its array has a leading axis of blocks.
+blocks of a stack share one key; its array has a leading axis of blocks. In AlphaFold-Multimer's files, the
+left and the right layer of a triangle multiplication share one, too: they are halves of its last axis.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import os
 import pathlib
 import zipfile
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -34,7 +35,21 @@ _WITHOUT_SCOPE = frozenset(
     }
 )
 # modules whose scope has a longer name in the files
-_LONG_SCOPES = {"template_pair_stack": "template_pair_stack/__layer_stack_no_state"}
+_LONG_SCOPES = {
+    "template_pair_stack": "template_pair_stack/__layer_stack_no_state",
+    "relative_encoding": "~_relative_encoding",
+}
+# modules with other scopes in AlphaFold-Multimer's files
+_MULTIMER_SCOPES = {"affine_update": "quat_rigid/rigid"}
+# layers of triangle multiplication in AlphaFold-Multimer's files: their scope, and their half of the array
+_MULTIMER_TRIANGLE_LAYERS = {
+    "layer_norm_input": ("left_norm_input", None),
+    "left_projection": ("projection", 0),
+    "right_projection": ("projection", 1),
+    "left_gate": ("gate", 0),
+    "right_gate": ("gate", 1),
+    "center_layer_norm": ("center_norm", None),
+}
 
 # maximum number of keys that an error message names; the rest are counted
 MAX_NAMED_KEYS = 3
@@ -55,19 +70,36 @@ ArrayHeaders = dict[str, tuple[tuple[int, ...], np.dtype]]
 Path = str | os.PathLike[str]
 
 
-def parameter_key(tensor_name: str) -> tuple[str, int | None]:
-    """Return the key of a tensor, given its name in the network's state.
+class ParameterKey(NamedTuple):
+    """The part of a parameter file that holds one tensor of a network.
+
+    Args:
+        key: the array's key.
+        block: index of the tensor's block in its stack, or None outside of stacks.
+        half: 0 or 1 if the tensor is the first or second half of the array's last axis, otherwise None.
+    """
+
+    key: str
+    block: int | None
+    half: int | None
+
+
+def parameter_key(tensor_name: str, *, multimer: bool = False) -> ParameterKey:
+    """Return the part of a parameter file that holds a tensor, given its name in the network's state.
 
     Args:
         tensor_name: for example `evoformer.extra_msa_stack.3.msa_transition.transition1.bias`.
-
-    Returns:
-        The key, and the index of the tensor's block in its stack, or None outside of stacks.
+        multimer: whether the network is AlphaFold-Multimer, whose files have other names for some layers.
     """
     *scopes, name = tensor_name.split(".")
     block = next((int(scope) for scope in scopes if scope.isdigit()), None)
     path = [_LONG_SCOPES.get(s, s) for s in scopes if s not in _WITHOUT_SCOPE and not s.isdigit()]
-    return f"{'/'.join([ROOT_SCOPE, *path])}//{name}", block
+    half: int | None = None
+    if multimer:
+        path = [_MULTIMER_SCOPES.get(scope, scope) for scope in path]
+        if path[-2].startswith("triangle_multiplication_"):
+            path[-1], half = _MULTIMER_TRIANGLE_LAYERS.get(path[-1], (path[-1], None))
+    return ParameterKey(f"{'/'.join([ROOT_SCOPE, *path])}//{name}", block, half)
 
 
 def read_headers(path: Path) -> tuple[ArrayHeaders, str]:

@@ -33,9 +33,11 @@ def expected_shapes(config: ModelConfig) -> Mapping[str, tuple[int, ...]]:
         network = AlphaFold(shallow)
     shapes: dict[str, tuple[int, ...]] = {}
     for tensor_name, tensor in network.named_parameters():
-        key, block = parameter_key(tensor_name)
+        key, block, half = parameter_key(tensor_name, multimer=config.multimer is not None)
+        *leading, last = tensor.shape
+        shape = (*leading, last if half is None else 2 * last)
         # blocks are visited in order, so the last index gives their number
-        shapes[key] = tuple(tensor.shape) if block is None else (block + 1, *tensor.shape)
+        shapes[key] = shape if block is None else (block + 1, *shape)
     return {
         key: (stacks[stack], *shape[1:]) if (stack := key.split("/")[3]) in stacks else shape
         for key, shape in shapes.items()
@@ -120,8 +122,14 @@ def random_parameters(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarra
     return {key: _draw_array(key, shape, seed) for key, shape in expected_shapes(config).items()}
 
 
-_STACK_SCOPES = ("/extra_msa_stack/", "/evoformer_iteration/", "/__layer_stack_no_state/")
-_GATE_LAYERS = frozenset({"left_gate", "right_gate", "gating_linear"})
+_STACK_SCOPES = (
+    "/extra_msa_stack/",
+    "/evoformer_iteration/",
+    "/__layer_stack_no_state/",
+    "/template_embedding_iteration/",
+)
+_GATE_LAYERS = frozenset({"left_gate", "right_gate", "gate", "gating_linear"})
+_BACKBONE_UPDATES = ("/affine_update", "/quat_rigid/rigid")
 
 
 def _draw_array(key: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -139,5 +147,5 @@ def _draw_array(key: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     block_shape = shape[1:] if any(stack in key for stack in _STACK_SCOPES) else shape
     inputs = int(np.prod(block_shape[:-1])) if name == "output_w" else block_shape[0]
     # small backbone updates keep the structure compact
-    gain = 0.3 if layer == "affine_update" else 1.0
+    gain = 0.3 if scope.endswith(_BACKBONE_UPDATES) else 1.0
     return np.float32(gain / np.sqrt(inputs)) * normal

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,7 +10,10 @@ import torch
 from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold import AlphaFold, PassOutput
+from model.embedders import Features
 from model.heads import compute_aligned_error, compute_plddt
+from model.multimer.draws import PhiloxDraws
+from model.multimer.inputs import MultimerInputs
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
 from model.templates import TEMPLATE_FEATURES
 
@@ -24,13 +28,17 @@ class RecyclingSettings:
     Args:
         num_recycles: maximum number of passes after the first.
         early_stop_tolerance: stop when CA distances change by less than this between passes (root
-            mean square over all pairs, Å), as ColabFold does; 0 never stops early.
+            mean square over all pairs, Å), as ColabFold does; 0 never stops early. DeepMind's multimer code,
+            whose tolerance is 0.5 Å, makes one more pass.
         extras: what predictions contain in addition.
+        seed: seed of the samples that multimer networks draw in each pass; see
+            `model.multimer.draws.PhiloxDraws`.
     """
 
     num_recycles: int = 3
     early_stop_tolerance: float = 0.0
     extras: frozenset[Extra] = frozenset()
+    seed: int = 0
 
 
 def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> float:
@@ -96,8 +104,8 @@ def predict(
     Args:
         network: a network with parameters.
         features: inputs of `AlphaFold.forward`, each with a leading axis of at least num_recycles + 1
-            iterations.
-        settings: number of recycles and tolerance; default three recycles.
+            iterations; for multimer networks the features that `model.multimer.inputs.MultimerInputs` takes.
+        settings: number of recycles, tolerance and seed; default three recycles.
         progress: called after each pass.
         chunk_elements: `model.memory_plan.MemoryPlan.chunk_elements`, or None for the device's default.
 
@@ -106,15 +114,12 @@ def predict(
     """
     settings = settings or RecyclingSettings()
     passes = settings.num_recycles + 1
-    if features["aatype"].shape[0] < passes:
-        raise ValueError(
-            f"{passes} passes need features of {passes} iterations, not {features['aatype'].shape[0]}"
-        )
     device = network.evoformer.single_activations.bias.device
     tolerances: list[float] = []
     structures: list[PassStructure] = []
     with torch.inference_mode(), chunk_budget(chunk_elements):
-        current = feature_tensors(features, 0, device)
+        inputs = _pass_inputs(network, features, settings, device)
+        current = inputs(0)
         mask = current.get("seq_mask")
         previous = network.initial_state(current)
         iteration = 0
@@ -123,7 +128,7 @@ def predict(
             last = iteration + 1 == passes
             if not last:
                 # copied while the GPU still computes this pass
-                current = feature_tensors(features, iteration + 1, device)
+                current = inputs(iteration + 1)
             # the only operation of a pass that waits for the GPU; the result of the first pass is not used
             change = ca_distance_change(previous.positions, output.positions, mask)
             if iteration:
@@ -134,7 +139,7 @@ def predict(
             if progress is not None:
                 progress(iteration + 1, passes)
             if last or (tolerances and tolerances[-1] < settings.early_stop_tolerance):
-                prediction = _make_prediction(network, features, output, tuple(tolerances))
+                prediction = _make_prediction(network, current, output, tuple(tolerances))
                 return replace(
                     prediction,
                     extras=tuple(extra for extra in EXTRAS if extra in settings.extras),
@@ -144,6 +149,22 @@ def predict(
             previous = output.recycled_state()
             del output  # frees its MSA representation during the next pass
             iteration += 1
+
+
+def _pass_inputs(
+    network: AlphaFold, features: Mapping[str, np.ndarray], settings: RecyclingSettings, device: torch.device
+) -> Callable[[int], Features]:
+    """Return a function that returns the network's inputs of a pass, given its 0-based index.
+
+    Raises:
+        ValueError: the features have too few iterations.
+    """
+    if network.config.multimer is not None:
+        return MultimerInputs(features, network.config.multimer, partial(PhiloxDraws, settings.seed), device)
+    passes, iterations = settings.num_recycles + 1, features["aatype"].shape[0]
+    if iterations < passes:
+        raise ValueError(f"{passes} passes need features of {passes} iterations, not {iterations}")
+    return lambda iteration: feature_tensors(features, iteration, device)
 
 
 _RESULT_NAMES: dict[Extra, str] = {"single": "representations/single", "pair": "representations/pair"}
@@ -163,7 +184,7 @@ def _results(network: AlphaFold, output: PassOutput, extras: frozenset[Extra]) -
 
 
 def _make_prediction(
-    network: AlphaFold, features: Mapping[str, np.ndarray], output: PassOutput, tolerances: tuple[float, ...]
+    network: AlphaFold, inputs: Features, output: PassOutput, tolerances: tuple[float, ...]
 ) -> Prediction:
     error = None
     if network.config.predicted_aligned_error:
@@ -171,8 +192,8 @@ def _make_prediction(
             output.representations.pair, network.heads["predicted_aligned_error_head"]
         )
     return Prediction(
-        aatype=features["aatype"][0].astype(np.int64),
-        residue_index=features["residue_index"][0].astype(np.int64),
+        aatype=inputs["aatype"].cpu().numpy().copy(),
+        residue_index=inputs["residue_index"].cpu().numpy().copy(),
         atom_positions=output.positions.cpu().numpy(),
         atom_mask=output.atom_mask.cpu().numpy(),
         plddt=compute_plddt(network.heads["predicted_lddt_head"](output.structure_activations)),

@@ -1,4 +1,4 @@
-"""The structure module: invariant point attention, backbone updates, torsion angles (Algorithms 20 to 24)."""
+"""The structure module: backbone updates, torsion angles, atom positions (Algorithms 20, 21, 23 and 24)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,8 @@ from model import residue_constants
 from model.config import StructureConfig
 from model.evoformer import Mask
 from model.kernels import Kernels
-from model.layers import LayerNorm, Linear, parameter
+from model.layers import LayerNorm, Linear
+from model.point_attention import InvariantPointAttention, SeparatePointAttention
 from model.residue_tables import residue_rows
 from model.rigid import Rigid, rotation_from_quaternion, update_quaternion
 
@@ -65,95 +66,6 @@ class SidechainFrames:
     frames: Rigid
 
 
-def point_attention_elements(config: StructureConfig) -> int:
-    """Return the number of intermediate float32 elements of point attention per pair of residues."""
-    return 2 * config.heads * (3 * config.query_points + 4)
-
-
-class InvariantPointAttention(nn.Module):
-    """Invariant point attention, whose result does not depend on the global frame (Algorithm 22)."""
-
-    def __init__(self, config: StructureConfig, pair_channels: int) -> None:
-        super().__init__()
-        self.config = config
-        heads, width = config.heads, config.scalar_channels
-        points = config.query_points + config.value_points
-        self.q_scalar = Linear(config.channels, heads * width)
-        self.kv_scalar = Linear(config.channels, heads * 2 * width)
-        self.q_point_local = Linear(config.channels, 3 * heads * config.query_points)
-        self.kv_point_local = Linear(config.channels, 3 * heads * points)
-        self.trainable_point_weights = parameter(heads)
-        self.attention_2d = Linear(pair_channels, heads)
-        outputs = heads * (width + 4 * config.value_points + pair_channels)
-        self.output_projection = Linear(outputs, config.channels)
-
-    def pair_logits(self, pair: torch.Tensor) -> torch.Tensor:
-        """Project the normalised pair representation [N, N, Z] to its term of the logits [H, N, N].
-
-        The result is the same in all iterations.
-        """
-        return 3.0**-0.5 * self.attention_2d(pair).permute(2, 0, 1).contiguous()
-
-    def forward(
-        self,
-        single: torch.Tensor,
-        pair: torch.Tensor,
-        pair_logits: torch.Tensor,
-        frames: Rigid,
-        mask: Mask,
-        budget: int | None = None,
-    ) -> torch.Tensor:
-        """Compute the update of the single representation.
-
-        Args:
-            single: [N, C].
-            pair: [N, N, Z], normalised.
-            pair_logits: [H, N, N], result of the method `pair_logits`.
-            frames: backbone frames, shape [N].
-            mask: [N], or None for all ones.
-            budget: maximum number of intermediate elements in memory at once; does not affect the result.
-
-        Returns:
-            [N, C].
-        """
-        config, length = self.config, single.shape[0]
-        heads, width = config.heads, config.scalar_channels
-        query = self.q_scalar(single).unflatten(-1, (heads, width))  # [N, H, D]
-        key, value = self.kv_scalar(single).unflatten(-1, (heads, 2 * width)).split(width, dim=-1)
-        query_points = self._to_global(self.q_point_local(single), frames)  # [N, H, P, 3]
-        key_points, value_points = self._to_global(self.kv_point_local(single), frames).split(
-            [config.query_points, config.value_points], dim=2
-        )
-        # equal variance of the three terms of a logit at initialisation; a squared distance has variance 9/2
-        scalar_weight = (3.0 * width) ** -0.5
-        point_weight = (3.0 * config.query_points * 4.5) ** -0.5 * F.softplus(self.trainable_point_weights)
-        key, value = key.permute(1, 2, 0), value.transpose(0, 1)  # [H, D, N], [H, N, D]
-        value_points = value_points.permute(1, 0, 2, 3).flatten(2)  # [H, N, P*3]
-
-        scalars, points, pairs = [], [], []
-        for rows in row_slices(single, length * point_attention_elements(config), budget):
-            logits = scalar_weight * (query[rows].transpose(0, 1) @ key)  # [H, n, N]
-            squared = (query_points[rows, None] - key_points[None]).square().sum(dim=(-1, -2))  # [n, N, H]
-            logits -= 0.5 * (point_weight * squared).permute(2, 0, 1)
-            logits += pair_logits[:, rows]
-            if mask is not None:
-                logits -= 1e5 * (1.0 - mask[rows, None] * mask)
-            weights = torch.softmax(logits, dim=-1)  # [H, n, N]
-            scalars.append((weights @ value).transpose(0, 1).flatten(1))  # [n, H*D]
-            points.append((weights @ value_points).transpose(0, 1))  # [n, H, P*3]
-            pairs.append((weights.transpose(0, 1) @ pair[rows]).flatten(1))  # [n, H*Z]
-        local = torch.cat(points).reshape(length, -1, 3)  # [N, H*P, 3]
-        local = frames.unsqueeze(1).invert_apply(local)
-        norms = torch.sqrt(local.square().sum(dim=-1) + 1e-8)  # [N, H*P]
-        outputs = [torch.cat(scalars), *local.unbind(dim=-1), norms, torch.cat(pairs)]
-        return self.output_projection(torch.cat(outputs, dim=-1))
-
-    def _to_global(self, flat: torch.Tensor, frames: Rigid) -> torch.Tensor:
-        """Transform local points [N, 3*H*P], stored as all x, all y, all z, to global points [N, H, P, 3]."""
-        local = flat.unflatten(-1, (3, -1)).transpose(1, 2)  # [N, H*P, 3]
-        return frames.unsqueeze(1).apply(local).unflatten(1, (self.config.heads, -1))
-
-
 class TorsionAngleNetwork(nn.Module):
     """The residual network that predicts torsion angles (Algorithm 20, lines 11 to 14)."""
 
@@ -191,7 +103,8 @@ class FoldIteration(nn.Module):
         super().__init__()
         self.config = config
         channels = config.channels
-        self.invariant_point_attention = InvariantPointAttention(config, pair_channels)
+        attention = SeparatePointAttention if config.separate_projections else InvariantPointAttention
+        self.invariant_point_attention = attention(config, pair_channels)
         self.attention_layer_norm = LayerNorm(channels, kernels)
         self.transition = Linear(channels, channels)
         self.transition_1 = Linear(channels, channels)
@@ -213,7 +126,7 @@ class FoldIteration(nn.Module):
         Args:
             single: [N, C].
             pair: [N, N, Z], normalised.
-            pair_logits: [H, N, N], result of `InvariantPointAttention.pair_logits`.
+            pair_logits: [H, N, N], result of `PointAttention.pair_logits`.
             backbone: the backbone frames.
             mask: [N], or None for all ones.
 

@@ -28,20 +28,30 @@ PSI = 2  # index of psi among the torsion angles
 TEMPLATE_FEATURES = frozenset(
     {"template_aatype", "template_all_atom_positions", "template_all_atom_masks", "template_mask"}
 )
+# in addition, for AlphaFold-Multimer, which also embeds empty slots
+MULTIMER_TEMPLATE_FEATURES = frozenset({"template_chains", "template_weights"})
 
 
 def active_templates(features: Features) -> Features | None:
-    """Return the template features, or None if there are none or all templates are masked."""
-    if "template_mask" not in features or not bool(features["template_mask"].any()):
+    """Return the template features, or None if there is nothing to embed."""
+    if "template_mask" not in features:
         return None
-    return {name: features[name] for name in TEMPLATE_FEATURES}
+    if "template_weights" not in features and not bool(features["template_mask"].any()):
+        return None
+    return {
+        name: features[name] for name in (TEMPLATE_FEATURES | MULTIMER_TEMPLATE_FEATURES) & features.keys()
+    }
 
 
 class TemplatePairBlock(nn.Module):
-    """One block of the template pair stack (Algorithm 16), with attention before multiplication."""
+    """One block of the template pair stack (Algorithm 16).
 
-    def __init__(self, config: PairConfig, kernels: Kernels) -> None:
+    Attentions come before multiplications, unlike in the paper, or after them in AlphaFold-Multimer.
+    """
+
+    def __init__(self, config: PairConfig, kernels: Kernels, *, multiplication_first: bool = False) -> None:
         super().__init__()
+        self.multiplication_first = multiplication_first
         self.triangle_attention_starting_node = TriangleAttention(config, kernels, starting=True)
         self.triangle_attention_ending_node = TriangleAttention(config, kernels, starting=False)
         self.triangle_multiplication_outgoing = TriangleMultiplication(config, kernels, outgoing=True)
@@ -50,10 +60,13 @@ class TemplatePairBlock(nn.Module):
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Update pair [N, N, C] in place and return it; mask is [N, N]."""
-        self.triangle_attention_starting_node(pair, mask)
-        self.triangle_attention_ending_node(pair, mask)
-        self.triangle_multiplication_outgoing(pair, mask)
-        self.triangle_multiplication_incoming(pair, mask)
+        attentions = (self.triangle_attention_starting_node, self.triangle_attention_ending_node)
+        multiplications = (self.triangle_multiplication_outgoing, self.triangle_multiplication_incoming)
+        ordered = (
+            (multiplications, attentions) if self.multiplication_first else (attentions, multiplications)
+        )
+        for layer in (*ordered[0], *ordered[1]):
+            layer(pair, mask)
         self.pair_transition(pair)
         return pair
 

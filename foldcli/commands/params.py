@@ -31,11 +31,11 @@ def command() -> None:
 @command.command("fetch")
 @click.option(
     "--which",
-    type=click.Choice(["ptm", "monomer", "all"]),
+    type=click.Choice(["ptm", "monomer", "multimer", "all"]),
     default="ptm",
     show_default=True,
-    help="Networks with a head for the predicted aligned error (ptm, preferred by predictions), without it "
-    "(monomer), or both (all).",
+    help="Monomer networks with a head for the predicted aligned error (ptm, preferred by predictions) or "
+    "without it (monomer), networks for complexes (multimer, AlphaFold-Multimer v3), or all of them.",
 )
 @click.option("--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to keep.")
 @click.option(
@@ -168,16 +168,17 @@ def list_files(folder: Path | None, as_json: bool) -> None:
         return
     for row in rows:
         known = "checksum known" if row["sha256"] else "no checksum"
-        click.echo(f"{row['model']}  {row['network']:12} {row['bytes']:>13,}  {known:14}  {row['file']}")
+        click.echo(f"{row['model']}  {row['network']:19} {row['bytes']:>13,}  {known:14}  {row['file']}")
 
 
 def _show_fetchable(folder: Path) -> None:
     """Print which networks `params fetch` can install into a folder that has none."""
     click.echo(f"no parameter files in {folder}; these can be fetched:\n")
     rows = (
-        ("ptm", "five networks with a PAE head"),
-        ("monomer", "five networks without a PAE head"),
-        ("all", "all ten networks"),
+        ("ptm", "five monomer networks with a PAE head"),
+        ("monomer", "five monomer networks without a PAE head"),
+        ("multimer", "five networks for complexes"),
+        ("all", "all fifteen networks"),
     )
     for which, networks in rows:
         default = " (default)" if which == "ptm" else ""

@@ -35,14 +35,16 @@ def check_parameters(context: CheckContext) -> list[CheckResult]:
         assert source.file is not None
         if problem := find_problem(source.file, source.config_name):
             found = f"{source.file}: {problem}"
-            broken.append(CheckResult(name, CheckStatus.BROKEN, found, f"{fetch} --overwrite"))
+            which = " --which multimer" if source.is_multimer else ""
+            broken.append(CheckResult(name, CheckStatus.BROKEN, found, f"{fetch}{which} --overwrite"))
     if broken:
         return broken
     found = f"{', '.join(source.config_name for source in sources)} in {context.params}"
-    if missing := {1, 2, 3, 4, 5} - {source.number for source in sources}:
+    monomers = {source.number for source in sources if not source.is_multimer}
+    if missing := {1, 2, 3, 4, 5} - monomers:
         missing_numbers = ", ".join(map(str, sorted(missing)))
-        numbers = ",".join(sorted({str(source.number) for source in sources}))
-        remedy = f"{fetch}, or predict with --models {numbers}."
+        numbers = ",".join(map(str, sorted(monomers)))
+        remedy = f"{fetch}, or predict with --models {numbers}." if monomers else fetch
         return [CheckResult(name, CheckStatus.WARNING, f"{found}; none for model {missing_numbers}", remedy)]
     return [CheckResult(name, CheckStatus.OK, found)]
 

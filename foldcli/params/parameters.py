@@ -28,7 +28,13 @@ International licence (CC BY 4.0), https://creativecommons.org/licenses/by/4.0/l
 Cite: Jumper et al., Highly accurate protein structure prediction with AlphaFold, Nature 596, 583 (2021).
 """
 # suffixes of network names by `params fetch --which`
-_SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {"ptm": ("_ptm",), "monomer": ("",), "all": ("_ptm", "")}
+_MULTIMER = "_multimer_v3"
+_SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {
+    "ptm": ("_ptm",),
+    "monomer": ("",),
+    "multimer": (_MULTIMER,),
+    "all": ("_ptm", "", _MULTIMER),
+}
 
 MANIFEST_FILE = "parameters.json"
 FORMAT_VERSION = 1
@@ -48,7 +54,8 @@ class ParameterSource:
 
     Args:
         number: model number, 1 to 5.
-        config_name: network name such as "model_3_ptm", "demo", or "template" for copies of templates.
+        config_name: network name such as "model_3_ptm" or "model_1_multimer_v3", "demo", or "template" for
+            copies of templates.
         file: DeepMind's npz file, or None for the demo network and copies of templates.
     """
 
@@ -60,12 +67,20 @@ class ParameterSource:
     def label(self) -> str:
         """The model's name in file names.
 
-        As in ColabFold: alphafold2_ptm_model_3 or alphafold2_model_3; or template_copy.
+        As in ColabFold: alphafold2_ptm_model_3, alphafold2_model_3 or alphafold2_multimer_v3_model_3; or
+        template_copy.
         """
         if self.copies_template:
             return "template_copy"
+        if self.is_multimer:
+            return f"alphafold2{_MULTIMER}_model_{self.number}"
         has_ptm = self.file is None or self.config_name.endswith("_ptm")
         return f"{'alphafold2_ptm' if has_ptm else 'alphafold2'}_model_{self.number}"
+
+    @property
+    def is_multimer(self) -> bool:
+        """True for AlphaFold-Multimer's networks, which predict complexes."""
+        return self.config_name.endswith(_MULTIMER)
 
     @property
     def untrained(self) -> bool:
@@ -110,8 +125,9 @@ def default_folder() -> Path:
 
 
 def installed_parameters(folder: Path) -> list[ParameterSource]:
-    """Return the parameter files that predictions would find in a folder, those with a PAE head first."""
-    names = [(number, f"model_{number}{suffix}") for suffix in ("_ptm", "") for number in range(1, 6)]
+    """Return the parameter files in a folder: those with a PAE head, those without, those for complexes."""
+    suffixes = _SUFFIXES_BY_WHICH["all"]
+    names = [(number, f"model_{number}{suffix}") for suffix in suffixes for number in range(1, 6)]
     files = [(number, name, _find_file(folder, name)) for number, name in names]
     return [ParameterSource(number, name, file) for number, name, file in files if file is not None]
 
@@ -144,7 +160,8 @@ def networks_by_file(which: str, numbers: Sequence[int]) -> dict[str, str]:
     """Return network names by the names of their files in the archive.
 
     Args:
-        which: "ptm", networks with a head for the predicted aligned error; "monomer", without; or "all".
+        which: "ptm", monomer networks with a head for the predicted aligned error; "monomer", without;
+            "multimer", networks for complexes; or "all".
         numbers: model numbers, 1 to 5.
     """
     names = [f"model_{number}{suffix}" for suffix in _SUFFIXES_BY_WHICH[which] for number in numbers]

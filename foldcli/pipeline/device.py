@@ -168,5 +168,5 @@ def predict_within(
         shortage = memory.describe_shortage(message)
         if elements == chunk_elements:
             logger.warning("%s: memory ran out (%s); trying once more with smaller chunks", name, shortage)
-    residues = features["aatype"].shape[1]
+    residues = features["aatype"].shape[-1]
     raise OutOfMemory(f"{residues} residues, {shortage}; tried twice, with smaller chunks the second time")

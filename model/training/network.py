@@ -163,8 +163,9 @@ def _trunk(
     seq_mask, msa_mask = features["seq_mask"], features["msa_mask"]
     msa, pair = _embed(trunk, features, previous, dtype)
     rows = msa.shape[1]
-    if trunk.template_embedding is not None and trunk.template_torsion_embedding is not None:
-        pair = pair + _embed_templates(trunk.template_embedding, pair, features, dropout, execution)
+    embedding: Any = trunk.template_embedding
+    if embedding is not None and trunk.template_torsion_embedding is not None:
+        pair = pair + _embed_templates(embedding, pair, features, dropout, execution)
         extra_rows = torch.relu(
             linear(
                 features["template_torsions"].to(dtype),
@@ -373,7 +374,8 @@ def _embed(
     trunk: Trunk, features: Features, previous: Recycled, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return msa [B, S, N, C] and pair [B, N, N, Z] of Algorithms 3 to 5 and 32."""
-    inputs, recycling = trunk.input_embedding, trunk.recycling_embedding
+    inputs: Any = trunk.input_embedding
+    recycling = trunk.recycling_embedding
     target = features["target_feat"].to(dtype)  # [B, N, 22]
     msa = linear(features["msa_feat"].to(dtype), inputs.preprocess_msa)
     msa = msa + linear(target, inputs.preprocess_1d)[:, None]

@@ -72,7 +72,7 @@ def parameter_arrays(network: AlphaFold) -> dict[str, np.ndarray]:
     blocks: dict[str, list[np.ndarray]] = {}
     stacked = set()
     for name, parameter in network.named_parameters():
-        key, block = parameter_key(name)
+        key, block, _ = parameter_key(name)
         blocks.setdefault(key, []).append(parameter.detach().float().cpu().numpy())
         if block is not None:
             stacked.add(key)

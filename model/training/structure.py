@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from model.layers import LayerNorm, Linear
+from model.point_attention import InvariantPointAttention
 from model.rigid import Rigid, rotation_from_quaternion, update_quaternion
 from model.structure_module import (
     FoldIteration,
-    InvariantPointAttention,
     StructureModule,
     frames_to_atom14_positions,
     torsion_angles_to_frames,
@@ -132,9 +132,9 @@ def fold_iteration(
     Returns:
         The new single representation, and the update of the frames [B, N, 6].
     """
-    update = _point_attention(
-        layer.invariant_point_attention, single, pair, pair_logits, Rigid(rotation, translation), seq_mask
-    )
+    attention: Any = layer.invariant_point_attention
+    frames = Rigid(rotation, translation)
+    update = _point_attention(attention, single, pair, pair_logits, frames, seq_mask)
     single = _norm(_drop(single + update, dropout), layer.attention_layer_norm)
     wide = torch.relu(_linear(torch.relu(_linear(single, layer.transition)), layer.transition_1))
     single = _drop(single + _linear(wide, layer.transition_2), dropout)

@@ -11,7 +11,15 @@ import pytest
 import torch
 
 from model.alphafold import AlphaFold
-from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig, TemplateConfig
+from model.config import (
+    ModelConfig,
+    MsaConfig,
+    MultimerConfig,
+    PairConfig,
+    StackConfig,
+    StructureConfig,
+    TemplateConfig,
+)
 from model.parameters import random_parameters
 
 
@@ -62,6 +70,21 @@ def tiny_config() -> ModelConfig:
             channels=20, iterations=3, heads=3, scalar_channels=4, query_points=2, value_points=3
         ),
         trained=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_multimer_config(tiny_config: ModelConfig) -> ModelConfig:
+    """Return a multimer network with few channels."""
+    assert tiny_config.template is not None
+    return replace(
+        tiny_config,
+        name="tiny multimer",
+        evoformer=replace(tiny_config.evoformer, outer_product_first=True),
+        extra_msa=replace(tiny_config.extra_msa, outer_product_first=True),
+        template=replace(tiny_config.template, multiplication_first=True),
+        structure=replace(tiny_config.structure, position_scale=20.0, separate_projections=True),
+        multimer=MultimerConfig(msa_rows=4, extra_rows=6),
     )
 
 

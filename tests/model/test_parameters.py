@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.config import MODEL_NAMES, ModelConfig, model_config
+from model.alphafold import AlphaFold
+from model.config import MODEL_NAMES, MULTIMER_NAMES, ModelConfig, model_config
 from model.errors import ParametersError, ParametersMissing
 from model.parameter_files import foreign_bytes, parameter_key, read_arrays
 from model.parameters import check_npz, expected_shapes, load_npz, random_parameters
@@ -232,9 +233,15 @@ def test_parameter_counts_of_published_networks() -> None:
         assert count == ((arrays, numbers) if has_error else (arrays - 2, numbers - error_head)), name
 
 
+def test_parameter_counts_of_multimer_networks() -> None:
+    for name in MULTIMER_NAMES:
+        shapes = expected_shapes(model_config(name))
+        assert (len(shapes), sum(int(np.prod(shape)) for shape in shapes.values())) == (330, 93223705)
+
+
 def test_keys_and_shapes_of_published_networks(shared_dir: Path) -> None:
-    files = sorted((shared_dir / "parity" / "names").glob("params_model_*_ptm.txt"))
-    assert len(files) == 5
+    files = sorted((shared_dir / "parity" / "names").glob("params_model_*.txt"))
+    assert len(files) == 6
     for file in files:
         lines = [line.split("\t") for line in file.read_text().splitlines() if line and line[0] != "#"]
         published = {key: ast.literal_eval(shape) for key, shape in lines}
@@ -242,17 +249,46 @@ def test_keys_and_shapes_of_published_networks(shared_dir: Path) -> None:
 
 
 def test_parameter_keys() -> None:
-    assert parameter_key("evoformer.input_embedding.preprocess_msa.weights") == (KEY, None)
+    assert parameter_key("evoformer.input_embedding.preprocess_msa.weights") == (KEY, None, None)
     stack = "template_pair_stack/__layer_stack_no_state/pair_transition/transition1"
     name = "evoformer.template_embedding.single_template_embedding.template_pair_stack.1.pair_transition"
     assert parameter_key(f"{name}.transition1.bias") == (
         f"{ROOT}/evoformer/template_embedding/single_template_embedding/{stack}//bias",
         1,
+        None,
     )
     assert parameter_key("heads.distogram_head.half_logits.bias") == (
         f"{ROOT}/distogram_head/half_logits//bias",
         None,
+        None,
     )
+
+
+def test_multimer_parameter_keys() -> None:
+    name = "evoformer.evoformer_iteration.3.triangle_multiplication_incoming"
+    key = f"{ROOT}/evoformer/evoformer_iteration/triangle_multiplication_incoming"
+    for layer, published, half in (
+        ("layer_norm_input.scale", "left_norm_input//scale", None),
+        ("left_projection.weights", "projection//weights", 0),
+        ("right_gate.bias", "gate//bias", 1),
+        ("gating_linear.bias", "gating_linear//bias", None),
+    ):
+        assert parameter_key(f"{name}.{layer}", multimer=True) == (f"{key}/{published}", 3, half)
+    outer = "evoformer.extra_msa_stack.0.outer_product_mean.layer_norm_input.scale"
+    assert parameter_key(outer, multimer=True) == parameter_key(outer)
+
+
+def test_halves_of_fused_arrays_become_layers(tiny_multimer_config: ModelConfig) -> None:
+    arrays = random_parameters(tiny_multimer_config)
+    network = AlphaFold.from_parameters(tiny_multimer_config, arrays)
+    scope = f"{ROOT}/evoformer/evoformer_iteration/triangle_multiplication_outgoing"
+    layer = network.get_submodule("evoformer.evoformer_iteration.1.triangle_multiplication_outgoing")
+    for published in ("projection", "gate"):
+        for name in ("weights", "bias"):
+            halves = [layer.get_parameter(f"{side}_{published}.{name}") for side in ("left", "right")]
+            assert all(half.is_contiguous() for half in halves)
+            joined = np.concatenate([half.numpy() for half in halves], axis=-1)
+            assert np.array_equal(joined, arrays[f"{scope}/{published}//{name}"][1])
 
 
 def test_random_parameters_depend_only_on_seed_and_key(tiny_config: ModelConfig) -> None:
@@ -266,15 +302,16 @@ def test_random_parameters_depend_only_on_seed_and_key(tiny_config: ModelConfig)
     assert not any(np.array_equal(other[key], array) for key, array in shallow.items())
 
 
+@pytest.mark.parametrize("name", ["model_1_ptm", "model_1_multimer_v3"])
 def test_random_parameters_equal_those_of_the_parity_sets(
-    shared_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, shared_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, path = shared_dir / "parity", tmp_path / "params.npz"
-    names = str(folder / "names" / "params_model_1_ptm.txt")
+    names = str(folder / "names" / f"params_{name}.txt")
     blocks = ["--evoformer-blocks", "1", "--extra-blocks", "1"]
     monkeypatch.setattr(sys, "argv", ["make_params.py", names, str(path), *blocks])
     runpy.run_path(str(folder / "make_params.py"), run_name="__main__")
-    config = model_config("model_1_ptm").with_blocks(1, 1)
+    config = model_config(name).with_blocks(1, 1)
     drawn, read = random_parameters(config), load_npz(path, config)
     assert all(np.array_equal(drawn[key], array) for key, array in read.items())
 

@@ -11,19 +11,15 @@ from model.alphafold import AlphaFold
 from model.config import ModelConfig, StructureConfig
 from model.kernels import REFERENCE
 from model.parameters import random_parameters
+from model.point_attention import InvariantPointAttention, PointAttention, point_attention_elements
 from model.rigid import Rigid, rotation_from_quaternion
-from model.structure_module import (
-    Backbone,
-    InvariantPointAttention,
-    StructureModule,
-    point_attention_elements,
-)
+from model.structure_module import Backbone, StructureModule
 
 LENGTH = 11
 
 
 @pytest.fixture
-def attention(tiny: AlphaFold) -> InvariantPointAttention:
+def attention(tiny: AlphaFold) -> PointAttention:
     return tiny.structure_module.fold_iteration.invariant_point_attention
 
 
@@ -45,7 +41,7 @@ def inputs(tiny_config: ModelConfig) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_point_attention_is_invariant_to_a_common_rigid_motion(
-    attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
+    attention: PointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     frames, motion = random_rigid(LENGTH), random_rigid(1, seed=3)
     logits = attention.pair_logits(inputs[1])
@@ -58,7 +54,7 @@ def test_point_attention_is_invariant_to_a_common_rigid_motion(
 
 
 def test_chunks_do_not_change_point_attention(
-    attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
+    attention: PointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     frames, mask = random_rigid(LENGTH), torch.arange(LENGTH) < LENGTH - 2
     arguments = *inputs, attention.pair_logits(inputs[1]), frames, mask.float()
@@ -68,7 +64,7 @@ def test_chunks_do_not_change_point_attention(
 
 
 def test_masked_residues_have_no_effect(
-    attention: InvariantPointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
+    attention: PointAttention, inputs: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
     single, pair = inputs
     real = LENGTH - 4

@@ -146,7 +146,7 @@ def test_list_without_parameters_lists_what_can_be_fetched(params: Run, tmp_path
     result = params("list")
     assert (result.returncode, result.stderr) == (0, "")
     assert str(tmp_path / "cache" / "params") in result.stdout
-    assert all(f"--which {which}" in result.stdout for which in ("ptm", "monomer", "all"))
+    assert all(f"--which {which}" in result.stdout for which in ("ptm", "monomer", "multimer", "all"))
 
 
 @pytest.mark.parametrize("command", ["verify", "path"])

@@ -31,11 +31,11 @@ def damaged(content: bytes, offset: int) -> bytes:
 
 @pytest.fixture(scope="session")
 def small_archive(npz: Npz) -> bytes:
-    """Return an archive with the licence, one network for foldcli, and one that foldcli does not read."""
+    """Return an archive with the licence, a network, and one that is damaged."""
     return tar_of(
         {
             "LICENSE": b"the licence's text\n",
-            "params_model_1_multimer_v3.npz": b"of no use here",
+            "params_model_1_multimer_v3.npz": b"damaged",
             "params_model_3_ptm.npz": npz("model_3_ptm"),
         }
     )

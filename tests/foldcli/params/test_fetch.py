@@ -164,7 +164,7 @@ def test_local_archive_is_read_and_kept(fetcher: Fetcher, npz: Npz, folder: Path
 
     # usable files stay unchanged, in the manifest too
     stamp = (folder / "params_model_3.npz").stat().st_mtime_ns
-    fetcher(local=archive, which="all")
+    fetcher(local=archive, which="ptm")
     assert names(folder) == first | {"params_model_3_ptm.npz"}
     assert (folder / "params_model_3.npz").stat().st_mtime_ns == stamp
     assert json.loads((folder / "parameters.json").read_text())["files"].keys() == files.keys()
@@ -230,7 +230,18 @@ def test_files_of_each_kind_of_network() -> None:
         "params_model_2_ptm.npz": "model_2_ptm",
     }
     assert list(networks_by_file("monomer", (5,)).values()) == ["model_5"]
-    assert list(networks_by_file("all", (5,)).values()) == ["model_5_ptm", "model_5"]
+    assert list(networks_by_file("multimer", (1,))) == ["params_model_1_multimer_v3.npz"]
+    assert list(networks_by_file("all", (5,)).values()) == ["model_5_ptm", "model_5", "model_5_multimer_v3"]
+
+
+def test_networks_for_complexes_are_listed_last_and_not_used_for_monomers(tmp_path: Path) -> None:
+    for name in ("model_2_multimer_v3", "model_2"):
+        (tmp_path / f"params_{name}.npz").touch()
+    sources = installed_parameters(tmp_path)
+    assert [source.config_name for source in sources] == ["model_2", "model_2_multimer_v3"]
+    assert [source.label for source in sources] == ["alphafold2_model_2", "alphafold2_multimer_v3_model_2"]
+    assert [source.is_multimer for source in sources] == [False, True]
+    assert find_parameters(str(tmp_path), (2,), "auto") == sources[:1]
 
 
 def test_size_of_published_parameters() -> None:

@@ -1,0 +1,1 @@
+"""Parts of AlphaFold-Multimer's network that differ from the monomer network's."""

@@ -1,0 +1,76 @@
+"""Random numbers for the MSA samples of AlphaFold-Multimer's passes."""
+
+from typing import Protocol
+
+import numpy as np
+
+# codes of a masked position: 20 amino acids, unknown, gap, mask
+MASKED_CODES = 23
+
+
+class Draws(Protocol):
+    """The random numbers of one pass: float32, uniform in [0, 1).
+
+    All random choices of the network go through this interface, so that tests can substitute those of another
+    program.
+    """
+
+    def rows(self, count: int) -> np.ndarray:
+        """Return a number for each row of the alignment, [count], from which their order follows."""
+
+    def positions(self, rows: int, length: int) -> np.ndarray:
+        """Return a number for each position of the sampled rows, [rows, length]; small ones are masked."""
+
+    def codes(self, masked: np.ndarray) -> np.ndarray:
+        """Return a number for each code of each masked position, [masked positions, 23].
+
+        Args:
+            masked: bool [rows, length]; positions are in its order.
+        """
+
+
+class PhiloxDraws:
+    """Random numbers that depend only on seed and iteration, and are the same on every machine.
+
+    They are the upper 24 bits of the raw output of Philox-4x64, which NumPy guarantees not to change. Seed
+    and iteration are its key, and each kind of number has its own counter range. So the numbers of a row do
+    not depend on the rows after it.
+
+    Args:
+        seed: 0 ≤ seed < 2⁶⁴.
+        iteration: 0 ≤ iteration < 2⁶⁴, index of the pass.
+
+    Raises:
+        ValueError: seed or iteration is out of range.
+    """
+
+    _ROWS, _POSITIONS, _CODES = range(3)
+
+    def __init__(self, seed: int, iteration: int) -> None:
+        for name, value in (("seed", seed), ("iteration", iteration)):
+            if not 0 <= value < 2**64:
+                raise ValueError(f"{name} must be between 0 and 2^64 - 1, got {value}")
+        self._key = np.array([seed, iteration], np.uint64)
+
+    def _uniform(self, kind: int, count: int) -> np.ndarray:
+        raw = np.random.Philox(counter=np.array([0, 0, 0, kind], np.uint64), key=self._key).random_raw(count)
+        return (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+
+    def rows(self, count: int) -> np.ndarray:
+        """Return a number for each row of the alignment; see `Draws`."""
+        return self._uniform(self._ROWS, count)
+
+    def positions(self, rows: int, length: int) -> np.ndarray:
+        """Return a number for each position of the sampled rows; see `Draws`."""
+        return self._uniform(self._POSITIONS, rows * length).reshape(rows, length)
+
+    def codes(self, masked: np.ndarray) -> np.ndarray:
+        """Return a number for each code of each masked position; see `Draws`."""
+        count = int(masked.sum())
+        return self._uniform(self._CODES, count * MASKED_CODES).reshape(count, MASKED_CODES)
+
+
+def gumbel_noise(uniform: np.ndarray) -> np.ndarray:
+    """Transform uniform numbers to Gumbel-distributed ones, with DeepMind's safeguard against infinities."""
+    epsilon = np.float32(1e-6)
+    return -np.log(-np.log(uniform + epsilon) + epsilon)

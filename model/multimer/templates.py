@@ -1,0 +1,166 @@
+"""Template embeddings of AlphaFold-Multimer: the update of the pair representation, and MSA rows."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from cuda.fused.chunking import row_slices
+from model import residue_constants
+from model.config import ModelConfig, TemplateConfig
+from model.embedders import Features, distance_bins, pseudo_beta
+from model.evoformer import Mask
+from model.kernels import Kernels
+from model.layers import LayerNorm, Linear, OneHotLinear, parameter
+from model.rigid import rotate
+from model.templates import RESIDUE_TYPES, TEMPLATE_BINS, TemplatePairBlock, torsion_angles
+
+CHI = 3  # index of chi1 among the torsion angles
+# residue type, sines and cosines of the four chi angles, and their mask
+CHI_FEATURES = RESIDUE_TYPES + 3 * 4
+# CB distance bins, CB mask, backbone direction, backbone mask
+GEOMETRY_FEATURES = TEMPLATE_BINS[2] + 1 + 3 + 1
+
+
+class ScalarLinear(nn.Module):
+    """The parameters of a linear layer with one input."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.weights = parameter(outputs)
+        self.bias = parameter(outputs)
+
+
+class SingleTemplateEmbedding(nn.Module):
+    """The pair embedding of one template, which also sees the pair representation."""
+
+    def __init__(self, config: TemplateConfig, channels: int, kernels: Kernels) -> None:
+        super().__init__()
+        own = config.pair.channels
+        self.query_embedding_norm = LayerNorm(channels, kernels)
+        self.template_pair_embedding_0 = Linear(TEMPLATE_BINS[2], own)
+        self.template_pair_embedding_1 = ScalarLinear(own)
+        self.template_pair_embedding_2 = OneHotLinear(RESIDUE_TYPES, own)
+        self.template_pair_embedding_3 = OneHotLinear(RESIDUE_TYPES, own)
+        self.template_pair_embedding_4 = ScalarLinear(own)
+        self.template_pair_embedding_5 = ScalarLinear(own)
+        self.template_pair_embedding_6 = ScalarLinear(own)
+        self.template_pair_embedding_7 = ScalarLinear(own)
+        self.template_pair_embedding_8 = Linear(channels, own)
+        self.template_embedding_iteration = nn.ModuleList(
+            TemplatePairBlock(config.pair, kernels, multiplication_first=config.multiplication_first)
+            for _ in range(config.blocks)
+        )
+        self.output_layer_norm = LayerNorm(own, kernels)
+
+    def forward(self, pair: torch.Tensor, template: Features, pair_mask: Mask) -> torch.Tensor:
+        """Embed one template's features, without template axis, as [N, N, C], given pair [N, N, Z]."""
+        aatype = template["template_aatype"]
+        geometry_weights, bias = self._geometry_layer()
+        columns = self.template_pair_embedding_2(aatype) + bias  # [N, C]
+        lines = self.template_pair_embedding_3(aatype)
+        length, channels = columns.shape
+        result = columns.new_empty(length, length, channels)
+        for rows in row_slices(columns, length * (3 * channels + 2 * pair.shape[-1] + 6 * GEOMETRY_FEATURES)):
+            geometry = template_geometry(template, rows).to(columns.dtype)  # [n, N, 44]
+            act = self.template_pair_embedding_8(self.query_embedding_norm(pair[rows]))
+            act += geometry @ geometry_weights
+            act += lines[rows, None]
+            result[rows] = act.add_(columns)
+        for block in self.template_embedding_iteration:
+            result = block(result, pair_mask)
+        return self.output_layer_norm(result)
+
+    def _geometry_layer(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return weights [44, C] and bias [C] of the layers for geometric features, as one."""
+        scalars = [self.template_pair_embedding_1]
+        scalars += [self.template_pair_embedding_4, self.template_pair_embedding_5]
+        scalars += [self.template_pair_embedding_6, self.template_pair_embedding_7]
+        distances = self.template_pair_embedding_0
+        weights = torch.cat([distances.weights, torch.stack([layer.weights for layer in scalars])])
+        return weights, torch.stack([distances.bias, *(layer.bias for layer in scalars)]).sum(dim=0)
+
+
+def template_geometry(template: Features, rows: slice = slice(None)) -> torch.Tensor:
+    """Return geometric features of n rows of residue pairs, zero for pairs in different chains: [n, N, 44].
+
+    Channels: distance bins of CB (39), CB mask, direction to the other residue in the backbone frame (3),
+    backbone mask.
+    """
+    aatype, atoms = template["template_aatype"], template["template_all_atom_masks"]
+    positions, chains = template["template_all_atom_positions"], template["template_chains"]
+    same_chain = (chains[rows, None] == chains[None]).to(atoms.dtype)[..., None]  # [n, N, 1]
+    beta_mask = pseudo_beta(aatype, atoms[..., None])  # [N, 1]
+    beta_pairs = same_chain * (beta_mask[rows, None] * beta_mask[None])
+    bins = distance_bins(pseudo_beta(aatype, positions), *TEMPLATE_BINS, rows)
+    n, ca, c = residue_constants.N, residue_constants.CA, residue_constants.C
+    backbone = (atoms[:, n] * atoms[:, ca] * atoms[:, c])[:, None]  # [N, 1]
+    backbone_pairs = same_chain * (backbone[rows, None] * backbone[None])
+    frames = _backbone_rotations(positions)[rows].transpose(-1, -2)[:, None]  # [n, 1, 3, 3]
+    alpha = positions[:, ca]  # [N, 3]
+    directions = _normalise(rotate(frames, alpha[None] - alpha[rows, None]))  # [n, N, 3]
+    return torch.cat([bins * beta_pairs, beta_pairs, directions * backbone_pairs, backbone_pairs], dim=-1)
+
+
+def _backbone_rotations(positions: torch.Tensor) -> torch.Tensor:
+    """Return the rotations [N, 3, 3] of the residues' backbone frames, with C on the x axis."""
+    alpha = positions[:, residue_constants.CA]
+    x = _normalise(positions[:, residue_constants.C] - alpha)
+    to_nitrogen = positions[:, residue_constants.N] - alpha
+    y = _normalise(to_nitrogen - (to_nitrogen * x).sum(dim=-1, keepdim=True) * x)
+    return torch.stack([x, y, torch.linalg.cross(x, y)], dim=-1)
+
+
+def _normalise(vector: torch.Tensor) -> torch.Tensor:
+    """Scale vectors [..., 3] to unit length; those shorter than 1e-6 become shorter ones."""
+    return vector / torch.sqrt(vector.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
+
+
+class MultimerTemplateEmbedding(nn.Module):
+    """The update of the pair representation from all template slots, empty ones included."""
+
+    def __init__(self, config: TemplateConfig, channels: int, kernels: Kernels) -> None:
+        super().__init__()
+        self.single_template_embedding = SingleTemplateEmbedding(config, channels, kernels)
+        self.output_linear = Linear(config.pair.channels, channels)
+
+    def forward(self, pair: torch.Tensor, templates: Features, pair_mask: Mask) -> torch.Tensor:
+        """Compute the update [N, N, Z] of the pair representation.
+
+        Args:
+            pair: [N, N, Z].
+            templates: features with a leading template axis; template_weights is on the CPU.
+            pair_mask: [N, N].
+        """
+        mean: torch.Tensor | None = None
+        for index, weight in enumerate(templates["template_weights"].tolist()):
+            template = {name: x[index] for name, x in templates.items()}
+            embedded = weight * self.single_template_embedding(pair, template, pair_mask)
+            mean = embedded if mean is None else mean.add_(embedded)
+        assert mean is not None
+        return self.output_linear(mean.relu_())
+
+
+class MultimerTorsionEmbedding(nn.Module):
+    """The embedding of each template's side-chain torsion angles as an MSA row."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        channels = config.evoformer.msa.channels
+        self.template_single_embedding = Linear(CHI_FEATURES, channels)
+        self.template_projection = Linear(channels, channels)
+
+    def forward(self, templates: Features) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return MSA rows [T, N, C] and their mask [T, N] for the T slots that are not empty.
+
+        Args:
+            templates: features with a leading axis of slots, empty ones last; template_mask is on the CPU.
+        """
+        filled = int(templates["template_mask"].sum())
+        aatype = templates["template_aatype"][:filled]
+        positions = templates["template_all_atom_positions"][:filled]
+        torsions = torsion_angles(aatype, positions, templates["template_all_atom_masks"][:filled])
+        mask = torsions.mask[..., CHI:]  # [T, N, 4]
+        sine, cosine = (torsions.sin_cos[..., CHI:, :] * mask[..., None]).unbind(dim=-1)
+        features = torch.cat([F.one_hot(aatype, RESIDUE_TYPES).to(mask.dtype), sine, cosine, mask], dim=-1)
+        rows = self.template_single_embedding(features.to(self.template_projection.bias.dtype))
+        return self.template_projection(torch.relu(rows)), mask[..., 0]

@@ -1,0 +1,45 @@
+"""Tests of the random numbers of multimer networks."""
+
+import numpy as np
+import pytest
+
+from model.multimer.draws import PhiloxDraws, gumbel_noise
+
+
+def test_numbers_depend_on_seed_and_iteration_only() -> None:
+    first = PhiloxDraws(3, 1).rows(5)
+    assert np.array_equal(first, PhiloxDraws(3, 1).rows(5))
+    assert not np.array_equal(first, PhiloxDraws(4, 1).rows(5))
+    assert not np.array_equal(first, PhiloxDraws(3, 2).rows(5))
+    # these must never change, since results would
+    assert (first * 2**24).astype(int).tolist() == [12416756, 14232879, 13646264, 2381711, 5907976]
+
+
+def test_numbers_do_not_depend_on_other_rows_or_kinds() -> None:
+    draws = PhiloxDraws(0, 0)
+    assert np.array_equal(draws.rows(9)[:5], draws.rows(5))
+    assert np.array_equal(draws.positions(6, 7)[:3], draws.positions(3, 7))
+    masked = draws.positions(4, 30) < 0.15
+    codes = draws.codes(masked)
+    assert codes.shape == (masked.sum(), 23) and codes.dtype == np.float32
+    assert not np.isin(codes, draws.rows(100)).any()
+
+
+def test_numbers_are_uniform() -> None:
+    numbers = PhiloxDraws(1, 0).rows(100_000)
+    assert numbers.min() >= 0 and numbers.max() < 1
+    assert np.abs(np.histogram(numbers, 20, (0, 1))[0] - 5000).max() < 400
+
+
+def test_gumbel_noise_is_finite() -> None:
+    edges = np.array([0, 2**-24, 0.5, 1 - 2**-24], np.float32)
+    noise = gumbel_noise(edges)
+    assert noise.dtype == np.float32 and np.isfinite(noise).all() and (np.diff(noise) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("seed", "iteration", "name"), [(-1, 0, "seed"), (2**64, 0, "seed"), (0, -1, "iter")]
+)
+def test_numbers_out_of_range_are_an_error(seed: int, iteration: int, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}.* must be between 0 and"):
+        PhiloxDraws(seed, iteration)

@@ -1,0 +1,114 @@
+"""Tests of multimer networks: recycling with samples of their own, chains, templates, precision."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from cuda.fused.chunking import chunk_budget
+from model.alphafold import AlphaFold
+from model.memory_plan import PassSize, plan_memory
+from model.multimer.draws import PhiloxDraws
+from model.multimer.inputs import MultimerInputs
+from model.parameters import random_parameters
+from model.recycling import RecyclingSettings, ca_distance_change, predict
+
+Arrays = dict[str, np.ndarray]
+
+
+def inputs_of(network: AlphaFold, features: Arrays, seed: int = 0) -> MultimerInputs:
+    assert network.config.multimer is not None
+    return MultimerInputs(
+        features, network.config.multimer, lambda i: PhiloxDraws(seed, i), torch.device("cpu")
+    )
+
+
+def test_predict_recycles_passes_with_samples_of_their_own(
+    tiny_multimer: AlphaFold, complex_features: Arrays
+) -> None:
+    prediction = predict(tiny_multimer, complex_features, RecyclingSettings(2, seed=7))
+    inputs = inputs_of(tiny_multimer, complex_features, seed=7)
+    with torch.inference_mode():
+        previous, positions = tiny_multimer.initial_state(inputs(0)), []
+        for iteration in range(3):
+            output = tiny_multimer.run_pass(inputs(iteration), previous)
+            previous = output.recycled_state()
+            positions.append(output.positions)
+    assert np.array_equal(prediction.atom_positions, positions[-1].numpy())
+    changes = [ca_distance_change(*two, None) for two in pairwise(positions)]
+    assert prediction.tolerances == pytest.approx(changes)
+    assert np.array_equal(prediction.residue_index, complex_features["residue_index"])
+    assert np.array_equal(prediction.aatype, complex_features["aatype"])
+
+
+def test_seed_determines_the_prediction(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
+    first, again, other = (
+        predict(tiny_multimer, complex_features, RecyclingSettings(1, seed=seed)).atom_positions
+        for seed in (0, 0, 1)
+    )
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+
+
+def test_twenty_recycles_stop_early(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
+    prediction = predict(tiny_multimer, complex_features, RecyclingSettings(20, 1e9))
+    assert prediction.num_recycles == 1
+
+
+def test_chunks_do_not_change_a_pass(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
+    with torch.inference_mode():
+        inputs = inputs_of(tiny_multimer, complex_features)(0)
+        whole = tiny_multimer(inputs)
+        with chunk_budget(1):
+            chunked = tiny_multimer(inputs)
+    for name, tensor in whole.items():
+        assert torch.allclose(tensor, chunked[name], rtol=1e-4, atol=1e-4), name
+
+
+@pytest.mark.parametrize("name", ["asym_id", "entity_id", "sym_id"])
+def test_chains_matter(tiny_multimer: AlphaFold, complex_features: Arrays, name: str) -> None:
+    with torch.inference_mode():
+        pair = tiny_multimer(inputs_of(tiny_multimer, complex_features)(0))["representations/pair"]
+        complex_features[name][-3:] = 1
+        other = tiny_multimer(inputs_of(tiny_multimer, complex_features)(0))["representations/pair"]
+    assert not torch.allclose(pair, other, atol=1e-3)
+
+
+def test_templates_of_two_chains_have_no_common_frame(
+    tiny_multimer: AlphaFold, complex_features: Arrays
+) -> None:
+    def logits(features: Arrays) -> torch.Tensor:
+        with torch.inference_mode():
+            return tiny_multimer(inputs_of(tiny_multimer, features)(0))["distogram/logits"]
+
+    before = logits(complex_features)
+    moved, changed = (complex_features["template_all_atom_positions"].copy() for _ in range(2))
+    moved[0, 5:8] += np.float32([3, -20, 7])  # all of the second chain
+    changed[0, 5] += np.float32([3, -20, 7])  # one of its residues
+    assert torch.allclose(
+        before, logits(complex_features | {"template_all_atom_positions": moved}), atol=1e-4
+    )
+    assert not torch.allclose(
+        before, logits(complex_features | {"template_all_atom_positions": changed}), atol=1e-2
+    )
+
+
+def test_bf16_trunk_is_close_to_float32(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
+    config = tiny_multimer.config
+    half = AlphaFold.from_parameters(config, random_parameters(config), dtype=torch.bfloat16)
+    with torch.inference_mode():
+        inputs = inputs_of(tiny_multimer, complex_features)(0)
+        exact, rounded = tiny_multimer(inputs), half(inputs)
+    for name in ("representations/pair", "representations/single", "distogram/logits"):
+        difference = (rounded[name].float() - exact[name]).square().mean().sqrt()
+        assert difference < 0.05 * exact[name].square().mean().sqrt(), name
+
+
+def test_memory_is_planned_for_the_rows_of_a_pass(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
+    size = PassSize.from_features(tiny_multimer, complex_features)
+    # 4 sampled rows and one of a template; the template's slot and an empty one
+    assert size == PassSize(11, 5, 6, 2, element_bytes=4, in_place=False, alignment_rows=15)
+    more_rows = {name: np.tile(complex_features[name], (200, 1)) for name in ("msa", "deletion_matrix")}
+    larger = PassSize.from_features(tiny_multimer, complex_features | more_rows)
+    plans = [plan_memory(tiny_multimer.config, one, 2**40) for one in (size, larger)]
+    assert plans[0].peak_bytes < plans[1].peak_bytes
