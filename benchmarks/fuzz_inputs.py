@@ -14,6 +14,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import re
 import shutil
 import sys
@@ -31,6 +32,7 @@ import zstandard
 
 from benchmarks.fuzzing import Kind, mutated, print_table, run_cases
 from features.cache import FeatureCache, read_entry
+from features.complexes.features import colabfold_features
 from features.deterministic import make_features
 from features.entry import read_entry_metadata
 from features.templates.build import build_library
@@ -63,6 +65,8 @@ from model.training.settings import read_settings
 from msa.alphabet import encode
 from msa.errors import InputError
 from msa.io.alignments import read_alignment
+from msa.io.complex_a3m import parse_complex_a3m
+from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 from msa.io.saved_profiles import ProfileWriter
 from msa.search.engine import QueryProfile
@@ -104,9 +108,16 @@ def check_alignment(path: Path) -> None:
     make_features([read_alignment(path)])
 
 
+def check_complex(path: Path) -> None:
+    """Read ColabFold's A3M file of a complex, and compute its features."""
+    colabfold_features(parse_complex_a3m(read_bytes(path), os.fspath(path)), min_rows=1)
+
+
 def query_kinds() -> list[Kind]:
     """Return the kinds of files that hold queries."""
     a3m = [(DATA / name).read_bytes() for name in ("family.a3m", "single.a3m")]
+    pair = f"#56,3\t1,2\n>1\t2\n{GB1}MKV\n>a\tb\n{GB1}M-cV\n>1\n{GB1}---\n>2\n{'-' * 56}MKV\n"
+    complexes = [pair.encode(), f"#56\t2\n{FAMILY}".encode()]
     program = {
         "name": "gb 1", "modelSeeds": [1, 2], "dialect": "alphafold3", "version": 3,
         "sequences": [{"protein": {"id": "A", "sequence": GB1, "unpairedMsa": FAMILY, "templates": []}}],
@@ -125,6 +136,7 @@ def query_kinds() -> list[Kind]:
     return [
         Kind("fasta", "q.fasta", [*EXAMPLES, FAMILY.encode()], check_queries),
         Kind("a3m", "q.a3m", [*a3m, FAMILY.encode(), b"#56\t1\n" + FAMILY.encode()], check_alignment),
+        Kind("complex a3m", "c.a3m", complexes, check_complex),
         Kind("stockholm", "q.sto", [(DATA / "family.sto").read_bytes()], check_alignment),
         Kind("table", "q.csv", [table, table.replace(b",", b"\t")], check_queries),
         Kind("json", "q.json", jobs, check_queries, "json"),

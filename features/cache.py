@@ -39,9 +39,9 @@ _TEMPORARY_REMOVED = (errno.ENOENT, errno.ESTALE)
 def cache_key(alignments: Sequence[Alignment]) -> str:
     """Return the SHA-256 (hexadecimal) of the schema version and the canonical input.
 
-    The canonical input is, for each alignment in order, the query's header, the aligned letters, and the
-    position and size of each deletion. The file's format, compression and line lengths do not matter, nor do
-    the headers of other rows.
+    The canonical input is, for each alignment in order, the query's header, the aligned letters, the position
+    and size of each deletion, and the species of the other rows if any is known. The file's format,
+    compression and line lengths do not matter, nor does anything else in the headers of other rows.
     """
     digest = hashlib.sha256(f"{FORMAT}\0{SCHEMA_VERSION}\0{len(alignments)}\0".encode())
     for alignment in alignments:
@@ -53,6 +53,10 @@ def cache_key(alignments: Sequence[Alignment]) -> str:
         digest.update(np.ascontiguousarray(alignment.letters).data)
         digest.update(positions.astype("<i8").tobytes())
         digest.update(alignment.deletions.reshape(-1)[positions].astype("<u4").tobytes())
+        if any(alignment.species[1:]):
+            species = "\0".join(alignment.species[1:]).encode()
+            digest.update(f"species\0{len(species)}\0".encode())
+            digest.update(species)
     return digest.hexdigest()
 
 

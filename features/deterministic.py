@@ -21,7 +21,9 @@ def make_features(
 
     Alignments are concatenated, and only the first of identical rows is kept, as in DeepMind's
     `make_msa_features`. Unlike in that function, residues have the network's codes (0 to 19, X 20, gap 21)
-    and not those of HHblits. The header of the first query becomes `domain_name`.
+    and not those of HHblits. The header of the first query becomes `domain_name`. `species` and `species_row`
+    list the rows of known species, as indices of distinct rows, each once; a row that several species have in
+    common is listed for each of them, and the queries are not listed.
 
     Args:
         alignments: at least one, all of the same query. A query alone is an alignment of one row.
@@ -39,7 +41,9 @@ def make_features(
             raise InputError(f"its query differs from that of {first}", other.source)
     length = len(query)
     aatype = encode_query(query)
-    msa, deletions = _distinct_rows(alignments)
+    kept, positions = _first_occurrences(alignments)
+    msa, deletions = _encode_rows(alignments, kept)
+    species_row, species = _species_rows(alignments, positions)
     return {
         "aatype": aatype,
         "residue_index": np.arange(length, dtype=np.int32),
@@ -51,14 +55,17 @@ def make_features(
         "deletion_matrix": deletions,
         "num_alignments": np.array(len(msa), np.int32),
         "hhblits_profile": _column_profile(msa),
+        "species_row": species_row,
+        "species": species,
         **atom_maps(aatype),
         **(no_templates(length) if templates is None else templates),
     }
 
 
-def _distinct_rows(alignments: Sequence[Alignment]) -> tuple[np.ndarray, np.ndarray]:
-    """Return codes (int8) and deletions (unsigned) of the distinct rows, each [M, R]."""
-    kept = _first_occurrences(alignments)
+def _encode_rows(
+    alignments: Sequence[Alignment], kept: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return codes (int8) and deletions (unsigned) of the kept rows of each alignment, each [M, R]."""
     shape = sum(map(len, kept)), alignments[0].letters.shape[1]
     largest = max(int(alignment.deletions.max()) for alignment in alignments)
     msa, deletions = np.empty(shape, np.int8), np.empty(shape, np.min_scalar_type(largest))
@@ -74,18 +81,43 @@ def _distinct_rows(alignments: Sequence[Alignment]) -> tuple[np.ndarray, np.ndar
     return msa, deletions.astype(np.min_scalar_type(int(deletions.max())), copy=False)
 
 
-def _first_occurrences(alignments: Sequence[Alignment]) -> list[np.ndarray]:
-    """Return, for each alignment, the indices of the rows that equal no earlier row of any alignment."""
+def _first_occurrences(
+    alignments: Sequence[Alignment],
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return, for each alignment, the indices of rows that equal no earlier row, and all rows' distinct rows.
+
+    The second list has, for every row of every alignment, the index of its letters among the distinct rows.
+    """
     # rows are compared by 128-bit digests, to save memory
     digests = bytearray()
     for alignment in alignments:
         for row in alignment.letters:
             digests += hashlib.blake2b(row, digest_size=16).digest()
-    _, first = np.unique(np.frombuffer(digests, "S16"), return_index=True)
+    _, first, inverse = np.unique(np.frombuffer(digests, "S16"), return_index=True, return_inverse=True)
     is_first = np.zeros(len(digests) // 16, bool)
     is_first[first] = True
-    ends = np.cumsum([len(alignment) for alignment in alignments])
-    return [np.flatnonzero(part) for part in np.split(is_first, ends[:-1])]
+    positions = (np.cumsum(is_first) - 1)[first[inverse]]
+    ends = np.cumsum([len(alignment) for alignment in alignments])[:-1]
+    return [np.flatnonzero(part) for part in np.split(is_first, ends)], np.split(positions, ends)
+
+
+def distinct_rows(alignment: Alignment) -> np.ndarray:
+    """Return the indices of the rows that `make_features` keeps: int64, ascending."""
+    return _first_occurrences([alignment])[0][0]
+
+
+def _species_rows(
+    alignments: Sequence[Alignment], positions: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of distinct rows of known species (unsigned [P]) and their species (bytes [P])."""
+    found: dict[tuple[int, str], None] = {}
+    for alignment, rows in zip(alignments, positions, strict=True):
+        if any(alignment.species[1:]):
+            pairs = zip(rows[1:].tolist(), alignment.species[1:], strict=True)
+            found.update(dict.fromkeys(pair for pair in pairs if pair[1]))
+    species_row = np.array([row for row, _ in found], np.int64)
+    species = np.array([name.encode() for _, name in found], np.bytes_)
+    return species_row.astype(np.min_scalar_type(int(species_row.max(initial=0)))), species
 
 
 def _column_profile(msa: np.ndarray) -> np.ndarray:

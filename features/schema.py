@@ -1,16 +1,17 @@
-"""The lists of features that are cached and of features that are sampled for each seed and iteration.
+"""The lists of features that are cached, that are sampled for each seed and iteration, and of complexes.
 
-Names and meanings are AlphaFold2's (Jumper et al. 2021, Supplementary Information 1.2.9, Table 1). No feature
-is in both lists.
+Names and meanings are AlphaFold2's (Jumper et al. 2021, Supplementary Information 1.2.9, Table 1), except for
+`species_row` and `species`, by which the rows of chains are paired. No feature is both cached and sampled.
 """
 
 # part of each cache key; increased when the meaning of a cached feature changes
 SCHEMA_VERSION = 1
 # increased when the file format of an entry changes; the path stays the same, so older entries are replaced
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 # Features that depend only on the alignment and the templates: name → dtype and shape (R residues, M
-# distinct rows, T templates). "uint*" is the narrowest of uint8, uint16 and uint32 that holds the values.
+# distinct rows, P rows of known species, T templates). "uint*" is the narrowest of uint8, uint16 and uint32
+# that holds the values.
 CACHED = {
     "aatype": ("int32", "R"),
     "residue_index": ("int32", "R"),
@@ -22,6 +23,8 @@ CACHED = {
     "deletion_matrix": ("uint*", "M R"),
     "num_alignments": ("int32", ""),
     "hhblits_profile": ("float32", "R 22"),
+    "species_row": ("uint*", "P"),
+    "species": ("bytes", "P"),
     "atom14_atom_exists": ("float32", "R 14"),
     "atom37_atom_exists": ("float32", "R 37"),
     "residx_atom14_to_atom37": ("int32", "R 14"),
@@ -73,3 +76,30 @@ UNCHANGED_TEMPLATES = (
     "template_pseudo_beta",
     "template_pseudo_beta_mask",
 )
+
+# Features of a complex, which the network samples itself: name → dtype and shape (N residues of all chains, S
+# rows of the merged alignment). Names, values and dtypes are those of AlphaFold-Multimer's data pipeline.
+COMPLEX = {
+    "aatype": ("int32", "N"),
+    "residue_index": ("int32", "N"),
+    "seq_length": ("int32", ""),
+    "seq_mask": ("float32", "N"),
+    "assembly_num_chains": ("int64", ""),
+    "asym_id": ("float32", "N"),
+    "entity_id": ("float32", "N"),
+    "sym_id": ("float32", "N"),
+    "entity_mask": ("int32", "N"),
+    "all_atom_mask": ("int32", "N 37"),
+    "all_atom_positions": ("float32", "N 37 3"),
+    "msa": ("int32", "S N"),
+    "msa_mask": ("float32", "S N"),
+    "deletion_matrix": ("float32", "S N"),
+    "deletion_mean": ("float32", "N"),
+    "bert_mask": ("float32", "S N"),
+    "cluster_bias_mask": ("float32", "S"),
+    "num_alignments": ("int32", ""),
+    "num_templates": ("int32", ""),
+    "template_aatype": ("int64", "4 N"),
+    "template_all_atom_positions": ("float32", "4 N 37 3"),
+    "template_all_atom_mask": ("float32", "4 N 37"),
+}

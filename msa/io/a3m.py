@@ -4,6 +4,7 @@ In A3M every row has one column per query residue, upper case or `-`; residues t
 columns are lower case. In aligned FASTA all rows have the same length, in either case.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from msa.search.hits import Hit
 
 _SKIP, _MATCH, _INSERT, _INVALID = range(4)
+
+# ColabFold's first line: the lengths of the distinct chains, then the number of copies of each
+_CHAIN_LINE = re.compile(rb"#(\d{1,18}(?:,\d{1,18})*)\t(\d{1,18}(?:,\d{1,18})*)[ \t\r]*$")
 
 _UPPER = np.arange(256, dtype=np.uint8)
 _UPPER[ord("a") : ord("z") + 1] -= 32
@@ -41,6 +45,29 @@ def _classes(lower: int, dot: int) -> np.ndarray:
 _A3M_CLASSES = _classes(lower=_INSERT, dot=_SKIP)
 _ALIGNED_CLASSES = _classes(lower=_MATCH, dot=_MATCH)
 _UPPER_CASE_ALIGNED_CLASSES = _classes(lower=_INVALID, dot=_MATCH)
+
+
+def parse_chain_line(data: bytes, source: str | None) -> tuple[list[int], list[int]] | None:
+    """Return the lengths and the copies of the distinct chains in ColabFold's first line.
+
+    Args:
+        data: decompressed content.
+        source: file name for errors.
+
+    Returns:
+        Two lists of the same length; None if the file does not start with such a line.
+
+    Raises:
+        InputError: the numbers of lengths and copies differ.
+    """
+    text = data.lstrip()
+    match = _CHAIN_LINE.match(text[: text.find(b"\n") if b"\n" in text else None])
+    if match is None:
+        return None
+    lengths, copies = ([int(number) for number in group.split(b",")] for group in match.groups())
+    if len(lengths) != len(copies):
+        raise InputError("lengths and counts of the header line do not match", source, 1)
+    return lengths, copies
 
 
 def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
@@ -69,6 +96,35 @@ def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.nda
         return names, *_fill(records, _ALIGNED_CLASSES if lower_case else _UPPER_CASE_ALIGNED_CLASSES)
     except (_RaggedError, InputError):
         raise _ragged_input(as_a3m, names, records) from None
+
+
+def parse_columns(
+    data: bytes, source: str | None, width: int
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
+    """Parse A3M whose number of columns is known, and keep all columns, also where the first row has a gap.
+
+    Args:
+        data: decompressed content that starts with `>` or `#`.
+        source: file name for errors.
+        width: number of columns of every row.
+
+    Returns:
+        names, letters and deletions (see `msa.io.alignments.Alignment`), and the line of each row's header.
+
+    Raises:
+        InputError: a row has another number of columns, a character that is not a letter, no sequences, or
+            text before the first header.
+    """
+    records = _RecordOffsets(data, source)
+    names = records.names()
+    lines = np.searchsorted(records.line_starts, records.starts, side="right")
+    try:
+        return names, *_fill(records, _A3M_CLASSES, width), lines
+    except _RaggedError as error:
+        ragged = error.with_traceback(None)
+    name = first_word(names[ragged.row]) or "unnamed"
+    reason = f"row {ragged.row + 1} ({name}) has {ragged.length} columns, the header line declares {width}"
+    raise InputError(reason, source, int(lines[ragged.row]))
 
 
 class _RecordOffsets:
@@ -171,8 +227,16 @@ def _ragged_input(error: _RaggedError, names: tuple[str, ...], records: _RecordO
     return InputError(ragged_reason(error.row, name, error.length, error.expected), records.source, line)
 
 
-def _fill(records: _RecordOffsets, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fill(
+    records: _RecordOffsets, table: np.ndarray, width: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return letters and deletions [rows, columns] under one interpretation of the characters.
+
+    Args:
+        records: the rows.
+        table: class of every byte value.
+        width: number of columns, which are all kept; by default those in which the first row, the query, has
+            a residue.
 
     Raises:
         _RaggedError: rows differ in length, or the query is empty or has insertions.
@@ -180,7 +244,7 @@ def _fill(records: _RecordOffsets, table: np.ndarray) -> tuple[np.ndarray, np.nd
     """
     blocks = iter(records.blocks())
     try:
-        return _fill_blocks(records, table, blocks)
+        return _fill_blocks(records, table, blocks, width)
     except _RaggedError:
         # an invalid character anywhere in the rest of the file is the clearer error
         for first, last in blocks:
@@ -189,10 +253,11 @@ def _fill(records: _RecordOffsets, table: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _fill_blocks(
-    records: _RecordOffsets, table: np.ndarray, blocks: Iterator[tuple[int, int]]
+    records: _RecordOffsets, table: np.ndarray, blocks: Iterator[tuple[int, int]], width: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fill in the alignment one block at a time; see `_fill`."""
     result: QueryColumns | None = None
+    keep_all = width is not None
     for first, last in blocks:
         classes = records.classes(table, first, last)
         base = int(records.starts[first])
@@ -200,7 +265,7 @@ def _fill_blocks(
         match = classes == _MATCH
         lengths = np.add.reduceat(match, row_starts, dtype=np.int64)
         inserted = np.flatnonzero(classes == _INSERT)
-        if result is None:
+        if width is None:
             width = int(lengths[0])
             if width == 0 or np.any(inserted < records.ends[0] - base):
                 raise _RaggedError(0, width, width)
@@ -210,7 +275,7 @@ def _fill_blocks(
         block = records.bytes[base : base + len(classes)]
         letters = _UPPER[block[match]].reshape(last - first, width)
         if result is None:
-            result = QueryColumns(len(records), letters[0])
+            result = QueryColumns(len(records), np.full(width, ord("X")) if keep_all else letters[0])
         row = np.searchsorted(row_starts, inserted, side="right") - 1
         following = np.cumsum(match, dtype=np.int64)[inserted]
         # an insertion after the last column has no column to follow it and is not counted

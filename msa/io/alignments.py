@@ -6,8 +6,8 @@ in the deletion matrix (AlphaFold2's name) at the following column.
 """
 
 import os
-import re
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from msa.errors import InputError
 from msa.io import a3m, stockholm
 from msa.io.compression import read_bytes
 from msa.io.fasta import clean_header
-
-# ColabFold's first line: the lengths of the chains, then the number of copies of each
-_COLABFOLD_START = re.compile(rb"#(\d{1,18}(?:,\d{1,18})*)\t(\d{1,18}(?:,\d{1,18})*)[ \t\r]*$")
+from msa.io.taxonomy import species
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +42,11 @@ class Alignment:
     def query(self) -> str:
         """The query's residues."""
         return self.letters[0].tobytes().decode("ascii")
+
+    @cached_property
+    def species(self) -> tuple[str, ...]:
+        """The species of every row by its header (`msa.io.taxonomy.species`), empty where it is unknown."""
+        return tuple(map(species, self.names))
 
     @property
     def sequences(self) -> list[str]:
@@ -87,18 +90,15 @@ def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
 
 def _declared_length(data: bytes, source: str | None) -> int | None:
     """Return the query length declared by ColabFold's header line; None without such a line."""
-    text = data.lstrip()
-    first_line = text[: text.find(b"\n") if b"\n" in text else None]
-    match = _COLABFOLD_START.match(first_line)
-    if match is None:
+    chains = a3m.parse_chain_line(data, source)
+    if chains is None:
         return None
-    lengths, counts = ([int(number) for number in group.split(b",")] for group in match.groups())
-    if len(lengths) != len(counts):
-        raise InputError("lengths and counts of the header line do not match", source, 1)
-    if len(lengths) > 1 or counts != [1]:
+    lengths, copies = chains
+    if len(lengths) > 1 or copies != [1]:
+        line = data.lstrip().split(b"\n", 1)[0].decode().strip()
         raise InputError(
-            f"alignment of a complex ({sum(counts)} chains, header line "
-            f"{first_line.decode().strip()!r}): only single chains are supported",
+            f"alignment of a complex ({sum(copies)} chains, header line {line!r}): "
+            "only single chains are supported",
             source,
             1,
         )

@@ -112,7 +112,7 @@ def test_damaged_entry_is_an_error_and_can_be_overwritten(data_dir: Path, tmp_pa
     assert_same(cache.load(cache_key(alignments)), features)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_entry_of_an_earlier_version_is_replaced_with_a_warning(
     data_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int
 ) -> None:
@@ -124,7 +124,7 @@ def test_entry_of_an_earlier_version_is_replaced_with_a_warning(
         features, hit = load_or_make_features("family", alignments, FeatureSettings(tmp_path))
     assert not hit
     assert caplog.messages == [
-        f"family: {path}: cache entry of format version {version}; this program reads 3; computed again"
+        f"family: {path}: cache entry of format version {version}; this program reads 4; computed again"
     ]
     assert_same(features, make_features(alignments))
     assert load_or_make_features("family", alignments, FeatureSettings(tmp_path))[1]
@@ -141,6 +141,9 @@ def test_key_depends_on_content_and_not_on_file_format() -> None:
         A3M.replace(b"-aaL", b"aa-L"),
         A3M.replace(b"M--L", b"MK-L"),
         A3M + b">c\nMKVLGA\n",
+        A3M.replace(b">a", b">a OX=9606"),
+        A3M.replace(b">a", b">a OX=10090"),
+        A3M.replace(b">b", b">b OX=9606"),
     ]
     keys = {cache_key([parse_alignment(text)]) for text in other}
     assert len(keys | {key}) == len(other) + 1
@@ -159,6 +162,6 @@ def test_entry_records_its_sources(tmp_path: Path, data_dir: Path) -> None:
     cache.load_or_make(alignments)
     metadata = read_entry_metadata(cache.path(cache_key(alignments)))
     assert metadata["key"] == cache_key(alignments)
-    assert metadata["version"] == 3
+    assert metadata["version"] == 4
     assert metadata["name"] == family(data_dir)[0].names[0]
     assert metadata["sources"] == [str(data_dir / "family.sto"), str(data_dir / "family.a3m"), None]

@@ -46,8 +46,8 @@ def test_only_the_first_of_equal_rows_is_kept(groups: list[list[str]], random) -
 
 
 def test_dtypes_and_shapes_match_the_schema() -> None:
-    sizes = {"R": 5, "M": 2, "T": 0}
-    features = make_features([parse_alignment(b">q\nMKVLG\n>a\nMK-LG\n")])
+    sizes = {"R": 5, "M": 2, "P": 1, "T": 0}
+    features = make_features([parse_alignment(b">q\nMKVLG\n>a OX=9606\nMK-LG\n")])
     assert features.keys() == CACHED.keys()
     for name, (dtype, shape) in CACHED.items():
         kind = {"bytes": "S", "uint*": "u"}.get(dtype)
@@ -63,6 +63,18 @@ def test_ambiguous_letters_are_x_in_the_query_and_follow_hhblits_in_the_msa() ->
     assert features["msa"].tolist() == [[RESTYPES.index(letter) for letter in "DEC"] + [20] * 3]
     assert features["sequence"] == b"BZUOJX"
     assert features["domain_name"] == b"rare"
+
+
+def test_rows_of_known_species() -> None:
+    first = parse_alignment(b">q OX=1\nMKV\n>a\nMKA\n>b OX=2\nMAV\n>c OX=3\nMAV\n>d OX=3\nMAV\n")
+    second = parse_alignment(b">q OX=1\nMKV\n>e OX=1\nMKV\n>tr|A0A000|A0A000_HUMAN/1-3\nM-V\n>f OX=2\nMAV\n")
+    features = make_features([first, second])
+    pairs = zip(features["species_row"].tolist(), features["species"].tolist(), strict=True)
+    # equal rows of several species are listed for each; the queries' own species is not used
+    assert list(pairs) == [(2, b"2"), (2, b"3"), (0, b"1"), (3, b"HUMAN")]
+    assert len(features["msa"]) == 4
+    without = make_features([parse_alignment(b">q OX=1\nMKV\n>a\nMKA\n")])
+    assert without["species_row"].shape == without["species"].shape == (0,)
 
 
 def test_atom_maps_are_inverses() -> None:

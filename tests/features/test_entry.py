@@ -139,7 +139,7 @@ def test_metadata_is_readable_from_the_header_alone(entries: dict[str, bytes], t
     header = 8 + int.from_bytes(content[:8], "little")
     path.write_bytes(content[:header])
     metadata = read_entry_metadata(path)
-    assert (metadata["key"], metadata["name"], metadata["version"]) == (key, "row0 a description", 3)
+    assert (metadata["key"], metadata["name"], metadata["version"]) == (key, "row0 a description", 4)
     assert metadata["tensors"]["msa"] == ["|i1", [38, 31]]
     path.write_bytes(content[: header - 1])
     with pytest.raises(CorruptEntryError, match="truncated"):
@@ -169,8 +169,8 @@ def test_foreign_and_newer_entries_are_an_error(
                 cache.load(key, verify)
             with pytest.raises(CorruptEntryError, match=message):
                 read_entry_metadata(cache.path(key))
-        cache.path(key).write_bytes(content.replace(b'\\"version\\": 3', b'\\"version\\": 4'))
-        with pytest.raises(CorruptEntryError, match="format version 4; this program reads 3"):
+        cache.path(key).write_bytes(content.replace(b'\\"version\\": 4', b'\\"version\\": 5'))
+        with pytest.raises(CorruptEntryError, match="format version 5; this program reads 4"):
             cache.load(key, verify)
     with pytest.raises(FileNotFoundError):
         cache.load("1" * 64)

@@ -18,7 +18,15 @@ def test_features_match_the_schema(slots: int) -> None:
     assert set(UNCHANGED) | set(UNCHANGED_TEMPLATES) <= CACHED.keys()
     if slots:
         assert inputs.keys() == SAMPLED.keys() | set(UNCHANGED) | set(UNCHANGED_TEMPLATES)
-    sizes = {"R": 5, "M": 3, "T": 0, "S": min(3, 6 - slots), "E": max(1, min(2, 3 - (6 - slots))), "K": slots}
+    sizes = {
+        "R": 5,
+        "M": 3,
+        "P": 0,
+        "T": 0,
+        "S": min(3, 6 - slots),
+        "E": max(1, min(2, 3 - (6 - slots))),
+        "K": slots,
+    }
 
     def axes(shape: str) -> tuple[int, ...]:
         return tuple(sizes[axis] if axis in sizes else int(axis) for axis in shape.split())

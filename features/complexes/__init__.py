@@ -1,0 +1,1 @@
+"""Features of complexes: rows of chains paired by species, and the alignments of all chains merged."""

@@ -1,0 +1,131 @@
+"""Merging of the alignments and templates of all chains into the features of a complex.
+
+Rules, names and dtypes are those of AlphaFold-Multimer's data pipeline (Evans et al. 2021).
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from features.complexes.entities import AlignedRows, Entity
+from features.residues import ATOM37, GAP, atom_maps
+
+# largest numbers of rows of a chain, of paired rows among them, and of templates
+MAX_ROWS, MAX_PAIRED_ROWS, MAX_TEMPLATES = 2048, 1024, 4
+
+
+def merge_entities(entities: Sequence[Entity], min_rows: int = 512) -> dict[str, np.ndarray]:
+    """Merge the entities of a complex.
+
+    The merged alignment has the paired rows, then the unpaired rows of each entity, with gaps in all other
+    chains. Copies of an entity have the same row. With one entity, all rows are its unpaired rows.
+
+    Args:
+        entities: at least one.
+        min_rows: number of rows up to which masked rows are added, so that the network finds as many as it
+            samples.
+
+    Returns:
+        The features in `features.schema.COMPLEX`.
+    """
+    aatype = _per_chain(entities, lambda entity: entity.aatype)
+    residues = len(aatype)
+    return {
+        "aatype": aatype,
+        "residue_index": _per_chain(entities, lambda entity: np.arange(len(entity.aatype), dtype=np.int32)),
+        "seq_length": np.array(residues, np.int32),
+        "seq_mask": np.ones(residues, np.float32),
+        "assembly_num_chains": np.array(sum(entity.copies for entity in entities), np.int64),
+        **_chain_ids(entities),
+        "entity_mask": np.ones(residues, np.int32),
+        "all_atom_mask": atom_maps(aatype)["atom37_atom_exists"].astype(np.int32),
+        "all_atom_positions": np.zeros((residues, len(ATOM37), 3), np.float32),
+        "deletion_mean": _per_chain(entities, lambda entity: entity.deletion_mean),
+        **_merge_alignments(entities, min_rows),
+        **_merge_templates(entities),
+    }
+
+
+def _per_chain(entities: Sequence[Entity], values: Callable[[Entity], np.ndarray]) -> np.ndarray:
+    """Return an array with one element per residue of an entity, for all chains."""
+    return np.concatenate([np.tile(values(entity), entity.copies) for entity in entities])
+
+
+def _chain_ids(entities: Sequence[Entity]) -> dict[str, np.ndarray]:
+    """Return the number of each residue's chain, entity, and copy of the entity, each from 1."""
+    chains = [
+        (number, copy, len(entity.aatype))
+        for number, entity in enumerate(entities, 1)
+        for copy in range(1, entity.copies + 1)
+    ]
+    entity_ids, copies, lengths = (np.array(column) for column in zip(*chains, strict=True))
+    ids = {"asym_id": np.arange(1, len(chains) + 1), "entity_id": entity_ids, "sym_id": copies}
+    return {name: np.repeat(values, lengths).astype(np.float32) for name, values in ids.items()}
+
+
+def _merge_alignments(entities: Sequence[Entity], min_rows: int) -> dict[str, np.ndarray]:
+    """Return the alignment of all chains with its masks."""
+    ends = np.cumsum([len(entity.aatype) * entity.copies for entity in entities]).tolist()
+    columns = [slice(start, end) for start, end in pairwise([0, *ends])]
+    paired_rows = min(len(entities[0].paired), MAX_PAIRED_ROWS) if len(entities) > 1 else 0
+    blocks = [
+        (0, columns[number], _first_rows(entity.paired, paired_rows), entity.copies)
+        for number, entity in enumerate(entities)
+    ]
+    rows = paired_rows
+    for number, entity in enumerate(entities):
+        unpaired = _first_rows(entity.unpaired, _unpaired_rows(entity, paired_rows))
+        blocks.append((rows, columns[number], unpaired, entity.copies))
+        rows += len(unpaired)
+
+    shape = max(rows, min_rows), ends[-1]
+    msa, mask = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+    msa[:rows], mask[:rows] = GAP, 1
+    deletions, block_mask = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+    for first, residues, block, copies in blocks:
+        part = slice(first, first + len(block)), residues
+        msa[part] = np.tile(block.codes, copies)
+        deletions[part] = np.tile(block.deletions, copies)
+        block_mask[part] = 1
+    is_query = np.zeros(shape[0], np.float32)
+    is_query[0] = 1
+    return {
+        "msa": msa,
+        "msa_mask": mask,
+        "deletion_matrix": deletions,
+        "bert_mask": block_mask,
+        "cluster_bias_mask": is_query,
+        "num_alignments": np.array(rows, np.int32),
+    }
+
+
+def _unpaired_rows(entity: Entity, paired_rows: int) -> int:
+    """Return how many unpaired rows of an entity fit next to its paired rows that are not empty."""
+    occupied = (entity.paired.codes[:paired_rows] != GAP).any(axis=1).sum()
+    return MAX_ROWS - int(occupied)
+
+
+def _first_rows(alignment: AlignedRows, rows: int) -> AlignedRows:
+    return AlignedRows(alignment.codes[:rows], alignment.deletions[:rows])
+
+
+def _merge_templates(entities: Sequence[Entity]) -> dict[str, np.ndarray]:
+    """Return the templates of all chains; template k of each chain is in slot k, and the others are zeros."""
+    merged = {}
+    for name, dtype in (
+        ("template_aatype", np.int64),
+        ("template_all_atom_positions", np.float32),
+        ("template_all_atom_masks", np.float32),
+    ):
+        chains = []
+        for entity in entities:
+            values = entity.templates[name][:MAX_TEMPLATES]
+            slots = np.zeros((MAX_TEMPLATES, *values.shape[1:]), dtype)
+            slots[: len(values)] = values
+            chains += [slots] * entity.copies
+        merged[name] = np.concatenate(chains, axis=1)
+    merged["template_all_atom_mask"] = merged.pop("template_all_atom_masks")
+    # DeepMind's pipeline has the number of the first chain here; the network does not read it
+    templates = min(len(entities[0].templates["template_aatype"]), MAX_TEMPLATES)
+    return merged | {"num_templates": np.array(templates, np.int32)}

@@ -1,0 +1,187 @@
+"""Tests of merged features of complexes: blocks, order, modes, limits, and the A3M file written for them."""
+
+import io
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from features.complexes.a3m import write_paired_a3m
+from features.complexes.entities import group_chains
+from features.complexes.features import colabfold_features, complex_features
+from features.complexes.pairing import PairingSettings, PairMode, PairStrategy
+from features.deterministic import make_features
+from features.residues import GAP
+from features.schema import COMPLEX
+from features.templates.template_features import no_templates
+from msa.io.alignments import parse_alignment
+from msa.io.complex_a3m import is_complex_a3m, parse_complex_a3m
+
+SPECIES = ["", "OX=1", "OX=2", "TaxID=3", "RepID=A_9HYPO"]
+MODES = ["unpaired_paired", "paired", "unpaired"]
+
+
+@st.composite
+def chain_alignments(draw: st.DrawFn) -> list[bytes]:
+    """Draw the A3M files of a complex's chains, with copies, insertions and species."""
+    distinct = []
+    for query in draw(st.lists(st.text("ACDE", min_size=2, max_size=5), min_size=1, max_size=3, unique=True)):
+        letters = st.text("ACDEF-X", min_size=len(query), max_size=len(query)).filter(
+            lambda row: row.strip("-")
+        )
+        text = f">query\n{query}\n"
+        for number, row in enumerate(draw(st.lists(letters, max_size=8))):
+            species, inserted = draw(st.sampled_from(SPECIES)), draw(st.sampled_from(["", "", "a", "cde"]))
+            position = draw(st.integers(0, len(query)))
+            text += f">r{number} {species}\n{row[:position]}{inserted}{row[position:]}\n"
+        distinct.append(text.encode())
+    order = draw(st.lists(st.sampled_from(range(len(distinct))), max_size=2))
+    return [*distinct, *(distinct[number] for number in order)]
+
+
+def entries(chains: list[bytes]) -> list[dict[str, np.ndarray]]:
+    return [make_features([parse_alignment(data)]) for data in chains]
+
+
+def sizes(chains: list[dict[str, np.ndarray]]) -> list[tuple[dict[str, np.ndarray], int]]:
+    """Return the entry and the number of copies of each entity."""
+    groups = group_chains([chain["sequence"][0].decode() for chain in chains])
+    return [(chains[group[0]], len(group)) for group in groups]
+
+
+@given(chain_alignments(), st.sampled_from(MODES), st.integers(1, 40))
+@settings(deadline=None, max_examples=30)
+def test_merged_alignment_has_paired_rows_and_blocks(chains: list[bytes], mode: PairMode, rows: int) -> None:
+    of_chains = entries(chains)
+    features = complex_features(of_chains, PairingSettings(mode), rows)
+    entities = sizes(of_chains)
+    assert features.keys() == COMPLEX.keys()
+    residues = sum(len(entry["aatype"]) * copies for entry, copies in entities)
+    axes = {"N": residues, "S": max(rows, int(features["num_alignments"]))}
+    for name, (dtype, shape) in COMPLEX.items():
+        assert features[name].dtype == dtype, name
+        assert features[name].shape == tuple(axes.get(axis) or int(axis) for axis in shape.split()), name
+
+    count = int(features["num_alignments"])
+    msa, in_block = features["msa"][:count], features["bert_mask"][:count] == 1
+    assert features["msa_mask"][:count].all() and not features["msa_mask"][count:].any()
+    assert not features["msa"][count:].any() and not features["deletion_matrix"][count:].any()
+    assert features["cluster_bias_mask"].tolist() == [1] + [0] * (axes["S"] - 1)
+    np.testing.assert_array_equal(msa[0], features["aatype"])
+    # outside of its block a row has gaps without deletions
+    assert (msa[~in_block] == GAP).all() and not features["deletion_matrix"][:count][~in_block].any()
+
+    is_paired = in_block.all(axis=1)
+    start = 0
+    for number, (entry, copies) in enumerate(entities):
+        length = len(entry["aatype"])
+        columns = slice(start, start + length)
+        for copy in range(copies):
+            other = slice(start + copy * length, start + (copy + 1) * length)
+            np.testing.assert_array_equal(msa[:, columns], msa[:, other])
+            assert (features["entity_id"][other] == number + 1).all()
+            assert (features["sym_id"][other] == copy + 1).all()
+            assert features["residue_index"][other].tolist() == list(range(length))
+        start += copies * length
+        paired = Counter(map(bytes, msa[is_paired, columns].astype(np.int8)))
+        blocks = [
+            bytes(row) for row in msa[in_block[:, columns].all(axis=1) & ~is_paired, columns].astype(np.int8)
+        ]
+        own = list(map(bytes, entry["msa"]))
+        # every row of every chain is present, as paired or once as unpaired, in its order
+        present = own if mode != "paired" else own[:1]
+        if len(entities) == 1:
+            assert list(map(bytes, msa.astype(np.int8)[:, columns])) == present
+        else:
+            assert blocks == [row for row in present if row not in paired]
+            assert paired.keys() <= {*own, bytes([GAP] * length)}
+        if mode == "unpaired":
+            assert len(entities) == 1 or is_paired.sum() == 1
+    asym_id = features["asym_id"]
+    assert (np.diff(asym_id) >= 0).all() and asym_id[-1] == len(chains) == features["assembly_num_chains"]
+
+
+@given(chain_alignments(), st.sampled_from(["greedy", "complete"]), st.sampled_from(MODES))
+@settings(deadline=None, max_examples=30)
+def test_written_a3m_has_the_same_rows(chains: list[bytes], strategy: PairStrategy, mode: PairMode) -> None:
+    chosen = PairingSettings(mode, strategy)
+    stream = io.StringIO()
+    write_paired_a3m(stream, chains, chosen)
+    data = stream.getvalue().encode()
+    if len(chains) == 1:
+        assert not is_complex_a3m(data)
+        assert parse_alignment(data).query == parse_alignment(chains[0]).query
+        return
+    assert is_complex_a3m(data)
+    read = colabfold_features(parse_complex_a3m(data), min_rows=1)
+    direct = complex_features(entries(chains), chosen, min_rows=1)
+    for name in COMPLEX.keys() - {"msa", "msa_mask", "deletion_matrix", "bert_mask", "cluster_bias_mask"}:
+        if name not in ("num_alignments", "deletion_mean"):
+            np.testing.assert_array_equal(read[name], direct[name], err_msg=name)
+
+    def rows(features: dict[str, np.ndarray]) -> Counter[bytes]:
+        arrays = features["msa"], features["deletion_matrix"], features["bert_mask"]
+        return Counter(bytes(row) for row in np.concatenate(arrays, axis=1).astype(np.int16))
+
+    written, computed = rows(read), rows(direct)
+    if len(sizes(entries(chains))) == 1:
+        assert written == computed
+        return
+    # rows that only the copies of an entity share become unpaired rows of the file
+    if len(chains) == len(sizes(entries(chains))):
+        assert not computed - written
+        # the file has the queries also as unpaired rows
+        assert sum((written - computed).values()) == len(chains)
+        paired = int(direct["bert_mask"].all(axis=1).sum())
+        np.testing.assert_array_equal(read["msa"][:paired], direct["msa"][:paired])
+        np.testing.assert_array_equal(read["deletion_matrix"][:paired], direct["deletion_matrix"][:paired])
+
+
+def test_chains_of_an_entity_come_one_after_the_other() -> None:
+    assert group_chains(["MK", "WV", "MK", "A", "WV"]) == [[0, 2], [1, 4], [3]]
+    a, b = (make_features([parse_alignment(f">q\n{query}\n".encode())]) for query in ("MK", "WVA"))
+    features = complex_features([a, b, a], min_rows=1)
+    assert features["asym_id"].tolist() == [1, 1, 2, 2, 3, 3, 3]
+    assert features["entity_id"].tolist() == [1, 1, 1, 1, 2, 2, 2]
+    assert features["sym_id"].tolist() == [1, 1, 2, 2, 1, 1, 1]
+
+
+def test_templates_of_chains_share_slots() -> None:
+    rng = np.random.default_rng(0)
+    chains = entries([b">q\nMKV\n", b">q\nWA\n"])
+    for chain, count in zip(chains, (6, 1), strict=True):
+        shape = count, len(chain["aatype"])
+        chain |= no_templates(shape[1])
+        chain["template_aatype"] = rng.integers(20, size=shape)
+        chain["template_all_atom_positions"] = rng.random((*shape, 37, 3))
+        chain["template_all_atom_masks"] = np.ones((*shape, 37))
+        chain["template_sum_probs"] = np.ones((count, 1))
+    features = complex_features([chains[0], chains[1], chains[0]], min_rows=1)
+    aatype = features["template_aatype"]
+    np.testing.assert_array_equal(aatype[:, :3], chains[0]["template_aatype"][:4])
+    np.testing.assert_array_equal(aatype[:, 3:6], aatype[:, :3])
+    assert aatype[0, 6:].tolist() == chains[1]["template_aatype"][0].tolist()
+    assert not aatype[1:, 6:].any() and not features["template_all_atom_mask"][1:, 6:].any()
+    assert features["num_templates"] == 4
+
+
+def test_thirty_copies_of_a_chain() -> None:
+    (chain,) = entries([b">q\nMKV\n>a\nM-V\n"])
+    features = complex_features([chain] * 30, min_rows=4)
+    assert features["msa"].shape == (4, 90) and features["asym_id"].max() == 30
+    np.testing.assert_array_equal(features["msa"][1].reshape(30, 3), np.tile(chain["msa"][1], (30, 1)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_paired_rows_by_mode(mode: PairMode) -> None:
+    chains = entries([b">q\nMKV\n>a OX=1\nM-V\n>b\nMAA\n", b">q\nWA\n>c OX=1\nW-\n"])
+    features = complex_features(chains, PairingSettings(mode), min_rows=1)
+    letters = np.array(list("ARNDCQEGHILKMFPSTWYVX-"))[features["msa"]]
+    rows = {
+        "unpaired_paired": "MKVWA M-VW- MAA--",
+        "paired": "MKVWA M-VW-",
+        "unpaired": "MKVWA M-V-- MAA-- ---W-",
+    }
+    assert " ".join(map("".join, letters)) == rows[mode]
