@@ -160,7 +160,7 @@ def test_part_that_shrinks_while_it_is_open_is_reported(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda m: m.update(format_version=3), "format version 3 is newer than this foldcli reads"),
+        (lambda m: m.update(format_version=4), "format version 4 is newer than this foldcli reads"),
         (lambda m: m.update(format_version=0), "format version 0"),
         (lambda m: m.update(format_version="1"), "format version '1'"),
         (lambda m: m.pop("format_version"), "format version None"),
