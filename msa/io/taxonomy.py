@@ -6,7 +6,7 @@
 
 import re
 
-_FIELD = re.compile(r"(?:(?<=\s)|^)(?:TaxID|RepID|OX)=\S+")
+_FIELDS = ("TaxID=", "RepID=", "OX=")
 # the first word of a UniProt header, from which AlphaFold takes the species when it pairs chains
 _ENTRY = re.compile(
     r"(?:tr|sp)\|[A-Za-z0-9]{6,10}(?:_\d+)?\|[A-Za-z0-9]+_([A-Za-z0-9]{1,5})(?:_\d+)?(?:[/\s]|$)"
@@ -15,7 +15,11 @@ _ENTRY = re.compile(
 
 def organism_fields(header: str) -> str:
     """Return a header's TaxID=, RepID= and OX= fields, separated by spaces; empty if it has none."""
-    return " ".join(_FIELD.findall(header))
+    return " ".join(_fields(header))
+
+
+def _fields(header: str) -> list[str]:
+    return [word for word in header.split() if word.startswith(_FIELDS) and word not in _FIELDS]
 
 
 def species(header: str) -> str:
@@ -24,10 +28,10 @@ def species(header: str) -> str:
     Args:
         header: a header of a database, or of a row written by `msa.io.a3m.write_a3m`.
     """
-    if "|" not in header and "=" not in header:  # most rows of other databases; much faster
-        return ""
     if entry := _ENTRY.match(header):
         return entry[1]
-    fields = dict(field.split("=", 1) for field in _FIELD.findall(header))
+    if "=" not in header:
+        return ""
+    fields = dict(field.split("=", 1) for field in _fields(header))
     mnemonic = fields.get("RepID", "").rpartition("_")
     return mnemonic[2] if mnemonic[0] else fields.get("OX") or fields.get("TaxID", "")

@@ -26,6 +26,7 @@ HEADERS = [
         "9HYPO",
     ),
     ("UniRef100_UPI0001 Xylanase n=1 TaxID=56646 RepID=UPI0001", "TaxID=56646 RepID=UPI0001", "56646"),
+    ("x TaxID= RepID=\tOX=", "", ""),
     ("plain a header that names FOX=3 and xTaxID=4", "", ""),
     ("P0C2L1\tOX=58217", "OX=58217", "58217"),
     ("", "", ""),
