@@ -11,7 +11,13 @@ from model.config import ModelConfig
 from model.embedders import ExtraMsaEmbedding, Features, InputEmbedding, RecycledState, RecyclingEmbedding
 from model.evoformer import EvoformerBlock
 from model.graphs import GraphedModules
-from model.heads import aligned_error_edges, distogram_edges, make_heads
+from model.heads import (
+    AlignedError,
+    aligned_error_edges,
+    compute_aligned_error,
+    distogram_edges,
+    make_heads,
+)
 from model.kernels import Kernels, select_kernels
 from model.layers import Linear
 from model.multimer.embedders import MultimerInputEmbedding
@@ -35,6 +41,11 @@ class Representations:
     pair: torch.Tensor
     single: torch.Tensor
 
+    @property
+    def first_row(self) -> torch.Tensor:
+        """The MSA representation of the query: [N, C]."""
+        return self.msa[0]
+
 
 @dataclass(frozen=True)
 class PassOutput:
@@ -55,7 +66,7 @@ class PassOutput:
     def recycled_state(self) -> RecycledState:
         """Return the part of this output that the next pass takes as input."""
         # copied, because a view of the first row would keep the whole MSA representation alive
-        first_row = self.representations.msa[0].clone()
+        first_row = self.representations.first_row.clone()
         return RecycledState(first_row, self.representations.pair, self.positions)
 
 
@@ -224,6 +235,11 @@ class AlphaFold(nn.Module):
             head = self.heads["predicted_aligned_error_head"]
             yield "predicted_aligned_error/logits", head(representations.pair.float())
             yield "predicted_aligned_error/breaks", aligned_error_edges(representations.pair.device)
+
+    def aligned_error(self, output: PassOutput) -> AlignedError:
+        """Compute PAE and pTM after a pass; only for networks with a PAE head."""
+        head = self.heads["predicted_aligned_error_head"]
+        return compute_aligned_error(output.representations.pair, head)
 
     def initial_state(self, features: Features) -> RecycledState:
         """Return the all-zero state that the first pass starts from."""

@@ -22,6 +22,9 @@ MAX_RELATIVE_POSITION = 32
 # bins of the previous pass's CB distances: first and last lower edge in Å, and their number
 RECYCLED_BINS = (3.25, 20.75, 15)
 
+# a slice that selects a whole axis; other slices select what one of several ranks has (`model.parallel`)
+ALL = slice(None)
+
 # Tensors of one recycling iteration. The masks msa_mask, extra_msa_mask and seq_mask are absent if they are
 # all ones. template_mask stays on the CPU, because it decides which templates are computed.
 Features = Mapping[str, torch.Tensor]
@@ -42,12 +45,21 @@ class RecycledState:
     positions: torch.Tensor
 
     @classmethod
-    def zeros(cls, length: int, config: ModelConfig, like: torch.Tensor) -> "RecycledState":
-        """Return the all-zero state of the first pass, with the dtype and device of `like`."""
+    def zeros(
+        cls, length: int, config: ModelConfig, like: torch.Tensor, rows: int | None = None
+    ) -> "RecycledState":
+        """Return the all-zero state of the first pass.
+
+        Args:
+            length: number of residues N.
+            config: the network's architecture.
+            like: a tensor with the dtype and device of the state.
+            rows: rows of the pair representation; default all N.
+        """
         stack = config.evoformer
         return cls(
             like.new_zeros(length, stack.msa.channels),
-            like.new_zeros(length, length, stack.pair.channels),
+            like.new_zeros(length if rows is None else rows, length, stack.pair.channels),
             torch.zeros(length, 37, 3, device=like.device),
         )
 
@@ -69,7 +81,7 @@ def pseudo_beta(aatype: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 
 def distance_bins(
-    points: torch.Tensor, first: float, last: float, bins: int, rows: slice = slice(None)
+    points: torch.Tensor, first: float, last: float, bins: int, rows: slice = ALL
 ) -> torch.Tensor:
     """Encode the distances of pairs of points as one-hot bins.
 
@@ -80,14 +92,14 @@ def distance_bins(
         first: lower edge of the first bin, Å.
         last: lower edge of the last bin, Å; edges are evenly spaced.
         bins: number of bins.
-        rows: first points of the pairs to encode; default all.
+        rows: the first point of each pair.
 
     Returns:
-        [N, N, bins] float32, or the requested rows.
+        [n, N, bins] float32.
     """
     lower = torch.linspace(first, last, bins, device=points.device).square()
     upper = torch.cat([lower[1:], lower.new_full((1,), 1e8)])
-    squared = (points[rows, None] - points[None]).square().sum(dim=-1, keepdim=True)  # [N, N, 1]
+    squared = (points[rows, None] - points[None]).square().sum(dim=-1, keepdim=True)  # [n, N, 1]
     return ((squared > lower) & (squared < upper)).to(points.dtype)
 
 
@@ -104,15 +116,17 @@ class InputEmbedding(nn.Module):
         # misspelt in the published parameters
         self.pair_activiations = OneHotLinear(2 * MAX_RELATIVE_POSITION + 1, pair)
 
-    def forward(self, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the initial representations: msa [S, N, C] and pair [N, N, Z]."""
+    def forward(
+        self, features: Features, rows: slice = ALL, sequences: slice = ALL
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the initial representations: sequences of msa [s, N, C] and rows of pair [n, N, Z]."""
         target = features["target_feat"].to(self.preprocess_1d.bias.dtype)  # [N, 22]
-        msa = self.preprocess_msa(features["msa_feat"].to(target.dtype))  # [S, N, C]
+        msa = self.preprocess_msa(features["msa_feat"][sequences].to(target.dtype))  # [s, N, C]
         msa += self.preprocess_1d(target)
-        offset = features["residue_index"][:, None] - features["residue_index"][None]  # [N, N]
+        offset = features["residue_index"][rows, None] - features["residue_index"][None]  # [n, N]
         offset = offset.clip(-MAX_RELATIVE_POSITION, MAX_RELATIVE_POSITION) + MAX_RELATIVE_POSITION
-        pair = self.pair_activiations(offset.long())  # [N, N, Z]
-        pair += self.left_single(target)[:, None]
+        pair = self.pair_activiations(offset.long())  # [n, N, Z]
+        pair += self.left_single(target[rows])[:, None]
         pair += self.right_single(target)[None]
         return msa, pair
 
@@ -131,11 +145,25 @@ class RecyclingEmbedding(nn.Module):
         self, msa: torch.Tensor, pair: torch.Tensor, aatype: torch.Tensor, previous: RecycledState
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Add the embedding to msa [S, N, C] and pair [N, N, Z] in place; return both."""
-        bins = distance_bins(pseudo_beta(aatype, previous.positions), *RECYCLED_BINS)  # [N, N, 15]
-        pair += self.prev_pos_linear(bins.to(pair.dtype))
-        pair += self.prev_pair_norm(previous.pair)
+        self.embed_pair(pair, aatype, previous)
         msa[0] += self.prev_msa_first_row_norm(previous.msa_first_row)
         return msa, pair
+
+    def embed_pair(
+        self, pair: torch.Tensor, aatype: torch.Tensor, previous: RecycledState, rows: slice = ALL
+    ) -> None:
+        """Add the embedding of positions and pair representation to rows of pair [n, N, Z] in place.
+
+        Args:
+            pair: [n, N, Z].
+            aatype: [N].
+            previous: the recycled state; its pair representation has the same rows.
+            rows: the rows.
+        """
+        points = pseudo_beta(aatype, previous.positions)
+        bins = distance_bins(points, *RECYCLED_BINS, rows=rows)  # [n, N, 15]
+        pair += self.prev_pos_linear(bins.to(pair.dtype))
+        pair += self.prev_pair_norm(previous.pair)
 
 
 class ExtraMsaEmbedding(nn.Module):
@@ -145,15 +173,16 @@ class ExtraMsaEmbedding(nn.Module):
         super().__init__()
         self.extra_msa_activations = Linear(EXTRA_MSA_TYPES + 2, config.extra_msa.msa.channels)
 
-    def forward(self, features: Features) -> torch.Tensor:
-        """Return the extra MSA representation [E, N, C]."""
-        extra = features["extra_msa"]
+    def forward(self, features: Features, sequences: slice = ALL) -> torch.Tensor:
+        """Return sequences of the extra MSA representation [e, N, C]."""
+        extra = features["extra_msa"][sequences]
+        all_deletions = [features[name][sequences] for name in EXTRA_MSA_DELETIONS]
         bias = self.extra_msa_activations.bias
         codes = torch.arange(EXTRA_MSA_TYPES, device=bias.device)
         result = bias.new_empty(*extra.shape, bias.shape[0])
         for rows in row_slices(extra, extra.shape[1] * (2 * (EXTRA_MSA_TYPES + 2) + len(bias))):
             types = extra[rows, :, None] == codes  # [e, N, 23]
-            deletions = [features[name][rows, :, None] for name in EXTRA_MSA_DELETIONS]
+            deletions = [values[rows, :, None] for values in all_deletions]
             inputs = torch.cat([x.to(bias.dtype) for x in (types, *deletions)], dim=-1)  # [e, N, 25]
             result[rows] = self.extra_msa_activations(inputs)
         return result

@@ -35,3 +35,7 @@ class OutOfMemory(MemoryError):
 
 class RelaxError(ValueError):
     """A structure that cannot be relaxed; the message is one line."""
+
+
+class RankMismatch(Exception):
+    """Ranks of one run that do not fit together; the message is one line that names a rank and its host."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -107,6 +108,11 @@ class AlignedError:
     max_pae: float
     ptm: float
 
+    @classmethod
+    def from_expected(cls, pae: torch.Tensor, tm_score: torch.Tensor) -> "AlignedError":
+        """Return the error, given `ExpectedErrors` of all residues."""
+        return cls(pae.cpu().numpy(), float(_error_centers(None)[-1]), float(tm_score.max()))
+
 
 def compute_plddt(logits: torch.Tensor) -> np.ndarray:
     """Compute the expected lDDT-CA of each residue.
@@ -135,18 +141,45 @@ def compute_aligned_error(
         head: computes logits [n, N, 64] for n rows [n, N, Z]; called for a few rows at a time to save memory.
         budget: maximum number of intermediate elements in memory at once; does not affect the result.
     """
-    length = pair.shape[0]
-    edges = aligned_error_edges(pair.device).double()
-    step = edges[1] - edges[0]
-    centers = torch.cat([edges + step / 2, edges[-1:] + 1.5 * step])  # the last bin has no upper edge
+    return AlignedError.from_expected(*expected_errors(pair, head, budget))
+
+
+class ExpectedErrors(NamedTuple):
+    """Expectations over the bins of the aligned error.
+
+    Args:
+        pae: [n, N] float32, Å.
+        tm_score: [n] float64, the mean over j of the expected TM-score when aligned on each residue i.
+    """
+
+    pae: torch.Tensor
+    tm_score: torch.Tensor
+
+
+def expected_errors(
+    pair: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor], budget: int | None = None
+) -> ExpectedErrors:
+    """Compute the expectations for rows of the pair representation [n, N, Z].
+
+    See `compute_aligned_error`.
+    """
+    count, length, _ = pair.shape
+    centers = _error_centers(pair.device)
     d0 = 1.24 * (max(length, 19) - 15) ** (1.0 / 3.0) - 1.8
     values = torch.stack([centers, 1.0 / (1.0 + (centers / d0).square())], dim=1)  # [64, 2]
-    pae = torch.empty(length, length, device=pair.device)
-    per_residue = values.new_empty(length)
+    pae = torch.empty(count, length, device=pair.device)
+    per_residue = values.new_empty(count)
     # factor 16: intermediates are float64, while the budget counts elements of the trunk's dtype
     for rows in row_slices(pair, 16 * length * PAE_BINS, budget):
         logits = head(pair[rows].float())  # [n, N, 64]
         expected = torch.softmax(logits.double(), dim=-1) @ values  # [n, N, 2]
         pae[rows] = expected[..., 0].float()
         per_residue[rows] = expected[..., 1].mean(dim=-1)
-    return AlignedError(pae.cpu().numpy(), float(centers[-1]), float(per_residue.max()))
+    return ExpectedErrors(pae, per_residue)
+
+
+def _error_centers(device: torch.device | None) -> torch.Tensor:
+    """Return the centres of the 64 bins of the aligned error, Å, float64; the last has no upper edge."""
+    edges = aligned_error_edges(device).double()
+    step = edges[1] - edges[0]
+    return torch.cat([edges + step / 2, edges[-1:] + 1.5 * step])

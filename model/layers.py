@@ -31,7 +31,7 @@ class Linear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Project x [..., in] to [..., out]."""
         flat = torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.weights)
-        return flat.view(*x.shape[:-1], -1)
+        return flat.view(*x.shape[:-1], len(self.bias))
 
 
 class OneHotLinear(Linear):

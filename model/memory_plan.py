@@ -19,6 +19,8 @@ from model.kernels import REFERENCE
 from model.multimer.draws import MASKED_CODES
 from model.multimer.inputs import distinct_slots
 from model.multimer.templates import GEOMETRY_FEATURES
+from model.parallel.communication import Shards
+from model.parallel.triangle import exchanged_elements
 from model.point_attention import point_attention_elements
 from model.templates import PAIR_FEATURES
 
@@ -45,6 +47,7 @@ class PassSize:
         element_bytes: bytes per element of the trunk's activations, 2 or 4.
         in_place: whether the kernels add updates without storing them first; the fused kernels do.
         alignment_rows: number of alignment rows that multimer networks sample from; 0 for others.
+        ranks: number of devices that a pass is divided among (`model.parallel`).
     """
 
     residues: int
@@ -54,9 +57,16 @@ class PassSize:
     element_bytes: int = 2
     in_place: bool = True
     alignment_rows: int = 0
+    ranks: int = 1
+
+    def per_rank(self, count: int) -> int:
+        """Return the largest number of elements of a rank, given the size of an axis."""
+        return Shards(count, self.ranks).size
 
     @classmethod
-    def from_features(cls, network: AlphaFold, features: Mapping[str, np.ndarray]) -> "PassSize":
+    def from_features(
+        cls, network: AlphaFold, features: Mapping[str, np.ndarray], ranks: int = 1
+    ) -> "PassSize":
         """Return the sizes of a network's passes, given the features that `model.recycling.predict` takes."""
         element_bytes = network.evoformer.single_activations.bias.element_size()
         in_place = network.kernels != REFERENCE
@@ -66,7 +76,9 @@ class PassSize:
             rows = min(alignment, multimer.msa_rows)
             filled = int(features["template_all_atom_mask"].any(axis=(1, 2)).sum())
             extra_rows = max(1, min(alignment - rows, multimer.extra_rows))
-            return cls(residues, rows + filled, extra_rows, len(slots), element_bytes, in_place, alignment)
+            return cls(
+                residues, rows + filled, extra_rows, len(slots), element_bytes, in_place, alignment, ranks
+            )
         _, rows, residues, _ = features["msa_feat"].shape
         no_templates = np.zeros((1, 0))
         template_mask = (
@@ -79,6 +91,7 @@ class PassSize:
             int(template_mask[0].sum()),
             element_bytes,
             in_place,
+            ranks=ranks,
         )
 
 
@@ -116,7 +129,8 @@ def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> Me
         available_bytes: memory that the pass may use, without parameters.
     """
     pair = config.evoformer.pair
-    chunk = max(DEFAULT_CHUNK_ELEMENTS, 2 * size.residues**2 * pair.multiplication_channels)
+    factors = 2 * size.per_rank(size.residues) * size.residues * pair.multiplication_channels
+    chunk = max(DEFAULT_CHUNK_ELEMENTS, factors)
     limit = int(available_bytes * (1 - MARGIN))
     while chunk > MIN_CHUNK_ELEMENTS and estimate_peak_bytes(config, size, chunk) > limit:
         chunk //= 2
@@ -139,21 +153,29 @@ def _resident_bytes(config: ModelConfig, size: PassSize) -> int:
     features = 4 * MSA_FEATURES * size.msa_rows * length + (8 + 4 + 4) * size.extra_rows * length
     # int8 codes, float32 deletions and mask
     alignment = (1 + 4 + 4) * size.alignment_rows * length
-    pair = length**2 * config.evoformer.pair.channels * itemsize
-    msa = size.msa_rows * length * config.evoformer.msa.channels * itemsize
+    pair = size.per_rank(length) * length * config.evoformer.pair.channels * itemsize
+    msa = size.per_rank(size.msa_rows) * length * config.evoformer.msa.channels * itemsize
     extra_msa = size.extra_rows * length * config.extra_msa.msa.channels * itemsize
-    graphs = 2 * (extra_msa + msa + 2 * pair) if length <= MAX_GRAPH_RESIDUES else 0
+    uses_graphs = length <= MAX_GRAPH_RESIDUES and size.ranks == 1
+    graphs = 2 * (extra_msa + msa + 2 * pair) if uses_graphs else 0
     return 2 * features + alignment + 2 * pair + msa + graphs
 
 
 def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str, int]:
-    """Return the bytes that each step of a pass needs in addition to the resident tensors."""
+    """Return the bytes that each step of a pass needs in addition to the resident tensors.
+
+    With several ranks these are the bytes of one rank.
+    """
     length, itemsize, squared = size.residues, size.element_bytes, size.residues**2
+    rows, msa_rows, extra_rows = map(size.per_rank, (length, size.msa_rows, size.extra_rows))
+    positions = rows * length
     stack, extra, structure = config.evoformer, config.extra_msa, config.structure
-    pair = squared * stack.pair.channels * itemsize
-    msa = size.msa_rows * length * stack.msa.channels * itemsize
-    extra_msa = size.extra_rows * length * extra.msa.channels * itemsize
+    pair = positions * stack.pair.channels * itemsize
+    msa = msa_rows * length * stack.msa.channels * itemsize
+    extra_msa = extra_rows * length * extra.msa.channels * itemsize
     update, msa_update, extra_update = (0, 0, 0) if size.in_place else (pair, msa, extra_msa)
+    # several ranks compute these without fused kernels, and keep what they receive
+    ranked_update, gathered = (0, 0) if size.ranks == 1 else (pair, length)
 
     def chunk(rows: int, per_row: int) -> int:
         """Return the bytes of one chunk: at least one row, at most all rows."""
@@ -163,43 +185,48 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
     row_attention = stack.msa.attention_heads * stack.msa.attention_channels
     extra_attention = extra.msa.attention_heads * extra.msa.attention_channels
     steps = {
-        "embedding": pair + squared * RECYCLED_BINS[2] * (4 + itemsize + 3),
-        "extra MSA": extra_msa
-        + chunk(size.extra_rows, length * (2 * (EXTRA_MSA_TYPES + 2) + extra.msa.channels)),
+        "embedding": pair + positions * RECYCLED_BINS[2] * (4 + itemsize + 3),
+        "extra MSA": extra_msa + chunk(extra_rows, length * (2 * (EXTRA_MSA_TYPES + 2) + extra.msa.channels)),
         "extra row attention": extra_msa
         + extra_update
         + squared * extra.msa.attention_heads * itemsize
-        + chunk(size.extra_rows, 5 * length * extra_attention),
+        + chunk(extra_rows, 5 * length * extra_attention),
         "extra column attention": 2 * extra_msa,
         "extra outer product mean": extra_msa
-        + 2 * size.extra_rows * length * extra.msa.outer_channels * itemsize
-        + update,
+        + (2 * rows + gathered) * size.extra_rows * extra.msa.outer_channels * itemsize
+        + max(update, ranked_update),
         "row attention": msa_update
         + squared * stack.msa.attention_heads * itemsize
-        + chunk(size.msa_rows, 5 * length * row_attention),
-        "outer product mean": 2 * size.msa_rows * length * stack.msa.outer_channels * itemsize + update,
-        "triangle multiplication": 3 * squared * stack.pair.multiplication_channels * itemsize + update,
+        + chunk(msa_rows, 5 * length * row_attention),
+        "outer product mean": (2 * rows + gathered) * size.msa_rows * stack.msa.outer_channels * itemsize
+        + max(update, ranked_update),
+        "triangle multiplication": 3 * positions * stack.pair.multiplication_channels * itemsize
+        + exchanged_elements(size.ranks, length, stack.pair.multiplication_channels) * itemsize
+        + max(update, ranked_update),
         "triangle attention": update
         + squared * stack.pair.attention_heads * itemsize
-        + chunk(length, 5 * length * attention),
-        "structure module": 4 * squared * (stack.pair.channels + 2 * structure.heads)
-        + chunk(length, length * point_attention_elements(structure) * 4 // itemsize),
+        + chunk(rows, 5 * length * attention),
+        "structure module": 4 * positions * (stack.pair.channels + 2 * structure.heads)
+        + chunk(rows, length * point_attention_elements(structure) * 4 // itemsize),
     }
+    if size.ranks > 1:
+        # copies to send, to receive and to join
+        steps |= {"extra exchange": 3 * extra_msa, "MSA exchange": 3 * msa, "pair exchange": 3 * pair}
     for name in ("triangle multiplication", "triangle attention"):
         steps[f"extra {name}"] = steps[name] + extra_msa
     if config.predicted_aligned_error:
-        steps["aligned error"] = 4 * squared + chunk(length, 16 * length * PAE_BINS)
+        steps["aligned error"] = 4 * squared + chunk(rows, 16 * length * PAE_BINS)
     if config.template is not None and size.templates:
         template = config.template.pair
-        template_pair = squared * template.channels * itemsize
+        template_pair = positions * template.channels * itemsize
         if config.multimer is None:
             # float32 pair features, the template being embedded, all embedded templates in a list and stacked
-            steps["templates"] = 4 * 2 * squared * PAIR_FEATURES + (4 + 2 * size.templates) * template_pair
+            steps["templates"] = 4 * 2 * positions * PAIR_FEATURES + (4 + 2 * size.templates) * template_pair
         else:
             features = 3 * template.channels + 2 * stack.pair.channels + 6 * GEOMETRY_FEATURES
             # the sum, the template being embedded, and what embeds it
-            multiplication = 3 * squared * template.multiplication_channels * itemsize
-            steps["templates"] = 2 * template_pair + max(multiplication, chunk(length, length * features))
+            multiplication = 3 * positions * template.multiplication_channels * itemsize
+            steps["templates"] = 2 * template_pair + max(multiplication, chunk(rows, length * features))
             steps["template output"] = template_pair + pair
     if config.multimer is not None:
         others = max(0, size.alignment_rows - size.msa_rows)

@@ -11,6 +11,7 @@ from torch import nn
 
 from cuda.fused.chunking import row_slices
 from model.config import StructureConfig
+from model.embedders import ALL
 from model.evoformer import Mask
 from model.layers import Linear, parameter
 from model.rigid import Rigid
@@ -75,19 +76,21 @@ class PointAttention(nn.Module):
         frames: Rigid,
         mask: Mask,
         budget: int | None = None,
+        residues: slice = ALL,
     ) -> torch.Tensor:
         """Compute the update of the single representation.
 
         Args:
             single: [N, C].
-            pair: [N, N, Z], normalised.
-            pair_logits: [H, N, N], result of the method `pair_logits`.
+            pair: [n, N, Z], normalised.
+            pair_logits: [H, n, N], result of the method `pair_logits`.
             frames: backbone frames, shape [N].
             mask: [N], or None for all ones.
             budget: maximum number of intermediate elements in memory at once; does not affect the result.
+            residues: the residues n to compute.
 
         Returns:
-            [N, C].
+            [n, C].
         """
         config, length = self.config, single.shape[0]
         query, key, value, query_points, key_points, value_points = self.project(single, frames)
@@ -96,21 +99,23 @@ class PointAttention(nn.Module):
         point_weight = (3.0 * config.query_points * 4.5) ** -0.5 * F.softplus(self.trainable_point_weights)
         key, value = key.permute(1, 2, 0), value.transpose(0, 1)  # [H, D, N], [H, N, D]
         value_points = value_points.permute(1, 0, 2, 3).flatten(2)  # [H, N, P'*3]
+        query, query_points = query[residues], query_points[residues]  # [n, H, D], [n, H, P, 3]
+        query_mask = None if mask is None else mask[residues]  # [n]
 
         scalars, points, pairs = [], [], []
-        for rows in row_slices(single, length * point_attention_elements(config), budget):
+        for rows in row_slices(query, length * point_attention_elements(config), budget):
             logits = scalar_weight * (query[rows].transpose(0, 1) @ key)  # [H, n, N]
             squared = (query_points[rows, None] - key_points[None]).square().sum(dim=(-1, -2))  # [n, N, H]
             logits -= 0.5 * (point_weight * squared).permute(2, 0, 1)
             logits += pair_logits[:, rows]
-            if mask is not None:
-                logits -= 1e5 * (1.0 - mask[rows, None] * mask)
+            if mask is not None and query_mask is not None:
+                logits -= 1e5 * (1.0 - query_mask[rows, None] * mask)
             weights = torch.softmax(logits, dim=-1)  # [H, n, N]
             scalars.append((weights @ value).transpose(0, 1).flatten(1))  # [n, H*D]
             points.append((weights @ value_points).transpose(0, 1))  # [n, H, P'*3]
             pairs.append((weights.transpose(0, 1) @ pair[rows]).flatten(1))  # [n, H*Z]
-        local = torch.cat(points).reshape(length, -1, 3)  # [N, H*P', 3]
-        local = frames.unsqueeze(1).invert_apply(local)
+        local = torch.cat(points).reshape(len(query), -1, 3)  # [n, H*P', 3]
+        local = frames[residues].unsqueeze(1).invert_apply(local)
         outputs = [torch.cat(scalars), *local.unbind(dim=-1), self.norms(local), torch.cat(pairs)]
         return self.output_projection(torch.cat(outputs, dim=-1))
 

@@ -11,7 +11,7 @@ from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold import AlphaFold, PassOutput
 from model.embedders import Features
-from model.heads import compute_aligned_error, compute_plddt
+from model.heads import compute_plddt
 from model.multimer.draws import PhiloxDraws
 from model.multimer.inputs import MultimerInputs
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
@@ -172,6 +172,8 @@ _RESULT_NAMES: dict[Extra, str] = {"single": "representations/single", "pair": "
 
 def _results(network: AlphaFold, output: PassOutput, extras: frozenset[Extra]) -> dict[str, np.ndarray]:
     """Return the results of a pass that the extras consist of, as float32 arrays on the CPU."""
+    if not extras:
+        return {}
     names = {_RESULT_NAMES[extra] for extra in extras if extra in _RESULT_NAMES}
     results: dict[str, np.ndarray] = {}
     for name, result in network.results(output):
@@ -188,9 +190,7 @@ def _make_prediction(
 ) -> Prediction:
     error = None
     if network.config.predicted_aligned_error:
-        error = compute_aligned_error(
-            output.representations.pair, network.heads["predicted_aligned_error_head"]
-        )
+        error = network.aligned_error(output)
     return Prediction(
         aatype=inputs["aatype"].cpu().numpy().copy(),
         residue_index=inputs["residue_index"].cpu().numpy().copy(),

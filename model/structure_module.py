@@ -175,7 +175,7 @@ class StructureModule(nn.Module):
 
         Args:
             single: [N, C], float32.
-            pair: [N, N, Z], any floating-point type.
+            pair: [N, N, Z], any floating-point type; with several ranks, a rank's rows [n, N, Z].
             aatype: [N], residue codes.
             mask: [N], or None for all ones.
 
@@ -186,7 +186,7 @@ class StructureModule(nn.Module):
         single = self.initial_projection(initial)
         normed = torch.empty_like(pair, dtype=single.dtype)  # [N, N, Z]
         # factor 4: intermediates are float32, while the budget counts elements of the trunk's dtype
-        for rows in row_slices(pair, 4 * pair[0].numel()):
+        for rows in row_slices(pair, 4 * pair.shape[1] * pair.shape[2]):
             normed[rows] = self.pair_layer_norm(pair[rows].float())
         pair_logits = self.fold_iteration.invariant_point_attention.pair_logits(normed)  # [H, N, N]
         backbone = Backbone.identity(single.shape[0], single.device)

@@ -10,7 +10,7 @@ from torch import nn
 from cuda.fused.chunking import row_slices
 from model import residue_constants
 from model.config import ModelConfig, PairConfig, TemplateConfig
-from model.embedders import Features, distance_bins, pseudo_beta
+from model.embedders import ALL, Features, distance_bins, pseudo_beta
 from model.evoformer import Mask, TriangleAttention, TriangleMultiplication
 from model.kernels import Kernels
 from model.layers import LayerNorm, Linear, Transition, parameter
@@ -84,31 +84,30 @@ class SingleTemplateEmbedding(nn.Module):
 
     def forward(self, template: Features, pair_mask: Mask) -> torch.Tensor:
         """Embed one template's features, without template axis, as [N, N, C]."""
-        pair = self.embedding2d(
-            _template_pair_features(template).to(self.embedding2d.bias.dtype)
-        )  # [N, N, C]
+        pair = self.embedding2d(template_pair_features(template).to(self.embedding2d.bias.dtype))  # [N, N, C]
         for block in self.template_pair_stack:
             pair = block(pair, pair_mask)
         return self.output_layer_norm(pair)
 
 
-def _template_pair_features(template: Features) -> torch.Tensor:
-    """Return pair features [N, N, 88], zero where either residue lacks a backbone atom."""
+def template_pair_features(template: Features, rows: slice = ALL) -> torch.Tensor:
+    """Return rows of the pair features [n, N, 88], zero where either residue lacks a backbone atom."""
     aatype, atoms = template["template_aatype"].long(), template["template_all_atom_masks"]
     length = aatype.shape[0]
     beta = pseudo_beta(aatype, template["template_all_atom_positions"])  # [N, 3]
     beta_mask = pseudo_beta(aatype, atoms[..., None])  # [N, 1]
     backbone = atoms[:, residue_constants.N] * atoms[:, residue_constants.CA] * atoms[:, residue_constants.C]
-    backbone_mask = (backbone[:, None] * backbone[None])[..., None]  # [N, N, 1]
+    backbone_mask = (backbone[rows, None] * backbone[None])[..., None]  # [n, N, 1]
     types = F.one_hot(aatype, RESIDUE_TYPES).to(beta.dtype)  # [N, 22]
+    count = len(backbone_mask)
     features = torch.cat(
         [
-            distance_bins(beta, *TEMPLATE_BINS),
-            (beta_mask * beta_mask.T)[..., None],
-            types[None].expand(length, -1, -1),
-            types[:, None].expand(-1, length, -1),
+            distance_bins(beta, *TEMPLATE_BINS, rows=rows),
+            (beta_mask[rows] * beta_mask.T)[..., None],
+            types[None].expand(count, -1, -1),
+            types[rows, None].expand(-1, length, -1),
             # backbone direction, which the published networks were trained without
-            beta.new_zeros(length, length, 3),
+            beta.new_zeros(count, length, 3),
             backbone_mask,
         ],
         dim=-1,
@@ -132,14 +131,14 @@ class TemplatePointwiseAttention(nn.Module):
         """Compute the update of the pair representation.
 
         Args:
-            pair: [N, N, Z].
+            pair: [N, N, Z], or any of its rows [n, N, Z], as in the result.
             templates: [T, N, N, C], embedded templates.
             budget: maximum number of intermediate elements in memory at once; does not affect the result.
 
         Returns:
             [N, N, Z].
         """
-        length, _, channels = pair.shape
+        _, length, channels = pair.shape
         heads, width = self.query_w.shape[1:]
         result = torch.empty_like(pair)
         per_row = length * heads * width * (2 * templates.shape[0] + 2)

@@ -1,7 +1,7 @@
 """`foldcli predict`: alignments or cached features in, ranked structures out."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,11 @@ from foldcli.options import predict as predict_options
 from foldcli.options import templates as template_options
 from foldcli.options.command import PREDICTION_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.outputs.layout import LayoutName
+from foldcli.params.parameters import TEMPLATE
+from model.parallel.place import RankPlace
+
+if TYPE_CHECKING:
+    from foldcli.pipeline.settings import NetworkOptions
 
 
 @click.command("predict", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS)
@@ -27,6 +32,7 @@ from foldcli.outputs.layout import LayoutName
     options.device_option("the network"),
     options.threads_option,
     predict_options.network_device_options,
+    predict_options.rank_options,
 )
 @grouped("Relaxation", predict_options.relax_options)
 @grouped("Run", predict_options.run_options)
@@ -45,8 +51,9 @@ def command(
     no_plots: bool,
     archive: bool,
     as_json: bool,
+    gpus_per_target: int,
     **option_values: Any,
-) -> None:
+) -> int | None:
     """Predict structures from alignments or cached features.
 
     TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence is enough), a folder of
@@ -56,6 +63,9 @@ def command(
 
     While the network works on one target, the features of the next targets are loaded and sampled, and the
     results of earlier targets are written.
+
+    --gpus-per-target N divides each prediction among N GPUs; so does
+    torchrun --nproc-per-node N -m foldcli predict ..., on one or several hosts.
 
     \b
     Examples:
@@ -80,7 +90,11 @@ def command(
             "TARGET... and --all are mutually exclusive." if targets else "Missing argument 'TARGET...'."
         )
         raise click.UsageError(problem)
-    network = NetworkOptions.from_options(option_values)
+    place = RankPlace.from_environment()
+    ranks = _number_of_ranks(gpus_per_target, place, option_values["params"])
+    network = NetworkOptions.from_options(option_values | {"gpus_per_target": ranks})
+    if place is not None and place.rank > 0:
+        return _serve(network, threads, place, dry_run)
     template_choice = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings(cache or default_feature_cache(), verify=verify)
     report = ReportSettings(not no_report, not no_plots)
@@ -99,20 +113,25 @@ def command(
     if not selected and not dry_run:
         shard.log_if_empty(len(named))
         failures.finish()
-        return
+        return None
 
     startup = start(network, preload=not dry_run)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import TargetIdentities
-    from foldcli.pipeline.predictor import create_predictor
+    from foldcli.pipeline.predictor import Predictor, create_predictor
+    from foldcli.pipeline.ranks import RankedPredictor, create_ranked_predictor
     from foldcli.pipeline.run import RunSettings, run_targets
+    from foldcli.pipeline.template_copies import TemplateCopier
     from foldcli.pipeline.template_stage import TemplateStage
 
     templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
     template_identity = None if templates is None else templates.identity()
-    predictor = create_predictor(network, startup, threads)
+    if ranks > 1 and not dry_run:
+        predictor: Predictor | TemplateCopier = create_ranked_predictor(network, startup, threads, place)
+    else:
+        predictor = create_predictor(network, startup, threads)
     identities = TargetIdentities(
         predictor.sources,
         check_parameters(predictor.sources),
@@ -121,6 +140,43 @@ def command(
     )
     if dry_run:
         print_prediction_plan(named, identities, predictor, output, failures, as_json=as_json)
-        return
+        return None
     settings = RunSettings(output, features, predictor, identities, templates=templates)
-    run_targets(selected, settings, failures, as_json)
+    try:
+        run_targets(selected, settings, failures, as_json)
+    finally:
+        if isinstance(predictor, RankedPredictor):
+            predictor.close()
+    return None
+
+
+def _number_of_ranks(gpus_per_target: int, place: RankPlace | None, params: str | None) -> int:
+    """Return the number of processes that predict each target together.
+
+    Args:
+        gpus_per_target: value of the option.
+        place: the place that torchrun has given this process, or None.
+        params: value of `--params`.
+
+    Raises:
+        click.UsageError: torchrun has started another number, or no network runs.
+    """
+    if place is not None and gpus_per_target not in (1, place.size):
+        raise click.UsageError(
+            f"--gpus-per-target {gpus_per_target}: torchrun has started {place.size} processes."
+        )
+    ranks = gpus_per_target if place is None else place.size
+    if ranks > 1 and params == TEMPLATE:
+        raise click.UsageError("--params template runs no network that several processes could share.")
+    return ranks
+
+
+def _serve(network: "NetworkOptions", threads: int, place: RankPlace, dry_run: bool) -> int:
+    """Run the predictions of rank 0 with it, and return the exit code."""
+    if dry_run:
+        return 0
+    from foldcli.pipeline.ranks import serve_rank
+    from foldcli.process_state import set_triton_cache_folder
+
+    set_triton_cache_folder()
+    return serve_rank(network, threads, place)

@@ -46,6 +46,33 @@ def choose_device(requested: str) -> str:
     return "cuda:0" if requested == "cuda" else requested
 
 
+def choose_rank_device(requested: str, index: int, count: int) -> str:
+    """Return the torch device of one of several processes on this host that predict a target together.
+
+    Args:
+        requested: value of `--device`; "auto" and "cuda" are the first GPUs, and without a GPU "auto" is the
+            CPU, which all processes share.
+        index: index of the process on this host.
+        count: number of processes on this host.
+
+    Raises:
+        MissingError: there are not enough GPUs, or too few are listed.
+    """
+    if requested == "cpu" or (requested == "auto" and not torch.cuda.is_available()):
+        return "cpu"
+    if requested.startswith("cuda:"):
+        numbers = [int(number) for number in requested.removeprefix("cuda:").split(",")]
+    else:
+        numbers = list(range(torch.cuda.device_count()))
+    if len(numbers) < count:
+        raise MissingError(
+            f"{count} processes need {count} GPUs on this host, but there are {len(numbers)} (--device "
+            f"{requested})",
+            "Use fewer with --gpus-per-target, or further hosts with torchrun.",
+        )
+    return choose_device(f"cuda:{numbers[index]}")
+
+
 def choose_precision(requested: Literal["bf16", "fp32"] | None, device: str) -> Literal["bf16", "fp32"]:
     """Return the precision for `--precision`; None is bf16 on a GPU that supports it, else fp32.
 
@@ -86,10 +113,12 @@ class NetworkMemory:
     Args:
         device: a torch device, such as "cpu" or "cuda:0"; memory is planned on GPUs only.
         max_bytes: largest number of bytes; None is all that is free.
+        ranks: number of devices, each with as much memory, that predict a target together.
     """
 
     device: str
     max_bytes: int | None = None
+    ranks: int = 1
 
     def limit(self) -> None:
         """Make torch's allocator refuse more than `max_bytes`."""
@@ -105,8 +134,9 @@ class NetworkMemory:
         return available if self.max_bytes is None else min(available, max(0, self.max_bytes - used))
 
     def device_name(self) -> str:
-        """Return the driver's name of the GPU, or CPU."""
-        return "CPU" if self.device == "cpu" else str(torch.cuda.get_device_name(self.device))
+        """Return the driver's name of the GPU, or CPU, and how many there are if there are several."""
+        name = "CPU" if self.device == "cpu" else str(torch.cuda.get_device_name(self.device))
+        return name if self.ranks == 1 else f"{self.ranks} × {name}"
 
     def reset_peak(self) -> None:
         """Start measuring the peak memory of `facts`."""
@@ -114,17 +144,20 @@ class NetworkMemory:
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def facts(self) -> dict[str, str | int]:
-        """Return the facts for done.json: the device, and on a GPU the peak of allocated bytes."""
+        """Return the facts for done.json: the device, and on a GPU the peak of its allocated bytes."""
+        ranks: dict[str, str | int] = {"gpus_per_target": self.ranks} if self.ranks > 1 else {}
         if self.device == "cpu":
-            return {"device": "cpu"}
+            return ranks | {"device": "cpu"}
         peak = torch.cuda.max_memory_allocated(self.device)
-        return {"device": torch.cuda.get_device_name(self.device), "peak_gpu_memory_bytes": peak}
+        name = torch.cuda.get_device_name(self.device)
+        return ranks | {"device": name, "peak_gpu_memory_bytes": peak}
 
     def plan(self, network: AlphaFold, features: Mapping[str, np.ndarray]) -> MemoryPlan | None:
         """Return the plan that splits a target's passes into chunks; None on the CPU."""
         if self.device == "cpu":
             return None
-        return plan_memory(network.config, PassSize.from_features(network, features), self.available_bytes())
+        size = PassSize.from_features(network, features, self.ranks)
+        return plan_memory(network.config, size, self.available_bytes())
 
     def describe_shortage(self, message: str) -> str:
         """Return what the allocator's message requests, and the memory that is free without this target."""

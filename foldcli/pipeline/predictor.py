@@ -58,13 +58,7 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
         return TemplateCopier()
     torch.set_num_threads(threads)
     device = choose_device(options.device)
-    memory = NetworkMemory(device, options.max_memory)
-    memory.limit()
-    settings = replace(
-        options.predict,
-        precision=choose_precision(options.precision, device),
-        kernels=choose_kernels(options.kernels, device),
-    )
+    memory, settings = set_up_device(options, device, options.gpus_per_target)
     if any(source.untrained for source in startup.sources):
         logger.warning("%s", UNTRAINED)
     if startup.preload and device != "cpu":
@@ -73,6 +67,29 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     return Predictor(
         startup.sources, settings, memory, arrays=startup.arrays, compilation=startup.compilation
     )
+
+
+def set_up_device(
+    options: NetworkOptions, device: str, ranks: int = 1
+) -> tuple[NetworkMemory, PredictSettings]:
+    """Return the memory that may be used on a device, and the settings with its precision and kernels.
+
+    Args:
+        options: options of the network.
+        device: a torch device.
+        ranks: number of devices that predict a target together.
+
+    Raises:
+        MissingError: the device's bf16 or the requested kernels do not exist.
+    """
+    memory = NetworkMemory(device, options.max_memory, ranks)
+    memory.limit()
+    settings = replace(
+        options.predict,
+        precision=choose_precision(options.precision, device),
+        kernels=choose_kernels(options.kernels, device),
+    )
+    return memory, settings
 
 
 def _load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
@@ -135,7 +152,7 @@ class Predictor:
         if source not in self._networks:
             # the arrays that were read ahead are freed with the first network, whether or not they are used
             arrays, self._arrays = self._arrays if source == self.sources[0] else None, None
-            network = _load_network(source, self.settings, self.memory.device, arrays)
+            network = load_network(source, self.settings, self.memory.device, arrays)
             if not self._networks and logger.isEnabledFor(logging.DEBUG):
                 _log_first_block(network)
             self._networks[source] = network
@@ -162,10 +179,17 @@ class Predictor:
             compilation, self._compilation = self._compilation.result(), None
             if compilation is not None:
                 compilation.wait()
-        settings = self.settings
-        recycling = RecyclingSettings(
-            settings.num_recycles, settings.recycle_early_stop_tolerance, frozenset(settings.extras)
-        )
+        return self._predict(job, name, network, sample, recycling_settings(self.settings), progress)
+
+    def _predict(
+        self,
+        job: Job,
+        name: str,
+        network: AlphaFold,
+        sample: dict[str, np.ndarray],
+        recycling: RecyclingSettings,
+        progress: Progress,
+    ) -> Prediction:
         return predict_within(self.memory, name, network, sample, recycling, progress)
 
     def origin(self, name: str, job: Job, sample: dict[str, np.ndarray], num_recycles: int) -> ModelOrigin:
@@ -176,12 +200,30 @@ class Predictor:
         return ModelOrigin(name, network, job.source.untrained)
 
 
-def _load_network(
+def recycling_settings(settings: PredictSettings) -> RecyclingSettings:
+    """Return the settings of recycling."""
+    return RecyclingSettings(
+        settings.num_recycles, settings.recycle_early_stop_tolerance, frozenset(settings.extras)
+    )
+
+
+def load_network(
     source: ParameterSource,
     settings: PredictSettings,
     device: str,
-    preloaded: "Future[dict[str, np.ndarray]] | None",
+    preloaded: "Future[dict[str, np.ndarray]] | None" = None,
 ) -> AlphaFold:
+    """Load the network of a parameter file.
+
+    Args:
+        source: the file.
+        settings: precision and kernels.
+        device: device of the network, which becomes the current one.
+        preloaded: future arrays of the file, if it is being read already.
+
+    Raises:
+        ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
+    """
     config = model_config(source.config_name)
     if source.file is None:
         arrays = random_parameters(config, seed=source.number)

@@ -173,6 +173,10 @@ class PredictSettings:
         return {"num_recycle": names.pop("num_recycles")} | names
 
 
+# options of commands that can divide a target among processes
+_RANK_OPTIONS = frozenset({"gpus_per_target", "rank_timeout"})
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """The network's options as given on the command line, before the device is known.
@@ -186,6 +190,8 @@ class NetworkOptions:
         precision: None is the best that the device has.
         kernels: "auto" is the best that the device has.
         predict: the other settings; its precision and kernels are not used.
+        gpus_per_target: number of processes that predict each target together.
+        rank_timeout: seconds without progress after which one of them has failed.
     """
 
     params: str | None
@@ -196,6 +202,8 @@ class NetworkOptions:
     precision: Literal["bf16", "fp32"] | None
     kernels: Literal["auto", "fused", "reference"]
     predict: PredictSettings
+    gpus_per_target: int = 1
+    rank_timeout: float = 600.0
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> "NetworkOptions":
@@ -210,7 +218,7 @@ class NetworkOptions:
             raise click.UsageError(f"--num-models {num_models}: --models has only {len(models)}.")
         max_seq, max_extra_seq = options["max_msa"]
         return cls(
-            **{name: options[name] for name in own},
+            **{name: options[name] for name in (*own, *(_RANK_OPTIONS & options.keys()))},
             models=models[:num_models],
             predict=PredictSettings(
                 num_recycles=options["num_recycles"],

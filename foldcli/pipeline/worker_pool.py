@@ -157,7 +157,7 @@ class _Worker:
             code = self._process.exitcode
             with self._lock:
                 self._process = self._pipe = None
-            raise ChildProcessError(_exit_reason(code)) from None
+            raise ChildProcessError(exit_reason(code)) from None
         for level, text in logged:
             logger.log(level, "%s", text)
         if error is not None:
@@ -222,7 +222,8 @@ def map_in_processes(
         pool.terminate()
 
 
-def _exit_reason(code: int | None) -> str:
+def exit_reason(code: int | None) -> str:
+    """Return how a process has ended, given its exit code in the form of `multiprocessing`."""
     if code is not None and code < 0:
         return f"its process was killed by {signal.Signals(-code).name}"
     return f"its process ended with exit code {code}"

@@ -104,3 +104,15 @@ def test_chunk_budget_applies_to_calls_without_a_budget() -> None:
         with chunk_budget(5):
             assert rows() == 1
     assert rows() == 100
+
+
+def test_memory_is_divided_among_ranks() -> None:
+    whole, *divided = (
+        plan_memory(CONFIG, size(6144, ranks=ranks), UNLIMITED).peak_bytes for ranks in (1, 2, 4, 8)
+    )
+    assert 0.5 * whole < divided[0] < 0.75 * whole
+    assert 0.25 * whole < divided[1] < 0.45 * whole
+    assert divided[2] < 0.3 * whole
+    # a rank without rows needs no more than one with a row
+    one, three = (plan_memory(CONFIG, PassSize(1, 1, 1, ranks=ranks), UNLIMITED) for ranks in (1, 3))
+    assert three.peak_bytes <= 2 * one.peak_bytes

@@ -42,30 +42,84 @@ def outer_product_mean(
     budget: int | None = None,
 ) -> torch.Tensor:
     """Compute the update of every pair; see `cuda.fused.outer_product_mean.outer_product_mean`."""
+    left, right = project_factors(msa, weights, mask, budget)
+    return contract_factors(left, right, weights, shared_counts(msa, mask), budget)
+
+
+def project_factors(
+    msa: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    mask: torch.Tensor | None,
+    budget: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the left and the right factor of any residues.
+
+    Args:
+        msa: [S, n, C].
+        weights: the layer's parameters.
+        mask: [S, n], or None.
+        budget: maximum number of elements held in memory at once, apart from the factors.
+
+    Returns:
+        Two tensors [n, E, S].
+    """
     sequences, length, channels = msa.shape
     inner = weights.left.shape[1]
     projection = torch.cat([weights.left, weights.right], dim=1)  # [C, 2*E]
     bias = torch.cat([weights.left_bias, weights.right_bias])
     left = msa.new_empty(length, inner, sequences)
-    right = msa.new_empty(sequences, length, inner)
+    right = torch.empty_like(left)
     for rows in row_slices(msa, length * (channels + 3 * inner), budget):
-        normed = layer_norm(msa[rows], weights.norm_scale, weights.norm_offset).flatten(0, 1)  # [s*N, C]
-        projected = torch.addmm(bias, normed, projection)  # [s*N, 2*E]
+        normed = layer_norm(msa[rows], weights.norm_scale, weights.norm_offset).flatten(0, 1)  # [s*n, C]
+        projected = torch.addmm(bias, normed, projection)  # [s*n, 2*E]
         if mask is not None:
             projected = projected * mask[rows].reshape(-1, 1)
-        projected = projected.view(-1, length, 2 * inner)
-        left[:, :, rows] = projected[:, :, :inner].permute(1, 2, 0)  # [N, E, s]
-        right[rows] = projected[:, :, inner:]
-    right = right.view(sequences, length * inner)
+        projected = projected.view(rows.stop - rows.start, length, 2 * inner).permute(1, 2, 0)  # [n, 2*E, s]
+        left[:, :, rows], right[:, :, rows] = projected.split(inner, dim=1)
+    return left, right
+
+
+def shared_counts(
+    msa: torch.Tensor, mask: torch.Tensor | None, residues: slice = slice(None)
+) -> torch.Tensor | float:
+    """Return the number of sequences that two residues share, plus ε: [n, N], or one number without a mask.
+
+    Args:
+        msa: [S, ...].
+        mask: [S, N], or None.
+        residues: the rows n of the result.
+    """
+    return msa.shape[0] + EPSILON if mask is None else mask[:, residues].T @ mask + EPSILON
+
+
+def contract_factors(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    counts: torch.Tensor | float,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Compute the update of pairs of any residues from their factors.
+
+    Args:
+        left: [n, E, S].
+        right: [N, E, S].
+        weights: the layer's parameters.
+        counts: [n, N] or one number, what the update is divided by.
+        budget: maximum number of elements held in memory at once.
+
+    Returns:
+        [n, N, Z].
+    """
+    length, inner, _ = right.shape
+    right = right.flatten(0, 1).T  # [S, N*E]
     output = weights.output.reshape(inner * inner, -1)  # [E*E, Z]
-    # number of sequences that two residues share: [N, N], or one number for all pairs
-    count = sequences + EPSILON if mask is None else mask.T @ mask + EPSILON
-    result = msa.new_empty(length, length, output.shape[-1])
+    result = left.new_empty(left.shape[0], length, output.shape[-1])
     for rows in row_slices(left, 2 * inner * inner * length, budget):
         outer = left[rows].flatten(0, 1) @ right  # [n*E, N*E]
         outer = outer.view(-1, inner, length, inner).transpose(1, 2)  # [n, N, E, E]
         update = torch.addmm(weights.output_bias, outer.reshape(-1, inner * inner), output)  # [n*N, Z]
-        shared = count[rows, :, None] if isinstance(count, torch.Tensor) else count
+        shared = counts[rows, :, None] if isinstance(counts, torch.Tensor) else counts
         torch.div(update.view(-1, length, output.shape[-1]), shared, out=result[rows])
     return result
 

@@ -15,12 +15,19 @@ def pair_bias(
 ) -> torch.Tensor:
     """Compute LN(pair) W with heads first; see `cuda.fused.pair_bias.pair_bias`.
 
+    Args:
+        pair: [n, N, C], any rows of the pair representation.
+        norm_scale: [C].
+        norm_offset: [C].
+        weights: [C, H].
+        budget: maximum number of elements held in memory at once.
+
     Returns:
-        [H, N, N].
+        [H, n, N].
     """
-    length, _, channels = pair.shape
+    count, length, channels = pair.shape
     heads = weights.shape[1]
-    result = pair.new_empty(heads, length, length)
+    result = pair.new_empty(heads, count, length)
     for rows in row_slices(pair, length * (channels + heads), budget):
         normed = layer_norm(pair[rows], norm_scale, norm_offset)  # [n, N, C]
         result[:, rows] = (normed @ weights).permute(2, 0, 1)

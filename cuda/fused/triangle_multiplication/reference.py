@@ -60,24 +60,67 @@ def triangle_multiplication(
 
     See `cuda.fused.triangle_multiplication.triangle_multiplication`.
     """
-    length, _, channels = pair.shape
+    inner = weights.left.shape[1]
+    left, right = project_factors(pair, weights, mask, budget).split(inner)  # each [M, N, N]
+    # outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j]
+    product = torch.bmm(left, right.transpose(1, 2)) if outgoing else torch.bmm(right.transpose(1, 2), left)
+    del left, right
+    return finish(pair, product, weights, budget)
+
+
+def project_factors(
+    pair: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    mask: torch.Tensor | None,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Compute rows of the left and then the right factor.
+
+    Args:
+        pair: [n, N, C], any rows of the pair representation.
+        weights: the layer's parameters.
+        mask: [n, N], or None.
+        budget: maximum number of elements held in memory at once, apart from the factors.
+
+    Returns:
+        [2*M, n, N].
+    """
+    count, length, channels = pair.shape
     inner = weights.left.shape[1]
     projection = torch.cat([weights.left, weights.right, weights.left_gate, weights.right_gate], dim=1)
     bias = torch.cat([weights.left_bias, weights.right_bias, weights.left_gate_bias, weights.right_gate_bias])
-    factors = pair.new_empty(2 * inner, length, length)
+    factors = pair.new_empty(2 * inner, count, length)
     for rows in row_slices(pair, length * (channels + 6 * inner), budget):
         normed = layer_norm(pair[rows], weights.norm_scale, weights.norm_offset).flatten(0, 1)  # [n*N, C]
-        # channels first, as the product below needs them
+        # channels first, as the product needs them
         projected = torch.addmm(bias[:, None], projection.T, normed.T)  # [4*M, n*N]
         values, gates = projected.split(2 * inner)  # each [2*M, n*N]: left, right
         values *= gates.sigmoid_()
         if mask is not None:
             values *= mask[rows].reshape(-1)
         factors[:, rows] = values.unflatten(1, (-1, length))  # [2*M, n, N]
-    left, right = factors.split(inner)  # each [M, N, N]
-    # outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j]
-    product = torch.bmm(left, right.transpose(1, 2)) if outgoing else torch.bmm(right.transpose(1, 2), left)
-    del factors, left, right
+    return factors
+
+
+def finish(
+    pair: torch.Tensor,
+    product: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Compute the update of rows of the pair representation from those of the product.
+
+    Args:
+        pair: [n, N, C].
+        product: [M, n, N].
+        weights: the layer's parameters.
+        budget: maximum number of elements held in memory at once.
+
+    Returns:
+        [n, N, C].
+    """
+    _, length, channels = pair.shape
+    inner = weights.left.shape[1]
     result = pair.new_empty(pair.shape)
     for rows in row_slices(pair, length * (2 * inner + 3 * channels), budget):
         centered = product[:, rows].permute(1, 2, 0)  # [n, N, M]
@@ -87,6 +130,16 @@ def triangle_multiplication(
         gate = torch.sigmoid(torch.addmm(weights.gating_bias, normed, weights.gating))  # [n*N, C]
         torch.mul(update, gate, out=result[rows].view(-1, channels))
     return result
+
+
+def add_finish(
+    pair: torch.Tensor,
+    product: torch.Tensor,
+    weights: TriangleMultiplicationWeights,
+    budget: int | None = None,
+) -> torch.Tensor:
+    """Add the update to pair in place, and return pair; same arguments as `finish`."""
+    return pair.add_(finish(pair, product, weights, budget))
 
 
 def add_triangle_multiplication(

@@ -1,0 +1,309 @@
+"""Predictions that several processes, the ranks, make together (`--gpus-per-target`, torchrun).
+
+Rank 0 is the run: it reads, plans and writes. For each job it sends the sampled features to the other ranks,
+which run the same passes and return nothing. Rank 0 starts the other ranks itself, unless torchrun has.
+"""
+
+import json
+import logging
+import multiprocessing
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import wait
+
+import numpy as np
+import torch
+
+from foldcli.errors import ExitCode, describe, exit_code_of
+from foldcli.logs import configure, logger
+from foldcli.params.parameters import UNTRAINED, ParameterSource, find_parameters
+from foldcli.params.verify import check_parameters
+from foldcli.pipeline.device import NetworkMemory, choose_rank_device
+from foldcli.pipeline.identity import Job, fingerprint
+from foldcli.pipeline.predictor import Predictor, load_network, recycling_settings, set_up_device
+from foldcli.pipeline.settings import NetworkOptions, PredictSettings
+from foldcli.pipeline.startup import Startup
+from foldcli.pipeline.worker_pool import exit_reason
+from foldcli.process_state import set_triton_cache_folder, set_up_worker_process
+from foldcli.progress import Progress
+from foldcli.version import VERSION
+from model.alphafold import AlphaFold
+from model.errors import OutOfMemory, RankMismatch
+from model.memory_plan import CPU_CHUNK_ELEMENTS
+from model.parallel.communication import RankGroup
+from model.parallel.network import ParallelAlphaFold
+from model.parallel.place import RankPlace
+from model.parallel.session import DEAD_SECONDS, RankFailure, RankSession, connect
+from model.prediction import Prediction
+from model.recycling import RecyclingSettings, predict
+from msa.errors import MissingError
+
+# time that a rank waits until it knows which other one has broken the communication
+_BLAME_SECONDS = DEAD_SECONDS + 5.0
+_BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+
+
+class RankedPredictor(Predictor):
+    """The predictor of rank 0, whose networks run on all ranks.
+
+    Args:
+        startup: from `foldcli.pipeline.startup.start`.
+        settings: settings of the predictions.
+        memory: the device of this rank.
+        session: the ranks.
+        processes: the other ranks that this process has started.
+    """
+
+    def __init__(
+        self,
+        startup: Startup,
+        settings: PredictSettings,
+        memory: NetworkMemory,
+        session: RankSession,
+        processes: "_RankProcesses | None",
+    ) -> None:
+        super().__init__(startup.sources, settings, memory, startup.arrays, startup.compilation)
+        self._session, self._processes = session, processes
+
+    def network(self, source: ParameterSource) -> AlphaFold:
+        """Return the network of a parameter file, loading it at the first call; see `Predictor.network`."""
+        if source not in self._networks:
+            self._networks[source] = ParallelAlphaFold(super().network(source), self._session.group)
+        return self._networks[source]
+
+    def _predict(
+        self,
+        job: Job,
+        name: str,
+        network: AlphaFold,
+        sample: dict[str, np.ndarray],
+        recycling: RecyclingSettings,
+        progress: Progress,
+    ) -> Prediction:
+        plan = self.memory.plan(network, sample)
+        if plan is not None:
+            logger.debug("%s: %s on each of %d devices", name, plan, self.memory.ranks)
+        work = _RankJob(
+            self.sources.index(job.source),
+            CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements,
+            {name: (x.shape, x.dtype.str) for name, x in sample.items()},
+        )
+        with _failing_together(self._session), self._session.predicting():
+            self._session.announce(json.dumps(asdict(work)))
+            work.broadcast(self._session.group, sample)
+            return predict(network, sample, recycling, progress, work.chunk_elements)
+
+    def close(self) -> None:
+        """End the other ranks."""
+        if self._processes is not None:
+            self._processes.expect_end()
+        self._session.close()
+
+
+@dataclass(frozen=True)
+class _RankJob:
+    """A job of all ranks.
+
+    Args:
+        source: index of the parameters.
+        chunk_elements: see `model.memory_plan.MemoryPlan`.
+        arrays: shape and dtype of each feature.
+    """
+
+    source: int
+    chunk_elements: int
+    arrays: Mapping[str, tuple[Sequence[int], str]]
+
+    def broadcast(self, group: RankGroup, features: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        """Return the features of rank 0, which passes them; other ranks pass None."""
+        result = {}
+        for name, (shape, dtype) in self.arrays.items():
+            # copied, because torch warns about memory that cannot be written
+            x = np.empty(shape, dtype) if features is None else np.array(features[name], order="C")
+            if x.size:
+                group.broadcast(torch.from_numpy(x.reshape(-1).view(np.uint8)), 0, "features")
+            result[name] = x
+        return result
+
+
+def create_ranked_predictor(
+    options: NetworkOptions, startup: Startup, threads: int, place: RankPlace | None
+) -> RankedPredictor:
+    """Create the predictor of rank 0.
+
+    Args:
+        options: options of the network; the number of ranks is `gpus_per_target`.
+        startup: from `foldcli.pipeline.startup.start`.
+        threads: CPU threads of all ranks on this host.
+        place: the place that torchrun has given this process; None to start the other ranks here.
+
+    Raises:
+        MissingError: there are not enough GPUs, see `create_predictor`, or the ranks do not fit together.
+    """
+    processes = None
+    own_processes = place is None
+    if place is None:
+        place = _place_on_this_host(options, 0, 0)
+    device = choose_rank_device(options.device, place.local_rank, place.local_size)
+    store = connect(place)
+    if own_processes:
+        processes = _RankProcesses(options, threads, store.port)
+    try:
+        memory, settings, session = _join(options, startup.sources, threads, place, device, store)
+    except RankMismatch as error:
+        remedy = "Use the same version, parameters and options on all hosts, and start all ranks."
+        raise MissingError(str(error), remedy) from error
+    if any(source.untrained for source in startup.sources):
+        logger.warning("%s", UNTRAINED)
+    return RankedPredictor(startup, settings, memory, session, processes)
+
+
+def serve_rank(options: NetworkOptions, threads: int, place: RankPlace) -> int:
+    """Run the jobs that rank 0 gives this rank, until it ends.
+
+    Args:
+        options: options of the network.
+        threads: CPU threads of all ranks on this host.
+        place: the place of this process.
+
+    Returns:
+        The exit code. Errors are left to rank 0 to report.
+    """
+    sources = find_parameters(options.params, options.models, options.model_type)
+    device = choose_rank_device(options.device, place.local_rank, place.local_size)
+    try:
+        memory, settings, session = _join(options, sources, threads, place, device, connect(place))
+    except RankMismatch as error:
+        logger.debug("%s", error)
+        return ExitCode.MISSING
+    networks: dict[ParameterSource, AlphaFold] = {}
+    recycling = recycling_settings(settings)
+    with _failing_together(session):
+        while (text := session.next_job()) is not None:
+            job = _RankJob(**json.loads(text))
+            source = sources[job.source]
+            with session.predicting():
+                features = job.broadcast(session.group, None)
+                if source not in networks:
+                    network = load_network(source, settings, memory.device)
+                    networks[source] = ParallelAlphaFold(network, session.group)
+                predict(networks[source], features, recycling, None, job.chunk_elements)
+    session.close()
+    return ExitCode.DONE
+
+
+def _place_on_this_host(options: NetworkOptions, rank: int, port: int) -> RankPlace:
+    return RankPlace(rank, options.gpus_per_target, rank, options.gpus_per_target, "127.0.0.1", port)
+
+
+def _join(
+    options: NetworkOptions,
+    sources: list[ParameterSource],
+    threads: int,
+    place: RankPlace,
+    device: str,
+    store: torch.distributed.TCPStore,
+) -> tuple[NetworkMemory, PredictSettings, RankSession]:
+    """Set up the device of this process, and join the other ranks.
+
+    Raises:
+        MissingError: see `set_up_device`.
+        RankMismatch: the ranks do not fit together.
+    """
+    torch.set_num_threads(max(1, threads // place.local_size))
+    memory, settings = set_up_device(options, device, place.size)
+    if device != "cpu":
+        torch.cuda.set_device(device)
+    identity = {
+        "foldcli": VERSION,
+        "torch": torch.__version__,
+        "parameters with hash": fingerprint(check_parameters(sources))[:16],
+        "precision": settings.precision,
+        "kernels": settings.kernels,
+        "settings with hash": fingerprint(settings)[:16],
+        "devices of type": torch.device(device).type,
+    }
+    session = RankSession(store, place, identity, _end_run, options.rank_timeout)
+    session.open_group(_BACKENDS[torch.device(device).type])
+    return memory, settings, session
+
+
+@contextmanager
+def _failing_together(session: RankSession) -> Iterator[None]:
+    """End all ranks if an error is raised in the block, for the reason of the rank that has failed first."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        session.report(f"not enough memory: {str(error).partition('. ')[0]}")
+        session.wait_for_failure(_BLAME_SECONDS)
+        raise OutOfMemory(str(error)) from None
+    except Exception as error:
+        # the failure of one rank breaks the communication of the others
+        if not session.wait_for_failure(_BLAME_SECONDS):
+            session.report(describe(error).splitlines()[0])
+            session.wait_for_failure(_BLAME_SECONDS)
+        raise
+
+
+def _end_run(failure: RankFailure, is_reporter: bool) -> None:
+    """End this process because a rank has failed; what is finished stays, and the next run continues."""
+    if is_reporter:
+        fields = {"rank": failure.rank, "host": failure.host, "exit_code": int(ExitCode.SOME_FAILED)}
+        message = f"{failure}; run the same command again to continue"
+        logger.error("%s", message, extra={"fields": fields})
+    logging.shutdown()
+    # the main thread may wait for the failed rank for ever
+    os._exit(ExitCode.SOME_FAILED)
+
+
+class _RankProcesses:
+    """The other ranks of this host, started by rank 0; the end of one of them ends the run.
+
+    Args:
+        options: options of the network.
+        threads: CPU threads of all ranks on this host.
+        port: port of the store.
+    """
+
+    def __init__(self, options: NetworkOptions, threads: int, port: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._processes = []
+        for rank in range(1, options.gpus_per_target):
+            arguments = options, threads, _place_on_this_host(options, rank, port), logger.level
+            process = context.Process(target=_serve_spawned, args=arguments, daemon=True)
+            process.start()
+            self._processes.append(process)
+        self._ending = threading.Event()
+        threading.Thread(target=self._follow, name="ranks", daemon=True).start()
+
+    def expect_end(self) -> None:
+        """Take the end of processes as normal from now on."""
+        self._ending.set()
+
+    def _follow(self) -> None:
+        wait([process.sentinel for process in self._processes])
+        if self._ending.is_set():
+            return
+        for rank, process in enumerate(self._processes, 1):
+            process.join(0)
+            # a rank that ends with this code has reported why
+            if process.exitcode not in (None, ExitCode.SOME_FAILED):
+                _end_run(RankFailure(rank, socket.gethostname(), exit_reason(process.exitcode)), True)
+
+
+def _serve_spawned(options: NetworkOptions, threads: int, place: RankPlace, log_level: int) -> None:
+    """Run one of the other ranks of this host in a process of its own."""
+    set_up_worker_process(on_terminate=lambda number, frame: os._exit(128 + number))
+    configure()
+    logger.setLevel(log_level)
+    set_triton_cache_folder()
+    try:
+        code = serve_rank(options, threads, place)
+    except Exception as error:
+        logger.error("%s", describe(error))
+        code = exit_code_of(error)
+    os._exit(code)

@@ -1,0 +1,118 @@
+"""A network whose passes are divided among ranks, with the same interface as on one device.
+
+The trunk is divided (`model.parallel.trunk`), and so is point attention in the structure module, which reads
+the pair representation. Everything else is small, and every rank computes it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from model.alphafold import AlphaFold, PassOutput
+from model.embedders import Features, RecycledState
+from model.evoformer import Mask
+from model.heads import AlignedError, expected_errors
+from model.parallel.communication import RankGroup
+from model.parallel.trunk import ParallelTrunk, ShardedRepresentations
+from model.rigid import Rigid
+from model.structure_module import InvariantPointAttention
+
+
+class ParallelAlphaFold(AlphaFold):
+    """A network that all ranks of a group run together, each calling the same methods at the same time.
+
+    Representations are a rank's rows; positions and scores are the same on all ranks.
+
+    Args:
+        network: the network with its parameters, which this one takes over and changes.
+        group: the ranks.
+    """
+
+    def __init__(self, network: AlphaFold, group: RankGroup) -> None:
+        # the modules already exist, so the constructor of AlphaFold is not called
+        nn.Module.__init__(self)
+        self.config, self.kernels, self.group = network.config, network.kernels, group
+        self.evoformer = network.evoformer
+        self.structure_module = network.structure_module
+        self.graphed_structure_module = network.graphed_structure_module
+        # CUDA graphs would record the communication
+        self.graphed_structure_module.enabled = False
+        self.heads = network.heads
+        self.parallel_trunk = ParallelTrunk(network.evoformer, group)
+        iteration = self.structure_module.fold_iteration
+        setattr(  # noqa: B010  (the attribute is declared as a module of another class)
+            iteration,
+            "invariant_point_attention",
+            ShardedPointAttention(iteration.invariant_point_attention, group),
+        )
+        self.eval()
+
+    def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
+        """Run trunk and structure module once; see `AlphaFold.forward` for the arguments."""
+        representations = self.parallel_trunk(features, previous)
+        activations, positions, atom_mask = self.structure_module(
+            representations.single.float(),
+            representations.pair,
+            features["aatype"],
+            features.get("seq_mask"),
+        )
+        # ranks on different devices may round differently, but must agree when to stop recycling
+        positions = self.group.broadcast(positions.contiguous(), 0, "positions")
+        return PassOutput(representations, activations, positions, atom_mask)
+
+    def results(self, output: PassOutput) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the results of a pass one by one; see `AlphaFold.results`.
+
+        The representations of all ranks are gathered first.
+        """
+        representations = _sharded(output).gather(self.group)
+        return super().results(replace(output, representations=representations))
+
+    def aligned_error(self, output: PassOutput) -> AlignedError:
+        """Compute PAE and pTM after a pass; only for networks with a PAE head."""
+        representations = _sharded(output)
+        expected = expected_errors(representations.pair, self.heads["predicted_aligned_error_head"])
+        gathered = [self.group.gather(x, representations.residues, "aligned error") for x in expected]
+        return AlignedError.from_expected(*(x.wait() for x in gathered))
+
+    def initial_state(self, features: Features) -> RecycledState:
+        """Return the all-zero state that the first pass starts from, with this rank's rows."""
+        length = features["aatype"].shape[0]
+        rows = self.group.shards(length).counts[self.group.rank]
+        return RecycledState.zeros(length, self.config, self.evoformer.single_activations.bias, rows)
+
+
+def _sharded(output: PassOutput) -> ShardedRepresentations:
+    assert isinstance(output.representations, ShardedRepresentations)
+    return output.representations
+
+
+class ShardedPointAttention(nn.Module):
+    """Invariant point attention of which each rank computes the rows of its residues.
+
+    Args:
+        attention: the attention with its parameters.
+        group: the ranks.
+    """
+
+    def __init__(self, attention: InvariantPointAttention, group: RankGroup) -> None:
+        super().__init__()
+        self.attention, self.group = attention, group
+
+    def pair_logits(self, pair: torch.Tensor) -> torch.Tensor:
+        """Project rows of the normalised pair representation [n, N, Z] to terms of logits [H, n, N]."""
+        return self.attention.pair_logits(pair)
+
+    def forward(
+        self, single: torch.Tensor, pair: torch.Tensor, pair_logits: torch.Tensor, frames: Rigid, mask: Mask
+    ) -> torch.Tensor:
+        """Compute the update [N, C]; arguments as for the attention, but pairs with this rank's rows."""
+        shards = self.group.shards(len(single))
+        if len(pair):
+            own = shards.of(self.group.rank)
+            update = self.attention(single, pair, pair_logits, frames, mask, residues=own)
+        else:
+            update = single[:0]
+        return self.group.gather(update, shards, "point attention").wait()

@@ -1,0 +1,280 @@
+"""The ranks of a run: how they meet, check each other, and notice that one of them has failed.
+
+All ranks share a key-value store of torch.distributed. Each writes what must be equal on all ranks before the
+first prediction, and a sign of life once per second. A rank that fails, dies or makes no progress ends all
+others: a thread of each rank looks for failures, because the main thread may wait for the failed rank.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+
+from torch import distributed
+
+from model.errors import RankMismatch
+from model.parallel.communication import RankGroup
+from model.parallel.place import RankPlace
+
+BEAT_SECONDS = 1.0
+# A rank without a sign of life for this long is taken for dead. Only Python code that holds the interpreter's
+# lock delays the signs.
+DEAD_SECONDS = 15.0
+# time for a rank to import torch, open its GPU and reach the others
+JOIN_SECONDS = 300.0
+# time for the other ranks to leave after the last prediction
+LEAVE_SECONDS = 10.0
+# time between the end of a prediction on rank 0 and on the other ranks
+END_SECONDS = 3.0
+POLL_SECONDS = 0.01
+
+
+def connect(place: RankPlace) -> distributed.TCPStore:
+    """Connect to the store of the ranks; rank 0 opens it unless torchrun already has.
+
+    Raises:
+        RuntimeError: rank 0 cannot be reached.
+    """
+    by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return _connect(place.address, place.port, opens=place.rank == 0 and not by_torchrun)
+
+
+def _connect(address: str, port: int, *, opens: bool) -> distributed.TCPStore:
+    return distributed.TCPStore(
+        address, port, is_master=opens, timeout=timedelta(seconds=JOIN_SECONDS), wait_for_workers=False
+    )
+
+
+@dataclass(frozen=True)
+class RankFailure:
+    """The failure of a rank.
+
+    Args:
+        rank: its index.
+        host: its host.
+        reason: what happened.
+        own_report: whether the rank has reported it itself.
+    """
+
+    rank: int
+    host: str
+    reason: str
+    own_report: bool = False
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host}: {self.reason}"
+
+
+class RankSession:
+    """The connection of this process to the other ranks of a run.
+
+    Args:
+        store: the store of the ranks.
+        place: the place of this process.
+        identity: names and values that must be the same on all ranks.
+        on_failure: called once, in a thread, with the failure of a rank, and whether this rank is the one to
+            tell the user; normally ends the process.
+        stall_seconds: a prediction without progress for this long has failed.
+
+    Attributes:
+        hosts: host of each rank.
+    """
+
+    def __init__(
+        self,
+        store: distributed.TCPStore,
+        place: RankPlace,
+        identity: Mapping[str, str],
+        on_failure: Callable[[RankFailure, bool], None],
+        stall_seconds: float,
+    ) -> None:
+        self.place = place
+        self._store, self._on_failure, self._stall_seconds = store, on_failure, stall_seconds
+        # a client of its own: another thread may wait for the first one
+        self._watch_store = _connect(place.address, store.port, opens=False)
+        self.hosts = [""] * place.size
+        self._group: RankGroup | None = None
+        self._busy = False
+        self._stop = threading.Event()
+        self._failed = threading.Event()
+        self._jobs = 0
+        self._join(identity)
+        self._thread = threading.Thread(target=self._watch, name="rank watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def group(self) -> RankGroup:
+        """The ranks as a group that communicates."""
+        assert self._group is not None
+        return self._group
+
+    def open_group(self, backend: str) -> RankGroup:
+        """Open the communication between the ranks.
+
+        Args:
+            backend: such as "gloo" or "cpu:gloo,cuda:nccl".
+        """
+        distributed.init_process_group(
+            backend,
+            store=distributed.PrefixStore("group", self._store),
+            rank=self.place.rank,
+            world_size=self.place.size,
+            # stalls are noticed here, with a better message
+            timeout=timedelta(seconds=2 * self._stall_seconds + 60),
+        )
+        self._group = RankGroup()
+        return self._group
+
+    @contextmanager
+    def predicting(self) -> Iterator[None]:
+        """Mark the time in which all ranks must make progress."""
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def announce(self, job: str) -> None:
+        """Give a job to the other ranks; for rank 0."""
+        self._store.set(f"job/{self._jobs}", job)
+        self._jobs += 1
+
+    def next_job(self) -> str | None:
+        """Wait for the next job of rank 0; None after the last."""
+        key = f"job/{self._jobs}"
+        while True:
+            if self._store.check([key]):
+                self._jobs += 1
+                return self._store.get(key).decode()
+            if self._store.check(["end"]):
+                return None
+            time.sleep(POLL_SECONDS)
+
+    def report(self, reason: str, rank: int | None = None) -> None:
+        """Tell all ranks that a rank has failed, unless one has failed before.
+
+        Args:
+            reason: what happened.
+            rank: the rank; default this one.
+        """
+        rank = self.place.rank if rank is None else rank
+        failure = RankFailure(rank, self.hosts[rank], reason, own_report=rank == self.place.rank)
+        self._watch_store.compare_set("failure", "", json.dumps(asdict(failure)))
+
+    def wait_for_failure(self, seconds: float) -> bool:
+        """Wait until the failure of a rank was noticed; return whether there is one."""
+        return self._failed.wait(seconds)
+
+    def close(self) -> None:
+        """Leave the run; rank 0 waits for the others, whose connections end with it."""
+        self._stop.set()
+        self._thread.join()
+        if self.place.rank == 0:
+            self._store.set("end", "")
+            keys = [f"left/{rank}" for rank in range(1, self.place.size)]
+            deadline = time.monotonic() + LEAVE_SECONDS
+            while not self._store.check(keys) and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
+        else:
+            self._store.set(f"left/{self.place.rank}", "")
+
+    def _join(self, identity: Mapping[str, str]) -> None:
+        """Wait for all ranks, and compare what must be equal.
+
+        Raises:
+            RankMismatch: a rank did not come, or is different from rank 0.
+        """
+        own = {"host": socket.gethostname(), **identity}
+        self._store.set(f"identity/{self.place.rank}", json.dumps(own))
+        first: dict[str, str] = {}
+        for rank in range(self.place.size):
+            try:
+                theirs = json.loads(self._store.get(f"identity/{rank}"))
+            except RuntimeError as error:
+                raise RankMismatch(f"rank {rank} did not join within {JOIN_SECONDS:.0f} s") from error
+            first = first or theirs
+            self.hosts[rank] = theirs["host"]
+            for name in identity:
+                if theirs.get(name) != first.get(name):
+                    raise RankMismatch(
+                        f"rank {rank} on {theirs['host']} has {name} {theirs.get(name)}, "
+                        f"rank 0 on {first['host']} has {first.get(name)}"
+                    )
+
+    def _watch(self) -> None:
+        watch = _Watch(self._watch_store, self.place, self.hosts, self._stall_seconds)
+        while not self._stop.wait(BEAT_SECONDS):
+            operations = 0 if self._group is None else self._group.operations
+            failure = watch.look(operations, self._busy)
+            if failure is not None and not self._stop.is_set():
+                self._failed.set()
+                reporter = 1 if failure.rank == 0 and not failure.own_report else 0
+                self._on_failure(failure, self.place.rank == reporter)
+                return
+
+
+class _Watch:
+    """Looks for failures of the other ranks, and writes signs of life of this one."""
+
+    def __init__(
+        self, store: distributed.TCPStore, place: RankPlace, hosts: list[str], stall_seconds: float
+    ) -> None:
+        self._store, self._place, self._hosts = store, place, hosts
+        self._stall_seconds = stall_seconds
+        self._beats = 0
+        now = time.monotonic()
+        # by rank: last sign of life, and when it came
+        self._seen = dict.fromkeys(range(place.size), ("", now))
+        self._progress: tuple[list[int], float] = ([], now)
+        # when rank 0 was seen to have ended
+        self._ended: float | None = None
+
+    def look(self, operations: int, busy: bool) -> RankFailure | None:
+        """Write a sign of life and return a failure, if there is one.
+
+        Args:
+            operations: number of this rank's operations so far.
+            busy: whether a prediction runs.
+        """
+        try:
+            return self._look(operations, busy)
+        except RuntimeError:
+            # the store has ended, and with it the process that held it
+            return RankFailure(0, self._hosts[0], "its process has ended")
+
+    def _look(self, operations: int, busy: bool) -> RankFailure | None:
+        store, own = self._store, self._place.rank
+        self._beats += 1
+        store.set(f"beat/{own}", f"{self._beats} {operations}")
+        if store.check(["failure"]):
+            return RankFailure(**json.loads(store.get("failure")))
+        now, counts = time.monotonic(), []
+        if store.check(["end"]):
+            self._ended = self._ended or now
+            if busy and now - self._ended > END_SECONDS:
+                return RankFailure(0, self._hosts[0], "it ended during a prediction")
+            return None
+        for rank in range(self._place.size):
+            key = f"beat/{rank}"
+            beat = store.get(key).decode() if store.check([key]) else ""
+            if beat != self._seen[rank][0]:
+                self._seen[rank] = beat, now
+            counts.append(int(beat.split()[1]) if beat else 0)
+        for rank, (_, seen) in self._seen.items():
+            if rank != own and now - seen > DEAD_SECONDS and not store.check([f"left/{rank}"]):
+                return self._report(rank, f"no sign of life for {DEAD_SECONDS:.0f} s")
+        if not busy or counts != self._progress[0]:
+            self._progress = counts, now
+        elif own == 0 and now - self._progress[1] > self._stall_seconds:
+            return self._report(counts.index(min(counts)), f"no progress for {self._stall_seconds:.0f} s")
+        return None
+
+    def _report(self, rank: int, reason: str) -> RankFailure:
+        failure = RankFailure(rank, self._hosts[rank], reason)
+        written = self._store.compare_set("failure", "", json.dumps(asdict(failure)))
+        return RankFailure(**json.loads(written))

@@ -1,0 +1,172 @@
+"""The trunk on several ranks: every rank has some rows of the MSA and of the pair representation."""
+
+from dataclasses import dataclass
+
+import torch
+
+from model.alphafold import Representations, Trunk
+from model.embedders import Features, RecycledState
+from model.evoformer import EvoformerBlock, Mask
+from model.parallel.communication import RankGroup, Shards
+from model.parallel.evoformer import MsaShard, run_stack
+from model.parallel.pair import PairShard
+from model.templates import (
+    SingleTemplateEmbedding,
+    TemplatePairBlock,
+    active_templates,
+    template_pair_features,
+)
+
+
+@dataclass(frozen=True)
+class ShardedRepresentations(Representations):
+    """The part of one rank of the trunk's output.
+
+    Args:
+        msa: [s, N, C], the rank's rows, which include those of templates.
+        pair: [n, N, Z], the rank's rows.
+        single: [N, C'], whole.
+        query_row: [N, C], the whole first row of the MSA representation.
+        num_sequences: number of rows of all ranks, without those of templates.
+        msa_rows: division of all rows.
+        residues: division of the rows of the pair representation.
+    """
+
+    query_row: torch.Tensor
+    num_sequences: int
+    msa_rows: Shards
+    residues: Shards
+
+    @property
+    def first_row(self) -> torch.Tensor:
+        """The MSA representation of the query: [N, C]."""
+        return self.query_row
+
+    def gather(self, group: RankGroup) -> Representations:
+        """Return the representations of all ranks."""
+        msa = group.gather(self.msa, self.msa_rows, "results").wait()
+        pair = group.gather(self.pair, self.residues, "results").wait()
+        return Representations(msa[: self.num_sequences], pair, self.single)
+
+
+class ParallelTrunk:
+    """A trunk whose work is divided among ranks.
+
+    Args:
+        trunk: the trunk with its parameters.
+        group: the ranks.
+    """
+
+    def __init__(self, trunk: Trunk, group: RankGroup) -> None:
+        self.trunk, self.group = trunk, group
+
+    def __call__(self, features: Features, previous: RecycledState) -> ShardedRepresentations:
+        """Compute this rank's part of the representations.
+
+        Args:
+            features: whole features, the same on all ranks.
+            previous: the recycled state, with this rank's rows of the pair representation.
+        """
+        seq_mask = features.get("seq_mask")
+        pair_mask = None if seq_mask is None else seq_mask[:, None] * seq_mask[None]  # [N, N]
+        pair_shard = PairShard(self.group, len(features["aatype"]), pair_mask)
+        templates = active_templates(features)
+        if self.trunk.template_embedding is None:
+            templates = None
+        num_sequences = features["msa_feat"].shape[0]
+        num_templates = 0 if templates is None else templates["template_aatype"].shape[0]
+        msa_rows = self.group.shards(num_sequences + num_templates)
+
+        msa, pair = self._embed_inputs(features, previous, pair_shard, msa_rows)
+        mask = features.get("msa_mask")
+        if templates is not None:
+            pair += self._embed_templates(pair, templates, pair_shard)
+            msa, mask = self._add_template_rows(msa, mask, templates, msa_rows, num_sequences)
+        pair = self._run_extra_stack(features, pair, pair_shard)
+        shard = MsaShard(pair_shard, num_sequences + num_templates, mask)
+        blocks = _evoformer_blocks(self.trunk.evoformer_iteration)
+        final_msa, pair = run_stack(blocks, shard, msa, pair)
+        assert final_msa is not None
+        first_row = self.group.broadcast(_first_row(final_msa), 0, "first row")
+        return ShardedRepresentations(
+            final_msa,
+            pair,
+            self.trunk.single_activations(first_row),
+            first_row,
+            num_sequences,
+            msa_rows,
+            pair_shard.residues,
+        )
+
+    def _embed_inputs(
+        self, features: Features, previous: RecycledState, pair_shard: PairShard, msa_rows: Shards
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return this rank's rows of both initial representations, without rows of templates."""
+        trunk = self.trunk
+        rows = msa_rows.of(self.group.rank)
+        msa, pair = trunk.input_embedding(features, pair_shard.rows, rows)
+        trunk.recycling_embedding.embed_pair(pair, features["aatype"], previous, pair_shard.rows)
+        if self.group.rank == 0:
+            msa[0] += trunk.recycling_embedding.prev_msa_first_row_norm(previous.msa_first_row)
+        return msa, pair
+
+    def _embed_templates(
+        self, pair: torch.Tensor, templates: Features, pair_shard: PairShard
+    ) -> torch.Tensor:
+        """Compute the update of this rank's rows of the pair representation from all templates."""
+        embedding = self.trunk.template_embedding
+        assert embedding is not None
+        present = torch.nonzero(templates["template_mask"]).flatten().tolist()
+        embedded = [
+            _embed_template(
+                embedding.single_template_embedding,
+                {name: x[index] for name, x in templates.items()},
+                pair_shard,
+            )
+            for index in present
+        ]
+        update: torch.Tensor = embedding.attention(pair, torch.stack(embedded))
+        return update
+
+    def _add_template_rows(
+        self, msa: torch.Tensor, mask: Mask, templates: Features, msa_rows: Shards, num_sequences: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append the rows of templates that this rank has, and the mask of all of them."""
+        embedding = self.trunk.template_torsion_embedding
+        assert embedding is not None
+        rows, rows_mask = embedding(templates)  # [T, N, C], [T, N]
+        own = msa_rows.of(self.group.rank)
+        own_rows = rows[max(0, own.start - num_sequences) : max(0, own.stop - num_sequences)]
+        mask = rows_mask.new_ones(num_sequences, rows_mask.shape[1]) if mask is None else mask
+        return torch.cat([msa, own_rows]), torch.cat([mask, rows_mask])
+
+    def _run_extra_stack(self, features: Features, pair: torch.Tensor, pair_shard: PairShard) -> torch.Tensor:
+        """Run the extra MSA stack; return this rank's new rows of the pair representation."""
+        shard = MsaShard(pair_shard, features["extra_msa"].shape[0], features.get("extra_msa_mask"))
+        extra = self.trunk.extra_msa_embedding(features, shard.rows)  # [e, N, C'']
+        blocks = _evoformer_blocks(self.trunk.extra_msa_stack)
+        return run_stack(blocks, shard, extra, pair, keep_msa=False)[1]
+
+
+def _first_row(msa: torch.Tensor) -> torch.Tensor:
+    """Return a copy of the first row of msa [s, N, C], uninitialised if it has no rows."""
+    return msa[0].clone() if len(msa) else msa.new_empty(msa.shape[1:])
+
+
+def _evoformer_blocks(stack: torch.nn.ModuleList) -> list[EvoformerBlock]:
+    return [block for block in stack if isinstance(block, EvoformerBlock)]
+
+
+def _embed_template(module: SingleTemplateEmbedding, template: Features, shard: PairShard) -> torch.Tensor:
+    """Embed one template's features, without template axis, as this rank's rows [n, N, C]."""
+    features = template_pair_features(template, shard.rows)
+    pair = module.embedding2d(features.to(module.embedding2d.bias.dtype))
+    for block in module.template_pair_stack:
+        assert isinstance(block, TemplatePairBlock)
+        shard.attend_starting(block.triangle_attention_starting_node, pair)
+        pair = shard.attend_ending(block.triangle_attention_ending_node, pair)
+        shard.multiply(block.triangle_multiplication_outgoing, pair)
+        shard.multiply(block.triangle_multiplication_incoming, pair)
+        block.pair_transition(pair)
+    result: torch.Tensor = module.output_layer_norm(pair)
+    return result
