@@ -285,14 +285,15 @@ class _RankProcesses:
         self._ending.set()
 
     def _follow(self) -> None:
-        wait([process.sentinel for process in self._processes])
+        ended = wait([process.sentinel for process in self._processes])
         if self._ending.is_set():
             return
         for rank, process in enumerate(self._processes, 1):
-            process.join(0)
-            # a rank that ends with this code has reported why
-            if process.exitcode not in (None, ExitCode.SOME_FAILED):
-                _end_run(RankFailure(rank, socket.gethostname(), exit_reason(process.exitcode)), True)
+            if process.sentinel in ended:
+                process.join()
+                # a rank that ends with this code has reported why
+                if process.exitcode != ExitCode.SOME_FAILED:
+                    _end_run(RankFailure(rank, socket.gethostname(), exit_reason(process.exitcode)), True)
 
 
 def _serve_spawned(options: NetworkOptions, threads: int, place: RankPlace, log_level: int) -> None:
