@@ -84,13 +84,19 @@ class SingleTemplateEmbedding(nn.Module):
 
     def forward(self, template: Features, pair_mask: Mask) -> torch.Tensor:
         """Embed one template's features, without template axis, as [N, N, C]."""
-        pair = self.embedding2d(template_pair_features(template).to(self.embedding2d.bias.dtype))  # [N, N, C]
+        pair = self.embed_features(template)
         for block in self.template_pair_stack:
             pair = block(pair, pair_mask)
         return self.output_layer_norm(pair)
 
+    def embed_features(self, template: Features, rows: slice = ALL) -> torch.Tensor:
+        """Return rows [n, N, C] of the stack's input, given one template's features."""
+        features = _template_pair_features(template, rows)
+        embedded: torch.Tensor = self.embedding2d(features.to(self.embedding2d.bias.dtype))
+        return embedded
 
-def template_pair_features(template: Features, rows: slice = ALL) -> torch.Tensor:
+
+def _template_pair_features(template: Features, rows: slice = ALL) -> torch.Tensor:
     """Return rows of the pair features [n, N, 88], zero where either residue lacks a backbone atom."""
     aatype, atoms = template["template_aatype"].long(), template["template_all_atom_masks"]
     length = aatype.shape[0]

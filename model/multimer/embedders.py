@@ -5,7 +5,7 @@ from torch import nn
 
 from cuda.fused.chunking import row_slices
 from model.config import ModelConfig
-from model.embedders import MAX_RELATIVE_POSITION, MSA_FEATURES, Features
+from model.embedders import ALL, MAX_RELATIVE_POSITION, MSA_FEATURES, Features
 from model.layers import Linear
 from model.multimer.inputs import TARGET_CODES
 
@@ -64,16 +64,20 @@ class MultimerInputEmbedding(nn.Module):
         self.right_single = Linear(TARGET_CODES, pair)
         self.relative_encoding = RelativeEncoding(pair)
 
-    def forward(self, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the initial representations: msa [S, N, C] and pair [N, N, Z]."""
+    def forward(
+        self, features: Features, rows: slice = ALL, sequences: slice = ALL
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the initial representations: sequences of msa [s, N, C] and rows of pair [n, N, Z]."""
         target = features["target_feat"].to(self.preprocess_1d.bias.dtype)  # [N, 21]
-        msa = self.preprocess_msa(features["msa_feat"].to(target.dtype))  # [S, N, C]
+        msa = self.preprocess_msa(features["msa_feat"][sequences].to(target.dtype))  # [s, N, C]
         msa += self.preprocess_1d(target)
         left, right = self.left_single(target), self.right_single(target)  # [N, Z]
         length, channels = left.shape
-        pair = left.new_empty(length, length, channels)
-        for rows in row_slices(left, 4 * length * channels):
-            pair[rows] = self.relative_encoding(features, rows)
-            pair[rows] += left[rows, None]
-            pair[rows] += right[None]
+        left = left[rows]
+        pair = left.new_empty(len(left), length, channels)
+        first = rows.start or 0
+        for own in row_slices(left, 4 * length * channels):
+            pair[own] = self.relative_encoding(features, slice(first + own.start, first + own.stop))
+            pair[own] += left[own, None]
+            pair[own] += right[None]
         return msa, pair

@@ -1,5 +1,7 @@
 """Template embeddings of AlphaFold-Multimer: the update of the pair representation, and MSA rows."""
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -7,7 +9,7 @@ from torch import nn
 from cuda.fused.chunking import row_slices
 from model import residue_constants
 from model.config import ModelConfig, TemplateConfig
-from model.embedders import Features, distance_bins, pseudo_beta
+from model.embedders import ALL, Features, distance_bins, pseudo_beta
 from model.evoformer import Mask
 from model.kernels import Kernels
 from model.layers import LayerNorm, Linear, OneHotLinear, parameter
@@ -54,21 +56,28 @@ class SingleTemplateEmbedding(nn.Module):
 
     def forward(self, pair: torch.Tensor, template: Features, pair_mask: Mask) -> torch.Tensor:
         """Embed one template's features, without template axis, as [N, N, C], given pair [N, N, Z]."""
+        result = self.embed_features(pair, template)
+        for block in self.template_embedding_iteration:
+            result = block(result, pair_mask)
+        return self.output_layer_norm(result)
+
+    def embed_features(self, pair: torch.Tensor, template: Features, rows: slice = ALL) -> torch.Tensor:
+        """Return rows [n, N, C] of the stack's input, given those of pair [n, N, Z]."""
         aatype = template["template_aatype"]
         geometry_weights, bias = self._geometry_layer()
         columns = self.template_pair_embedding_2(aatype) + bias  # [N, C]
         lines = self.template_pair_embedding_3(aatype)
         length, channels = columns.shape
-        result = columns.new_empty(length, length, channels)
-        for rows in row_slices(columns, length * (3 * channels + 2 * pair.shape[-1] + 6 * GEOMETRY_FEATURES)):
-            geometry = template_geometry(template, rows).to(columns.dtype)  # [n, N, 44]
-            act = self.template_pair_embedding_8(self.query_embedding_norm(pair[rows]))
+        result = columns.new_empty(pair.shape[0], length, channels)
+        first = rows.start or 0
+        for own in row_slices(pair, length * (3 * channels + 2 * pair.shape[-1] + 6 * GEOMETRY_FEATURES)):
+            residues = slice(first + own.start, first + own.stop)
+            geometry = template_geometry(template, residues).to(columns.dtype)  # [n, N, 44]
+            act = self.template_pair_embedding_8(self.query_embedding_norm(pair[own]))
             act += geometry @ geometry_weights
-            act += lines[rows, None]
-            result[rows] = act.add_(columns)
-        for block in self.template_embedding_iteration:
-            result = block(result, pair_mask)
-        return self.output_layer_norm(result)
+            act += lines[residues, None]
+            result[own] = act.add_(columns)
+        return result
 
     def _geometry_layer(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weights [44, C] and bias [C] of the layers for geometric features, as one."""
@@ -131,13 +140,20 @@ class MultimerTemplateEmbedding(nn.Module):
             templates: features with a leading template axis; template_weights is on the CPU.
             pair_mask: [N, N].
         """
+        embedded = (
+            self.single_template_embedding(pair, {name: x[index] for name, x in templates.items()}, pair_mask)
+            for index in range(len(templates["template_weights"]))
+        )
+        return self.combine(embedded, templates["template_weights"])
+
+    def combine(self, embedded: Iterable[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
+        """Compute the update [n, N, Z] from rows [n, N, C] of each embedded template and their weights."""
         mean: torch.Tensor | None = None
-        for index, weight in enumerate(templates["template_weights"].tolist()):
-            template = {name: x[index] for name, x in templates.items()}
-            embedded = weight * self.single_template_embedding(pair, template, pair_mask)
-            mean = embedded if mean is None else mean.add_(embedded)
+        for weight, template in zip(weights.tolist(), embedded, strict=True):
+            mean = weight * template if mean is None else mean.add_(weight * template)
         assert mean is not None
-        return self.output_linear(mean.relu_())
+        update: torch.Tensor = self.output_linear(mean.relu_())
+        return update
 
 
 class MultimerTorsionEmbedding(nn.Module):

@@ -63,12 +63,19 @@ def run_stack(
     Returns:
         The new rows [s, N, C], or None if they are not needed, and [n, N, Z].
     """
-    rows: Pending[torch.Tensor] | None = Pending(lambda: None, lambda: msa)
     remaining = list(blocks)
+    rows: Pending[torch.Tensor] | None = Pending(lambda: None, lambda: msa)
+    columns = msa_shard.to_columns(msa).wait() if remaining[0].outer_product_first else None
     for index, block in enumerate(remaining):
-        assert rows is not None
-        needed = keep_msa or index + 1 < len(remaining)
-        rows, pair = _run_block(block, msa_shard, rows, pair, needed)
+        is_last = index + 1 == len(remaining)
+        if columns is not None:
+            # the MSA stays in columns between blocks that start with the outer product mean
+            columns, pair = _run_outer_product_first(block, msa_shard, columns, pair)
+            if is_last:
+                rows = msa_shard.to_rows(columns) if keep_msa else None
+        else:
+            assert rows is not None
+            rows, pair = _run_block(block, msa_shard, rows, pair, msa_needed=keep_msa or not is_last)
     return None if rows is None else rows.wait(), pair
 
 
@@ -77,9 +84,35 @@ def _run_block(
     shard: MsaShard,
     pending_rows: Pending[torch.Tensor],
     pair: torch.Tensor,
+    *,
     msa_needed: bool,
 ) -> tuple[Pending[torch.Tensor] | None, torch.Tensor]:
     """Run a block, and start to return the MSA to rows if it is needed afterwards."""
+    columns = _attend(block, shard, pending_rows, pair)
+    outer = start_outer_product_mean(block, shard, columns)
+    # runs behind all operations on pairs
+    returning = shard.to_rows(columns) if msa_needed else None
+    del columns
+    pair.add_(outer.wait())
+    return returning, run_pair_operations(block, shard.pair, pair)
+
+
+def _run_outer_product_first(
+    block: EvoformerBlock, shard: MsaShard, columns: torch.Tensor, pair: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run a block of AlphaFold-Multimer; return the MSA's new columns and the new rows of pairs."""
+    outer = start_outer_product_mean(block, shard, columns)
+    # runs behind the outer product mean
+    rows = shard.to_rows(columns)
+    pair.add_(outer.wait())
+    columns = _attend(block, shard, rows, pair)
+    return columns, run_pair_operations(block, shard.pair, pair)
+
+
+def _attend(
+    block: EvoformerBlock, shard: MsaShard, pending_rows: Pending[torch.Tensor], pair: torch.Tensor
+) -> torch.Tensor:
+    """Run the attentions and the transition of the MSA representation, and return its columns [S, n, C]."""
     attention = block.msa_row_attention_with_pair_bias
     bias = shard.pair.start_bias(pair, attention.feat_2d_norm, attention.feat_2d_weights)
     rows = pending_rows.wait()
@@ -88,12 +121,7 @@ def _run_block(
     del rows, bias
     cast(MsaColumnAttention, block.get_submodule(block.column_attention_name))(columns, shard.column_mask)
     block.msa_transition(columns)
-    outer = start_outer_product_mean(block, shard, columns)
-    # runs behind all operations on pairs
-    returning = shard.to_rows(columns) if msa_needed else None
-    del columns
-    pair.add_(outer.wait())
-    return returning, run_pair_operations(block, shard.pair, pair)
+    return columns
 
 
 def start_outer_product_mean(

@@ -16,8 +16,8 @@ from model.evoformer import Mask
 from model.heads import AlignedError, expected_errors
 from model.parallel.communication import RankGroup
 from model.parallel.trunk import ParallelTrunk, ShardedRepresentations
+from model.point_attention import PointAttention
 from model.rigid import Rigid
-from model.structure_module import InvariantPointAttention
 
 
 class ParallelAlphaFold(AlphaFold):
@@ -97,7 +97,7 @@ class ShardedPointAttention(nn.Module):
         group: the ranks.
     """
 
-    def __init__(self, attention: InvariantPointAttention, group: RankGroup) -> None:
+    def __init__(self, attention: PointAttention, group: RankGroup) -> None:
         super().__init__()
         self.attention, self.group = attention, group
 

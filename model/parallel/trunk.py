@@ -10,12 +10,8 @@ from model.evoformer import EvoformerBlock, Mask
 from model.parallel.communication import RankGroup, Shards
 from model.parallel.evoformer import MsaShard, run_stack
 from model.parallel.pair import PairShard
-from model.templates import (
-    SingleTemplateEmbedding,
-    TemplatePairBlock,
-    active_templates,
-    template_pair_features,
-)
+from model.parallel.templates import template_update
+from model.templates import active_templates
 
 
 @dataclass(frozen=True)
@@ -70,20 +66,21 @@ class ParallelTrunk:
         seq_mask = features.get("seq_mask")
         pair_mask = None if seq_mask is None else seq_mask[:, None] * seq_mask[None]  # [N, N]
         pair_shard = PairShard(self.group, len(features["aatype"]), pair_mask)
-        templates = active_templates(features)
-        if self.trunk.template_embedding is None:
-            templates = None
-        num_sequences = features["msa_feat"].shape[0]
-        num_templates = 0 if templates is None else templates["template_aatype"].shape[0]
-        msa_rows = self.group.shards(num_sequences + num_templates)
+        embedding = self.trunk.template_embedding
+        templates = None if embedding is None else active_templates(features)
+        num_sequences, mask = features["msa_feat"].shape[0], features.get("msa_mask")
+        template_rows, mask = self._template_rows(templates, num_sequences, mask)
+        msa_rows = self.group.shards(num_sequences + len(template_rows))
 
         msa, pair = self._embed_inputs(features, previous, pair_shard, msa_rows)
-        mask = features.get("msa_mask")
-        if templates is not None:
-            pair += self._embed_templates(pair, templates, pair_shard)
-            msa, mask = self._add_template_rows(msa, mask, templates, msa_rows, num_sequences)
+        if len(template_rows):
+            own = msa_rows.of(self.group.rank)
+            first, last = (max(0, row - num_sequences) for row in (own.start, own.stop))
+            msa = torch.cat([msa, template_rows[first:last]])
+        if embedding is not None and templates is not None:
+            pair += template_update(embedding, pair, templates, pair_shard)
         pair = self._run_extra_stack(features, pair, pair_shard)
-        shard = MsaShard(pair_shard, num_sequences + num_templates, mask)
+        shard = MsaShard(pair_shard, msa_rows.total, mask)
         blocks = _evoformer_blocks(self.trunk.evoformer_iteration)
         final_msa, pair = run_stack(blocks, shard, msa, pair)
         assert final_msa is not None
@@ -110,35 +107,16 @@ class ParallelTrunk:
             msa[0] += trunk.recycling_embedding.prev_msa_first_row_norm(previous.msa_first_row)
         return msa, pair
 
-    def _embed_templates(
-        self, pair: torch.Tensor, templates: Features, pair_shard: PairShard
-    ) -> torch.Tensor:
-        """Compute the update of this rank's rows of the pair representation from all templates."""
-        embedding = self.trunk.template_embedding
-        assert embedding is not None
-        present = torch.nonzero(templates["template_mask"]).flatten().tolist()
-        embedded = [
-            _embed_template(
-                embedding.single_template_embedding,
-                {name: x[index] for name, x in templates.items()},
-                pair_shard,
-            )
-            for index in present
-        ]
-        update: torch.Tensor = embedding.attention(pair, torch.stack(embedded))
-        return update
-
-    def _add_template_rows(
-        self, msa: torch.Tensor, mask: Mask, templates: Features, msa_rows: Shards, num_sequences: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the rows of templates that this rank has, and the mask of all of them."""
+    def _template_rows(
+        self, templates: Features | None, num_sequences: int, mask: Mask
+    ) -> tuple[torch.Tensor, Mask]:
+        """Return the MSA rows [T, N, C] of templates, on every rank, and the mask [S + T, N] of all rows."""
         embedding = self.trunk.template_torsion_embedding
-        assert embedding is not None
+        if embedding is None or templates is None or not bool(templates["template_mask"].any()):
+            return self.trunk.single_activations.weights.new_empty(0), mask
         rows, rows_mask = embedding(templates)  # [T, N, C], [T, N]
-        own = msa_rows.of(self.group.rank)
-        own_rows = rows[max(0, own.start - num_sequences) : max(0, own.stop - num_sequences)]
         mask = rows_mask.new_ones(num_sequences, rows_mask.shape[1]) if mask is None else mask
-        return torch.cat([msa, own_rows]), torch.cat([mask, rows_mask])
+        return rows, torch.cat([mask, rows_mask])
 
     def _run_extra_stack(self, features: Features, pair: torch.Tensor, pair_shard: PairShard) -> torch.Tensor:
         """Run the extra MSA stack; return this rank's new rows of the pair representation."""
@@ -155,18 +133,3 @@ def _first_row(msa: torch.Tensor) -> torch.Tensor:
 
 def _evoformer_blocks(stack: torch.nn.ModuleList) -> list[EvoformerBlock]:
     return [block for block in stack if isinstance(block, EvoformerBlock)]
-
-
-def _embed_template(module: SingleTemplateEmbedding, template: Features, shard: PairShard) -> torch.Tensor:
-    """Embed one template's features, without template axis, as this rank's rows [n, N, C]."""
-    features = template_pair_features(template, shard.rows)
-    pair = module.embedding2d(features.to(module.embedding2d.bias.dtype))
-    for block in module.template_pair_stack:
-        assert isinstance(block, TemplatePairBlock)
-        shard.attend_starting(block.triangle_attention_starting_node, pair)
-        pair = shard.attend_ending(block.triangle_attention_ending_node, pair)
-        shard.multiply(block.triangle_multiplication_outgoing, pair)
-        shard.multiply(block.triangle_multiplication_incoming, pair)
-        block.pair_transition(pair)
-    result: torch.Tensor = module.output_layer_norm(pair)
-    return result

@@ -129,3 +129,33 @@ class FeatureMaker:
 def make_features() -> FeatureMaker:
     """Return a callable that returns random features of the given sizes."""
     return FeatureMaker()
+
+
+@pytest.fixture
+def complex_features() -> dict[str, np.ndarray]:
+    """Return features of a complex A + B + B, with one template of four slots and 15 alignment rows."""
+    random = np.random.default_rng(5)
+    lengths = (5, 3, 3)
+    residues, rows = sum(lengths), 15
+    chains = np.repeat([0, 1, 2], lengths)
+    msa = random.integers(0, 22, (rows, residues))
+    msa[0] = random.integers(0, 20, residues)
+    positions = np.zeros((4, residues, 37, 3), np.float32)
+    positions[0] = 5 * random.standard_normal((residues, 37, 3))
+    atoms = np.zeros((4, residues, 37), np.float32)
+    atoms[0] = random.integers(0, 2, (residues, 37))
+    atoms[0, :, :5] = 1  # backbone and CB
+    types = np.zeros((4, residues), np.int64)
+    types[0] = random.integers(0, 20, residues)
+    return {
+        "aatype": msa[0].astype(np.int32),
+        "residue_index": np.concatenate([np.arange(length) for length in lengths]).astype(np.int32),
+        "asym_id": (chains + 1).astype(np.float32),
+        "entity_id": np.array([1, 2, 2], np.float32)[chains],
+        "sym_id": np.array([1, 1, 2], np.float32)[chains],
+        "msa": msa.astype(np.int32),
+        "deletion_matrix": random.integers(0, 4, (rows, residues)).astype(np.float32),
+        "template_aatype": types,
+        "template_all_atom_positions": positions,
+        "template_all_atom_mask": atoms,
+    }

@@ -7,6 +7,7 @@ import pytest
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
+from model.parameters import random_parameters
 from model.prediction import EXTRAS, Prediction
 from model.recycling import RecyclingSettings, predict
 from tests.model.parallel import cases
@@ -61,3 +62,13 @@ def test_equal_to_one_process(
         # what decides about further passes must be the same on all ranks
         assert np.array_equal(prediction.atom_positions, predictions[0].atom_positions)
         assert prediction.tolerances == predictions[0].tolerances
+
+
+def test_complex_equal_to_one_process(
+    ranks: RankProcesses, tiny_multimer_config: ModelConfig, complex_features: dict[str, np.ndarray]
+) -> None:
+    settings = RecyclingSettings(1, extras=frozenset(EXTRAS))
+    network = AlphaFold.from_parameters(tiny_multimer_config, random_parameters(tiny_multimer_config))
+    expected = predict(network, complex_features, settings)
+    for prediction in ranks.call(cases.predict_together, tiny_multimer_config, complex_features, settings):
+        assert_equal(prediction, expected)

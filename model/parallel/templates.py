@@ -1,0 +1,69 @@
+"""The template embeddings on ranks that each have some rows of the pair representation."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from model.embedders import Features
+from model.multimer.templates import MultimerTemplateEmbedding
+from model.parallel.pair import PairShard
+from model.templates import TemplateEmbedding, TemplatePairBlock
+
+
+def template_update(
+    embedding: TemplateEmbedding | MultimerTemplateEmbedding,
+    pair: torch.Tensor,
+    templates: Features,
+    shard: PairShard,
+) -> torch.Tensor:
+    """Compute the update of the pair representation from all templates.
+
+    Args:
+        embedding: the embedding with its parameters.
+        pair: [n, N, Z], this rank's rows.
+        templates: features with a leading template axis.
+        shard: operations on this rank's rows.
+
+    Returns:
+        [n, N, Z].
+    """
+
+    def features(index: int) -> Features:
+        return {name: x[index] for name, x in templates.items()}
+
+    if isinstance(embedding, MultimerTemplateEmbedding):
+        multimer, weights = embedding.single_template_embedding, templates["template_weights"]
+        inputs = (multimer.embed_features(pair, features(i), shard.rows) for i in range(len(weights)))
+        stack = multimer.template_embedding_iteration
+        return embedding.combine(
+            (multimer.output_layer_norm(_run_stack(stack, x, shard)) for x in inputs), weights
+        )
+    single = embedding.single_template_embedding
+    present = torch.nonzero(templates["template_mask"]).flatten().tolist()
+    inputs = (single.embed_features(features(i), shard.rows) for i in present)
+    stack = single.template_pair_stack
+    embedded = torch.stack([single.output_layer_norm(_run_stack(stack, x, shard)) for x in inputs])
+    update: torch.Tensor = embedding.attention(pair, embedded)
+    return update
+
+
+def _run_stack(blocks: Iterable[nn.Module], pair: torch.Tensor, shard: PairShard) -> torch.Tensor:
+    """Run the blocks of the template pair stack on this rank's rows [n, N, C]; return the new ones."""
+    for block in blocks:
+        assert isinstance(block, TemplatePairBlock)
+        if block.multiplication_first:
+            _multiply(block, pair, shard)
+        shard.attend_starting(block.triangle_attention_starting_node, pair)
+        if block.multiplication_first:
+            pair = shard.attend_ending(block.triangle_attention_ending_node, pair, block.pair_transition)
+        else:
+            pair = shard.attend_ending(block.triangle_attention_ending_node, pair)
+            _multiply(block, pair, shard)
+            block.pair_transition(pair)
+    return pair
+
+
+def _multiply(block: TemplatePairBlock, pair: torch.Tensor, shard: PairShard) -> None:
+    shard.multiply(block.triangle_multiplication_outgoing, pair)
+    shard.multiply(block.triangle_multiplication_incoming, pair)
