@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from features.complexes.a3m import write_paired_a3m
@@ -52,7 +52,7 @@ def sizes(chains: list[dict[str, np.ndarray]]) -> list[tuple[dict[str, np.ndarra
 
 
 @given(chain_alignments(), st.sampled_from(MODES), st.integers(1, 40))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_merged_alignment_has_paired_rows_and_blocks(chains: list[bytes], mode: PairMode, rows: int) -> None:
     of_chains = entries(chains)
     features = complex_features(of_chains, PairingSettings(mode), rows)
@@ -104,7 +104,7 @@ def test_merged_alignment_has_paired_rows_and_blocks(chains: list[bytes], mode: 
 
 
 @given(chain_alignments(), st.sampled_from(["greedy", "complete"]), st.sampled_from(MODES))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_written_a3m_has_the_same_rows(chains: list[bytes], strategy: PairStrategy, mode: PairMode) -> None:
     chosen = PairingSettings(mode, strategy)
     stream = io.StringIO()

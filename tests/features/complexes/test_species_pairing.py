@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.complexes.pairing import PairingCandidates, PairStrategy, pair_rows, pairing_candidates
@@ -58,11 +58,13 @@ def slow_pairs(drawn: list[PairingCandidates], strategy: PairStrategy) -> list[t
 
 
 @given(entities(), st.sampled_from(["greedy", "complete"]))
+@settings(deadline=None, max_examples=50)
 def test_pairs_equal_the_definition(drawn: list[PairingCandidates], strategy: PairStrategy) -> None:
     assert list(map(tuple, pair_rows(drawn, strategy).tolist())) == slow_pairs(drawn, strategy)
 
 
 @given(entities())
+@settings(deadline=None, max_examples=50)
 def test_pairs_never_mix_species_and_start_with_the_queries(drawn: list[PairingCandidates]) -> None:
     pairs = pair_rows(drawn)
     assert pairs[0].tolist() == [0] * len(drawn)

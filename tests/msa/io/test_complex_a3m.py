@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.errors import InputError
@@ -95,6 +95,7 @@ def test_damaged_files_are_refused_in_one_line(data: bytes, message: str) -> Non
 
 
 @given(st.binary(max_size=200), st.integers(0, len(PAIRED)))
+@settings(deadline=None)
 def test_any_content_is_read_or_refused(inserted: bytes, position: int) -> None:
     data = PAIRED[:position] + inserted + PAIRED[position:]
     try:
@@ -121,6 +122,7 @@ LETTERS = st.text("ACDE", min_size=1, max_size=6)
 
 
 @given(st.lists(LETTERS, min_size=2, max_size=4, unique=True), st.randoms(use_true_random=False))
+@settings(deadline=None)
 def test_written_files_are_read_again(queries: list[str], random) -> None:
     def row(name: str, query: str) -> A3mRow:
         letters = [random.choice("ACDEF-") + random.choice(["", "", "gh"]) for _ in query]
