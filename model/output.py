@@ -9,9 +9,9 @@ import gemmi
 import numpy as np
 
 from model import residue_constants
-from model.prediction import Prediction
+from model.chains import MAX_PDB_CHAINS, chain_names, chain_slices
+from model.prediction import ComplexScores, Prediction
 
-CHAIN = "A"
 # columns for text after "REMARK nnn " in a PDB line
 REMARK_WIDTH = 68
 
@@ -52,12 +52,15 @@ class Provenance:
 def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     """Format a prediction as PDB.
 
-    Coordinates are in Å with three decimals. The chain is A; residue numbers are residue_index + 1. As in
-    AlphaFold, residues without atoms (unknown residue types) are omitted.
+    Coordinates are in Å with three decimals. Chains are named by `chain_names`; residue numbers are
+    residue_index + 1. As in AlphaFold, residues without atoms (unknown residue types) are omitted.
 
     Raises:
-        ValueError: a coordinate is not finite or does not fit the format's eight columns.
+        ValueError: there are more than MAX_PDB_CHAINS chains, or a coordinate is not finite or does not fit
+            the format's eight columns.
     """
+    if len(_chains(prediction)) > MAX_PDB_CHAINS:
+        raise ValueError(f"more than {MAX_PDB_CHAINS} chains do not fit the PDB format; use the mmCIF file")
     present = prediction.atom_positions[prediction.atom_mask > 0.5]
     if present.size and not (np.isfinite(present).all() and present.min() > -999 and present.max() < 9999):
         raise ValueError("coordinates are not finite or too large for the PDB format; use the mmCIF file")
@@ -68,7 +71,8 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     confidence = provenance.confidence[0].lower() + provenance.confidence[1:]
     lines += [f"{provenance.program}, {provenance.network}", f"B-factor: {confidence}"]
     structure.raw_remarks = [f"REMARK   6 {wrapped}" for line in lines for wrapped in _wrap(line)]
-    options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=False)
+    # of several chains, only SEQRES tells how long those are whose last residues have no atoms
+    options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=prediction.num_chains > 1)
     return structure.make_pdb_string(options)
 
 
@@ -113,52 +117,74 @@ def _add_plddt(block: gemmi.cif.Block, prediction: Prediction, provenance: Prove
         ],
     )
     present: np.ndarray = np.any(prediction.atom_mask > 0.5, axis=1)
-    for i, (name, plddt) in enumerate(zip(_residue_names(prediction), prediction.plddt, strict=True)):
-        if present[i] or not copied:
-            local.add_row([str(i + 1), "1", CHAIN, str(i + 1), name, "2", f"{plddt:.2f}"])
+    names = _residue_names(prediction)
+    for chain, residues in _chains(prediction):
+        for i in range(residues.start, residues.stop):
+            if present[i] or not copied:
+                number, plddt = str(i - residues.start + 1), f"{prediction.plddt[i]:.2f}"
+                local.add_row([str(i + 1), "1", chain, number, names[i], "2", plddt])
 
 
 def _residue_names(prediction: Prediction) -> list[str]:
     return [residue_constants.RESTYPE_NAMES[code] for code in prediction.aatype]
 
 
+def _chains(prediction: Prediction) -> list[tuple[str, slice]]:
+    """Return the name and the residues of each chain."""
+    if prediction.asym_id is None:
+        return [("A", slice(0, len(prediction.aatype)))]
+    slices = chain_slices(prediction.asym_id)
+    return list(zip(chain_names(len(slices)), slices, strict=True))
+
+
 def _make_structure(prediction: Prediction, name: str) -> gemmi.Structure:
     names = _residue_names(prediction)
-    chain = gemmi.Chain(CHAIN)
-    for i, residue_name in enumerate(names):
-        residue = gemmi.Residue()
-        residue.name = residue_name
-        residue.seqid = gemmi.SeqId(int(prediction.residue_index[i]) + 1, " ")
-        residue.label_seq = i + 1
-        residue.subchain = CHAIN
-        residue.entity_type = gemmi.EntityType.Polymer
-        for j in np.flatnonzero(prediction.atom_mask[i] > 0.5):
-            atom = gemmi.Atom()
-            atom.name = residue_constants.ATOM_TYPES[j]
-            atom.element = gemmi.Element(atom.name[0])
-            # three decimals, so that PDB and mmCIF have the same numbers
-            atom.pos = gemmi.Position(*(round(float(x), 3) for x in prediction.atom_positions[i, j]))
-            atom.b_iso = round(float(prediction.plddt[i]), 2)
-            atom.occ = 1.0
-            residue.add_atom(atom)
-        if len(residue):
-            chain.add_residue(residue)
     model = gemmi.Model(1)
-    model.add_chain(chain)
     structure = gemmi.Structure()
     structure.name = name
+    # copies of a chain are one entity
+    entities: dict[tuple[str, ...], gemmi.Entity] = {}
+    for chain_name, residues in _chains(prediction):
+        chain = gemmi.Chain(chain_name)
+        for i in range(residues.start, residues.stop):
+            residue = _make_residue(prediction, i, names[i])
+            residue.label_seq = i - residues.start + 1
+            residue.subchain = chain_name
+            if len(residue):
+                chain.add_residue(residue)
+        model.add_chain(chain)
+        sequence = tuple(names[residues])
+        entity = entities.setdefault(sequence, _make_entity(str(len(entities) + 1), sequence))
+        entity.subchains = [*entity.subchains, chain_name]
     structure.add_model(model)
-    structure.entities.append(_make_entity(names))
+    for entity in entities.values():
+        structure.entities.append(entity)
     structure.assign_serial_numbers()
     return structure
 
 
-def _make_entity(names: Sequence[str]) -> gemmi.Entity:
-    entity = gemmi.Entity("1")
+def _make_residue(prediction: Prediction, index: int, name: str) -> gemmi.Residue:
+    residue = gemmi.Residue()
+    residue.name = name
+    residue.seqid = gemmi.SeqId(int(prediction.residue_index[index]) + 1, " ")
+    residue.entity_type = gemmi.EntityType.Polymer
+    for j in np.flatnonzero(prediction.atom_mask[index] > 0.5):
+        atom = gemmi.Atom()
+        atom.name = residue_constants.ATOM_TYPES[j]
+        atom.element = gemmi.Element(atom.name[0])
+        # three decimals, so that PDB and mmCIF have the same numbers
+        atom.pos = gemmi.Position(*(round(float(x), 3) for x in prediction.atom_positions[index, j]))
+        atom.b_iso = round(float(prediction.plddt[index]), 2)
+        atom.occ = 1.0
+        residue.add_atom(atom)
+    return residue
+
+
+def _make_entity(name: str, sequence: Sequence[str]) -> gemmi.Entity:
+    entity = gemmi.Entity(name)
     entity.entity_type = gemmi.EntityType.Polymer
     entity.polymer_type = gemmi.PolymerType.PeptideL
-    entity.full_sequence = list(names)
-    entity.subchains = [CHAIN]
+    entity.full_sequence = list(sequence)
     return entity
 
 
@@ -175,9 +201,11 @@ def _wrap(text: str) -> list[str]:
 
 
 def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -> str:
-    """Format the scores of a prediction as JSON, with ColabFold's keys and rounding.
+    """Format the scores of a prediction as JSON, with ColabFold's keys, order and rounding.
 
-    Keys: plddt [N]; and for networks with a PAE head max_pae, pae [N, N] (Å) and ptm.
+    Keys: plddt [N]; for networks with a PAE head max_pae, pae [N, N] (Å) and ptm; for complexes also iptm,
+    actifptm, per_chain_ptm by name of the chain ("A"), pairwise_iptm, pairwise_actifptm and pdockq by pairs
+    of names ("A-B"), and ipsae and pdockq2 in both directions.
 
     Args:
         prediction: one network's prediction.
@@ -187,9 +215,82 @@ def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -
     if prediction.pae is not None:
         scores["max_pae"] = float(prediction.pae.max())
         scores["pae"] = _round(prediction.pae)
+    if prediction.scores is not None:
+        scores |= _scores_of_chains(prediction.scores)
     if prediction.ptm is not None:
         scores["ptm"] = round(float(prediction.ptm), 2)
+    if prediction.scores is not None:
+        scores["iptm"] = round(prediction.scores.iptm, 2)
+        scores |= _scores_of_interfaces(prediction.scores)
     return json.dumps(scores | (extra or {}))
+
+
+def _scores_of_chains(scores: ComplexScores) -> dict[str, Any]:
+    names = chain_names(len(scores.per_chain_ptm))
+    return {
+        "pairwise_actifptm": _by_pair(scores.pairwise_actifptm, 3),
+        "pairwise_iptm": _by_pair(scores.pairwise_iptm, 3),
+        "per_chain_ptm": {
+            name: round(float(ptm), 3) for name, ptm in zip(names, scores.per_chain_ptm, strict=True)
+        },
+        "actifptm": round(scores.actifptm, 3),
+    }
+
+
+def _scores_of_interfaces(scores: ComplexScores) -> dict[str, Any]:
+    return {
+        "ipsae": _by_pair(scores.ipsae, 6, both_directions=True),
+        "pdockq": _by_pair(scores.pdockq, 4),
+        "pdockq2": _by_pair(scores.pdockq2, 4, both_directions=True),
+    }
+
+
+def _by_pair(values: np.ndarray, digits: int, both_directions: bool = False) -> dict[str, float]:
+    """Return scores [C, C] of pairs of chains, keyed by their names, such as "A-B"."""
+    names = chain_names(len(values))
+    return {
+        f"{names[a]}-{names[b]}": round(float(values[a, b]), digits)
+        for a in range(len(names))
+        for b in range(len(names))
+        if a < b or (both_directions and a != b)
+    }
+
+
+CONTACT_COLUMNS = (
+    "chain_1", "residue_1", "name_1", "plddt_1", "chain_2", "residue_2", "name_2", "plddt_2", "distance",
+    "pae_1_2", "pae_2_1",
+)  # fmt: skip
+
+
+def format_contacts(prediction: Prediction) -> str:
+    """Format the contacts between the chains of a complex as a table with the columns CONTACT_COLUMNS.
+
+    Residue numbers are those of the structure, names one-letter codes, distances and PAE in Å: pae_1_2 is the
+    error of residue 2 when aligned on residue 1.
+
+    Raises:
+        ValueError: the prediction has no scores of a complex.
+    """
+    if prediction.scores is None or prediction.asym_id is None:
+        raise ValueError("a single chain has no contacts between chains")
+    contacts = prediction.scores.contacts
+    chain_of = np.repeat(
+        [name for name, _ in _chains(prediction)],
+        [residues.stop - residues.start for _, residues in _chains(prediction)],
+    )
+    letters = f"{residue_constants.RESTYPES}X"
+
+    def residue(index: int) -> list[str]:
+        number, letter = prediction.residue_index[index] + 1, letters[prediction.aatype[index]]
+        return [str(chain_of[index]), str(number), letter, f"{prediction.plddt[index]:.2f}"]
+
+    lines = ["\t".join(CONTACT_COLUMNS)]
+    for first, second, distance, pae in zip(
+        contacts.first, contacts.second, contacts.distance, contacts.pae, strict=True
+    ):
+        numbers = [f"{value:.2f}" for value in (distance, *pae)]
+        lines.append("\t".join([*residue(first), *residue(second), *numbers]))
+    return "\n".join(lines) + "\n"
 
 
 def _round(values: np.ndarray) -> list[Any]:

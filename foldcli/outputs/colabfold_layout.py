@@ -114,8 +114,9 @@ def log_ranking(ranked: "list[ModelResult]", rank_by: str) -> None:
     logger.info("reranking models by '%s' metric", "plddt" if rank_by == "auto" else rank_by)
     for rank, result in enumerate(ranked, 1):
         ptm = "" if result.ptm is None else f" pTM={result.ptm:.3g}"
+        iptm = "" if result.iptm is None else f" ipTM={result.iptm:.3g}"
         confidence = "pLDDT" if result.copied_from is None else "expected_lDDT"
-        logger.info("rank_%03d_%s %s=%.3g%s", rank, result.tag, confidence, result.plddt, ptm)
+        logger.info("rank_%03d_%s %s=%.3g%s%s", rank, result.tag, confidence, result.plddt, ptm, iptm)
 
 
 def finish_target(files: TargetFiles, ranked: "list[ModelResult]") -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from model.chains import MAX_PDB_CHAINS
+
 LayoutName = Literal["default", "colabfold", "single_folder"]
 # the choices of --layout
 LAYOUTS: tuple[LayoutName, ...] = ("default", "colabfold")
@@ -56,19 +58,20 @@ _MODEL_FILES: dict[ModelKind, tuple[str, str, bool]] = {
     "pdb": ("unrelaxed", ".pdb", True),
     "cif": ("unrelaxed", ".cif", False),
     "scores": ("scores", ".json", True),
+    "contacts": ("contacts", ".tsv", False),
     "single": ("single_repr", ".npy", True),
     "pair": ("pair_repr", ".npy", True),
     "all": ("all", ".npz", True),
 }
 _RECYCLE = "recycle_"
-# the files that foldcli writes for every model
+# the files that foldcli writes for every model of a single chain
 MODEL_KINDS: tuple[ModelKind, ...] = ("pdb", "cif", "scores")
 # structure files, the preferred one first
 STRUCTURE_KINDS: tuple[ModelKind, ...] = ("relaxed_pdb", "relaxed_cif", "pdb", "cif")
 # other programs use other tags, and ranks with fewer digits
 _SCORES = re.compile(r"(?P<name>.+)_scores_rank_(?P<rank>\d+)_(?P<tag>.+)\.json")
 # the format of ModelResult.tag
-_RANK_AND_TAG = r"rank_\d{3,}_(alphafold2(_ptm)?_model_\d_seed_\d{3,}|template_copy)"
+_RANK_AND_TAG = r"rank_\d{3,}_(alphafold2(_ptm|_multimer_v\d)?_model_\d_seed_\d{3,}|template_copy)"
 _RECYCLE_ENDING = r"(\.r\d+)?"
 
 
@@ -142,10 +145,15 @@ class TargetFiles:
         middle, ending, colabfold_writes = _model_file(kind)
         return self._folder_of(colabfold_writes) / f"{self.name}_{middle}_rank_{rank:03d}_{tag}{ending}"
 
+    def structure(self, rank: int, tag: str) -> Path:
+        """Return the unrelaxed structure of a ranked model: PDB, or mmCIF if there is no PDB file."""
+        pdb, cif = self.model("pdb", rank, tag), self.model("cif", rank, tag)
+        return cif if cif.is_file() and not pdb.is_file() else pdb
+
     def models(self) -> list[Path]:
         """Return the existing files that foldcli writes for models, from any run."""
         found = []
-        kinds: tuple[ModelKind, ...] = ("relaxed_pdb", *MODEL_KINDS, "single", "pair", "all")
+        kinds: tuple[ModelKind, ...] = ("relaxed_pdb", *MODEL_KINDS, "contacts", "single", "pair", "all")
         for middle, ending, colabfold_writes in map(_model_file, kinds):
             # when targets share a folder, another target's name may begin with this one's
             pattern = re.compile(
@@ -182,16 +190,22 @@ class TargetFiles:
         return self.out if colabfold_writes and self.layout == "colabfold" else self.folder
 
 
-def model_kinds(extras: Sequence[str], num_recycles: int) -> tuple[ModelKind, ...]:
+def model_kinds(extras: Sequence[str], num_recycles: int, num_chains: int = 1) -> tuple[ModelKind, ...]:
     """Return the kinds of the files of a model.
+
+    Models of more than MAX_PDB_CHAINS chains have no files in PDB format.
 
     Args:
         extras: what was saved in addition; see `model.prediction.EXTRAS`.
         num_recycles: recycles that were run.
+        num_chains: number of chains.
     """
     passes = range(num_recycles + 1) if "recycles" in extras else ()
-    single = [extra for extra in extras if extra != "recycles"]
-    return (*MODEL_KINDS, *(f"{_RECYCLE}{number}" for number in passes), *single)
+    kinds = [*MODEL_KINDS, *(f"{_RECYCLE}{number}" for number in passes)]
+    if num_chains > MAX_PDB_CHAINS:
+        kinds = [kind for kind in kinds if not _model_file(kind)[1].endswith(".pdb")]
+    contacts = ["contacts"] if num_chains > 1 else []
+    return (*kinds, *contacts, *(extra for extra in extras if extra != "recycles"))
 
 
 def unranked_name(kind: ModelKind, tag: str) -> str:

@@ -9,8 +9,9 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from foldcli.logs import logger
 from foldcli.outputs.layout import ModelKind, TargetFiles, model_kinds, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
-from model.output import Provenance, format_mmcif, format_pdb, format_scores
+from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
 from model.prediction import EXTRAS, Extra
 from msa.io.atomic import atomic_write
 from msa.io.json_files import read_json
@@ -65,6 +66,8 @@ class ModelResult:
         extras: what was saved in addition; see `model.prediction.EXTRAS`.
         copied_from: the template of a copied model, in words; None for predictions.
         relaxation: energies, violations and cost of the relaxation (`RelaxResult.summary`); None without one.
+        iptm: ipTM of a complex; None for a single chain.
+        num_chains: number of chains.
     """
 
     tag: str
@@ -76,11 +79,13 @@ class ModelResult:
     extras: tuple[str, ...] = ()
     copied_from: str | None = None
     relaxation: dict[str, Any] | None = None
+    iptm: float | None = None
+    num_chains: int = 1
 
     @property
     def kinds(self) -> tuple[ModelKind, ...]:
         """The kinds of the model's files, without a relaxed structure."""
-        return model_kinds(self.extras, self.num_recycles)
+        return model_kinds(self.extras, self.num_recycles, self.num_chains)
 
     def paths(self, files: TargetFiles, rank: int) -> list[Path]:
         """Return the paths of all files of the model, whether or not they exist."""
@@ -96,7 +101,10 @@ class ModelResult:
             return "UNTRAINED, no meaning"
         if self.copied_from is not None:
             return f"copied from {self.copied_from}; expected lDDT {self.plddt:.1f}"
-        return f"pLDDT {self.plddt:.1f}" + ("" if self.ptm is None else f", pTM {self.ptm:.3f}")
+        scores = [("pLDDT", f"{self.plddt:.1f}")]
+        scores += [("pTM", f"{self.ptm:.3f}")] if self.ptm is not None else []
+        scores += [("ipTM", f"{self.iptm:.3f}")] if self.iptm is not None else []
+        return ", ".join(f"{name} {value}" for name, value in scores)
 
     @classmethod
     def from_json(cls, content: Any) -> "ModelResult":
@@ -111,7 +119,10 @@ class ModelResult:
         if not isinstance(extras, list) or not set(extras) <= set(EXTRAS):
             raise TypeError(f"unknown extras {extras!r} of a model")
         result = cls(**content | {"extras": tuple(extras)})
-        numbers = (result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0)
+        numbers = (
+            result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0, result.iptm or 0.0,
+            result.num_chains,
+        )  # fmt: skip
         texts = (result.tag, result.fingerprint, result.copied_from or "")
         if not isinstance(result.relaxation or {}, dict):
             raise TypeError("the relaxation of a model's result is not a JSON object")
@@ -121,6 +132,8 @@ class ModelResult:
             or not (isinstance(result.num_recycles, int) and 0 <= result.num_recycles <= _MAX_RECYCLES)
         ):
             raise TypeError("a value of a model's result has the wrong type")
+        if not (isinstance(result.num_chains, int) and result.num_chains >= 1):
+            raise TypeError("the number of chains of a model's result is not one")
         if not _TAG.fullmatch(result.tag):  # it becomes part of file names
             raise TypeError("the tag of a model's result is not one")
         return result
@@ -164,21 +177,6 @@ def write_model(model: PredictedModel) -> ModelResult:
     extra: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if origin.untrained else {}
     if origin.copied_from is not None:
         extra["copied_from"] = origin.copied_from
-    texts = {
-        "pdb": format_pdb(prediction, provenance),
-        "cif": format_mmcif(prediction, provenance),
-        "scores": format_scores(prediction, extra),
-    }
-    for index in range(len(prediction.passes)):
-        own = replace(provenance, network=f"{provenance.network}, structure after {index} of them")
-        texts[f"recycle_{index}"] = format_pdb(prediction.after_pass(index), own)
-    for kind, text in texts.items():
-        with atomic_write(model.folder / unranked_name(kind, tag)) as stream:
-            stream.write(text)
-    for kind in prediction.extras:
-        if kind != "recycles":
-            with atomic_write(model.folder / unranked_name(kind, tag), "wb") as stream:
-                _write_results(kind, prediction, stream)
     result = ModelResult(
         tag=tag,
         plddt=prediction.mean_plddt,
@@ -188,7 +186,28 @@ def write_model(model: PredictedModel) -> ModelResult:
         fingerprint=model.fingerprint,
         extras=prediction.extras,
         copied_from=origin.copied_from,
+        iptm=None if prediction.scores is None else prediction.scores.iptm,
+        num_chains=prediction.num_chains,
     )
+    formats: dict[ModelKind, Callable[[], str]] = {
+        "pdb": partial(format_pdb, prediction, provenance),
+        "cif": partial(format_mmcif, prediction, provenance),
+        "scores": partial(format_scores, prediction, extra),
+        "contacts": partial(format_contacts, prediction),
+    }
+    for index in range(len(prediction.passes)):
+        own = replace(provenance, network=f"{provenance.network}, structure after {index} of them")
+        formats[f"recycle_{index}"] = partial(format_pdb, prediction.after_pass(index), own)
+    for kind, format_file in formats.items():
+        if kind in result.kinds:
+            with atomic_write(model.folder / unranked_name(kind, tag)) as stream:
+                stream.write(format_file())
+    if "pdb" not in result.kinds:
+        logger.warning("%s: %s has %d chains: no PDB file", origin.target, tag, result.num_chains)
+    for kind in prediction.extras:
+        if kind != "recycles":
+            with atomic_write(model.folder / unranked_name(kind, tag), "wb") as stream:
+                _write_results(kind, prediction, stream)
     write_result(model.folder, result)
     return result
 
@@ -250,8 +269,11 @@ def rank_models(results: list[ModelResult], by: str) -> list[ModelResult]:
 
     Args:
         results: one per model and seed.
-        by: "ptm" ranks by pTM if every model has one; anything else ranks by mean pLDDT.
+        by: "auto" ranks complexes by 0.8 ipTM + 0.2 pTM, "ptm" ranks by pTM if every model has one; anything
+            else ranks by mean pLDDT.
     """
+    if by == "auto" and all(result.iptm is not None for result in results):
+        return sorted(results, key=lambda result: -(0.8 * (result.iptm or 0.0) + 0.2 * (result.ptm or 0.0)))
     if by == "ptm" and all(result.ptm is not None for result in results):
         return sorted(results, key=lambda result: -(result.ptm or 0.0))
     return sorted(results, key=lambda result: -result.plddt)

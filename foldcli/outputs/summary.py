@@ -25,8 +25,8 @@ _RUN_FILES = ("summary", "failures", "index.html", "config.json", "cite.bibtex")
 _OLD_SECONDS = 60.0
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (
-    "target", "rank", "model", "plddt", "ptm", "residues", "alignment_rows", "hits", "recycles", "seconds",
-    "untrained", "copied_from", "structure", "relaxed", "scores",
+    "target", "rank", "model", "plddt", "ptm", "iptm", "residues", "alignment_rows", "hits", "recycles",
+    "seconds", "untrained", "copied_from", "structure", "relaxed", "scores",
 )  # fmt: skip
 
 
@@ -41,6 +41,7 @@ class TargetSummary:
         hits: hits of the search; None without a search.
         plddt: mean pLDDT of the best model; None if the network is untrained.
         ptm: pTM of the best model; None if the network is untrained or has no PAE head.
+        iptm: ipTM of the best model; None if the network is untrained, or for a single chain.
         seconds: wall time of all stages of the run that finished the target.
         files: folder or pattern of the target's files.
         finished_before: whether an earlier run finished the target.
@@ -53,6 +54,7 @@ class TargetSummary:
     hits: int | None
     plddt: float | None
     ptm: float | None
+    iptm: float | None
     seconds: float
     files: str
     finished_before: bool
@@ -81,8 +83,8 @@ class RunSummary:
 
         Targets that failed in this run are left out, even if an earlier run left results.
 
-        Paths are relative to the run's folder. Missing values are None: `ptm` without a PAE head,
-        `hits` without a search.
+        Paths are relative to the run's folder. Missing values are None: `ptm` without a PAE head, `iptm` of a
+        single chain, `hits` without a search.
         """
         finished = [files for files in self._files if files.name not in failed]
         return [model for files in finished for model in finished_models(files)]
@@ -152,6 +154,7 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
                 "model": model["tag"],
                 "plddt": round(model["plddt"], 2),
                 "ptm": None if model["ptm"] is None else round(model["ptm"], 3),
+                "iptm": None if model.get("iptm") is None else round(model["iptm"], 3),
                 "residues": facts["residues"],
                 "alignment_rows": facts["alignment_rows"],
                 "hits": facts["search"]["hits"] if "search" in facts else None,
@@ -159,7 +162,7 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
                 "seconds": model["seconds"],
                 "untrained": untrained,
                 "copied_from": model.get("copied_from"),
-                "structure": _relative(files, "pdb", model),
+                "structure": str(files.structure(model["rank"], model["tag"]).relative_to(files.out)),
                 "relaxed": _relative(files, "relaxed_pdb", model, if_exists=True),
                 "scores": _relative(files, "scores", model),
             }
@@ -210,6 +213,7 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
         hits=facts["search"]["hits"] if "search" in facts else None,
         plddt=None if untrained else best["plddt"],
         ptm=None if untrained else best["ptm"],
+        iptm=None if untrained else best.get("iptm"),
         seconds=sum(stage["seconds"] for stage in done["stages"]),
         files=f"{files.structures_folder}/{files.name}_*" if shared_folder else f"{files.structures_folder}/",
         finished_before=finished_before,
@@ -227,8 +231,10 @@ def _table(targets: list[TargetSummary]) -> list[str]:
         shown = [*ranked[:NUM_BEST], *ranked[-NUM_WORST:]]
         omitted = _omitted_line(ranked[NUM_BEST:-NUM_WORST])
     width = min(MAX_NAME_WIDTH, max(len("target"), *(len(target.name) for target in shown)))
-    heading = f"{'target':<{width}}  residues   hits   rows  pLDDT   pTM  seconds  files"
-    lines = [_line(target, width) for target in shown]
+    complexes = any(target.iptm is not None for target in targets)
+    iptm = "  ipTM" if complexes else ""
+    heading = f"{'target':<{width}}  residues   hits   rows  pLDDT   pTM{iptm}  seconds  files"
+    lines = [_line(target, width, complexes) for target in shown]
     if omitted is not None:
         lines.insert(NUM_BEST, omitted)
     return [heading, *lines]
@@ -258,13 +264,15 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _line(target: TargetSummary, width: int) -> str:
+def _line(target: TargetSummary, width: int, complexes: bool) -> str:
     name = target.name if len(target.name) <= width else target.name[: width - 1] + "…"
     hits = "–" if target.hits is None else str(target.hits)
     plddt = "–" if target.plddt is None else f"{target.plddt:.1f}"
-    ptm = "–" if target.ptm is None else f"{target.ptm:.2f}"
+    ptm = f"{'–' if target.ptm is None else format(target.ptm, '.2f'):>5}"
+    if complexes:
+        ptm += f" {'–' if target.iptm is None else format(target.iptm, '.2f'):>5}"
     seconds = "before" if target.finished_before else f"{target.seconds:.1f}"
-    numbers = f"{target.residues:>8} {hits:>6} {target.rows:>6} {plddt:>6} {ptm:>5} {seconds:>8}"
+    numbers = f"{target.residues:>8} {hits:>6} {target.rows:>6} {plddt:>6} {ptm} {seconds:>8}"
     return f"{name:<{width}}  {numbers}  {target.files}"
 
 

@@ -63,6 +63,8 @@ def relax_model(task: RelaxTask) -> StageCost:
     from model.relax.amber import relax
 
     tag = task.result.tag
+    if "pdb" not in task.result.kinds:
+        raise RelaxError(f"{task.result.num_chains} chains do not fit the PDB format")
     with measured_stage("relax") as costs:
         relaxed = relax(gemmi.read_structure(str(task.folder / unranked_name("pdb", tag))), task.settings)
         with atomic_write(relaxed_path(task.folder, tag)) as stream:

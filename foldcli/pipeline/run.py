@@ -467,10 +467,11 @@ def _log_result(target: TargetRun, record: DoneRecord, untrained: bool) -> None:
         "alignment_rows": record.facts["alignment_rows"],
         "plddt": best.plddt,
         "ptm": best.ptm,
+        "iptm": best.iptm,
         "untrained": untrained,
         "copied_from": best.copied_from,
         "seconds": round(sum(cost.seconds for cost in record.costs), 3),
-        "structure": str(target.files.model("pdb", 1, best.tag)),
+        "structure": str(target.files.structure(1, best.tag)),
     }
     logger.info(
         "%s: %d residues, %d alignment rows, %s (%s), %.1f s → %s",

@@ -1,9 +1,13 @@
-"""The heavy atoms of a predicted structure, read from a PDB file."""
+"""The heavy atoms of a predicted structure, read from a PDB file, or from mmCIF if it has too many chains."""
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, groupby
 from pathlib import Path
 
+import gemmi
 import numpy as np
 
 from msa.errors import InputError
@@ -16,6 +20,9 @@ _ONE_LETTER = {
 _BACKBONE = (b"N", b"CA", b"C", b"O")
 # first and last column of each field of an ATOM line, from 0
 _NAME, _ALTERNATIVE, _COMPONENT, _RESIDUE, _NUMBER = (12, 16), (16, 17), (17, 20), (21, 27), (22, 26)
+_CHAIN = (21, 22)
+# of a SEQRES line: the chain, and its number of residues
+_SEQRES_CHAIN, _SEQRES_COUNT = (11, 12), (13, 17)
 _XYZ = ((30, 38), (38, 46), (46, 54))
 _WIDTH = 54  # columns that are read
 
@@ -29,12 +36,14 @@ class ModelAtoms:
         names: bytes [M], such as b"CA".
         residues: int64 [M], index of each atom's residue.
         components: residue names such as "MET", N of them; "" for residues without coordinates.
+        chains: name and number of residues of each chain, in order.
     """
 
     positions: np.ndarray
     names: np.ndarray
     residues: np.ndarray
     components: tuple[str, ...]
+    chains: tuple[tuple[str, int], ...]
 
     def atom(self, name: str) -> np.ndarray:
         """Return the positions of one atom of each residue, float64 [N, 3]; NaN where it is missing."""
@@ -51,7 +60,14 @@ class ModelAtoms:
     def backbone(self) -> "ModelAtoms":
         """Return the model without its side chains."""
         kept = np.isin(self.names, _BACKBONE)
-        return ModelAtoms(self.positions[kept], self.names[kept], self.residues[kept], self.components)
+        return replace(
+            self, positions=self.positions[kept], names=self.names[kept], residues=self.residues[kept]
+        )
+
+    @property
+    def chain_starts(self) -> list[int]:
+        """Index of the first residue of each chain."""
+        return _starts(self.chains)
 
     @property
     def sequence(self) -> str:
@@ -67,14 +83,17 @@ def read_model_atoms(path: Path, length: int) -> ModelAtoms:
     Args:
         path: PDB file.
         length: number of residues N of the target. A file with fewer residues is read by residue number,
-            from 1.
+            from 1; if it has several chains, SEQRES lines must give their lengths.
 
     Raises:
-        InputError: the file has more residues than the target, or an invalid line; names the line.
+        InputError: the file has more residues than the target, fewer without the lengths of its chains, or an
+            invalid line; names the line.
     """
-    lines, numbers = _atom_lines(path)
+    lines, numbers, declared = _atom_lines(path)
     if not lines:
-        return ModelAtoms(np.zeros((0, 3)), np.zeros(0, "S4"), np.zeros(0, np.int64), ("",) * length)
+        return ModelAtoms(
+            np.zeros((0, 3)), np.zeros(0, "S4"), np.zeros(0, np.int64), ("",) * length, (("A", length),)
+        )
     table = np.array(lines, f"S{_WIDTH}").view("S1").reshape(len(lines), _WIDTH)
     names = np.char.strip(_field(table, _NAME))
     # of the standard residues, only hydrogens have names such as HA, 1HB or HG21
@@ -97,7 +116,14 @@ def read_model_atoms(path: Path, length: int) -> ModelAtoms:
     ca = ca[np.unique(order[ca], return_index=True)[1]]
     if len(ca) > length:
         raise InputError(f"{len(ca)} residues, but its scores have {length}", path)
-    indices = np.arange(length) if len(ca) == length else residue_numbers[ca] - 1
+    found = [name.decode("ascii", "replace").strip() or "A" for name in _field(table, _CHAIN)[ca]]
+    chains = _chains(found, declared, length)
+    if chains is None:
+        raise InputError(f"{len(ca)} residues of several chains, but its scores have {length}", path)
+    indices = np.arange(length)
+    if len(ca) != length:
+        offsets = dict(zip((name for name, _ in chains), _starts(chains), strict=True))
+        indices = residue_numbers[ca] - 1 + np.array([offsets[name] for name in found], np.int64)
     if (wrong := np.flatnonzero((indices < 0) | (indices >= length))).size:
         raise InputError(f"residue {residue_numbers[ca][wrong[0]]} of {length}", path)
     index_by_order = np.full(int(order[-1]) + 1, -1)
@@ -107,19 +133,94 @@ def read_model_atoms(path: Path, length: int) -> ModelAtoms:
     components = [""] * length
     for index, component in zip(indices, _field(table, _COMPONENT)[ca], strict=True):
         components[index] = component.decode("ascii", "replace").strip()
-    return ModelAtoms(positions[ordered], names[ordered], residues[ordered], tuple(components))
+    return ModelAtoms(positions[ordered], names[ordered], residues[ordered], tuple(components), chains)
 
 
-def _atom_lines(path: Path) -> tuple[list[bytes], np.ndarray]:
-    """Return the ATOM lines of the first model and their numbers, from 1."""
+def read_mmcif_atoms(path: Path, length: int) -> ModelAtoms:
+    """Read the first model of an mmCIF file whose entities have the sequences of all chains.
+
+    Args:
+        path: mmCIF file.
+        length: number of residues N of the target.
+
+    Raises:
+        InputError: the file is damaged, or its chains have another length.
+    """
+    try:
+        structure = gemmi.read_structure(os.fspath(path))
+        structure.remove_hydrogens()
+        structure.remove_alternative_conformations()
+        model = structure[0]
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise InputError("not an mmCIF file of a structure", path) from error
+    positions: list[list[float]] = []
+    names: list[str] = []
+    residues: list[int] = []
+    components: list[str] = []
+    chains: list[tuple[str, int]] = []
+    for chain in model:
+        start = len(components)
+        entity = structure.get_entity_of(chain.get_polymer())
+        count = 0 if entity is None else len(entity.full_sequence)
+        chains.append((chain.name, count))
+        components += [""] * count
+        for residue in chain:
+            if residue.find_atom("CA", "*") is None:
+                continue
+            if not residue.label_seq or not 1 <= residue.label_seq <= count:
+                raise InputError(f"residue {residue} of chain {chain.name} is not in its sequence", path)
+            index = start + residue.label_seq - 1
+            components[index] = residue.name
+            for atom in residue:
+                positions.append(atom.pos.tolist())
+                names.append(atom.name)
+                residues.append(index)
+    if len(components) != length:
+        raise InputError(f"{len(components)} residues, but its scores have {length}", path)
+    return ModelAtoms(
+        np.array(positions).reshape(-1, 3), np.array(names, "S4"), np.array(residues, np.int64),
+        tuple(components), tuple(chains),
+    )  # fmt: skip
+
+
+def _chains(
+    found: Sequence[str], declared: Mapping[str, int], length: int
+) -> tuple[tuple[str, int], ...] | None:
+    """Return name and length of each chain; None if they do not follow from the file.
+
+    Args:
+        found: the chain of each residue with coordinates.
+        declared: lengths of the chains in SEQRES lines.
+        length: number of all residues.
+    """
+    counts = tuple((name, len(list(group))) for name, group in groupby(found))
+    if len(found) == length:
+        return counts
+    if sum(declared.values()) == length and declared.keys() >= set(found):
+        return tuple(declared.items())
+    return ((counts[0][0] if counts else "A", length),) if len(counts) <= 1 else None
+
+
+def _starts(chains: Sequence[tuple[str, int]]) -> list[int]:
+    """Return the index of the first residue of each chain."""
+    return [0, *accumulate(count for _, count in chains)][:-1]
+
+
+def _atom_lines(path: Path) -> tuple[list[bytes], np.ndarray, dict[str, int]]:
+    """Return the ATOM lines of the first model, their numbers, and the chains' lengths in SEQRES lines."""
     lines, numbers = [], []
+    lengths: dict[str, int] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if line.startswith(b"ATOM  "):
             lines.append(line)
             numbers.append(number)
+        elif line.startswith(b"SEQRES"):
+            count = line[slice(*_SEQRES_COUNT)].strip()
+            if count.isdigit():
+                lengths[line[slice(*_SEQRES_CHAIN)].decode("ascii", "replace")] = int(count)
         elif line.startswith(b"ENDMDL"):
             break
-    return lines, np.array(numbers)
+    return lines, np.array(numbers), lengths
 
 
 def _field(table: np.ndarray, columns: tuple[int, int]) -> np.ndarray:

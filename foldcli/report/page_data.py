@@ -30,6 +30,8 @@ PAE_COLOURS = ("#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f7fbff")
 MAX_PAE = 31.75
 # colour scale of the rows of an alignment, from identity 0 to 1; readable on white paper and a dark screen
 IDENTITY_COLOURS = ("#f0a43a", "#b9ad8a", "#56a8dc", "#1668b8")
+# colours of chains, in turn; of Okabe and Ito (2008), which can be told apart without full colour vision
+CHAIN_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8a8f98")
 
 
 def confidence_class(plddt: float) -> int:
@@ -62,6 +64,7 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
     return {
         "name": result.name,
         "sequence": result.sequence,
+        "chains": [list(chain) for chain in result.chains],
         "confidence": result.confidence,
         "step": step,
         "residueTypes": [[name, each.decode("ascii", "replace")] for name, each in types],
@@ -73,6 +76,7 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
             "pae": PAE_COLOURS,
             "maxPae": MAX_PAE,
             "identity": IDENTITY_COLOURS,
+            "chains": CHAIN_COLOURS,
         },
     }
 
@@ -119,7 +123,8 @@ def _model_data(
 
 def secondary_structure(atoms: ModelAtoms) -> str:
     """Return a letter for each residue, see `assign_secondary_structure`."""
-    return assign_secondary_structure([atoms.atom(name) for name in ("N", "CA", "C", "O")], atoms.sequence)
+    backbone = [atoms.atom(name) for name in ("N", "CA", "C", "O")]
+    return assign_secondary_structure(backbone, atoms.sequence, atoms.chain_starts)
 
 
 def _coverage_data(coverage: Coverage) -> dict[str, Any]:

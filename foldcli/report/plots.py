@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
@@ -28,6 +29,10 @@ from foldcli.report.result import PAE_STEP, TargetResult
 from msa.io.atomic import atomic_write
 
 MAX_PLOTTED_MODELS = 10
+# borders of more chains are thin lines
+_MAX_OUTLINED_CHAINS = 10
+# name and number of residues of each chain
+Chains = tuple[tuple[str, int], ...]
 UNTRAINED = "UNTRAINED parameters: no meaning"
 
 
@@ -45,7 +50,7 @@ def write_plots(result: TargetResult, alignment: AlignmentSummary | None) -> lis
         "thumbnail": lambda: _thumbnail(result),
     }
     if alignment is not None:
-        drawings["coverage"] = lambda: _coverage(alignment.coverage)
+        drawings["coverage"] = lambda: _coverage(alignment.coverage, result.chains)
     if any(model.pae is not None for model in result.models):
         drawings["pae"] = lambda: _pae(result)
     written = []
@@ -74,6 +79,11 @@ def _colormap(name: str, stops: tuple[str, ...]) -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list(name, stops)
 
 
+def _title_pad(chains: Chains) -> float:
+    """Return the space between axes and title, points: names of several chains are in between."""
+    return float(matplotlib.rcParams["axes.titlepad"]) if len(chains) == 1 else 18.0
+
+
 def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
     """Write a warning across a figure if the network was untrained."""
     if result.untrained:
@@ -84,7 +94,32 @@ def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
         )  # fmt: skip
 
 
-def _coverage(coverage: Coverage) -> Figure:
+def _mark_chains(axes: Axes, chains: Chains, both_axes: bool = False) -> None:
+    """Draw the borders between chains, and write their names above the axes, and right of them for both axes.
+
+    Of names that would overlap, the later ones are left out.
+    """
+    if len(chains) == 1:
+        return
+    ends = np.cumsum([length for _, length in chains])
+    lines = [axes.axvline, axes.axhline] if both_axes else [axes.axvline]
+    outlined = len(chains) <= _MAX_OUTLINED_CHAINS
+    for colour, width in (("white", 2.4), ("#1b2128", 1.0)) if outlined else (("#1b2128", 0.4),):
+        for end in ends[:-1]:
+            for line in lines:
+                line(end + 0.5, color=colour, linewidth=width)
+    last, distance = -np.inf, ends[-1] / (15 if both_axes else 40)
+    for (name, length), end in zip(chains, ends, strict=True):
+        middle = end - (length - 1) / 2
+        if middle - last < distance:
+            continue
+        last = middle
+        axes.text(middle, 1.01, name, transform=axes.get_xaxis_transform(), ha="center", fontsize=9)
+        if both_axes:
+            axes.text(1.02, middle, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+
+
+def _coverage(coverage: Coverage, chains: Chains) -> Figure:
     length = len(coverage.covered)
     figure = _figure(8, 5)
     axes = figure.subplots()
@@ -106,8 +141,9 @@ def _coverage(coverage: Coverage) -> Figure:
         ylim=(0, coverage.depth),
         xlabel="Position",
         ylabel="Rows",
-        title="Alignment coverage",
     )
+    _mark_chains(axes, chains)
+    axes.set_title("Alignment coverage", pad=_title_pad(chains))
     scale = ScalarMappable(Normalize(0, 1), colormap)
     figure.colorbar(scale, ax=axes, label="Identity with the query", pad=0.02)
     return figure
@@ -142,8 +178,10 @@ def _plddt(result: TargetResult) -> Figure:
         yticks=(0, 50, 70, 90, 100),
         xlabel="Position",
         ylabel=result.confidence,
-        title=f"{result.confidence} per residue" + (f"\n{origin}" if origin else ""),
     )
+    _mark_chains(axes, result.chains)
+    title = f"{result.confidence} per residue" + (f"\n{origin}" if origin else "")
+    axes.set_title(title, pad=_title_pad(result.chains))
     _stamp_untrained(figure, result)
     return figure
 
@@ -167,9 +205,10 @@ def _pae(result: TargetResult) -> Figure:
         axes.set(
             xlim=(0.5, length + 0.5),
             ylim=(length + 0.5, 0.5),
-            title=f"rank {rank}",
             xlabel="Scored residue",
         )
+        _mark_chains(axes, result.chains, both_axes=True)
+        axes.set_title(f"rank {rank}", pad=_title_pad(result.chains))
     for axes in grid[:, 0]:
         axes.set_ylabel("Aligned residue")
     for axes in grid.flat[len(shown) :]:
@@ -187,6 +226,7 @@ def _thumbnail(result: TargetResult) -> Figure:
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     pairs = np.flatnonzero(np.isfinite(ca[1:] + ca[:-1]).all(1))
+    pairs = np.setdiff1d(pairs + 1, best.atoms.chain_starts) - 1
     # draw from back to front
     pairs = pairs[np.argsort(ca[pairs, 2] + ca[pairs + 1, 2])]
     segments = np.stack([ca[pairs, :2], ca[pairs + 1, :2]], 1)

@@ -9,7 +9,8 @@ import numpy as np
 
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles, find_targets
-from foldcli.report.model_atoms import ModelAtoms, read_model_atoms
+from foldcli.report.interfaces import Interface, read_interfaces
+from foldcli.report.model_atoms import ModelAtoms, read_mmcif_atoms, read_model_atoms
 from msa.errors import InputError
 from msa.io.json_files import read_json
 
@@ -53,6 +54,8 @@ class RankedModel:
         untrained: True if the network was untrained.
         files: the model's files as links from the target's page, preferred structure first.
         copied_from: the template of a copied model, in words; None for predictions.
+        iptm: ipTM of a complex; None for a single chain, or if the scores lack it.
+        interfaces: scores and contacts of pairs of chains; empty for a single chain.
     """
 
     rank: int
@@ -64,6 +67,8 @@ class RankedModel:
     untrained: bool
     files: tuple[str, ...]
     copied_from: str | None = None
+    iptm: float | None = None
+    interfaces: tuple[Interface, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +98,11 @@ class TargetResult:
     def untrained(self) -> bool:
         """True if any of the networks was untrained."""
         return any(model.untrained for model in self.models)
+
+    @property
+    def chains(self) -> tuple[tuple[str, int], ...]:
+        """Name and number of residues of each chain."""
+        return self.models[0].atoms.chains
 
     @property
     def copied_from(self) -> str | None:
@@ -145,6 +155,8 @@ def read_result(files: TargetFiles, done: dict[str, Any]) -> TargetResult:
         model = _read_model(files, rank, tag, path, max_side)
         if models and len(model.plddt) != len(models[0].plddt):
             raise InputError(f"{len(model.plddt)} residues, but {len(models[0].plddt)} at rank 1", path)
+        if models and model.atoms.chains != models[0].atoms.chains:
+            raise InputError("other chains than at rank 1", path)
         models.append(model)
     return TargetResult(files, models[0].atoms.sequence, tuple(models), len(ranked), done)
 
@@ -156,20 +168,23 @@ def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, max_side: i
         plddt = np.asarray(scores["plddt"], np.float64)
         pae = None if scores.get("pae") is None else np.asarray(scores["pae"], np.float32)
         ptm = None if scores.get("ptm") is None else float(scores["ptm"])
-        if not all(np.isfinite(values).all() for values in (plddt, pae, ptm) if values is not None):
+        iptm = None if scores.get("iptm") is None else float(scores["iptm"])
+        if not all(np.isfinite(values).all() for values in (plddt, pae, ptm, iptm) if values is not None):
             raise ValueError("a score is not finite")
+        interfaces = read_interfaces(scores, files.model("contacts", rank, tag))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"not the scores of a model ({type(error).__name__}: {error})", path) from error
     length = len(plddt)
     if plddt.ndim != 1 or not length or (pae is not None and pae.shape != (length, length)):
         raise InputError("pLDDT and PAE have different lengths", path)
     structure, links = _find_structure(files, rank, tag, path)
-    atoms = read_model_atoms(structure, length)
+    read_atoms = read_mmcif_atoms if structure.suffix == ".cif" else read_model_atoms
+    atoms = read_atoms(structure, length)
     reduced = None if pae is None else reduce_pae(pae, max_side)
     copied_from = scores.get("copied_from")
     return RankedModel(
         rank, tag, plddt, atoms, ptm, reduced, bool(scores.get("untrained")), links,
-        None if copied_from is None else str(copied_from),
+        None if copied_from is None else str(copied_from), iptm, interfaces,
     )  # fmt: skip
 
 
@@ -179,12 +194,14 @@ def link_from_page(files: TargetFiles, path: Path) -> str:
 
 
 def _find_structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the PDB file to show, and links to all files of the model."""
+    """Return the structure to show, in PDB format if possible, and links to all files of the model."""
     existing = [path for kind in STRUCTURE_KINDS if (path := files.model(kind, rank, tag)).is_file()]
-    for path in existing:
-        if path.suffix == ".pdb":
-            return path, tuple(link_from_page(files, each) for each in (*existing, scores))
-    raise InputError(f"its structure {files.model('pdb', rank, tag).name} is missing", scores)
+    if not existing:
+        raise InputError(f"its structure {files.model('pdb', rank, tag).name} is missing", scores)
+    contacts = files.model("contacts", rank, tag)
+    linked = [*existing, scores, *([contacts] if contacts.is_file() else [])]
+    shown = min(existing, key=lambda path: path.suffix != ".pdb")
+    return shown, tuple(link_from_page(files, path) for path in linked)
 
 
 def reduce_pae(pae: np.ndarray, max_side: int) -> PaeMap:

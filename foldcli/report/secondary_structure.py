@@ -19,12 +19,15 @@ _MAX_CA_DISTANCE = 9.0
 _CHUNK = 512
 
 
-def assign_secondary_structure(backbone: Sequence[np.ndarray], sequence: str) -> str:
-    """Return the secondary structure of one chain.
+def assign_secondary_structure(
+    backbone: Sequence[np.ndarray], sequence: str, chain_starts: Sequence[int] = (0,)
+) -> str:
+    """Return the secondary structure of one or more chains.
 
     Args:
         backbone: positions of N, Cα, C and O, each float [N, 3] in Å; NaN for missing atoms.
         sequence: one-letter codes; prolines donate no hydrogen bond.
+        chain_starts: indices of the first residue of each chain.
 
     Returns:
         N letters: ALPHA_HELIX, HELIX_310, STRAND or COIL.
@@ -34,6 +37,7 @@ def assign_secondary_structure(backbone: Sequence[np.ndarray], sequence: str) ->
     # bonded to the residue before; False for NaN
     linked = np.zeros(length, bool)
     linked[1:] = np.linalg.norm(c[:-1] - n[1:], axis=1) < _MAX_PEPTIDE_BOND
+    linked[list(chain_starts)] = False
     carbonyl = np.full((length, 3), np.nan)
     carbonyl[1:] = (c - o)[:-1]
     with np.errstate(invalid="ignore", divide="ignore"):

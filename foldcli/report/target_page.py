@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from foldcli.outputs.layout import FileKind
 from foldcli.report.alignment import AlignmentSummary, HitRow
+from foldcli.report.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
 from foldcli.report.page_data import CONFIDENCE_CLASSES, MAX_PAE, confidence_class, page_data
 from foldcli.report.rendering import format_bytes, format_duration, render_page
 from foldcli.report.result import PAE_STEP, RankedModel, TargetResult, link_from_page
@@ -21,7 +22,7 @@ SCRIPTS = (
 )  # fmt: skip
 _CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
 _LINE_WIDTH = 60  # columns of an alignment per line
-_TAG = re.compile(r"alphafold2(_ptm)?_model_(?P<network>\d+)_seed_(?P<seed>\d+)")
+_TAG = re.compile(r"alphafold2(_ptm|_multimer_v\d)?_model_(?P<network>\d+)_seed_(?P<seed>\d+)")
 # stages and facts of done.json in plain words
 _STAGE_NAMES = {
     "search": "search of the database",
@@ -52,7 +53,7 @@ _FILE_CONTENTS: dict[FileKind, str] = {
     "done": "settings, versions, times and checksums",
     "archive": "all files in one archive",
 }
-_MODEL_CONTENTS = {"PDB": "structure, PDB", "CIF": "structure, mmCIF", "JSON": "scores"}
+_MODEL_CONTENTS = {"PDB": "structure, PDB", "CIF": "structure, mmCIF", "JSON": "scores", "TSV": "contacts"}
 
 
 def target_page(
@@ -82,12 +83,14 @@ def target_page(
         name=result.name,
         header=header if header != result.name else None,
         length=len(result.sequence),
+        num_chains=len(result.chains),
         tiles=_tiles(result, alignment),
         untrained=result.untrained,
         copied_from=result.copied_from,
         confidence=result.confidence,
         warnings=[warning for warning in done.get("warnings", []) if "UNTRAINED" not in warning],
         models=_model_rows(result),
+        model_columns=_model_columns(result),
         model_count=result.model_count,
         viewer_script=quote(viewer_script),
         viewer_missing=viewer.missing,
@@ -98,7 +101,7 @@ def target_page(
         shares=_confidence_shares(best),
         plddt_label=(
             f"{result.confidence} along the chain; best model: median {statistics.median(best.plddt):.1f}, "
-            f"lowest {best.plddt.min():.1f} at residue {int(best.plddt.argmin()) + 1}"
+            f"lowest {best.plddt.min():.1f} at residue {_residue_label(result, int(best.plddt.argmin()))}"
         ),
         pae=None
         if best.pae is None
@@ -113,6 +116,7 @@ def target_page(
         no_alignment=missing,
         **_alignment_values(alignment),
         **_template_values(result),
+        **_interface_values(best),
         files=_file_rows(result),
         has_record=bool(done),
         stages=[
@@ -138,6 +142,8 @@ def _tiles(result: TargetResult, alignment: AlignmentSummary | None) -> list[tup
         "alignment_rows", alignment.coverage.depth if alignment else None
     )
     tiles = [("residues", f"{len(result.sequence):,}")]
+    if len(result.chains) > 1:
+        tiles.append(("chains", f"{len(result.chains):,}"))
     if depth is not None:
         tiles.append(("sequences in the alignment", f"{depth:,}"))
     if result.copied_from is None:
@@ -146,6 +152,8 @@ def _tiles(result: TargetResult, alignment: AlignmentSummary | None) -> list[tup
         tiles.append(("mean expected lDDT", f"{best.plddt.mean():.1f}"))
     if best.ptm is not None:
         tiles.append(("pTM, best model", f"{best.ptm:.2f}"))
+    if best.iptm is not None:
+        tiles.append(("ipTM, best model", f"{best.iptm:.2f}"))
     if stages := result.done.get("stages"):
         tiles.append(("total time", format_duration(sum(stage["seconds"] for stage in stages))))
     return tiles
@@ -167,6 +175,7 @@ def _model_rows(result: TargetResult) -> list[dict[str, Any]]:
                 "rank": model.rank,
                 "plddt": f"{model.plddt.mean():.1f}",
                 "ptm": "–" if model.ptm is None else f"{model.ptm:.2f}",
+                "iptm": "–" if model.iptm is None else f"{model.iptm:.2f}",
                 "pae": "–" if model.pae is None else f"{model.pae.mean:.1f} Å",
                 "made_by": _describe_tag(model.tag),
                 "recycles": record.get("num_recycles", "–"),
@@ -175,6 +184,11 @@ def _model_rows(result: TargetResult) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _model_columns(result: TargetResult) -> tuple[str, ...]:
+    iptm = ("ipTM",) if len(result.chains) > 1 else ()
+    return ("rank", result.confidence, "pTM", *iptm, "mean PAE", "made by", "recycles", "time", "files")
 
 
 def _describe_tag(tag: str) -> str:
@@ -250,6 +264,54 @@ def _template_values(result: TargetResult) -> dict[str, Any]:
         "template_rows": rows[:MAX_TEMPLATE_ROWS],
         "templates_caption": f"{shown} template candidates, templates first",
     }
+
+
+def _interface_values(model: RankedModel) -> dict[str, Any]:
+    """Return the template's values about the interfaces between chains of a model."""
+    interfaces = model.interfaces
+    keys = [key for key in SCORE_COLUMNS if any(key in interface.scores for interface in interfaces)]
+    rows = [
+        {
+            "chains": " and ".join(interface.chains),
+            "contacts": "–" if interface.contacts is None else f"{len(interface.contacts):,}",
+            "pae": f"{statistics.fmean(min(contact.pae) for contact in interface.contacts):.1f} Å"
+            if interface.contacts
+            else "–",
+            "scores": [f"{interface.scores[key]:.2f}" if key in interface.scores else "–" for key in keys],
+        }
+        for interface in interfaces
+    ]
+    contacts = sorted(
+        (contact for interface in interfaces for contact in interface.contacts or ()),
+        key=lambda contact: min(contact.pae),
+    )
+    return {
+        "interfaces": rows[:MAX_INTERFACES],
+        "interface_columns": ("chains", "contacts", "mean PAE", *(SCORE_COLUMNS[key] for key in keys)),
+        "interfaces_caption": _shown("pairs of chains", MAX_INTERFACES, len(rows)),
+        "contacts": [
+            {
+                "residues": " and ".join(contact.residues),
+                "distance": f"{contact.distance:.1f} Å",
+                "pae": f"{contact.pae[0]:.1f} and {contact.pae[1]:.1f} Å",
+                "plddt": f"{contact.plddt[0]:.0f} and {contact.plddt[1]:.0f}",
+            }
+            for contact in contacts[:MAX_CONTACTS]
+        ],
+        "contacts_caption": _shown("pairs of residues, lowest PAE first", MAX_CONTACTS, len(contacts)),
+    }
+
+
+def _shown(what: str, most: int, count: int) -> str:
+    """Return the caption of a table that shows at most so many rows."""
+    return f"All {count:,} {what}" if count <= most else f"The first {most} of {count:,} {what}"
+
+
+def _residue_label(result: TargetResult, index: int) -> str:
+    """Return the number of a residue in its chain, with the chain's name if there are several."""
+    start = max(start for start in result.models[0].atoms.chain_starts if start <= index)
+    name = result.chains[result.models[0].atoms.chain_starts.index(start)][0]
+    return f"{name}:{index - start + 1}" if len(result.chains) > 1 else f"{index + 1}"
 
 
 def _file_rows(result: TargetResult) -> list[dict[str, str]]:

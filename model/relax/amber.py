@@ -92,7 +92,8 @@ class RelaxResult:
             "REMARK   6 Relaxed with OpenMM in Amber ff99SB, from "
             f"{self.energy_before:.0f} to {self.energy_after:.0f} kcal/mol",
         ]
-        options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=False)
+        # as in `model.output.format_pdb`
+        options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=len(structure[0]) > 1)
         return str(structure.make_pdb_string(options))
 
     def summary(self) -> dict[str, Any]:
@@ -419,5 +420,16 @@ def _make_structure(
     structure.raw_remarks = original.raw_remarks
     structure.add_model(model)
     structure.setup_entities()
+    _copy_sequences(original, structure)
     structure.assign_serial_numbers()
     return structure
+
+
+def _copy_sequences(original: gemmi.Structure, relaxed: gemmi.Structure) -> None:
+    """Give the chains of a structure the full sequences that the original records for them."""
+    for chain in relaxed[0]:
+        source = original[0].find_chain(chain.name)
+        before = None if source is None else original.get_entity_of(source.get_polymer())
+        after = relaxed.get_entity_of(chain.get_polymer())
+        if before is not None and after is not None:
+            after.full_sequence = before.full_sequence

@@ -11,8 +11,15 @@ import pytest
 from Bio.PDB import MMCIFParser, PDBParser
 
 from model import residue_constants
-from model.output import Provenance, format_mmcif, format_pdb, format_scores
-from model.prediction import Prediction
+from model.output import (
+    CONTACT_COLUMNS,
+    Provenance,
+    format_contacts,
+    format_mmcif,
+    format_pdb,
+    format_scores,
+)
+from model.prediction import ComplexScores, InterfaceContacts, Prediction
 
 NAMES = ("MET", "GLY", "TRP", "SER")
 PROVENANCE = Provenance("target_1", "foldcli 0.0", "alphafold2_ptm_model_3, seed 0, 3 recycles")
@@ -135,3 +142,94 @@ def test_keys_and_types_equal_colabfolds(shared_dir: Path) -> None:
         assert {key: type(value) for key, value in ours.items()} == {
             key: type(value) for key, value in theirs.items()
         }
+
+
+def complex_of(lengths: tuple[int, ...], aatype: list[int] | None = None) -> Prediction:
+    """Return a random prediction of several chains with scores and two contacts."""
+    count, total = len(lengths), sum(lengths)
+    rng = np.random.default_rng(1)
+    pairs = rng.uniform(0, 1, (count, count))
+    contacts = InterfaceContacts(
+        np.array([0, 1]), np.array([lengths[0], total - 1]), np.array([3.456, 7.9], np.float32),
+        np.array([[1.234, 2.0], [30.0, 4.0]], np.float32), total=2,
+    )  # fmt: skip
+    scores = ComplexScores(
+        0.5, 0.456, rng.uniform(0, 1, count), pairs, 0.1234, pairs, pairs, pairs, pairs, contacts
+    )
+    return dataclasses.replace(
+        prediction_of(aatype or [i % 20 for i in range(total)]),
+        asym_id=np.repeat(np.arange(1, count + 1), lengths),
+        residue_index=np.concatenate([np.arange(length) for length in lengths]),
+        scores=scores,
+    )
+
+
+def test_chains_have_names_numbers_and_entities_of_their_own() -> None:
+    # the second chain is a copy of the first; the first and the last end in an unknown residue without atoms
+    prediction = complex_of((3, 3, 2), [12, 7, 20, 12, 7, 20, 7, 20])
+    pdb, cif = format_pdb(prediction, PROVENANCE), format_mmcif(prediction, PROVENANCE)
+    expected = {"A": [1, 2], "B": [1, 2], "C": [1]}
+    block = gemmi.cif.read_string(cif).sole_block()
+    for structure in (gemmi.read_pdb_string(pdb), gemmi.make_structure_from_block(block)):
+        assert {chain.name: [r.seqid.num for r in chain] for chain in structure[0]} == expected
+    for parser, text in ((PDBParser(QUIET=True), pdb), (MMCIFParser(QUIET=True), cif)):
+        model = parser.get_structure("x", io.StringIO(text))[0]
+        assert {chain.id: [r.id[1] for r in chain] for chain in model} == expected
+    lines = pdb.splitlines()
+    # after the last residue of each chain
+    assert [line[17:26] for line in lines if line.startswith("TER")] == [
+        "GLY A   2",
+        "GLY B   2",
+        "GLY C   1",
+    ]
+    assert [line.split()[2:] for line in lines if line.startswith("SEQRES")] == [
+        ["A", "3", "MET", "GLY", "UNK"], ["B", "3", "MET", "GLY", "UNK"], ["C", "2", "GLY", "UNK"],
+    ]  # fmt: skip
+    entities = [(row[0], row[1]) for row in block.find("_entity_poly.", ["entity_id", "pdbx_strand_id"])]
+    assert entities == [("1", "A,B"), ("2", "C")]
+    asym = [(row[0], row[1]) for row in block.find("_struct_asym.", ["id", "entity_id"])]
+    assert asym == [("A", "1"), ("B", "1"), ("C", "2")]
+    local = block.find("_ma_qa_metric_local.", ["label_asym_id", "label_seq_id", "metric_value"])
+    assert [(row[0], int(row[1])) for row in local] == [
+        ("A", 1), ("A", 2), ("A", 3), ("B", 1), ("B", 2), ("B", 3), ("C", 1), ("C", 2),
+    ]  # fmt: skip
+    assert np.allclose([float(row[2]) for row in local], prediction.plddt, atol=5.1e-3)
+
+
+def test_more_chains_than_the_pdb_format_has_are_written_as_mmcif() -> None:
+    fits, too_many = complex_of((1,) * 62), complex_of((1,) * 64)
+    assert [chain.name for chain in gemmi.read_pdb_string(format_pdb(fits, PROVENANCE))[0]][-2:] == ["8", "9"]
+    with pytest.raises(ValueError, match="more than 62 chains"):
+        format_pdb(too_many, PROVENANCE)
+    block = gemmi.cif.read_string(format_mmcif(too_many, PROVENANCE)).sole_block()
+    names = [chain.name for chain in gemmi.make_structure_from_block(block)[0]]
+    assert names[61:] == ["9", "AA", "AB"] and len(set(names)) == 64
+
+
+def test_scores_of_complexes_have_colabfolds_keys() -> None:
+    prediction = complex_of((2, 3, 1))
+    scores = json.loads(format_scores(prediction))
+    # the order of ColabFold 1.6.3 with --calc-extra-ptm
+    assert list(scores) == [
+        "plddt", "max_pae", "pae", "pairwise_actifptm", "pairwise_iptm", "per_chain_ptm", "actifptm", "ptm",
+        "iptm", "ipsae", "pdockq", "pdockq2",
+    ]  # fmt: skip
+    assert (scores["iptm"], scores["actifptm"]) == (0.46, 0.123)
+    assert list(scores["per_chain_ptm"]) == ["A", "B", "C"]
+    assert list(scores["pairwise_iptm"]) == list(scores["pdockq"]) == ["A-B", "A-C", "B-C"]
+    assert list(scores["ipsae"]) == list(scores["pdockq2"]) == ["A-B", "A-C", "B-A", "B-C", "C-A", "C-B"]
+    assert prediction.scores is not None
+    assert scores["ipsae"]["C-A"] == round(prediction.scores.ipsae[2, 0], 6)
+
+
+def test_table_of_contacts() -> None:
+    prediction = complex_of((2, 3, 1), [12, 7, 17, 0, 1, 20])
+    heading, *rows = format_contacts(prediction).splitlines()
+    assert heading.split("\t") == list(CONTACT_COLUMNS)
+    plddt = [f"{value:.2f}" for value in prediction.plddt]
+    assert [row.split("\t") for row in rows] == [
+        ["A", "1", "M", plddt[0], "B", "1", "W", plddt[2], "3.46", "1.23", "2.00"],
+        ["A", "2", "G", plddt[1], "C", "1", "X", plddt[5], "7.90", "30.00", "4.00"],
+    ]
+    with pytest.raises(ValueError, match="single chain"):
+        format_contacts(prediction_of([0, 1]))

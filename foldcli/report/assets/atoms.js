@@ -23,7 +23,7 @@ function segments(model) {
   const runs = [];
   for (let i = 0; i < size; i++) {
     const letter = model.secondary[i], run = runs[runs.length - 1];
-    if (run && run.letter === letter) run.last = i;
+    if (run && run.letter === letter && chainOf(run.last) === chainOf(i)) run.last = i;
     else runs.push({ letter, first: i, last: i });
   }
   return runs;
@@ -31,7 +31,9 @@ function segments(model) {
 
 function pdbText(model) {
   const right = (value, width) => String(value).padStart(width), lines = [];
-  const end = (i) => `${right(model.residues[i].name, 3)} A${right(i + 1, 5)}`;
+  // chain and number of a residue
+  const place = (i, width) => chainOf(i).name + right(residueNumber(i), width);
+  const end = (i) => `${right(model.residues[i].name, 3)} ${place(i, 5)}`;
   const helices = [], strands = [];
   for (const { letter, first, last } of segments(model)) {
     if (letter === COIL || model.residues[first].ca < 0 || model.residues[last].ca < 0) continue;
@@ -45,11 +47,14 @@ function pdbText(model) {
   }
   lines.push(...helices, ...strands);
   let serial = 0;
-  model.residues.forEach((residue, i) => residue.atoms.forEach((atom, k) => {
-    const position = model.positions.subarray(3 * (residue.first + k), 3 * (residue.first + k) + 3);
-    const xyz = Array.from(position, (value) => right(value.toFixed(3), 8)).join('');
-    const name = atom.length < 4 ? ` ${atom.padEnd(3)}` : atom;
-    lines.push(`ATOM  ${right(++serial % 100000, 5)} ${name} ${right(residue.name, 3)} A${right(i + 1, 4)}    ${xyz}  1.00${right(model.plddt[i].toFixed(2), 6)}          ${right(atom[0], 2)}`);
-  }));
+  model.residues.forEach((residue, i) => {
+    if (i && chainOf(i) !== chainOf(i - 1)) lines.push('TER');
+    residue.atoms.forEach((atom, k) => {
+      const position = model.positions.subarray(3 * (residue.first + k), 3 * (residue.first + k) + 3);
+      const xyz = Array.from(position, (value) => right(value.toFixed(3), 8)).join('');
+      const name = atom.length < 4 ? ` ${atom.padEnd(3)}` : atom;
+      lines.push(`ATOM  ${right(++serial % 100000, 5)} ${name} ${right(residue.name, 3)} ${place(i, 4)}    ${xyz}  1.00${right(model.plddt[i].toFixed(2), 6)}          ${right(atom[0], 2)}`);
+    });
+  });
   return `${lines.join('\n')}\nTER\nEND\n`;
 }

@@ -101,7 +101,7 @@ class Cartoon {
     const items = residues.flatMap((i) => {
       // with Cα, where the side chain joins the cartoon, and proline's nitrogen, which closes its ring
       const atoms = this.model.residues[i].atoms.filter((atom) => !['N', 'C', 'O', 'OXT'].includes(atom) || (atom === 'N' && this.model.residues[i].name === 'PRO'));
-      return atoms.map((atom) => ({ auth_seq_id: i + 1, label_atom_id: atom }));
+      return atoms.map((atom) => ({ ...residueSchema(i), label_atom_id: atom }));
     });
     const bundle = molstar.lib.structure.StructureElement.Bundle.fromSchema(this.structure.obj.data, { items });
     const type = { name: 'bundle', params: bundle };
@@ -116,7 +116,7 @@ class Cartoon {
   highlight(residues) {
     if (!this.structure?.obj) return;
     const { Loci } = molstar.lib.structure.StructureElement;
-    const items = residues.map((i) => ({ auth_seq_id: i + 1 }));
+    const items = residues.map(residueSchema);
     const { lociHighlights } = this.plugin.managers.interactivity;
     if (items.length) lociHighlights.highlightOnly({ loci: Loci.fromSchema(this.structure.obj.data, { items }) }, false);
     else lociHighlights.clearHighlights();
@@ -157,7 +157,8 @@ class Cartoon {
   // the whole structure from the front; the page's coordinates are oriented already
   frame(durationMs) {
     const radius = Math.max(6, ...present.map((i) => Math.hypot(...this.positionOf(Math.max(0, this.model.residues[i].ca))))) + 2;
-    this.look([0, 0, 0], radius, [0, 1, 0], [0, 0, -1], durationMs);
+    // complexes are less round than single chains
+    this.look([0, 0, 0], severalChains ? 1.12 * radius : radius, [0, 1, 0], [0, 0, -1], durationMs);
   }
 
   look(target, radius, up, direction, durationMs) {
@@ -181,9 +182,13 @@ class Cartoon {
   }
 }
 
+// Mol* knows residues by the chains and numbers of the PDB text
+const residueSchema = (i) => ({ auth_asym_id: chainOf(i).name, auth_seq_id: residueNumber(i) });
+const firstResidues = new Map(chains.map(({ name, first }) => [name, first]));
 const residueIndex = (unit, element) => {
-  const { residues, residueAtomSegments } = unit.model.atomicHierarchy;
-  return residueAtomSegments.index && unit.model.atomicHierarchy.residues.auth_seq_id.value(residueAtomSegments.index[element]) - 1;
+  const { residues, residueAtomSegments, chains: chainTable, chainAtomSegments } = unit.model.atomicHierarchy;
+  const chain = chainTable.auth_asym_id.value(chainAtomSegments.index[element]);
+  return firstResidues.get(chain) + residues.auth_seq_id.value(residueAtomSegments.index[element]) - 1;
 };
 
 // a vector turned around an axis by an angle (Rodrigues' formula)

@@ -55,6 +55,7 @@ function drawCoverage(plot) {
     coveredRows.forEach((rows, i) => (i ? context.lineTo(x(i), y(rows)) : context.moveTo(x(i), y(rows))));
     context.stroke();
   }
+  plot.chainBorders();
   if (state.hovered.length) {
     context.strokeStyle = themeColour('mark');
     context.lineWidth = 1.5;

@@ -35,6 +35,7 @@ function drawPae(plot) {
   context.rect(left, top, width, height);
   context.clip();
   context.drawImage(paeImage(), left, top, width * scale, height * scale);
+  plot.chainBorders(true);
   const across = (residue) => left + (residue / size) * width, down = (residue) => top + (residue / size) * height;
   if (paeBox) {
     const [[x1, y1], [x2, y2]] = paeBox;
@@ -61,7 +62,7 @@ function drawPae(plot) {
   context.restore();
   plot.frame();
   plot.residueTicks('scored residue');
-  for (const residue of ticks(size, height / 45)) plot.leftTick(down(residue - 0.5), residue);
+  for (const [residue, label] of residueLabels(height / 45)) plot.leftTick(down(residue + 0.5), label);
   plot.leftTitle('aligned residue');
 }
 

@@ -8,18 +8,18 @@ const residuesInput = byId('residues-input');
 residuesInput.addEventListener('input', () => {
   const residues = parseRanges(residuesInput.value);
   residuesInput.setAttribute('aria-invalid', String(residues === null));
-  if (residues === null) byId('selected').textContent = `expected residues from 1 to ${size}, such as 10-25, 40`;
+  if (residues === null) byId('selected').textContent = severalChains ? `expected residues of chains ${chains[0].name} to ${chains[chains.length - 1].name}, such as ${chains[0].name}:1-5, ${chains[1].name}:3` : `expected residues from 1 to ${size}, such as 10-25, 40`;
   else update({ selected: residues });
 });
 byId('clear').addEventListener('click', () => { residuesInput.value = ''; update({ selected: new Set() }); });
 
 const letters = [];
-for (let start = 0; start < size; start += 10) {
+for (const { first, length } of chains) for (let start = first; start < first + length; start += 10) {
   const ten = document.createElement('span'), number = document.createElement('small');
   ten.className = 'ten';
-  number.textContent = start + 1;
+  number.textContent = chainPrefix(start) + residueNumber(start);
   ten.append(number);
-  for (let i = start; i < Math.min(size, start + 10); i++) {
+  for (let i = start; i < Math.min(first + length, start + 10); i++) {
     const letter = document.createElement('b');
     letter.textContent = data.sequence[i];
     letter.dataset.residue = i;

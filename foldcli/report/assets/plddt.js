@@ -17,7 +17,7 @@ function drawPlddt(plot) {
   context.lineJoin = 'round';
   const line = (model) => {
     context.beginPath();
-    model.plddt.forEach((plddt, i) => (i ? context.lineTo(x(i), y(plddt)) : context.moveTo(x(i), y(plddt))));
+    model.plddt.forEach((plddt, i) => (i && chainOf(i) === chainOf(i - 1) ? context.lineTo(x(i), y(plddt)) : context.moveTo(x(i), y(plddt))));
     if (size === 1) context.arc(x(0), y(model.plddt[0]), 2, 0, 2 * Math.PI);
     context.stroke();
   };
@@ -42,6 +42,7 @@ function drawPlddt(plot) {
     context.fill();
   }
   drawSecondary(plot, x, top - 16);
+  plot.chainBorders();
   plot.frame();
   plot.residueTicks('residue');
   for (const plddt of [0, 50, 70, 90, 100]) plot.leftTick(y(plddt), plddt);

@@ -34,16 +34,38 @@ class Plot {
     this.context.strokeRect(this.left - 0.5, this.top - 0.5, this.width + 1, this.height + 1);
   }
 
+  // lines between chains; `across` for horizontal ones too
+  chainBorders(across = false) {
+    const { context } = this;
+    // many borders would hide what is between them
+    const strokes = chains.length > 10 ? [[themeColour('ink'), 0.5]] : [[themeColour('plot'), 3], [themeColour('ink'), 1]];
+    for (const [colour, width] of strokes) {
+      context.strokeStyle = colour;
+      context.lineWidth = width;
+      context.beginPath();
+      for (const { first } of chains.slice(1)) {
+        const x = this.left + (first / size) * this.width, y = this.top + (first / size) * this.height;
+        context.moveTo(x, this.top);
+        context.lineTo(x, this.top + this.height);
+        if (across) {
+          context.moveTo(this.left, y);
+          context.lineTo(this.left + this.width, y);
+        }
+      }
+      context.stroke();
+    }
+  }
+
   // ticks at residue numbers (from 1) below the plot; residue i of n is centred at (i − ½) / n
   residueTicks(title) {
     const { context } = this;
     context.fillStyle = themeColour('soft');
     context.textAlign = 'center';
     context.textBaseline = 'top';
-    for (const residue of ticks(size, this.width / 55)) {
-      const x = this.left + ((residue - 0.5) / size) * this.width;
+    for (const [residue, label] of residueLabels(this.width / 55)) {
+      const x = this.left + ((residue + 0.5) / size) * this.width;
       context.fillRect(x - 0.5, this.top + this.height, 1, 4);
-      context.fillText(residue, x, this.top + this.height + 6);
+      context.fillText(label, x, this.top + this.height + 6);
     }
     context.fillText(title, this.left + this.width / 2, this.top + this.height + 22);
   }
@@ -113,6 +135,21 @@ function ticks(count, maxTicks) {
   const numbers = [];
   for (let residue = step; residue <= count; residue += step) numbers.push(residue);
   return step > 1 && numbers[0] !== 1 ? [1, ...numbers] : numbers;
+}
+
+// [index, label] of residues to label on an axis, about `count` of them; the first of each of several chains has its name
+function residueLabels(count) {
+  if (!severalChains) return ticks(size, count).map((residue) => [residue - 1, residue]);
+  const distance = (0.7 * size) / Math.max(1, count), labels = [];
+  const isFree = (residue) => !labels.length || residue - labels[labels.length - 1][0] >= distance;
+  for (const { name, first, length } of chains) {
+    while (labels.length && !isFree(first) && typeof labels[labels.length - 1][1] === 'number') labels.pop();
+    if (isFree(first)) labels.push([first, `${name}:1`]);
+    for (const residue of ticks(length, (count * length) / size)) {
+      if (residue > 1 && isFree(first + residue - 1)) labels.push([first + residue - 1, residue]);
+    }
+  }
+  return labels;
 }
 
 // index of the residue at a position from 0 to 1

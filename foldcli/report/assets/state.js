@@ -2,6 +2,19 @@
 
 const data = JSON.parse(document.getElementById('data').textContent);
 const size = data.sequence.length;
+// name, index of the first residue, and number of residues of each chain
+const chains = [];
+for (const [name, length] of data.chains) {
+  const before = chains[chains.length - 1];
+  chains.push({ name, first: before ? before.first + before.length : 0, length });
+}
+const chainIndices = new Uint16Array(size);
+chains.forEach(({ first, length }, i) => chainIndices.fill(i, first, first + length));
+const severalChains = chains.length > 1;
+const chainOf = (i) => chains[chainIndices[i]];
+// number of a residue in its chain, from 1
+const residueNumber = (i) => i - chainOf(i).first + 1;
+const chainPrefix = (i) => (severalChains ? `${chainOf(i).name}:` : '');
 const byId = (id) => document.getElementById(id);
 
 // base64 → typed array; data and machine are assumed to be little-endian
@@ -45,31 +58,33 @@ function rangeSet(...ranges) {
   return residues;
 }
 
-// "10-25, 40" → set of residue indices; null if the text is invalid
+// "10-25, 40" or, of several chains, "A:10-25, 40, B:3" → set of residue indices; null if the text is invalid
 function parseRanges(text) {
   const ranges = [];
+  let chain = chains[0];
   for (const part of text.split(',').map((each) => each.trim()).filter(Boolean)) {
-    const match = /^(\d+)(?:\s*[-–]\s*(\d+))?$/.exec(part);
+    const match = /^(?:(\w+)\s*:\s*)?(\d+)(?:\s*[-–]\s*(\d+))?$/.exec(part);
     if (!match) return null;
-    const first = Number(match[1]), last = Number(match[2] ?? match[1]);
-    if (first < 1 || last > size || first > last) return null;
-    ranges.push([first - 1, last - 1]);
+    if (match[1] !== undefined) chain = chains.find(({ name }) => name === match[1]);
+    const first = Number(match[2]), last = Number(match[3] ?? match[2]);
+    if (!chain || first < 1 || last > chain.length || first > last) return null;
+    ranges.push([chain.first + first - 1, chain.first + last - 1]);
   }
   return rangeSet(...ranges);
 }
 
-// residue indices → "10-25, 40"
+// residue indices → "10-25, 40" or "A:10-25, A:40, B:3"
 function rangeText(residues) {
   const sorted = [...residues].sort((a, b) => a - b), parts = [];
   for (let i = 0; i < sorted.length; i++) {
-    const first = sorted[i];
-    while (sorted[i + 1] === sorted[i] + 1) i++;
-    parts.push(sorted[i] === first ? `${first + 1}` : `${first + 1}-${sorted[i] + 1}`);
+    const first = sorted[i], number = residueNumber(first);
+    while (sorted[i + 1] === sorted[i] + 1 && chainOf(sorted[i + 1]) === chainOf(first)) i++;
+    parts.push(chainPrefix(first) + (sorted[i] === first ? number : `${number}-${residueNumber(sorted[i])}`));
   }
   return parts.join(', ');
 }
 
-const residueName = (i) => `${data.sequence[i]}${i + 1}`;
+const residueName = (i) => `${chainPrefix(i)}${data.sequence[i]}${residueNumber(i)}`;
 
 function confidenceClass(plddt) {
   return data.palettes.confidence.findIndex(([lowest]) => plddt >= lowest || lowest === 0);
@@ -85,6 +100,7 @@ function interpolate(stops, position) {
   return stops[low].map((value, i) => Math.round(value + (stops[low + 1][i] - value) * fraction));
 }
 const paeStops = data.palettes.pae.map(rgb);
+const chainColours = data.palettes.chains.map(rgb);
 const identityStops = data.palettes.identity.map(rgb);
 
 // a colour of the style sheet, for the current light or dark theme

@@ -3,7 +3,8 @@
 const residueColours = {
   confidence: (residue, model) => confidenceColours[confidenceClass(model.plddt[residue])],
   // light to dark along the chain, readable without colour vision
-  position: (residue) => interpolate([[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]], residue / Math.max(1, size - 1)),
+  position: (residue) => interpolate([[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]], (residueNumber(residue) - 1) / Math.max(1, chainOf(residue).length - 1)),
+  chain: (residue) => chainColours[chainIndices[residue] % chainColours.length],
   secondary: (residue, model) => rgb(themeColour(`structure-${{ H: 'helix', G: 'helix', E: 'strand' }[model.secondary[residue]] ?? 'coil'}`)),
 };
 let colourMode = 'confidence', dimmed = rgb(themeColour('dim')), structure = null;
@@ -40,6 +41,8 @@ async function startCartoon() {
   const source = byId('viewer').dataset.script;
   if (!source) throw new Error(byId('viewer').dataset.missing);
   if (!document.createElement('canvas').getContext('webgl2')) throw new Error('this browser has no WebGL');
+  // the format that Mol* gets has one column for the chain
+  if (chains.some(({ name }) => name.length > 1)) throw new Error('it has more chains than the PDB format can name');
   await loadScript(source);
   const box = byId('cartoon');
   box.hidden = false;
@@ -94,6 +97,14 @@ if (present.length) {
     if (document.activeElement !== canvas) event.stopPropagation();
   }, { capture: true });
   canvas.addEventListener('pointerleave', () => hover(null));
+  byId('save-pdb').disabled = chains.some(({ name }) => name.length > 1);
+  for (const [i, { name }] of severalChains ? chains.entries() : []) {
+    const entry = document.createElement('li'), swatch = document.createElement('span');
+    swatch.className = 'swatch';
+    swatch.style.background = data.palettes.chains[i % chainColours.length];
+    entry.append(swatch, `chain ${name}`);
+    byId('chain-legend').append(entry);
+  }
   byId('colour-mode').addEventListener('change', (event) => {
     colourMode = event.target.value;
     for (const legend of document.querySelectorAll('#structure [data-legend]')) legend.hidden = legend.dataset.legend !== colourMode;

@@ -74,7 +74,7 @@ class Tube {
     context.clearRect(0, 0, width, height);
     const thickness = Math.max(1.5, Math.min(12, 1.5 * unit)), ink = themeColour('ink');
     // Cα of bonded residues are 3.8 Å apart
-    const linked = (a, b) => a && b && b.residue === a.residue + 1 && Math.hypot((a.x - b.x) / unit, (a.y - b.y) / unit, a.z - b.z) < 4.5;
+    const linked = (a, b) => a && b && b.residue === a.residue + 1 && chainOf(a.residue) === chainOf(b.residue) && Math.hypot((a.x - b.x) / unit, (a.y - b.y) / unit, a.z - b.z) < 4.5;
     const middle = (a, b) => [(a.x + b.x) / 2, (a.y + b.y) / 2];
     // a curve for each residue, from and to the middle of its bonds
     const curves = this.points.map((at, i) => {

@@ -116,6 +116,20 @@ def test_scores_of_untrained_networks_are_not_shown(tmp_path: Path, recorder: Re
     assert long.split()[0] == "x" * 31 + "…" and long.split()[4:6] == ["70.0", "–"]
 
 
+def test_complexes_add_a_column(tmp_path: Path, recorder: Recorder) -> None:
+    finish(tmp_path, "pair", ranking=[{"plddt": 70.0, "ptm": 0.5, "iptm": 0.456}])
+    finish(tmp_path, "chain")
+    _, heading, pair, chain = log(
+        RunSummary(tmp_path, "default", Shard(), ["pair", "chain"]), Failures(tmp_path, Shard()), recorder
+    )
+    assert heading.split()[4:7] == ["pLDDT", "pTM", "ipTM"]
+    assert pair.split()[4:7] == ["70.0", "0.50", "0.46"] and chain.split()[6] == "–"
+    columns = [
+        line.index(text) + len(text) for line, text in ((heading, "ipTM"), (pair, "0.46"), (chain, "–"))
+    ]
+    assert len(set(columns)) == 1
+
+
 def test_single_failed_target_has_no_summary(tmp_path: Path, recorder: Recorder) -> None:
     failures = Failures(tmp_path, Shard())
     failures.add("bad", ValueError("no"))
@@ -124,9 +138,10 @@ def test_single_failed_target_has_no_summary(tmp_path: Path, recorder: Recorder)
 
 def test_file_has_a_line_per_model_of_the_targets_that_did_not_fail(tmp_path: Path) -> None:
     ranking = [
-        {"rank": 1, "tag": "m_1", "plddt": 91.257, "ptm": 0.81234, "num_recycles": 3, "seconds": 1.5},
+        {"rank": 1, "tag": "m_1", "plddt": 91.257, "ptm": 0.81234, "iptm": 0.6123,
+         "num_recycles": 3, "seconds": 1.5},
         {"rank": 2, "tag": "m_2", "plddt": 50.0, "ptm": None, "num_recycles": 3, "seconds": 2.5},
-    ]
+    ]  # fmt: skip
     for name in ("a", "refused"):
         finish(tmp_path, name, ranking=ranking)
     summary = RunSummary(tmp_path, "default", Shard(2, 3), ["a", "absent", "refused"])
@@ -137,9 +152,10 @@ def test_file_has_a_line_per_model_of_the_targets_that_did_not_fail(tmp_path: Pa
     summary.write(["refused"])
     heading, *lines = (tmp_path / "summary.2-of-3.tsv").read_text().splitlines()
     values = [dict(zip(heading.split("\t"), line.split("\t"), strict=True)) for line in lines]
-    assert [(each["target"], each["rank"], each["plddt"], each["ptm"]) for each in values] == [
-        ("a", "1", "91.26", "0.812"),
-        ("a", "2", "50.0", ""),
+    columns = ("target", "rank", "plddt", "ptm", "iptm")
+    assert [tuple(each[column] for column in columns) for each in values] == [
+        ("a", "1", "91.26", "0.812", "0.612"),
+        ("a", "2", "50.0", "", ""),
     ]
     assert values[0]["structure"] == "a/a_unrelaxed_rank_001_m_1.pdb" and values[0]["untrained"] == "no"
     assert summary.models(["refused"])[1]["ptm"] is None

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from foldcli.outputs.layout import TargetFiles
+from model import residue_constants
+from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
+from model.prediction import ComplexScores, InterfaceContacts, Prediction
 
 SEQUENCE = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQ"
 LETTERS = {
@@ -103,4 +106,49 @@ def write_result(
         "stages": [{"stage": "predict", "seconds": 83.0, "peak_memory_bytes": 2**30}],
     }
     (folder / f"{name}.done.json").write_text(json.dumps(done))
+    return folder
+
+
+def write_complex(folder: Path, name: str = "target") -> Path:
+    """Write the files of a model of chains A (12 residues), B (a copy of A) and C (7), as `fold` does.
+
+    Residues 3 of A and B are in contact. The last residue of B is unknown, without atoms.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lengths, codes = (12, 12, 7), [12, 7, 10, 0, 11] * 5
+    aatype = np.array([*codes[:12], *codes[:11], 20, *codes[:7]])
+    ca = np.concatenate([helix(length, 9.0 * i) for i, length in enumerate(lengths)])
+    mask = residue_constants.atom37_mask()[aatype].astype(np.float32)
+    offsets = np.random.default_rng(0).normal(0, 1, (37, 3))
+    offsets[residue_constants.ATOM_ORDER["CA"]] = 0
+    count, total = len(lengths), sum(lengths)
+    rng = np.random.default_rng(0)
+    pairs = np.round(rng.uniform(0.1, 0.9, (count, count)), 2)
+    asym_id = np.repeat(np.arange(1, count + 1), lengths)
+    contacts = InterfaceContacts(
+        np.array([2, 3]), np.array([14, 14]), np.array([3.4, 6.1], np.float32),
+        np.array([[5.0, 7.0], [1.25, 2.0]], np.float32), total=2,
+    )  # fmt: skip
+    prediction = Prediction(
+        aatype=aatype,
+        residue_index=np.concatenate([np.arange(length) for length in lengths]),
+        atom_positions=((ca[:, None] + offsets) * mask[..., None]).astype(np.float32),
+        atom_mask=mask,
+        plddt=np.linspace(95, 40, total),
+        ptm=0.7,
+        pae=(np.abs(np.subtract.outer(asym_id, asym_id)) * 9 + rng.uniform(0.5, 3, (total, total))).astype(
+            np.float32
+        ),
+        max_pae=31.75,
+        num_recycles=3,
+        tolerances=(1.0, 0.5, 0.2),
+        asym_id=asym_id,
+        scores=ComplexScores(0.7, 0.64, pairs[0], pairs, 0.5, pairs, pairs, pairs, pairs, contacts),
+    )
+    provenance = Provenance(name, "foldcli 0", "a network")
+    files, tag = target_files(folder, name), "alphafold2_multimer_v3_model_1_seed_000"
+    files.model("pdb", 1, tag).write_text(format_pdb(prediction, provenance))
+    files.model("cif", 1, tag).write_text(format_mmcif(prediction, provenance))
+    files.model("scores", 1, tag).write_text(format_scores(prediction))
+    files.model("contacts", 1, tag).write_text(format_contacts(prediction))
     return folder

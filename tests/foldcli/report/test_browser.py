@@ -17,7 +17,7 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.index import write_index
 from foldcli.report.make import make_report
-from tests.foldcli.report.results import LETTERS, SEQUENCE, target_files, write_result
+from tests.foldcli.report.results import LETTERS, SEQUENCE, target_files, write_complex, write_result
 
 pytestmark = pytest.mark.browser
 N = len(SEQUENCE)
@@ -394,3 +394,35 @@ def test_index_sorts_and_filters(tmp_path: Path, open_page: OpenPage) -> None:
     page.fill("#filter", "")
     page.get_by_role("link", name="b").click()
     assert page.title() == "b: predicted structure"
+
+
+def test_chains_of_a_complex_are_coloured_named_and_selected(tmp_path: Path, open_page: OpenPage) -> None:
+    write_complex(tmp_path / "target")
+    make_report(TargetFiles("target", tmp_path), {}, ReportSettings(plots=False))
+    page = open_page(tmp_path / "target/target.html")
+    assert page.get_attribute("#viewer", "data-drawn") == "cartoon"
+    page.select_option("#colour-mode", "chain")
+    page.settle()
+    # the first and the last residue of A, the first of B and of C
+    first, last, b, c = colours(page, 1, 12, 13, 25)
+    assert first == last and len({first, b, c}) == 3
+    assert page.inner_text("#chain-legend").split() == ["chain", "A", "chain", "B", "chain", "C"]
+    page.fill("#residues-input", "B:2-4, 6, A:12")
+    page.settle()
+    assert page.inner_text("#selected").startswith("5 selected")
+    assert page.locator("#sequence b.on").all_inner_texts() == ["G", "G", "L", "A", "M"]
+    for wrong in ("B:13", "D:1", "C:8"):
+        page.fill("#residues-input", wrong)
+        page.settle()
+        assert page.inner_text("#selected") == "expected residues of chains A to C, such as A:1-5, B:3"
+    page.click("#clear")
+    page.locator("#sequence b").nth(12).click()
+    page.settle()
+    assert page.input_value("#residues-input") == "B:1"
+    with page.expect_download() as download:
+        page.click("#save-pdb")
+    saved = Path(download.value.path()).read_text().splitlines()
+    assert [line[21:26] for line in saved if line[:4] == "ATOM" and line[12:16] == " CA "][11:14] == [
+        "A  12", "B   1", "B   2",
+    ]  # fmt: skip
+    assert saved.count("TER") == 3

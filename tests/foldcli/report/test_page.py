@@ -176,7 +176,7 @@ def random_atoms(length: int) -> ModelAtoms:
     names = b"N CA C O CB CG CD1 CD2".split()
     positions = np.random.default_rng(0).normal(0, 40, (len(names) * length, 3))
     residues = np.repeat(np.arange(length), len(names))
-    return ModelAtoms(positions, np.array(names * length), residues, ("LEU",) * length)
+    return ModelAtoms(positions, np.array(names * length), residues, ("LEU",) * length, (("A", length),))
 
 
 def random_result(length: int, models: int) -> TargetResult:

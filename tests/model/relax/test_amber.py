@@ -145,3 +145,39 @@ def test_atoms_at_the_same_place_end_in_a_result_or_one_line(peptide: gemmi.Stru
         assert "\n" not in str(error)
     else:
         assert result.energy_after <= result.energy_before
+
+
+def test_chains_are_capped_numbered_and_not_bonded(peptide: gemmi.Structure) -> None:
+    residues = list(peptide[0]["A"])
+    # two chains that continue each other, 2.5 Å farther apart than a peptide bond
+    c, n = (np.array(residue.find_atom(name, "*").pos.tolist()) for residue, name in
+            ((residues[5], "C"), (residues[6], "N")))  # fmt: skip
+    shift = 2.5 * (n - c) / np.linalg.norm(n - c)
+    structure = gemmi.Structure()
+    structure.add_model(gemmi.Model(1))
+    for name, part in (("A", residues[:6]), ("B", residues[6:])):
+        chain = gemmi.Chain(name)
+        for number, residue in enumerate(part, 1):
+            copy = residue.clone()
+            copy.seqid = gemmi.SeqId(number, " ")
+            for atom in copy:
+                position = np.array(atom.pos.tolist()) + (shift if name == "B" else 0)
+                atom.pos = gemmi.Position(*position)
+            chain.add_residue(copy)
+        structure[0].add_chain(chain)
+    result = relax(structure, SETTINGS)
+    chains = {chain.name: list(chain) for chain in result.structure[0]}
+    assert {name: [residue.seqid.num for residue in chain] for name, chain in chains.items()} == {
+        "A": [*range(1, 7)], "B": [*range(1, 7)],
+    }  # fmt: skip
+    for chain in chains.values():
+        has_oxt = [residue.find_atom("OXT", "*") is not None for residue in chain]
+        assert has_oxt == [False] * 5 + [True]
+        # the free amino group
+        hydrogens = [sum(atom.name in ("H", "H2", "H3") for atom in residue) for residue in chain]
+        assert hydrogens[0] == 3 and max(hydrogens[1:]) <= 1
+    gap = chains["A"][-1].find_atom("C", "*").pos.dist(chains["B"][0].find_atom("N", "*").pos)
+    assert gap > 2.5
+    assert chains["B"][0][0].b_iso == 57
+    lines = result.pdb().splitlines()
+    assert [line[21] for line in lines if line.startswith("TER")] == ["A", "B"]

@@ -1,0 +1,112 @@
+"""Interfaces between the chains of a complex: scores of pairs of chains, and contacts of their residues."""
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model.output import CONTACT_COLUMNS
+from msa.errors import InputError
+
+# rows of the tables of a page
+MAX_INTERFACES = 100
+MAX_CONTACTS = 200
+# keys of the score file, with the column of the page
+SCORE_COLUMNS = {
+    "pairwise_iptm": "ipTM",
+    "pairwise_actifptm": "actifpTM",
+    "ipsae": "ipSAE",
+    "pdockq": "pDockQ",
+    "pdockq2": "pDockQ2",
+}
+
+
+@dataclass(frozen=True)
+class Contact:
+    """A pair of residues of two chains within 8 Å.
+
+    Args:
+        residues: the residues, such as "A:K12".
+        plddt: their pLDDT.
+        distance: of their CB atoms, Å.
+        pae: of the second when aligned on the first, and of the first when aligned on the second, Å.
+    """
+
+    residues: tuple[str, str]
+    plddt: tuple[float, float]
+    distance: float
+    pae: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """Two chains with their scores and contacts.
+
+    Args:
+        chains: names of the chains.
+        scores: by key of SCORE_COLUMNS, as far as the score file has them; the larger of both directions.
+        contacts: None if there is no table of contacts.
+    """
+
+    chains: tuple[str, str]
+    scores: dict[str, float] = field(default_factory=dict)
+    contacts: tuple[Contact, ...] | None = None
+
+
+def read_interfaces(scores: dict[str, Any], path: Path) -> tuple[Interface, ...]:
+    """Return the interfaces of a model, those with the most contacts, then with the best scores first.
+
+    Args:
+        scores: content of the score file.
+        path: the table of contacts, which need not exist.
+
+    Raises:
+        InputError: the table cannot be used; names the line.
+        TypeError, ValueError: the scores of pairs are not numbers by names such as "A-B".
+        OSError: the table cannot be read.
+    """
+    pairs: dict[tuple[str, str], dict[str, float]] = {}
+    for key in SCORE_COLUMNS:
+        for name, value in dict(scores.get(key) or {}).items():
+            first, second = name.split("-")
+            known = pairs.setdefault(_ordered(first, second), {})
+            known[key] = max(float(value), known.get(key, 0.0))
+    contacts = _read_contacts(path) if path.is_file() else None
+    interfaces = [
+        Interface(pair, pairs.get(pair, {}), None if contacts is None else contacts.get(pair, ()))
+        for pair in dict.fromkeys([*pairs, *(contacts or {})])
+    ]
+    return tuple(sorted(interfaces, key=_sort_key))
+
+
+def _ordered(first: str, second: str) -> tuple[str, str]:
+    # chains are named A to Z, a to z, 0 to 9, AA and so on
+    def key(name: str) -> tuple[int, bool, bool, str]:
+        return len(name), name.isdigit(), name.islower(), name
+
+    return (first, second) if key(first) <= key(second) else (second, first)
+
+
+def _sort_key(interface: Interface) -> tuple[float, ...]:
+    scores = [-interface.scores.get(key, 0.0) for key in ("ipsae", "pairwise_iptm")]
+    return (-len(interface.contacts or ()), *scores)
+
+
+def _read_contacts(path: Path) -> dict[tuple[str, str], tuple[Contact, ...]]:
+    """Read the table that `model.output.format_contacts` writes, by pairs of chains."""
+    contacts: dict[tuple[str, str], list[Contact]] = {}
+    with path.open(encoding="utf-8", errors="replace", newline="") as stream:
+        rows = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+        for number, row in enumerate(rows, 1):
+            if number == 1 and tuple(row) == CONTACT_COLUMNS:
+                continue
+            try:
+                if number == 1 or len(row) != len(CONTACT_COLUMNS):
+                    raise ValueError
+                plddt, numbers = (float(row[3]), float(row[7])), [float(value) for value in row[8:]]
+            except ValueError as error:
+                raise InputError("not a table of contacts", path, number) from error
+            residues = (f"{row[0]}:{row[2]}{row[1]}", f"{row[4]}:{row[6]}{row[5]}")
+            contact = Contact(residues, plddt, numbers[0], (numbers[1], numbers[2]))
+            contacts.setdefault((row[0], row[4]), []).append(contact)
+    return {pair: tuple(found) for pair, found in contacts.items()}

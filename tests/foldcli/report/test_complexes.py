@@ -1,0 +1,121 @@
+"""Reports of complexes: chains, interfaces and contacts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foldcli.report import ReportSettings
+from foldcli.report.interfaces import read_interfaces
+from foldcli.report.make import make_report
+from foldcli.report.model_atoms import read_mmcif_atoms, read_model_atoms
+from foldcli.report.result import read_result
+from msa.errors import InputError
+from tests.foldcli.report.outline import Outline
+from tests.foldcli.report.results import target_files, write_complex
+
+TAG = "alphafold2_multimer_v3_model_1_seed_000"
+CHAINS = (("A", 12), ("B", 12), ("C", 7))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_complex(tmp_path)
+
+
+def test_page_shows_chains_interfaces_and_contacts(folder: Path) -> None:
+    make_report(target_files(folder), {}, ReportSettings(page=True, plots=False))
+    outline = Outline((folder / "target.html").read_text())
+    data = outline.data()
+    assert data["chains"] == [list(chain) for chain in CHAINS]
+    assert data["models"][0]["pae"]["side"] == 31
+    text = " ".join(outline.text.split())
+    assert "chains 3" in " ".join(text.replace("3 chains", "chains 3").split())
+    for shown in ("ipTM, best model", "network 1, seed 0", "All 3 pairs of chains of the best model",
+                  "A and B 2 3.1 Å", "All 2 pairs of residues, lowest PAE first",
+                  "A:A4 and B:L3 6.1 Å 1.2 and 2.0 Å"):  # fmt: skip
+        assert shown in text, shown
+    # the contact with the lower PAE comes first
+    assert text.index("A:A4 and B:L3") < text.index("A:L3 and B:L3")
+    assert f"target_contacts_rank_001_{TAG}.tsv" in text
+
+
+def test_pdb_and_mmcif_give_the_same_atoms(folder: Path) -> None:
+    files = target_files(folder)
+    pdb = read_model_atoms(files.model("pdb", 1, TAG), 31)
+    cif = read_mmcif_atoms(files.model("cif", 1, TAG), 31)
+    assert pdb.chains == cif.chains == CHAINS
+    assert pdb.chain_starts == [0, 12, 24]
+    # the last residue of B has no atoms
+    assert pdb.components == cif.components and pdb.components[23] == "" and "" not in pdb.components[:23]
+    assert (pdb.positions == cif.positions).all() and (pdb.residues == cif.residues).all()
+    assert (pdb.names == cif.names).all()
+
+
+def test_complex_without_pdb_is_read_from_mmcif(folder: Path) -> None:
+    files = target_files(folder)
+    files.model("pdb", 1, TAG).unlink()
+    result = read_result(files, {})
+    assert result.chains == CHAINS
+    assert [link.rpartition(".")[2] for link in result.models[0].files] == ["cif", "json", "tsv"]
+
+
+def test_missing_residues_of_several_chains_need_their_lengths(folder: Path) -> None:
+    path = target_files(folder).model("pdb", 1, TAG)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("SEQRES")))
+    with pytest.raises(InputError, match="30 residues of several chains, but its scores have 31"):
+        read_model_atoms(path, 31)
+
+
+def test_results_without_contacts_and_extra_scores_are_shown(folder: Path) -> None:
+    files = target_files(folder)
+    files.model("contacts", 1, TAG).unlink()
+    path = files.model("scores", 1, TAG)
+    scores = json.loads(path.read_text())
+    # as ColabFold writes without --calc-extra-ptm
+    path.write_text(json.dumps({key: scores[key] for key in ("plddt", "pae", "max_pae", "ptm", "iptm")}))
+    make_report(files, {}, ReportSettings(page=True, plots=False))
+    outline = Outline((folder / "target.html").read_text())
+    assert "interfaces" not in outline.ids and "ipTM, best model" in outline.text
+
+
+def test_interfaces_are_sorted_and_directions_joined(folder: Path, tmp_path: Path) -> None:
+    scores: dict[str, Any] = {
+        "pairwise_iptm": {"A-B": 0.1, "A-C": 0.9, "B-C": 0.5},
+        "ipsae": {"A-B": 0.2, "B-A": 0.3, "C-A": 0.8, "A-C": 0.7},
+    }
+    found = read_interfaces(scores, target_files(folder).model("contacts", 1, TAG))
+    assert [interface.chains for interface in found] == [("A", "B"), ("A", "C"), ("B", "C")]
+    assert found[0].scores == {"pairwise_iptm": 0.1, "ipsae": 0.3}
+    assert found[1].scores["ipsae"] == 0.8 and found[1].contacts == ()
+    assert found[0].contacts is not None and len(found[0].contacts) == 2
+    assert read_interfaces({}, tmp_path / "missing.tsv") == ()
+
+
+@pytest.mark.parametrize("line", ["A\t1\tM\n", "A\t1\tM\tx\tB\t1\tM\t1\t1\t1\t1\n"])
+def test_damaged_table_of_contacts_is_reported_with_its_line(folder: Path, line: str) -> None:
+    path = target_files(folder).model("contacts", 1, TAG)
+    path.write_text(path.read_text() + line)
+    with pytest.raises(InputError, match=r"\.tsv:4: not a table of contacts"):
+        read_interfaces({}, path)
+
+
+def test_plots_mark_the_borders_of_chains(folder: Path) -> None:
+    from matplotlib.image import imread
+
+    make_report(target_files(folder), {}, ReportSettings(page=False, plots=True))
+    pae = imread(folder / "target_pae.png")[..., :3]
+    dark = (np.abs(pae - np.array([0x1B, 0x21, 0x28]) / 255) < 0.02).all(-1)
+    # one line through the whole map at each of two borders, in both directions
+    rows, columns = dark.sum(1), dark.sum(0)
+    longest = max(rows.max(), columns.max())
+    assert longest > 200
+    assert _runs(rows > 0.9 * longest) == _runs(columns > 0.9 * longest) == 2
+
+
+def _runs(selected: np.ndarray) -> int:
+    """Return the number of runs of True."""
+    return int(np.count_nonzero(np.diff(selected.astype(int)) == 1))
