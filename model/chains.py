@@ -1,10 +1,12 @@
-"""Names and residues of the chains of a complex."""
+"""Names and residues of the chains of a complex; imports nothing heavy, since `foldcli --help` loads it."""
 
 import itertools
 import string
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 # the PDB format has one column for the chain
@@ -22,11 +24,12 @@ def _names() -> Iterator[str]:
         yield from map("".join, itertools.product(string.ascii_uppercase, repeat=width))
 
 
-def chain_slices(asym_id: np.ndarray) -> list[slice]:
+def chain_slices(asym_id: "np.ndarray") -> list[slice]:
     """Return the residues of each chain, in order.
 
     Args:
         asym_id: [N] numbers of the chains; those of a chain are consecutive.
     """
-    starts = [0, *(np.flatnonzero(np.diff(asym_id)) + 1).tolist()]
-    return [slice(start, end) for start, end in zip(starts, [*starts[1:], len(asym_id)], strict=True)]
+    counts = [len(list(residues)) for _, residues in itertools.groupby(asym_id.tolist())]
+    ends = list(itertools.accumulate(counts))
+    return [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
