@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from model.alphafold import AlphaFold
+from model.complex_scores import complex_scores
 from model.config import MultimerConfig, model_config
 from model.embedders import Features, RecycledState
 from model.heads import compute_aligned_error, compute_plddt
@@ -37,7 +38,7 @@ from model.structure_module import Backbone, SidechainFrames, StructureModule, f
 # sizes of the samples of the multimer sets
 MULTIMER = MultimerConfig(msa_rows=12, extra_rows=16)
 # tensors of multimer sets that the network does not compute, or that follow from others
-INTERNAL = ("draws/", "sampled/", "confidence/iptm", "confidence/ranking_confidence")
+INTERNAL = ("draws/", "sampled/")
 UNITS = {
     "structure_module/final_atom_positions": "Å",
     "confidence/predicted_aligned_error": "Å",
@@ -218,7 +219,7 @@ def run_iterations(
             if network.config.multimer is not None:
                 result |= _sampled_inputs(current)
             arrays = {name: x.float().cpu().numpy() for name, x in (result | taps).items()}
-            results.append(arrays | _confidences(result))
+            results.append(arrays | _confidences(result, current.get("asym_id")))
     return results
 
 
@@ -248,7 +249,7 @@ def _sampled_inputs(inputs: Features) -> dict[str, torch.Tensor]:
     }
 
 
-def _confidences(result: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+def _confidences(result: Mapping[str, torch.Tensor], asym_id: torch.Tensor | None) -> dict[str, np.ndarray]:
     scores: dict[str, Any] = {"plddt": compute_plddt(result["predicted_lddt/logits"])}
     if "predicted_aligned_error/logits" in result:
         logits = result["predicted_aligned_error/logits"]
@@ -257,6 +258,18 @@ def _confidences(result: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
         scores["predicted_aligned_error"] = error.pae
         scores["max_predicted_aligned_error"] = error.max_pae
         scores["ptm"] = error.ptm
+        if asym_id is not None:
+            of_complex = complex_scores(
+                logits,
+                result["predicted_aligned_error/breaks"],
+                result["distogram/logits"],
+                result["distogram/bin_edges"],
+                asym_id.cpu().numpy(),
+                result["structure_module/final_atom_positions"],
+                result["structure_module/final_atom_mask"],
+                scores["plddt"],
+            )
+            scores["iptm"], scores["ranking_confidence"] = of_complex.iptm, of_complex.ranking_confidence
     return {f"confidence/{name}": np.asarray(score) for name, score in scores.items()}
 
 

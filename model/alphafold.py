@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from torch import nn
 
+from model.complex_scores import complex_scores
 from model.config import ModelConfig
 from model.embedders import ExtraMsaEmbedding, Features, InputEmbedding, RecycledState, RecyclingEmbedding
 from model.evoformer import EvoformerBlock
 from model.graphs import GraphedModules
 from model.heads import (
     AlignedError,
+    DistogramHead,
     aligned_error_edges,
     compute_aligned_error,
     distogram_edges,
@@ -23,6 +26,7 @@ from model.layers import Linear
 from model.multimer.embedders import MultimerInputEmbedding
 from model.multimer.templates import MultimerTemplateEmbedding, MultimerTorsionEmbedding
 from model.parameter_files import TRUNK_SCOPE, parameter_key
+from model.prediction import ComplexScores
 from model.structure_module import StructureModule
 from model.templates import TemplateEmbedding, TemplateTorsionEmbedding, active_templates
 
@@ -240,6 +244,28 @@ class AlphaFold(nn.Module):
         """Compute PAE and pTM after a pass; only for networks with a PAE head."""
         head = self.heads["predicted_aligned_error_head"]
         return compute_aligned_error(output.representations.pair, head)
+
+    def complex_scores(self, output: PassOutput, asym_id: np.ndarray, plddt: np.ndarray) -> ComplexScores:
+        """Compute the scores of a complex after a pass; only for networks with a PAE head.
+
+        Args:
+            output: result of the pass.
+            asym_id: [N], numbers of the chains.
+            plddt: [N], 0 to 100.
+        """
+        pair = output.representations.pair
+        error_head = self.heads["predicted_aligned_error_head"]
+        distogram_head = cast(DistogramHead, self.heads["distogram_head"])
+        return complex_scores(
+            lambda rows: error_head(pair[rows].float()),
+            aligned_error_edges(pair.device),
+            lambda rows: distogram_head.rows(pair, rows),
+            distogram_edges(pair.device),
+            asym_id,
+            output.positions,
+            output.atom_mask,
+            plddt,
+        )
 
     def initial_state(self, features: Features) -> RecycledState:
         """Return the all-zero state that the first pass starts from."""

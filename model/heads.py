@@ -65,8 +65,12 @@ class DistogramHead(nn.Module):
         return half + half.transpose(0, 1)
 
     def rows(self, pair: torch.Tensor, rows: slice) -> torch.Tensor:
-        """Compute the logits [n, N, 64] of n rows of the pair representation [N, N, Z], to save memory."""
-        return self.half_logits(pair[rows]) + self.half_logits(pair[:, rows]).transpose(0, 1)
+        """Compute the logits [n, N, 64] of n rows of the pair representation [N, N, Z], to save memory.
+
+        The pair representation may have any floating-point type.
+        """
+        columns = self.half_logits(pair[:, rows].float())
+        return self.half_logits(pair[rows].float()) + columns.transpose(0, 1)
 
 
 def distogram_edges(device: torch.device | None = None) -> torch.Tensor:

@@ -216,6 +216,10 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         steps[f"extra {name}"] = steps[name] + extra_msa
     if config.predicted_aligned_error:
         steps["aligned error"] = 4 * squared + chunk(rows, 16 * length * PAE_BINS)
+        if config.multimer is not None:
+            # PAE once more, and the pair representation of all ranks
+            whole_pair = 0 if size.ranks == 1 else squared * stack.pair.channels * itemsize
+            steps["complex scores"] = 2 * 4 * squared + whole_pair + chunk(length, 16 * length * PAE_BINS)
     if config.template is not None and size.templates:
         template = config.template.pair
         template_pair = positions * template.channels * itemsize

@@ -191,15 +191,21 @@ def _make_prediction(
     error = None
     if network.config.predicted_aligned_error:
         error = network.aligned_error(output)
+    plddt = compute_plddt(network.heads["predicted_lddt_head"](output.structure_activations))
+    asym_id = inputs["asym_id"].cpu().numpy().copy() if "asym_id" in inputs else None
+    if asym_id is not None and len(np.unique(asym_id)) == 1:
+        asym_id = None
     return Prediction(
         aatype=inputs["aatype"].cpu().numpy().copy(),
         residue_index=inputs["residue_index"].cpu().numpy().copy(),
         atom_positions=output.positions.cpu().numpy(),
         atom_mask=output.atom_mask.cpu().numpy(),
-        plddt=compute_plddt(network.heads["predicted_lddt_head"](output.structure_activations)),
+        plddt=plddt,
         ptm=None if error is None else error.ptm,
         pae=None if error is None else error.pae,
         max_pae=None if error is None else error.max_pae,
         num_recycles=len(tolerances),
         tolerances=tolerances,
+        asym_id=asym_id,
+        scores=None if asym_id is None else network.complex_scores(output, asym_id, plddt),
     )

@@ -7,16 +7,18 @@ the pair representation. Everything else is small, and every rank computes it.
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import nn
 
-from model.alphafold import AlphaFold, PassOutput
+from model.alphafold import AlphaFold, PassOutput, Representations
 from model.embedders import Features, RecycledState
 from model.evoformer import Mask
 from model.heads import AlignedError, expected_errors
 from model.parallel.communication import RankGroup
 from model.parallel.trunk import ParallelTrunk, ShardedRepresentations
 from model.point_attention import PointAttention
+from model.prediction import ComplexScores
 from model.rigid import Rigid
 
 
@@ -76,6 +78,13 @@ class ParallelAlphaFold(AlphaFold):
         expected = expected_errors(representations.pair, self.heads["predicted_aligned_error_head"])
         gathered = [self.group.gather(x, representations.residues, "aligned error") for x in expected]
         return AlignedError.from_expected(*(x.wait() for x in gathered))
+
+    def complex_scores(self, output: PassOutput, asym_id: np.ndarray, plddt: np.ndarray) -> ComplexScores:
+        """Compute the scores of a complex after a pass, on every rank; see `AlphaFold.complex_scores`."""
+        own = _sharded(output)
+        pair = self.group.gather(own.pair, own.residues, "complex scores").wait()
+        whole = Representations(own.msa, pair, own.single)
+        return super().complex_scores(replace(output, representations=whole), asym_id, plddt)
 
     def initial_state(self, features: Features) -> RecycledState:
         """Return the all-zero state that the first pass starts from, with this rank's rows."""

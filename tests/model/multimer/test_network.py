@@ -10,6 +10,7 @@ from cuda.fused.chunking import chunk_budget
 from model.alphafold import AlphaFold
 from model.memory_plan import PassSize, plan_memory
 from model.multimer.draws import PhiloxDraws
+from model.multimer.embedders import RelativeEncoding
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
 from model.recycling import RecyclingSettings, ca_distance_change, predict
@@ -40,6 +41,15 @@ def test_predict_recycles_passes_with_samples_of_their_own(
     assert prediction.tolerances == pytest.approx(changes)
     assert np.array_equal(prediction.residue_index, complex_features["residue_index"])
     assert np.array_equal(prediction.aatype, complex_features["aatype"])
+    assert prediction.asym_id is not None and np.array_equal(prediction.asym_id, complex_features["asym_id"])
+    assert prediction.scores is not None and prediction.ptm == pytest.approx(prediction.scores.ptm)
+    assert 0 < prediction.scores.iptm < 1 and prediction.scores.pairwise_iptm.shape == (3, 3)
+
+
+def test_single_chain_has_no_scores_of_a_complex(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
+    one_chain = {name: np.ones(11) for name in ("asym_id", "entity_id", "sym_id")}
+    prediction = predict(tiny_multimer, complex_features | one_chain, RecyclingSettings(0))
+    assert prediction.asym_id is None and prediction.scores is None and prediction.ptm is not None
 
 
 def test_seed_determines_the_prediction(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
@@ -63,6 +73,32 @@ def test_chunks_do_not_change_a_pass(tiny_multimer: AlphaFold, complex_features:
             chunked = tiny_multimer(inputs)
     for name, tensor in whole.items():
         assert torch.allclose(tensor, chunked[name], rtol=1e-4, atol=1e-4), name
+
+
+def test_relative_encoding_equals_products_with_one_hot_inputs() -> None:
+    layer = RelativeEncoding(6)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in layer.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    names = ("residue_index", "asym_id", "entity_id", "sym_id")
+    # far apart in sequence, and more copies than are told apart
+    values = [
+        np.array([0, 40, 41, 0, 33, 2]),
+        np.arange(6) // 2,
+        np.array([1, 1, 1, 1, 2, 2]),
+        [1, 1, 5, 5, 1, 1],
+    ]
+    index, asym, entity, sym = (np.asarray(value) for value in values)
+    inputs = torch.zeros(6, 6, 73)
+    for i in range(6):
+        for j in range(6):
+            position = np.clip(index[i] - index[j], -32, 32) + 32 if asym[i] == asym[j] else 65
+            copy = np.clip(sym[i] - sym[j], -2, 2) + 2 if entity[i] == entity[j] else 5
+            inputs[i, j, [int(position), 67 + int(copy)]] = 1
+            inputs[i, j, 66] = float(entity[i] == entity[j])
+    features = {name: torch.as_tensor(value) for name, value in zip(names, values, strict=True)}
+    for rows in (slice(None), slice(1, 3)):
+        assert torch.allclose(layer(features, rows), layer.position_activations(inputs[rows]), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["asym_id", "entity_id", "sym_id"])
@@ -99,6 +135,8 @@ def test_bf16_trunk_is_close_to_float32(tiny_multimer: AlphaFold, complex_featur
     with torch.inference_mode():
         inputs = inputs_of(tiny_multimer, complex_features)(0)
         exact, rounded = tiny_multimer(inputs), half(inputs)
+        prediction = predict(half, complex_features, RecyclingSettings(0))
+    assert prediction.scores is not None and np.isfinite(prediction.scores.ranking_confidence)
     for name in ("representations/pair", "representations/single", "distogram/logits"):
         difference = (rounded[name].float() - exact[name]).square().mean().sqrt()
         assert difference < 0.05 * exact[name].square().mean().sqrt(), name
