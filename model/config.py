@@ -7,6 +7,7 @@ bioRxiv 2021.10.04.463034; and the published parameters.
 from dataclasses import dataclass, field, replace
 
 DEMO = "demo"
+DEMO_MULTIMER = "demo_multimer"
 
 
 @dataclass(frozen=True)
@@ -178,19 +179,21 @@ def model_config(name: str) -> ModelConfig:
     """Return the architecture of a network, given its name.
 
     Args:
-        name: model_1 to model_5, model_1_ptm to model_5_ptm, model_1_multimer_v3 to model_5_multimer_v3, or
-            "demo": a small untrained network with the features of model_3_ptm, two Evoformer blocks and one
-            extra MSA block.
+        name: model_1 to model_5, model_1_ptm to model_5_ptm, model_1_multimer_v3 to model_5_multimer_v3,
+            "demo" or "demo_multimer": small untrained networks with the features of model_3_ptm or
+            model_1_multimer_v3, two Evoformer blocks and one extra MSA block.
 
     Raises:
         ValueError: no network has this name.
     """
     if name == DEMO:
         return ModelConfig(name, trained=False).with_blocks(evoformer=2, extra_msa=1)
+    if name == DEMO_MULTIMER:
+        return replace(_multimer_config(name), trained=False).with_blocks(evoformer=2, extra_msa=1)
     if name in MULTIMER_NAMES:
         return _multimer_config(name)
     if name not in MODEL_NAMES:
-        names = ", ".join((*MODEL_NAMES, *MULTIMER_NAMES, DEMO))
+        names = ", ".join((*MODEL_NAMES, *MULTIMER_NAMES, DEMO, DEMO_MULTIMER))
         raise ValueError(f"unknown network {name!r}; available: {names}")
     with_templates = name.split("_")[1] in "12"
     return ModelConfig(

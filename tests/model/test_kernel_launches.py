@@ -53,7 +53,7 @@ def launched(
             features = {
                 "aatype": torch.zeros(residues, dtype=torch.int64),
                 "residue_index": torch.zeros(residues, dtype=torch.int64),
-                "target_feat": torch.zeros(residues, 22),
+                "target_feat": torch.zeros(residues, 22 if config.multimer is None else 21),
                 "msa_feat": torch.zeros(rows, residues, 49),
                 "extra_msa": torch.zeros(extra_rows, residues, dtype=torch.int64),
                 "extra_has_deletion": torch.zeros(extra_rows, residues),
@@ -65,7 +65,12 @@ def launched(
             if extra_rows == 1:
                 # what `features.sampling` makes if the MSA has all sequences
                 features["extra_msa_mask"] = torch.zeros(extra_rows, residues)
+            if config.multimer is not None:
+                features |= dict.fromkeys(("asym_id", "entity_id", "sym_id"), features["aatype"])
+                features["template_chains"] = features["template_aatype"]
         features["template_mask"] = torch.ones(templates)
+        if config.multimer is not None:
+            features["template_weights"] = torch.ones(templates)
         with record_variants(gpu, found.add), torch.inference_mode():
             network(features)
         yield (residues, rows, extra_rows, templates), found
@@ -85,6 +90,12 @@ def check(name: str, dtype: torch.dtype, gpu: GpuModel, sizes: list[Size]) -> No
 def test_targets_of_some_sizes_launch_enumerated_kernels_only() -> None:
     sizes = [(30, 1, 1, 0), (47, 508, 33, 4), (64, 512, 5120, 0), (384, 508, 513, 1), (700, 3, 5120, 0)]
     check("model_1_ptm", torch.bfloat16, H200, sizes)
+
+
+@pytest.mark.slow
+def test_complexes_of_some_sizes_launch_enumerated_kernels_only() -> None:
+    sizes = [(30, 1, 1, 1), (64, 508, 2048, 4), (700, 33, 1152, 2)]
+    check("model_1_multimer_v3", torch.bfloat16, H200, sizes)
 
 
 @pytest.mark.slow

@@ -13,6 +13,9 @@ from model.multimer.sampling import order_rows
 
 TWO_BLOCKS = ("heterodimer", "heterodimer_templates", "one_and_two_copies_templates")
 RELATIVE = 3e-6
+# as in the monomer's tests: probabilities and geometry amplify earlier errors, depending on the CPU
+RELATIVE_AMPLIFIED = 4e-6
+AMPLIFIED = ("confidence/", "taps/sm/")
 COORDINATES = 3e-4  # Å
 POSITIONS = "structure_module/final_atom_positions"
 
@@ -55,7 +58,8 @@ def check(parity: ModuleType, name: str, mine: np.ndarray, theirs: np.ndarray) -
     """Compare one tensor."""
     assert mine.shape == theirs.shape, name
     difference = parity.rms(mine.astype(np.float64) - theirs)
-    assert difference <= RELATIVE * parity.rms(theirs), name
+    limit = RELATIVE_AMPLIFIED if any(part in name for part in AMPLIFIED) else RELATIVE
+    assert difference <= limit * parity.rms(theirs), name
     if name.endswith(POSITIONS):
         assert np.abs(mine - theirs).max() <= COORDINATES
 
@@ -79,7 +83,7 @@ def test_whole_tensors_match_deepmind(
     name: str, parity: ModuleType, shared_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     relative, position = parity.compare(shared_dir / "parity" / "multimer" / name)
-    assert relative <= RELATIVE and position <= COORDINATES, capsys.readouterr().out
+    assert relative <= RELATIVE_AMPLIFIED and position <= COORDINATES, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", TWO_BLOCKS)
