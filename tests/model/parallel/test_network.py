@@ -70,5 +70,10 @@ def test_complex_equal_to_one_process(
     settings = RecyclingSettings(1, extras=frozenset(EXTRAS))
     network = AlphaFold.from_parameters(tiny_multimer_config, random_parameters(tiny_multimer_config))
     expected = predict(network, complex_features, settings)
+    assert expected.scores is not None
     for prediction in ranks.call(cases.predict_together, tiny_multimer_config, complex_features, settings):
         assert_equal(prediction, expected)
+        assert prediction.scores is not None
+        for name in ("iptm", "ptm", "pairwise_iptm", "ipsae", "actifptm"):
+            ours, theirs = (getattr(x.scores, name) for x in (prediction, expected))
+            assert ours == pytest.approx(theirs, rel=RELATIVE, nan_ok=True), name
