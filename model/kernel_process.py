@@ -10,6 +10,8 @@ import multiprocessing
 import signal
 import sys
 import threading
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 
 import torch
@@ -39,18 +41,26 @@ def main() -> None:
     with assume_gpu(gpu):
         kernels = select_kernels("fused", "cpu")
     progress = _Progress()
-    with multiprocessing.get_context("fork").Pool(request.processes, _set_up_worker) as pool:
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(request.processes, context, _set_up_worker) as pool:
+        # forks all workers now: later this thread holds locks that they would inherit
+        pool.submit(int)
 
         def submit(variant: KernelVariant) -> None:
             progress.add()
-            pool.apply_async(compile_variant, (variant, gpu), {}, progress.succeed, progress.fail)
+            try:
+                pool.submit(compile_variant, variant, gpu).add_done_callback(progress.finish)
+            except BrokenProcessPool as error:
+                progress.fail(error)
 
         torch.set_num_threads(_TORCH_THREADS)
         with record_variants(gpu, submit), torch.inference_mode():
             for name in request.networks:
                 for launch in network_launches(model_config(name), _DTYPES[request.precision], kernels):
                     launch()
-        progress.wait()
+        if not progress.wait():
+            for process in multiprocessing.active_children():
+                process.kill()
 
 
 def _set_up_worker() -> None:
@@ -71,18 +81,27 @@ class _Progress:
         """Count a kernel to compile."""
         self._update(total=1)
 
-    def succeed(self, compiled: bool) -> None:
-        """Count a kernel that is in the cache now."""
-        self._update(done=1, compiled=int(compiled))
+    def finish(self, compilation: "Future[bool]") -> None:
+        """Count a kernel that is in the cache now, or could not be compiled."""
+        error = compilation.exception()
+        if error is not None:
+            self.fail(error)
+        else:
+            self._update(done=1, compiled=int(compilation.result()))
 
     def fail(self, error: BaseException) -> None:
         """Count a kernel that could not be compiled."""
-        self._update(done=1, error=f"{type(error).__name__}: {error}".splitlines()[0])
+        if isinstance(error, BrokenProcessPool):
+            # all kernels that are not finished fail with it
+            self._update(done=1, error="the compiler has crashed")
+        else:
+            self._update(done=1, error=f"{type(error).__name__}: {error}".splitlines()[0])
 
-    def wait(self) -> None:
-        """Wait until all kernels are done, or the process that reads the status has ended."""
+    def wait(self) -> bool:
+        """Wait until all kernels are done; return False if the process that reads the status has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._abandoned or self._status.done == self._status.total)
+            return not self._abandoned
 
     def _update(self, done: int = 0, total: int = 0, compiled: int = 0, error: str = "") -> None:
         with self._changed:

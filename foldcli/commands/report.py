@@ -27,7 +27,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
 
     OUT is a folder of results of `fold` or `predict`, the folder of one target, or a folder of ColabFold's
     results. Writes NAME.html and plots next to the structures of each target, and index.html if the folder
-    has several targets. Nothing is predicted again.
+    has several targets. An archive of a target (--zip) is renewed. Nothing is predicted again.
 
     For the folder of a run, also writes summary.tsv with the models of all finished targets, and, after the
     jobs of an array, failures.jsonl with the failures of all shards that no later run has finished.
@@ -39,6 +39,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
     """
     from foldcli.errors import SomeTargetsFailed, describe
     from foldcli.logs import logger
+    from foldcli.outputs.archive import write_archive
     from foldcli.outputs.merge import merge_failures, merge_summaries
     from foldcli.report import ReportSettings
     from foldcli.report.make import make_report, try_index
@@ -61,6 +62,9 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
             total += 1
             try:
                 written = make_report(files, read_done(files), settings)
+                if files.path("archive").is_file():
+                    write_archive(files, files.path("done").read_text())
+                    written.append(files.path("archive"))
                 logger.info("%s: %s", files.name, ", ".join(map(str, written)))
             except (InputError, OSError) as error:
                 failed += 1

@@ -326,6 +326,8 @@ def _exit_reason(code: int) -> str:
     """Describe the exit code of a process: "signal SIGKILL" or "exit status 1"."""
     if code >= 0:
         return f"exit status {code}"
+    if code == -signal.SIGBUS:
+        return "signal SIGBUS: a file of the database was truncated, or its disk cannot be read"
     try:
         return f"signal {signal.Signals(-code).name}"
     except ValueError:

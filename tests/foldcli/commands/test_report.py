@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from zipfile import ZipFile
 
 from tests.command_process import run_foldcli
 from tests.foldcli.report.results import write_result
@@ -15,8 +16,12 @@ def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_reports_are_regenerated_and_failures_named(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_result(tmp_path / name, name)
+    archive = tmp_path / "a/a.result.zip"
+    archive.touch()
     result = report(tmp_path)
     assert (result.returncode, result.stdout) == (0, "")
+    with ZipFile(archive) as renewed:
+        assert renewed.read("a.html") == (tmp_path / "a/a.html").read_bytes()
     for name in ("a", "b"):
         assert (tmp_path / name / f"{name}.html").is_file()
         assert len(list((tmp_path / name).glob("*.png"))) == 4

@@ -16,7 +16,7 @@ def warmup(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "foldcli", "warmup", *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_CACHE_DIR"}
     environment["FOLDCLI_CACHE"] = str(cache)
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,9 @@ def test_missing_gpu_is_one_line_with_a_remedy(tmp_path: Path) -> None:
 def test_kernels_that_cannot_be_compiled_are_tried_again(tmp_path: Path) -> None:
     for _ in range(2):
         result = warmup("--gpu-arch", "sm_10", "--models", "3", cache=tmp_path)
-        assert result.returncode == 4 and "not all kernels could be compiled" in result.stderr
+        assert result.returncode == 4
+        # Triton does not know the architecture, and crashes
+        assert "not all kernels could be compiled: the compiler has crashed" in result.stderr
         assert "Traceback" not in result.stderr
     assert not list(tmp_path.rglob("compiled-*"))
 

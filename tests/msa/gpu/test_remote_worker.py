@@ -26,6 +26,7 @@ from msa.gpu.interface import GpuSettings
 from msa.gpu.remote_worker import RemoteWorker, start_remote_workers
 from msa.gpu.worker_process import MappedArray, WorkerFailure
 from msa.io.fasta import FastaRecord
+from msa.profile.pssm import ProfileQuery
 from msa.search.search import SearchSettings, search_many
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 
@@ -123,7 +124,9 @@ def test_streamed_database(tiny: TinySearch, start: Start) -> None:
 @pytest.mark.slow
 def test_cancelled_search_is_not_finished(tiny: TinySearch, start: Start) -> None:
     gpu_engine = GpuEngine(start("waiting", "none"))
-    results: Any = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    # three batches, of which the first GPU gets two
+    queries = 3 * [query for query in tiny.queries if not isinstance(query, ProfileQuery)]
+    results: Any = search_many(queries, tiny.database, tiny.settings, gpu_engine)
     assert as_table([next(results)]) == tiny.expected[:1]
     closing = threading.Thread(target=results.close, daemon=True)
     closing.start()
