@@ -41,6 +41,10 @@ class RecyclingSettings:
     seed: int = 0
 
 
+# DeepMind's settings for multimer networks
+MULTIMER_RECYCLING = RecyclingSettings(num_recycles=20, early_stop_tolerance=0.5)
+
+
 def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> float:
     """Return the root mean square change of all CA distances, Å, as in ColabFold's tolerance.
 

@@ -1,5 +1,6 @@
 """Tests of multimer networks: recycling with samples of their own, chains, templates, precision."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ from model.multimer.draws import PhiloxDraws
 from model.multimer.embedders import RelativeEncoding
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
-from model.recycling import RecyclingSettings, ca_distance_change, predict
+from model.recycling import MULTIMER_RECYCLING, RecyclingSettings, ca_distance_change, predict
 
 Arrays = dict[str, np.ndarray]
 
@@ -61,8 +62,13 @@ def test_seed_determines_the_prediction(tiny_multimer: AlphaFold, complex_featur
 
 
 def test_twenty_recycles_stop_early(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
-    prediction = predict(tiny_multimer, complex_features, RecyclingSettings(20, 1e9))
-    assert prediction.num_recycles == 1
+    assert (MULTIMER_RECYCLING.num_recycles, MULTIMER_RECYCLING.early_stop_tolerance) == (20, 0.5)
+    done: list[int] = []
+    prediction = predict(
+        tiny_multimer, complex_features, replace(MULTIMER_RECYCLING, early_stop_tolerance=1e9),
+        lambda passes, total: done.append(passes),
+    )  # fmt: skip
+    assert prediction.num_recycles == 1 and done == [1, 2]
 
 
 def test_chunks_do_not_change_a_pass(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:

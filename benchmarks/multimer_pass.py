@@ -1,0 +1,161 @@
+"""Time and peak memory of a pass of AlphaFold-Multimer and of the monomer network with the same rows.
+
+    python benchmarks/multimer_pass.py [--lengths 1024,2048,4096] [--repeats 3] [--templates 0] [--blocks 48]
+                                       [--device cuda:0] [--precision bf16] [--kernels fused]
+
+Random parameters and features: a complex of two chains of equal length, 508 sampled and 2,048 extra rows,
+--templates of four slots filled. The time is the median of --repeats passes after two others; that of the
+multimer network includes the sampling of its rows, which is also given alone. The bar is 1.05 × the monomer.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from network_pass import random_features
+
+from cuda.fused.chunking import chunk_budget
+from foldcli.pipeline.device import NetworkMemory
+from model.alphafold import AlphaFold
+from model.config import model_config
+from model.embedders import Features
+from model.multimer.draws import PhiloxDraws
+from model.multimer.inputs import MultimerInputs
+from model.parameters import random_parameters
+from model.recycling import feature_tensors
+
+MONOMER, MULTIMER = "model_1_ptm", "model_1_multimer_v3"
+ROWS, EXTRA_ROWS, SLOTS = 508, 2048, 4
+GIB = 2**30
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+Arrays = dict[str, np.ndarray]
+
+
+class Measured(NamedTuple):
+    """The costs of a network's passes; memory is 0 on the CPU."""
+
+    seconds: float
+    sampling_seconds: float
+    peak_bytes: int
+    planned_bytes: int
+
+
+def template_arrays(residues: int, templates: int) -> Arrays:
+    """Return the first templates of SLOTS filled with random atoms."""
+    random = np.random.default_rng(1)
+    positions = np.zeros((SLOTS, residues, 37, 3), np.float32)
+    positions[:templates] = 20 * random.standard_normal((templates, residues, 37, 3))
+    mask = np.zeros((SLOTS, residues, 37), np.float32)
+    mask[:templates] = 1
+    aatype = np.zeros((SLOTS, residues), np.int64)
+    aatype[:templates] = random.integers(0, 20, (templates, residues))
+    return {"template_aatype": aatype, "template_all_atom_positions": positions, "mask": mask}
+
+
+def monomer_features(residues: int, templates: int) -> Arrays:
+    """Return features of one iteration of the monomer network."""
+    arrays = template_arrays(residues, templates)
+    arrays["template_all_atom_masks"] = arrays.pop("mask")
+    present = (np.arange(SLOTS) < templates).astype(np.float32)
+    features = random_features(residues, ROWS, EXTRA_ROWS)
+    return features | {name: array[None] for name, array in (arrays | {"template_mask": present}).items()}
+
+
+def multimer_features(residues: int, templates: int) -> Arrays:
+    """Return features of a complex of two chains."""
+    random = np.random.default_rng(0)
+    arrays = template_arrays(residues, templates)
+    arrays["template_all_atom_mask"] = arrays.pop("mask")
+    chain = (np.arange(residues) >= residues // 2).astype(np.int64)
+    msa = random.integers(0, 22, (ROWS + EXTRA_ROWS, residues))
+    msa[0] %= 20
+    return arrays | {
+        "aatype": msa[0],
+        "residue_index": np.arange(residues) - chain * (residues // 2),
+        "asym_id": chain + 1,
+        "entity_id": chain + 1,
+        "sym_id": np.ones(residues, np.int64),
+        "msa": msa,
+        "deletion_matrix": np.zeros(msa.shape, np.float32),
+    }
+
+
+def measure(
+    network: AlphaFold, features: Arrays, inputs: Callable[[int], Features], options: argparse.Namespace
+) -> Measured:
+    """Run passes and measure them; inputs are drawn for each pass, as in a prediction."""
+    plan = NetworkMemory(options.device).plan(network, features)
+    with torch.inference_mode(), chunk_budget(plan and plan.chunk_elements):
+        state = network.initial_state(inputs(0))
+        if plan is not None:
+            torch.cuda.reset_peak_memory_stats()
+
+        def run(iteration: int) -> None:
+            network.run_pass(inputs(iteration), state)
+
+        passes = [seconds_of(partial(run, i), options.device) for i in range(options.repeats + 2)]
+        sampling = [seconds_of(partial(inputs, i), options.device) for i in range(options.repeats)]
+    peak = 0 if plan is None else torch.cuda.max_memory_allocated()
+    return Measured(median(passes[2:]), median(sampling), peak, 0 if plan is None else plan.peak_bytes)
+
+
+def seconds_of(call: Callable[[], Any], device: str) -> float:
+    """Return the seconds that a call takes, until the device has finished."""
+    on_gpu = device != "cpu"
+    if on_gpu:
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    call()
+    if on_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Print one row for each length."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--lengths", default="1024,2048,4096")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--templates", type=int, choices=range(SLOTS + 1), default=0)
+    parser.add_argument("--blocks", type=int, default=48)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--precision", choices=list(DTYPES), default="bf16")
+    parser.add_argument("--kernels", choices=["fused", "reference"], default="fused")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    networks = []
+    for name in (MONOMER, MULTIMER):
+        config = model_config(name).with_blocks(options.blocks, min(4, options.blocks))
+        arrays = random_parameters(config)
+        networks.append(
+            AlphaFold.from_parameters(config, arrays, device, DTYPES[options.precision], options.kernels)
+        )
+    multimer_config = networks[1].config.multimer
+    assert multimer_config is not None
+    print("| residues | monomer | multimer | ratio | of it sampling | GiB, both | planned, both |")
+    for length in map(int, options.lengths.split(",")):
+        features = monomer_features(length, options.templates)
+        tensors = feature_tensors(features, 0, device)
+        monomer = measure(networks[0], features, lambda _, tensors=tensors: tensors, options)  # type: ignore[misc]
+        del tensors
+        features = multimer_features(length, options.templates)
+        inputs = MultimerInputs(features, multimer_config, partial(PhiloxDraws, 0), device)
+        multimer = measure(networks[1], features, inputs, options)
+        del inputs
+        print(
+            f"| {length} | {monomer.seconds:.3f} s | {multimer.seconds:.3f} s | "
+            f"{multimer.seconds / monomer.seconds:.3f} | {multimer.sampling_seconds:.3f} s | "
+            f"{monomer.peak_bytes / GIB:.1f}, {multimer.peak_bytes / GIB:.1f} | "
+            f"{monomer.planned_bytes / GIB:.1f}, {multimer.planned_bytes / GIB:.1f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
