@@ -87,6 +87,12 @@ class RunProgress:
                 self._bar.set_postfix_str(self._text(f"recycle {done}/{total - 1}"), refresh=False)
             self._bar.update(new)
 
+    def add_passes(self, name: str, count: int) -> None:
+        """Count finished passes of a target."""
+        with self._lock:
+            self._done[name] = self._done.get(name, 0) + count
+            self._bar.update(count)
+
     def target_done(self, name: str) -> None:
         """Count all passes of a target that is finished, or has failed."""
         with self._lock:

@@ -121,9 +121,11 @@ def command(
         failures.finish()
         return
 
-    startup = start(network, preload=not dry_run)
+    in_workers = len(selected) > 1 and len(network.devices) > 1
+    startup = start(network, preload=not dry_run, in_workers=in_workers)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
+    from foldcli.pipeline.device_workers import worker_settings
     from foldcli.pipeline.dry_run import database_heading
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities
@@ -154,5 +156,6 @@ def command(
         predictor.sources, parameters, predictor.settings, search.request, template_identity
     )
     description = f"{db} of {database.manifest.sequences:,} sequences"
-    settings = RunSettings(output, features, predictor, identities, search, templates, description)
+    workers = worker_settings(network, predictor, threads) if in_workers else ()
+    settings = RunSettings(output, features, predictor, identities, search, templates, description, workers)
     run_targets(selected, settings, failures, as_json)

@@ -115,9 +115,11 @@ def command(
         failures.finish()
         return None
 
-    startup = start(network, preload=not dry_run)
+    in_workers = ranks == 1 and len(selected) > 1 and len(network.devices) > 1
+    startup = start(network, preload=not dry_run, in_workers=in_workers)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
+    from foldcli.pipeline.device_workers import worker_settings
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import TargetIdentities
     from foldcli.pipeline.predictor import Predictor, create_predictor
@@ -141,7 +143,8 @@ def command(
     if dry_run:
         print_prediction_plan(named, identities, predictor, output, failures, as_json=as_json)
         return None
-    settings = RunSettings(output, features, predictor, identities, templates=templates)
+    workers = worker_settings(network, predictor, threads) if in_workers else ()
+    settings = RunSettings(output, features, predictor, identities, templates=templates, workers=workers)
     try:
         run_targets(selected, settings, failures, as_json)
     finally:

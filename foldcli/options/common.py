@@ -193,7 +193,8 @@ def device_option(workload: str) -> Callable[[Command], Command]:
         type=DeviceType(),
         default="auto",
         show_default=True,
-        help=f"Device for {workload}; auto is the first GPU that works, else the CPU.",
+        help=f"Device for {workload}; auto is the first GPU that works, else the CPU. Several GPUs, as in "
+        "cuda:0,1, have a process each.",
     )
 
 

@@ -51,7 +51,7 @@ def run_concurrently(calls: Sequence[Callable[[], T]], threads: int) -> list[Fut
     return futures
 
 
-def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Iterator[T]:
+def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Generator[T, None, None]:
     """Yield the items of an iterator that runs in a background thread, ahead of the consumer.
 
     If the consumer ends early, the iterator finishes its current item and is then closed.

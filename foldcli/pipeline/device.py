@@ -23,16 +23,16 @@ CHUNK_REDUCTION = 8
 
 
 def choose_device(requested: str) -> str:
-    """Return the torch device for `--device`; "auto" is the first GPU if there is one, else the CPU.
+    """Return the torch device for `--device`, the first of several.
+
+    "auto" is the first GPU if there is one, else the CPU.
 
     Raises:
         MissingError: the requested GPU does not exist.
     """
     if requested == "auto":
         return "cuda:0" if torch.cuda.is_available() else "cpu"
-    if "," in requested:
-        requested = requested.partition(",")[0]
-        logger.info("the network runs on one GPU, %s", requested)
+    requested = requested.partition(",")[0]
     if requested.startswith("cuda") and not torch.cuda.is_available():
         raise MissingError(
             f"--device {requested}: torch finds no CUDA GPU",

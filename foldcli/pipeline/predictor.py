@@ -175,10 +175,7 @@ class Predictor:
     def run(self, name: str, job: Job, sample: dict[str, np.ndarray], progress: Progress) -> Prediction:
         """Run the network of a job on sampled features within the available memory; see `predict_within`."""
         network = self.network(job.source)
-        if self._compilation is not None:
-            compilation, self._compilation = self._compilation.result(), None
-            if compilation is not None:
-                compilation.wait()
+        self.wait_for_kernels()
         return self._predict(job, name, network, sample, recycling_settings(self.settings), progress)
 
     def _predict(
@@ -191,6 +188,12 @@ class Predictor:
         progress: Progress,
     ) -> Prediction:
         return predict_within(self.memory, name, network, sample, recycling, progress)
+
+    def wait_for_kernels(self) -> None:
+        """Wait until the kernels are compiled; may be called by any thread."""
+        compilation = None if self._compilation is None else self._compilation.result()
+        if compilation is not None:
+            compilation.wait()
 
     def origin(self, name: str, job: Job, sample: dict[str, np.ndarray], num_recycles: int) -> ModelOrigin:
         """Return what a prediction's files say about it."""

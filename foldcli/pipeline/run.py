@@ -5,7 +5,8 @@ targets ahead of the next stage:
 
 1. search (`fold` only), in batches, in a thread           `search_stage.search_ahead`
 2. features, templates and random features, in a thread    `_Run._prepare`
-3. the network, or a copy of a template, in the main thread `_Run._predict`
+3. the network, or a copy of a template, in the main thread `_Run._predict`,
+   or with several devices in a process for each            `device_workers.DeviceWorker`
 4. files, ranking, report and done.json, in processes      `results.ResultStage`
 
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 import click
@@ -42,6 +43,14 @@ from foldcli.outputs.summary import RunSummary
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.alignment_stores import TargetStore
 from foldcli.pipeline.background import run_ahead
+from foldcli.pipeline.device_workers import (
+    DeviceWorker,
+    JobRunner,
+    LocalRunner,
+    SharedTargets,
+    WorkerSettings,
+    share_targets,
+)
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import check_foldable, features_of_alignments, features_of_entry
 from foldcli.pipeline.identity import Job, TargetIdentities
@@ -81,6 +90,7 @@ class RunSettings:
         search: the search of queries; None if there are no queries.
         templates: the template stage; None to use no templates.
         database: description of the database of `search`, for the opening line.
+        workers: settings of a worker for each device; with fewer than two, `predictor` runs the jobs.
     """
 
     output: OutputSettings
@@ -90,6 +100,7 @@ class RunSettings:
     search: SearchStage | None = None
     templates: TemplateStage | None = None
     database: str | None = None
+    workers: tuple[WorkerSettings, ...] = ()
 
     def opening_line(self, num_targets: int) -> str:
         """Return a description of the run: targets, networks, device and database."""
@@ -102,6 +113,7 @@ class RunSettings:
             f"{num_targets} target{'s' if num_targets > 1 else ''}",
             networks + (f" with {seeds} seeds" if seeds > 1 else ""),
             predictor.describe(),
+            *([f"{len(self.workers)} targets at a time"] if len(self.workers) > 1 else []),
             *([] if self.database is None else [f"database {self.database}"]),
             *(["with templates"] if self.uses_templates(identities.jobs()) else []),
         ]
@@ -201,21 +213,64 @@ class _Run:
         self.targets, self.settings, self.failures, self.numbers = targets, settings, failures, numbers
         self.positions = {target.name: position for position, target in enumerate(targets, 1)}
         self.stop = Event()
+        # features and templates are prepared for one device at a time
+        self.preparing = Lock()
         self.locks = TargetLocks(self.stop)
         passes = len(settings.identities.jobs()) * settings.predictor.settings.num_passes
         self.progress = RunProgress(len(targets), passes)
 
     def execute(self) -> None:
         """Run all targets; an interrupt ends the run once the predicted models are written."""
-        work = run_ahead(self._prepare(self._searched()), _SAMPLES_AHEAD, self.stop)
+        workers = self.settings.workers[: len(self.targets)]
         with self.locks, self.progress:
             try:
-                # without work, such as when all targets are finished, no worker is started
-                if (first := next(work, None)) is not None:
-                    with self._start_results() as results:
-                        self._predict_all(chain([first], work), results)
+                if len(workers) > 1:
+                    self._execute_on(workers)
+                else:
+                    self._execute_here()
             finally:
                 self.stop.set()
+
+    def _execute_here(self) -> None:
+        """Predict with the predictor of this process."""
+        work = run_ahead(self._prepare(self._searched()), _SAMPLES_AHEAD, self.stop)
+        # without work, such as when all targets are finished, no worker is started
+        if (first := next(work, None)) is not None:
+            with self._start_results() as results:
+                self._predict_all(chain([first], work), results, LocalRunner(self.settings.predictor))
+
+    def _execute_on(self, settings: Sequence[WorkerSettings]) -> None:
+        """Predict in worker processes, which take targets from one queue."""
+        targets = self._searched()
+        if (first := next(targets, None)) is None:
+            return
+        predictor = self.settings.predictor
+        assert isinstance(predictor, Predictor)
+        workers = [DeviceWorker(each, predictor.wait_for_kernels) for each in settings]
+        with self._start_results() as results:
+            shared = SharedTargets(chain([first], targets))
+            share_targets(workers, shared, partial(self._run_worker, results), self.stop)
+
+    def _run_worker(self, results: ResultStage, worker: DeviceWorker, targets: SharedTargets) -> None:
+        """Run targets on one worker until there are none left, or the worker is not usable."""
+        taken: list[TargetRun] = []
+
+        def take() -> Iterator[TargetRun]:
+            for target in targets:
+                taken.append(target)
+                yield target
+
+        work = run_ahead(self._prepare(take()), _SAMPLES_AHEAD, self.stop)
+        try:
+            self._predict_all(work, results, worker)
+        finally:
+            work.close()
+        if worker.usable or self.stop.is_set():
+            return
+        for target in taken:
+            if not (target.predicted or target.failed):
+                self.locks.release(target.files.lock)
+                targets.give_back(target)
 
     def _start_results(self) -> ResultStage:
         output, predictor = self.settings.output, self.settings.predictor
@@ -307,15 +362,17 @@ class _Run:
                 # another run has finished it since the last look
                 self._release_finished(target)
                 self._count_finished(target)
+                target.predicted = True
                 return
             plan, jobs = plan.stage_kept_models(target.files)
             # needed even without jobs: done.json contains their facts
-            features = self._load_features(target)
-            templates = self._find_templates(target, features, plan.jobs)
+            with self.preparing:
+                features = self._load_features(target)
+                templates = self._find_templates(target, features, plan.jobs)
             if plan.finished is not None and "templates" in plan.finished.facts:
                 # of models that are kept
                 target.facts.setdefault("templates", plan.finished.facts["templates"])
-            if self.settings.predictor.untrained:
+            if self.settings.predictor.untrained and UNTRAINED not in target.warnings:
                 target.warnings.append(UNTRAINED)
             if not jobs:
                 yield _Work(target, plan, None, None, True)
@@ -327,7 +384,8 @@ class _Run:
                 sampling: Any = self.settings.predictor.sampling(job)
                 if last is None or last[0] != sampling:
                     last = None  # freed before the next sample is made
-                    last = sampling, self.settings.predictor.sample(features, templates, sampling)
+                    with self.preparing:
+                        last = sampling, self.settings.predictor.sample(features, templates, sampling)
                 yield _Work(target, plan, job, last[1], job is jobs[-1])
         except Exception as error:
             self._fail(target, error)
@@ -371,7 +429,7 @@ class _Run:
             colabfold_layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
         return features
 
-    def _predict_all(self, work: Iterable[_Work], results: ResultStage) -> None:
+    def _predict_all(self, work: Iterable[_Work], results: ResultStage, runner: JobRunner) -> None:
         start = time.perf_counter()
         for step in work:
             target = step.target
@@ -382,8 +440,11 @@ class _Run:
             plan, reached = step.plan, False
             if not target.failed and step.job is not None:
                 try:
-                    reached = self._predict(step, results) > plan.stop_at_score
+                    reached = self._predict(step, results, runner) > plan.stop_at_score
                 except Exception as error:
+                    if self.stop.is_set():
+                        # interrupted: the run that continues repeats the job
+                        return
                     self._fail(target, error)
                 if reached:
                     plan = self._stop(target, plan, step.job)
@@ -391,9 +452,11 @@ class _Run:
                 target.predicted = True
                 self._finish(target, plan, results)
             del step  # its sample is freed before the next one is made
+            if not runner.usable:
+                return
             start = time.perf_counter()
 
-    def _predict(self, step: _Work, results: ResultStage) -> float:
+    def _predict(self, step: _Work, results: ResultStage, runner: JobRunner) -> float:
         """Run one job of a target, queue the writing of its files, and return its mean pLDDT."""
         predictor, target, job = self.settings.predictor, step.target, step.job
         assert job is not None and step.sample is not None
@@ -401,16 +464,15 @@ class _Run:
         if self.settings.output.layout == "colabfold" and is_first:
             position = self.positions[target.name]
             colabfold_layout.log_query(target.name, position, len(self.targets), target.facts["residues"])
-        predictor.memory.reset_peak()
-        self.progress.begin_job(target.name, target.facts["residues"], job.tag)
-        start = time.perf_counter()
-        with target.stage(predictor.stage):
-            prediction = predictor.run(target.name, job, step.sample, self.progress.pass_done)
-        seconds = time.perf_counter() - start
-        target.add_memory_facts(predictor.memory.facts())
+        logger.debug("%s: %s", target.name, predictor.stage)
+        result = runner.run(target, job, step.sample, self.progress)
+        prediction = result.prediction
+        target.add_cost(result.cost)
+        target.add_memory_facts(result.facts)
         origin = predictor.origin(target.name, job, step.sample, prediction.num_recycles)
         key = job.fingerprint(step.plan.fingerprint)
         folder = target.files.staging_folder
+        seconds = result.cost.seconds
         results.add_model(target, PredictedModel(folder, job.tag, key, prediction, origin, seconds))
         return prediction.mean_plddt
 

@@ -205,6 +205,12 @@ class NetworkOptions:
     gpus_per_target: int = 1
     rank_timeout: float = 600.0
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that `device` lists, each of which predicts targets of its own."""
+        kind, _, numbers = self.device.partition(":")
+        return tuple(f"{kind}:{number}" for number in numbers.split(",")) if numbers else (self.device,)
+
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> "NetworkOptions":
         """Create the options from the values of the options in `foldcli.options.predict`.

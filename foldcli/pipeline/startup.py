@@ -39,12 +39,13 @@ class Startup:
     compilation: "Future[KernelCompilation | None] | None" = None
 
 
-def start(options: NetworkOptions, preload: bool = True) -> Startup:
+def start(options: NetworkOptions, preload: bool = True, in_workers: bool = False) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
     Args:
         options: options of the network.
         preload: False if no prediction follows, as in a dry run.
+        in_workers: whether worker processes predict, which read the parameters themselves.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -56,6 +57,7 @@ def start(options: NetworkOptions, preload: bool = True) -> Startup:
     set_triton_cache_folder()
     keep_bytecode()
     compilation = start_compilation(options, sources) if preload else None
+    preload = preload and not in_workers
     arrays = start_preloading(options.device, sources[0].file) if preload else None
     with without_collection():
         import torch  # noqa: F401

@@ -1,0 +1,183 @@
+"""Runs on several workers: results, targets that end a worker, and workers that are given up."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import torch
+
+from foldcli.errors import SomeTargetsFailed
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.shard import Shard
+from foldcli.outputs.layout import TargetFiles
+from foldcli.params.parameters import find_parameters
+from foldcli.pipeline.device import NetworkMemory
+from foldcli.pipeline.device_workers import SharedTargets, share_targets
+from foldcli.pipeline.failures import Failures
+from foldcli.pipeline.identity import TargetIdentities
+from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, PredictSettings
+from foldcli.report import ReportSettings
+from msa.errors import MissingError
+from tests.foldcli.pipeline.tiny_worker import TinyPredictor, tiny_workers
+
+SETTINGS = PredictSettings(num_recycles=1, max_seq=8, max_extra_seq=6)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def write_targets(folder: Path, names: list[str]) -> list[tuple[str, AlignmentTarget]]:
+    """Write an alignment for each target, of different lengths."""
+    folder.mkdir()
+    targets = []
+    for number, name in enumerate(names):
+        query = "MQIFVKTLTGKTITLEVEPSD"[: 8 + number]
+        (folder / f"{name}.a3m").write_text(
+            f">{name}\n{query}\n>other\n{query[:5]}{'-' * (len(query) - 5)}\n"
+        )
+        targets.append((name, AlignmentTarget(name, (str(folder / f"{name}.a3m"),))))
+    return targets
+
+
+def run(
+    folder: Path, targets: list[tuple[str, AlignmentTarget]], workers: int, models: tuple[int, ...] = (3, 4)
+) -> Failures:
+    """Run all targets into OUT, on several workers or in this process."""
+    sources = find_parameters("demo", models, "auto")
+    predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cpu"))
+    parameters = [{"label": s.label, "network": s.config_name, "content": "tiny"} for s in sources]
+    output = OutputSettings(folder, "default", Shard(), False, ReportSettings(False, False))
+    features = FeatureSettings(folder.parent / "cache")
+    identities = TargetIdentities(sources, parameters, SETTINGS)
+    settings = RunSettings(output, features, predictor, identities, workers=tiny_workers(predictor, workers))
+    folder.mkdir(exist_ok=True)
+    failures = Failures(folder, Shard())
+    try:
+        run_targets(targets, settings, failures)
+    except SomeTargetsFailed:
+        assert failures.failed
+    return failures
+
+
+def structures(folder: Path) -> dict[str, bytes]:
+    """Return the files of all models, and the ranking."""
+    return {path.name: path.read_bytes() for path in folder.rglob("*_rank_*")}
+
+
+def finished(folder: Path, names: list[str]) -> list[str]:
+    return [name for name in names if TargetFiles(name, folder).path("done").is_file()]
+
+
+@pytest.mark.slow
+def test_workers_predict_what_one_process_predicts_and_lose_only_their_target(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = ["a", "b", "c", "d", "e"]
+    targets = write_targets(tmp_path / "in", ["a", "killed", "b", "c", "bad", "d", "cuda", "e"])
+    expected = [target for target in targets if target[0] in good]
+    assert not run(tmp_path / "one", expected, workers=0).failed
+    with caplog.at_level(logging.WARNING):
+        failures = run(tmp_path / "two", targets, workers=2)
+    assert structures(tmp_path / "two") == structures(tmp_path / "one")
+    assert len(structures(tmp_path / "two")) == 5 * 2 * 3
+    errors = {name: str(error) for name, error in failures.failed}
+    assert sorted(errors) == ["bad", "cuda", "killed"]
+    assert errors["bad"] == "for this target"
+    assert "killed by SIGKILL" in errors["killed"] and "worker of cpu" in errors["killed"]
+    assert "lost its GPU: CUDA error" in errors["cuda"]
+    assert caplog.text.count("it is started again") + caplog.text.count("is not started again") == 2
+    entries = (tmp_path / "two/failures.jsonl").read_text().splitlines()
+    assert len(entries) == 3 and all(json.loads(entry)["exit_code"] == 1 for entry in entries)
+    done = json.loads(TargetFiles("a", tmp_path / "two").path("done").read_text())
+    assert [stage["stage"] for stage in done["stages"]] == ["features", "predict", "report"]
+
+
+@pytest.mark.slow
+def test_targets_of_a_worker_that_ends_twice_go_to_the_others(tmp_path: Path) -> None:
+    # the longest come first
+    names = ["a", "b", "c", "d", "killed3", "killed2", "killed1"]
+    targets = write_targets(tmp_path / "in", names)
+    failures = run(tmp_path / "out", targets, workers=2, models=(3,))
+    assert sorted(name for name, _ in failures.failed) == ["killed1", "killed2", "killed3"]
+    assert finished(tmp_path / "out", names) == ["a", "b", "c", "d"]
+    assert not list(tmp_path.glob("out/*/.lock"))
+
+
+class Target:
+    """A target without files."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class FaultyWorker:
+    """A worker that becomes unusable after some targets."""
+
+    def __init__(self, good: int) -> None:
+        self.left, self.closed = good, False
+        self.done: list[int] = []
+
+    @property
+    def usable(self) -> bool:
+        return self.left > 0
+
+    def terminate(self) -> None:
+        self.left = 0
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def share(workers: list[Any], count: int, stop: Event, fault: BaseException | None = None) -> None:
+    def run(worker: Any, targets: SharedTargets) -> None:
+        for target in targets:
+            if not worker.usable:
+                targets.give_back(target)
+                return
+            if fault is not None:
+                raise fault
+            worker.left -= 1
+            worker.done.append(target.number)  # type: ignore[attr-defined]
+
+    targets: Any = [Target(number) for number in range(count)]
+    share_targets(workers, SharedTargets(iter(targets)), run, stop)
+
+
+def test_targets_are_shared_and_given_back() -> None:
+    workers = [FaultyWorker(3), FaultyWorker(100)]
+    share(workers, 20, Event())
+    assert sorted(workers[0].done + workers[1].done) == list(range(20))
+    assert all(worker.closed for worker in workers)
+
+
+def test_last_worker_that_fails_ends_the_run() -> None:
+    workers = [FaultyWorker(3), FaultyWorker(4)]
+    with pytest.raises(MissingError):
+        share(workers, 20, Event())
+    assert sorted(workers[0].done + workers[1].done) == list(range(7))
+
+
+def test_error_in_one_thread_ends_all_workers() -> None:
+    workers, stop = [FaultyWorker(3), FaultyWorker(4)], Event()
+    with pytest.raises(ZeroDivisionError):
+        share(workers, 20, stop, ZeroDivisionError())
+    assert stop.is_set() and not any(worker.usable for worker in workers)
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [("cuda:0,2", ("cuda:0", "cuda:2")), ("cuda:1", ("cuda:1",)), ("cuda", ("cuda",)), ("auto", ("auto",))],
+)
+def test_each_listed_gpu_is_a_device(device: str, expected: tuple[str, ...]) -> None:
+    options = NetworkOptions(None, (1,), "auto", device, None, None, "auto", SETTINGS)
+    assert options.devices == expected
