@@ -1,7 +1,7 @@
 """Background threads: single calls, and iterators that run ahead of their consumer."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import Event, Thread
