@@ -40,6 +40,7 @@ from features.templates.library import StructureLibrary
 from features.templates.structure_files import read_chains, read_structure
 from features.templates.user_templates import read_hit_file
 from foldcli.inputs.cached_targets import CacheIndex
+from foldcli.inputs.complexes import read_pairs
 from foldcli.inputs.queries import name_queries, read_queries
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.done import DoneRecord, StageCost
@@ -49,6 +50,7 @@ from foldcli.outputs.summary import RunSummary
 from foldcli.params.archive import unpack
 from foldcli.params.parameters import ArchiveRecord, FileRecord, ParameterManifest, read_manifest
 from foldcli.pipeline.alignment_stores import SEARCH_RECORD, TargetStore
+from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import AlignmentRequest
 from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.pipeline.target_plan import read_finished
@@ -71,7 +73,7 @@ from msa.io.fasta import FastaRecord
 from msa.io.saved_profiles import ProfileWriter
 from msa.search.engine import QueryProfile
 from msa.search.settings import AlignmentFilter, SearchSettings
-from tests.foldcli.report.results import write_result
+from tests.foldcli.report.results import COMPLEX_TAG, target_files, write_complex, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
@@ -93,6 +95,16 @@ def check_queries(path: Path) -> None:
             raise AssertionError(f"the header {query.header!r} has control characters")
         if "/" in name or not name.isascii() or not name.isprintable():
             raise AssertionError(f"the name {name!r} is not file-safe")
+
+
+def check_pairs(path: Path) -> None:
+    """Read a table of pairs; rows that are refused must be so in one line that names the file."""
+    chains = {name: FastaRecord(name, GB1) for name in ("gb1", "half", "third")}
+    failures = Failures(path.parent, Shard())
+    read_pairs(path, chains, failures)
+    for _, error in failures.failed:
+        if not isinstance(error, InputError) or "\n" in str(error) or str(path) not in str(error):
+            raise error
 
 
 def read_hits(path: Path) -> None:
@@ -123,18 +135,20 @@ def query_kinds() -> list[Kind]:
         "sequences": [{"protein": {"id": "A", "sequence": GB1, "unpairedMsa": FAMILY, "templates": []}}],
     }  # fmt: skip
     server = [
-        {"name": name, "modelSeeds": [], "sequences": [{"proteinChain": {"sequence": GB1, "count": 1}}]}
-        for name in ("a", "b\u00e9")
+        {"name": name, "modelSeeds": [], "sequences": [{"proteinChain": {"sequence": GB1, "count": copies}}]}
+        for name, copies in (("a", 1), ("b\u00e9", 2))
     ]
     jobs = [json.dumps(job, indent=1).encode() for job in (program, server)]
-    table = f'id,sequence,note\ngb 1,{GB1},"x, ""y"""\nother,{GB1[:20]}*,\n'.encode()
+    table = f'id,sequence,note\ngb 1,{GB1},"x, ""y"""\nother,{GB1[:20]}*:{GB1},\n'.encode()
     yaml = (
         f"# comment\nversion: 1\nsequences:\n  - protein:\n      id: [A]\n      sequence: {GB1}\n"
         f'  - ligand: {{id: B, smiles: "C\\u00e9"}}\nproperties: &a [*a]\n'
     )
     boltz = f"sequences:\n  - protein:\n      id: A\n      sequence: >\n        {GB1}\n      cyclic: no\n"
     return [
-        Kind("fasta", "q.fasta", [*EXAMPLES, FAMILY.encode()], check_queries),
+        Kind(
+            "fasta", "q.fasta", [*EXAMPLES, FAMILY.encode(), f">pair\n{GB1}:{GB1}\n".encode()], check_queries
+        ),
         Kind("a3m", "q.a3m", [*a3m, FAMILY.encode(), b"#56\t1\n" + FAMILY.encode()], check_alignment),
         Kind("complex a3m", "c.a3m", complexes, check_complex),
         Kind("stockholm", "q.sto", [(DATA / "family.sto").read_bytes()], check_alignment),
@@ -143,6 +157,7 @@ def query_kinds() -> list[Kind]:
         Kind("yaml", "q.yaml", [yaml.encode(), boltz.encode()], check_queries),
         Kind("compressed", "q.fasta", _compressed(EXAMPLES[0]), check_queries),
         Kind("profiles", "q.npz", [_profiles()], check_queries, "zip"),
+        Kind("pairs", "pairs.tsv", [b"# pairs\ngb1\thalf\n\ngb1,third, third\nhalf\tgb1\r\n"], check_pairs),
         Kind("hits", "hits.m8", [b"gb1\t1abc_A\t0.9\nq\t2xyz_B\t0.8\t1E-9\n#c\n"], read_hits),
     ]
 
@@ -312,18 +327,18 @@ def record_kinds(folder: Path) -> list[Kind]:
         "sha256": {"alignment": "0", "hits": "1"},
     }
 
-    def copied(read: Callable[[TargetFiles], object]) -> Callable[[Path], None]:
+    def copied(read: Callable[[TargetFiles], object], source: Path = finished) -> Callable[[Path], None]:
         """Return a reader of the whole result with one file replaced."""
 
         def read_copy(path: Path) -> None:
             out = path.parent / "out"
-            target = out / "t"
+            target = out / source.name
             if not target.exists():
-                shutil.copytree(finished, target)
+                shutil.copytree(source, target)
             original = (target / path.name).read_bytes()
             shutil.copy(path, target / path.name)
             try:
-                read(TargetFiles("t", out))
+                read(TargetFiles(source.name, out))
             finally:
                 (target / path.name).write_bytes(original)
 
@@ -354,6 +369,9 @@ def record_kinds(folder: Path) -> list[Kind]:
         shutil.copy(path, files.search_folder / SEARCH_RECORD)
         TargetStore({"t": TargetRun(files, query)}, request).is_finished("t", query)
 
+    pair, many = (target_files(write_complex(folder / name, name), name) for name in ("pair", "many"))
+    # the mmCIF file is read where there is no PDB file
+    many.model("pdb", 1, COMPLEX_TAG).unlink()
     done = (finished / "t.done.json").read_bytes()
     scores, structure, a3m, m8 = (
         next(finished.glob(pattern))
@@ -370,7 +388,16 @@ def record_kinds(folder: Path) -> list[Kind]:
         Kind("structure in report", structure.name, [structure.read_bytes()], copied(report)),
         Kind("alignment in report", a3m.name, [a3m.read_bytes()], copied(report)),
         Kind("hits in report", m8.name, [m8.read_bytes()], copied(report)),
-    ]
+        *(
+            Kind(f"{name} of a complex", path.name, [path.read_bytes()], copied(report, path.parent), syntax)
+            for name, path, syntax in (
+                ("scores", pair.model("scores", 1, COMPLEX_TAG), "json"),
+                ("structure", pair.model("pdb", 1, COMPLEX_TAG), ""),
+                ("contacts", pair.model("contacts", 1, COMPLEX_TAG), ""),
+                ("mmcif", many.model("cif", 1, COMPLEX_TAG), ""),
+            )
+        ),
+    ]  # fmt: skip
 
 
 def all_kinds(folder: Path) -> list[Kind]:

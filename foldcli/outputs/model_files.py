@@ -203,7 +203,8 @@ def write_model(model: PredictedModel) -> ModelResult:
             with atomic_write(model.folder / unranked_name(kind, tag)) as stream:
                 stream.write(format_file())
     if "pdb" not in result.kinds:
-        logger.warning("%s: %s has %d chains: no PDB file", origin.target, tag, result.num_chains)
+        reason = "more than the PDB format can name: mmCIF only"
+        logger.warning("%s: %s has %d chains, %s", origin.target, tag, result.num_chains, reason)
     for kind in prediction.extras:
         if kind != "recycles":
             with atomic_write(model.folder / unranked_name(kind, tag), "wb") as stream:

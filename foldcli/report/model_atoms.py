@@ -177,6 +177,8 @@ def read_mmcif_atoms(path: Path, length: int) -> ModelAtoms:
                 residues.append(index)
     if len(components) != length:
         raise InputError(f"{len(components)} residues, but its scores have {length}", path)
+    if not np.isfinite(positions).all():
+        raise InputError("an atom without coordinates", path)
     return ModelAtoms(
         np.array(positions).reshape(-1, 3), np.array(names, "S4"), np.array(residues, np.int64),
         tuple(components), tuple(chains),

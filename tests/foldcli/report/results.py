@@ -17,6 +17,7 @@ LETTERS = {
     "H": "HIS", "I": "ILE", "L": "LEU", "K": "LYS", "M": "MET", "F": "PHE", "P": "PRO", "S": "SER",
     "T": "THR", "W": "TRP", "Y": "TYR", "V": "VAL",
 }  # fmt: skip
+COMPLEX_TAG = "alphafold2_multimer_v3_model_1_seed_000"
 HOSTILE = "<script>alert(1)</script>&\"'`</style>‮]]>"
 
 
@@ -146,7 +147,7 @@ def write_complex(folder: Path, name: str = "target") -> Path:
         scores=ComplexScores(0.7, 0.64, pairs[0], pairs, 0.5, pairs, pairs, pairs, pairs, contacts),
     )
     provenance = Provenance(name, "foldcli 0", "a network")
-    files, tag = target_files(folder, name), "alphafold2_multimer_v3_model_1_seed_000"
+    files, tag = target_files(folder, name), COMPLEX_TAG
     files.model("pdb", 1, tag).write_text(format_pdb(prediction, provenance))
     files.model("cif", 1, tag).write_text(format_mmcif(prediction, provenance))
     files.model("scores", 1, tag).write_text(format_scores(prediction))

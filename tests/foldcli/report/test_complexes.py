@@ -14,9 +14,9 @@ from foldcli.report.model_atoms import read_mmcif_atoms, read_model_atoms
 from foldcli.report.result import read_result
 from msa.errors import InputError
 from tests.foldcli.report.outline import Outline
+from tests.foldcli.report.results import COMPLEX_TAG as TAG
 from tests.foldcli.report.results import target_files, write_complex
 
-TAG = "alphafold2_multimer_v3_model_1_seed_000"
 CHAINS = (("A", 12), ("B", 12), ("C", 7))
 
 
