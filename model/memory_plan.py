@@ -43,7 +43,7 @@ class PassSize:
         residues: number of residues N.
         msa_rows: number of MSA rows S, including template rows.
         extra_rows: number of extra MSA rows E.
-        templates: number of templates that are not masked.
+        templates: number of templates that are embedded.
         element_bytes: bytes per element of the trunk's activations, 2 or 4.
         in_place: whether the kernels add updates without storing them first; the fused kernels do.
         alignment_rows: number of alignment rows that multimer networks sample from; 0 for others.

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cuda.fused.chunking import chunk_budget
+from features.complexes.features import colabfold_features
 from model.alphafold import AlphaFold
 from model.memory_plan import PassSize, plan_memory
 from model.multimer.draws import PhiloxDraws
@@ -15,6 +16,7 @@ from model.multimer.embedders import RelativeEncoding
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
 from model.recycling import MULTIMER_RECYCLING, RecyclingSettings, ca_distance_change, predict
+from msa.io.complex_a3m import parse_complex_a3m
 
 Arrays = dict[str, np.ndarray]
 
@@ -45,6 +47,16 @@ def test_predict_recycles_passes_with_samples_of_their_own(
     assert prediction.asym_id is not None and np.array_equal(prediction.asym_id, complex_features["asym_id"])
     assert prediction.scores is not None and prediction.ptm == pytest.approx(prediction.scores.ptm)
     assert 0 < prediction.scores.iptm < 1 and prediction.scores.pairwise_iptm.shape == (3, 3)
+
+
+def test_features_of_a_complex_alignment_are_inputs(tiny_multimer: AlphaFold) -> None:
+    alignment = b"#4,3\t1,2\n>101\t102\nACDEFGH\n>101\nACDE---\n>x\nAC-E---\n>102\n----FGH\n>y\n----FgGH\n"
+    features = colabfold_features(parse_complex_a3m(alignment))
+    assert features["msa"].shape[0] >= 512  # padded
+    prediction = predict(tiny_multimer, features, RecyclingSettings(0))
+    assert prediction.asym_id is not None and prediction.asym_id.tolist() == [1] * 4 + [2] * 3 + [3] * 3
+    assert prediction.residue_index.tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1, 2]
+    assert np.isfinite(prediction.atom_positions).all() and prediction.num_chains == 3
 
 
 def test_single_chain_has_no_scores_of_a_complex(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:

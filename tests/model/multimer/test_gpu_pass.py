@@ -1,0 +1,81 @@
+"""Tests of multimer passes on a GPU: no synchronisation, the reference's results, memory within the plan."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from foldcli.pipeline.device import NetworkMemory, predict_within
+from model.alphafold import AlphaFold
+from model.config import model_config
+from model.multimer.draws import PhiloxDraws
+from model.multimer.inputs import MultimerInputs
+from model.parameters import random_parameters
+from model.recycling import RecyclingSettings
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
+GPU = torch.device("cuda:0")
+CONFIG = model_config("model_1_multimer_v3").with_blocks(2, 1)
+
+Arrays = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def parameters() -> Arrays:
+    return random_parameters(CONFIG)
+
+
+def inputs_on(device: torch.device, features: Arrays) -> MultimerInputs:
+    assert CONFIG.multimer is not None
+    return MultimerInputs(features, CONFIG.multimer, partial(PhiloxDraws, 0), device)
+
+
+@pytest.mark.parametrize("kernels", ["fused", "reference"])
+def test_passes_and_samples_do_not_synchronise_with_the_gpu(
+    parameters: Arrays, complex_features: Arrays, kernels: str
+) -> None:
+    network = AlphaFold.from_parameters(CONFIG, parameters, GPU, torch.bfloat16, kernels)
+    with torch.inference_mode():
+        inputs = inputs_on(GPU, complex_features)
+        output = network.run_pass(inputs(0), network.initial_state(inputs(0)))
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            # the second pass captures its blocks, the third one replays them
+            for iteration in (1, 2):
+                output = network.run_pass(inputs(iteration), output.recycled_state())
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert torch.isfinite(output.positions).all()
+
+
+def test_fused_kernels_give_the_results_of_the_reference(
+    parameters: Arrays, complex_features: Arrays
+) -> None:
+    with torch.inference_mode():
+        reference = AlphaFold.from_parameters(CONFIG, parameters)
+        expected = reference(inputs_on(torch.device("cpu"), complex_features)(0))
+        fused = AlphaFold.from_parameters(CONFIG, parameters, GPU, kernels="fused")
+        results = fused(inputs_on(GPU, complex_features)(0))
+    for name in ("representations/pair", "representations/single", "predicted_aligned_error/logits"):
+        difference = (results[name].cpu() - expected[name]).norm()
+        assert difference <= 1e-5 * expected[name].norm(), name
+
+
+def test_peak_memory_is_within_the_plan(parameters: Arrays, complex_features: Arrays) -> None:
+    network = AlphaFold.from_parameters(CONFIG, parameters, GPU, torch.bfloat16, "fused")
+    # 704 residues and 1,500 rows
+    features = {name: np.repeat(x, 64, axis=_residue_axis(name)) for name, x in complex_features.items()}
+    features |= {name: np.tile(features[name], (100, 1)) for name in ("msa", "deletion_matrix")}
+    memory = NetworkMemory("cuda:0")
+    plan = memory.plan(network, features)
+    assert plan is not None
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    predict_within(memory, "target", network, features, RecyclingSettings(1), lambda done, total: None)
+    # the plan neglects small tensors
+    assert torch.cuda.max_memory_allocated() - before <= 1.05 * plan.peak_bytes + 2**26
+
+
+def _residue_axis(name: str) -> int:
+    return 1 if name.startswith("template_") or name in ("msa", "deletion_matrix") else 0
