@@ -311,7 +311,7 @@ def template_kinds(folder: Path) -> list[Kind]:
 def record_kinds(folder: Path) -> list[Kind]:
     """Return the kinds of records of finished and unfinished work, and the files that the report reads."""
     finished = write_result(folder / "t", "t")
-    result = ModelResult(TAG, 90.0, 0.8, 3, 1.5, "0" * 64)
+    result = ModelResult(TAG, 90.0, 0.8, 3, 1.5, "0" * 64, iptm=0.5)
     facts = {"residues": 40, "alignment_rows": 3, "search": {"fingerprint": "1" * 64, "hits": 2}}
     settings = {"query": GB1, "header": "t of GB1", "predict": {"num_recycle": 3}}
     costs = [StageCost("predict", 1.5, 9)]

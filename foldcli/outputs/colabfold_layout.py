@@ -111,7 +111,8 @@ def log_model(result: "ModelResult") -> None:
 
 def log_ranking(ranked: "list[ModelResult]", rank_by: str) -> None:
     """Log ColabFold's lines about the ranking of a target's models, best first."""
-    logger.info("reranking models by '%s' metric", "plddt" if rank_by == "auto" else rank_by)
+    automatic = "plddt" if ranked[0].iptm is None else "multimer"
+    logger.info("reranking models by '%s' metric", automatic if rank_by == "auto" else rank_by)
     for rank, result in enumerate(ranked, 1):
         ptm = "" if result.ptm is None else f" pTM={result.ptm:.3g}"
         iptm = "" if result.iptm is None else f" ipTM={result.iptm:.3g}"

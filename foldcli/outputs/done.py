@@ -22,12 +22,12 @@ _RECORD_TYPES: dict[str, Any] = {
 }  # fmt: skip
 _MODEL_TYPES: dict[str, Any] = {
     "rank": int, "tag": str, "plddt": int | float, "ptm": int | float, "num_recycles": int,
-    "seconds": int | float, "fingerprint": str,
+    "seconds": int | float, "fingerprint": str, "iptm": int | float, "num_chains": int,
 }  # fmt: skip
 _STAGE_TYPES: dict[str, Any] = {"stage": str, "seconds": int | float, "peak_memory_bytes": int}
 _FACT_TYPES: dict[str, Any] = {"residues": int, "alignment_rows": int, "search": dict, "alignment": str}
 # may be null
-_OPTIONAL = ("ptm", "search", "header")
+_OPTIONAL = ("ptm", "iptm", "search", "header")
 
 
 @dataclass(frozen=True)

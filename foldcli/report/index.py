@@ -25,6 +25,7 @@ class IndexRow:
         depth: number of rows of the alignment.
         plddt: mean pLDDT of the best model, 0 to 100.
         ptm: pTM of the best model.
+        iptm: ipTM of the best model of a complex.
         seconds: total run time.
         page: link to the target's page.
         thumbnail: link to its thumbnail.
@@ -37,6 +38,7 @@ class IndexRow:
     depth: int | None = None
     plddt: float | None = None
     ptm: float | None = None
+    iptm: float | None = None
     seconds: float | None = None
     page: str | None = None
     thumbnail: str | None = None
@@ -98,7 +100,7 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
         name, best = str(done["name"]), done["ranking"][0]
         facts, warnings = done.get("facts", {}), done.get("warnings", [])
         seconds = sum(stage["seconds"] for stage in done.get("stages", []))
-        plddt, ptm = float(best["plddt"]), best.get("ptm")
+        plddt, ptm, iptm = float(best["plddt"]), best.get("ptm"), best.get("iptm")
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return None
 
@@ -119,6 +121,7 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
         depth=facts.get("alignment_rows"),
         plddt=plddt,
         ptm=None if ptm is None else float(ptm),
+        iptm=None if iptm is None else float(iptm),
         seconds=seconds,
         page=link("report"),
         thumbnail=link("thumbnail"),
@@ -148,6 +151,7 @@ def index_page(rows: list[IndexRow], title: str) -> str:
         f"{failed:,} failed" if failed else "",
         f"{unfinished:,} not finished" if unfinished else "",
     ]
+    complexes = any(row.iptm is not None for row in rows)
     return render_page(
         "index.html",
         ["index.js"],
@@ -156,5 +160,16 @@ def index_page(rows: list[IndexRow], title: str) -> str:
         title=title,
         counts=", ".join(filter(None, counts)),
         untrained=any(row.status == _UNTRAINED for row in rows),
+        columns=(
+            "target",
+            "length",
+            "depth",
+            "pLDDT",
+            "pTM",
+            *(("ipTM",) if complexes else ()),
+            "time",
+            "status",
+        ),
+        complexes=complexes,
         rows=rows,
     )

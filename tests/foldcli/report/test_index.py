@@ -45,6 +45,20 @@ def test_every_target_has_a_row(out: Path) -> None:
     assert rows["bad one"].note == "bad.fasta:1: no residues"
 
 
+def test_complexes_add_a_column(out: Path) -> None:
+    assert "ipTM" not in index_page(index_rows(out), "x")
+    path = out / "good/good.done.json"
+    done = json.loads(path.read_text())
+    done["ranking"][0]["iptm"] = 0.625
+    path.write_text(json.dumps(done))
+    rows = index_rows(out)
+    assert [row.iptm for row in rows if row.name == "good"] == [0.625]
+    outline = Outline(index_page(rows, "x"))
+    assert "ipTM" in outline.text and "0.62" in outline.text
+    # a cell for every column in every row
+    assert outline.tags.count("td") + outline.tags.count("th") - 9 == 9 * len(rows)
+
+
 def test_failure_after_an_earlier_success_shows_both(out: Path) -> None:
     write_failure(out, "good", "disk full", ".3-of-3")
     (good,) = [row for row in index_rows(out) if row.name == "good"]

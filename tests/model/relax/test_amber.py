@@ -165,7 +165,12 @@ def test_chains_are_capped_numbered_and_not_bonded(peptide: gemmi.Structure) -> 
                 atom.pos = gemmi.Position(*position)
             chain.add_residue(copy)
         structure[0].add_chain(chain)
-    result = relax(structure, SETTINGS)
+    structure.setup_entities()
+    names = [residue.name for residue in structure[0]["A"]]
+    # as in the files of predictions, the sequence has residues without atoms
+    structure.get_entity_of(structure[0]["A"].get_polymer()).full_sequence = [*names, "UNK"]
+    text = structure.make_pdb_string(gemmi.PdbWriteOptions(seqres_records=True))
+    result = relax(gemmi.read_pdb_string(text), SETTINGS)
     chains = {chain.name: list(chain) for chain in result.structure[0]}
     assert {name: [residue.seqid.num for residue in chain] for name, chain in chains.items()} == {
         "A": [*range(1, 7)], "B": [*range(1, 7)],
@@ -181,3 +186,4 @@ def test_chains_are_capped_numbered_and_not_bonded(peptide: gemmi.Structure) -> 
     assert chains["B"][0][0].b_iso == 57
     lines = result.pdb().splitlines()
     assert [line[21] for line in lines if line.startswith("TER")] == ["A", "B"]
+    assert next(line.split()[2:5] for line in lines if line.startswith("SEQRES")) == ["A", "7", names[0]]
