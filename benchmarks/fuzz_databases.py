@@ -2,8 +2,9 @@
 
     python benchmarks/fuzz_databases.py [--cases 10000] [--jobs 2] [--seed 0]
 
-Two databases, plain and with clusters, are built from a FASTA file. Each case changes one file of a copy: it
-flips bits, sets numbers, moves, cuts, extends, empties, removes or exchanges. In five situations:
+Three databases, plain, with clusters, and one part of a split one, are built from a FASTA file. Each case
+changes one file of a copy: it flips bits, sets numbers, moves, cuts, extends, empties, removes or exchanges.
+In five situations:
 
     checked   as it is
     old       the manifest has no checksum of its own, as in databases of earlier versions
@@ -35,7 +36,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foldcli.pipeline.searcher import LocalSearcher
@@ -44,7 +45,15 @@ from msa.cpu.engine import CpuEngine
 from msa.database import integrity
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.database.manifest import CLUSTER_PARTS, HEADERS, MANIFEST, PARTS, RESIDUES
+from msa.database.manifest import (
+    CLUSTER_PARTS,
+    HEADERS,
+    MANIFEST,
+    PARTS,
+    RESIDUES,
+    SPLIT_PARTS,
+    split_folders,
+)
 from msa.errors import InputError
 from msa.io.a3m import write_a3m
 from msa.io.fasta import FastaRecord, read_fasta
@@ -192,6 +201,10 @@ def search_result(database: TargetDatabase, queries: Sequence[FastaRecord]) -> s
         for query, hits in LocalSearcher(database, CpuEngine()).search_many(block, iterated):
             write_m8(text, query, hits, list(COLUMNS))
             write_a3m(text, query, hits)
+    if database.manifest.whole is not None:
+        for _, part in LocalSearcher(database, CpuEngine()).search_part(queries, settings):
+            arrays = part.hits.targets, part.representatives, part.filtered.targets, part.filtered.scores
+            text.write(str([array.tolist() for array in arrays]))
     return hashlib.sha256(text.getvalue().encode()).hexdigest()
 
 
@@ -296,13 +309,15 @@ def run_in_jobs(
 
 
 def make_databases(fasta: Path, folder: Path) -> list[Path]:
-    """Build a plain database, and one with clusters of consecutive sequences."""
+    """Build a plain database, one with clusters of consecutive sequences, and a part of the latter."""
     ids = [record.id for record in read_fasta(fasta)]
     pairs = [f"{ids[index - index % _CLUSTER_SIZE]}\t{name}\n" for index, name in enumerate(ids)]
     (folder / "clusters.tsv").write_text("".join(pairs))
     build_database([fasta], folder / "plain")
-    build_database([fasta], folder / "clustered", BuildSettings(clusters=folder / "clusters.tsv"))
-    return [folder / "plain", folder / "clustered"]
+    settings = BuildSettings(clusters=folder / "clusters.tsv")
+    build_database([fasta], folder / "clustered", settings)
+    build_database([fasta], folder / "split", replace(settings, parts=2))
+    return [folder / "plain", folder / "clustered", split_folders(folder / "split")[1]]
 
 
 def make_cases(databases: Sequence[Path], count: int, seed: int) -> list[Case]:
@@ -311,7 +326,7 @@ def make_cases(databases: Sequence[Path], count: int, seed: int) -> list[Case]:
     for number in range(count):
         situation = rng.choices(list(SITUATIONS), list(SITUATIONS.values()))[0]
         database = rng.choice(databases)
-        parts = [*PARTS, *(CLUSTER_PARTS if database.name == "clustered" else ())]
+        parts = [part for part in (*PARTS, *CLUSTER_PARTS, *SPLIT_PARTS) if (database / part).is_file()]
         if situation == "large":
             parts += [RESIDUES, HEADERS] * 2
         if situation != "in use":
@@ -322,11 +337,11 @@ def make_cases(databases: Sequence[Path], count: int, seed: int) -> list[Case]:
 
 def print_table(counts: Counter[tuple[str, ...]]) -> int:
     """Print the outcomes of each situation and file; return the number of errors."""
-    width = 15
+    width = 19
     print("".join(f"{title:{width}}" for title in ("situation", "file", "cases", *OUTCOMES)))
     errors = 0
     for situation in SITUATIONS:
-        for part in (MANIFEST, *PARTS, *CLUSTER_PARTS):
+        for part in (MANIFEST, *PARTS, *CLUSTER_PARTS, *SPLIT_PARTS):
             numbers = [counts[situation, part, outcome] for outcome in OUTCOMES]
             if sum(numbers):
                 print("".join(f"{cell!s:{width}}" for cell in (situation, part, sum(numbers), *numbers)))

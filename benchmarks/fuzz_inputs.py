@@ -31,6 +31,7 @@ import torch
 import zstandard
 
 from benchmarks.fuzzing import Kind, mutated, print_table, run_cases
+from cuda.alignment import AlignmentPaths
 from features.cache import FeatureCache, read_entry
 from features.complexes.features import colabfold_features
 from features.deterministic import make_features
@@ -65,14 +66,20 @@ from model.parameters import load_npz, random_parameters
 from model.training.errors import ConfigError
 from model.training.settings import read_settings
 from msa.alphabet import encode
+from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
+from msa.io.a3m import write_a3m
 from msa.io.alignments import read_alignment
 from msa.io.complex_a3m import parse_complex_a3m
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
+from msa.io.m8 import COLUMNS, write_m8
+from msa.io.part_hits import PartHitsFile, PartHitsWriter
 from msa.io.saved_profiles import ProfileWriter
-from msa.search.engine import QueryProfile
+from msa.search.engine import FilteredTargets, QueryProfile
+from msa.search.hits import Hits, StoredSequences
 from msa.search.settings import AlignmentFilter, SearchSettings
+from msa.search.split_search import PartHits, merge_hits
 from tests.foldcli.report.results import COMPLEX_TAG, target_files, write_complex, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,6 +119,15 @@ def read_hits(path: Path) -> None:
     for query, hits in read_hit_file(path).items():
         if _CONTROL.search(" ".join([query, *hits])):
             raise AssertionError(f"a name of the hits of {query!r} has control characters")
+
+
+def read_part_hits(path: Path) -> None:
+    """Read the hits of a part of a database, merge them, and write them."""
+    file = PartHitsFile.open(path)
+    for index, query in enumerate(file.queries):
+        hits = merge_hits([file.read(index)], SearchSettings())
+        write_m8(io.StringIO(), query, hits, list(COLUMNS))
+        write_a3m(io.StringIO(), query, hits)
 
 
 def check_alignment(path: Path) -> None:
@@ -157,6 +173,7 @@ def query_kinds() -> list[Kind]:
         Kind("yaml", "q.yaml", [yaml.encode(), boltz.encode()], check_queries),
         Kind("compressed", "q.fasta", _compressed(EXAMPLES[0]), check_queries),
         Kind("profiles", "q.npz", [_profiles()], check_queries, "zip"),
+        Kind("part hits", "hits.1", [_part_hits()], read_part_hits, "zip"),
         Kind("pairs", "pairs.tsv", [b"# pairs\ngb1\thalf\n\ngb1,third, third\nhalf\tgb1\r\n"], check_pairs),
         Kind("hits", "hits.m8", [b"gb1\t1abc_A\t0.9\nq\t2xyz_B\t0.8\t1E-9\n#c\n"], read_hits),
     ]
@@ -172,6 +189,23 @@ def _profiles() -> bytes:
         for name, sequence in (("gb1 first", GB1), ("half", GB1[:20])):
             scores = np.random.default_rng(1).integers(-9, 9, (len(sequence), 32)).astype(np.int16)
             writer.add(FastaRecord(name, sequence), QueryProfile(encode(sequence), scores))
+    return stream.getvalue()
+
+
+def _part_hits() -> bytes:
+    codes = np.concatenate([encode(GB1), encode(GB1[:20] + GB1[22:])])
+    arrays = SequenceArrays(codes, np.array([0, 56]), np.array([56, 54], np.int32))
+    records = np.array([[300, 0, 55, 0, 55, 56, 56, 1], [250, 0, 55, 0, 53, 54, 56, 3]], np.int32)
+    runs = np.array([56 << 2, 20 << 2, 2 << 2 | 1, 34 << 2], np.int32)
+    targets = np.array([7, 3])
+    hits = Hits(
+        56, StoredSequences(["a one", "b \u00e9"], arrays), np.arange(2), targets, np.array([120.0, 99.5]),
+        np.array([1e-30, 1e-20]), AlignmentPaths(records, runs, np.array([0, 1, 4])),
+    )  # fmt: skip
+    stream = io.BytesIO()
+    with PartHitsWriter(stream, {"whole": {"part": 1}, "search": {"kind": "m8"}}) as writer:
+        part = PartHits(hits, targets, FilteredTargets(targets, np.array([90, 80], np.int32)))
+        writer.add(FastaRecord("gb1 first", GB1), part)
     return stream.getvalue()
 
 

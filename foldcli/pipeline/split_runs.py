@@ -1,9 +1,8 @@
 """Runs of `foldcli search --partial` on one part of a split database, and of `foldcli merge-hits`."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from msa.database.manifest import WholeDatabase
 from msa.errors import InputError
 from msa.io.atomic import atomic_write
 from msa.io.fasta import FastaRecord
+from msa.io.m8 import COLUMNS
 from msa.io.part_hits import PartHitsFile, PartHitsWriter, describe_queries
 from msa.io.temporary_names import remove_abandoned_files
 from msa.profile.pssm import ProfileQuery
@@ -29,13 +29,16 @@ from msa.search.search import check_query
 from msa.search.settings import AlignmentFilter, SearchSettings
 from msa.search.split_search import merge_hits
 
+FORMATS = ("m8", "a3m", "sto")
+"""Choices of `--format`."""
+
 
 @dataclass(frozen=True)
 class ResultFormat:
     """What `merge-hits` writes.
 
     Args:
-        kind: "m8", "a3m" or "sto".
+        kind: one of FORMATS.
         columns: columns of m8; see `msa.io.m8`.
     """
 
@@ -182,23 +185,27 @@ class MergedSearcher:
             OSError: a file cannot be read.
         """
         files = [PartHitsFile.open(path) for path in paths]
-        first = files[0]
-        try:
-            whole, settings, result = _parse_about(first.about, threads)
-            numbers = {file.path: int(file.about["whole"]["part"]) for file in files}
-        except (LookupError, TypeError, ValueError, InputError) as error:
-            raise InputError(f"damaged file of hits: {error}", first.path) from None
-        for file in files[1:]:
-            if (difference := _difference(first, file)) is not None:
-                raise InputError(f"not of the same search as {first.path}: {difference} differs", file.path)
-        counts = Counter(file.about["whole"]["part"] for file in files)
-        for file in files:
-            if counts[numbers[file.path]] > 1 or len(numbers) < len(files):
-                raise InputError(f"part {numbers[file.path]} is given more than once", file.path)
-        missing = [str(part) for part in range(1, whole.parts + 1) if not counts[part]]
+        described = [_parse_about(file, threads) for file in files]
+        first, (whole, settings, result) = files[0], described[0]
+        for file, (other, _, _) in zip(files[1:], described[1:], strict=True):
+            if replace(other, part=whole.part) != whole:
+                difference = "the database"
+            elif file.about["search"] != first.about["search"]:
+                difference = f"the search ({_different_names(first.about['search'], file.about['search'])})"
+            elif describe_queries(file.queries) != describe_queries(first.queries):
+                difference = "a query"
+            else:
+                continue
+            raise InputError(f"not of the same search as {first.path}: {difference} differs", file.path)
+        by_part: dict[int, PartHitsFile] = {}
+        for file, (of_file, _, _) in zip(files, described, strict=True):
+            if of_file.part in by_part:
+                raise InputError(f"part {of_file.part} is given more than once", file.path)
+            by_part[of_file.part] = file
+        missing = [str(part) for part in range(1, whole.parts + 1) if part not in by_part]
         if missing:
             raise InputError(f"of {whole.parts} parts, no file has the hits of {', '.join(missing)}")
-        return cls(sorted(files, key=lambda file: numbers[file.path]), whole, settings, result)
+        return cls([by_part[part] for part in sorted(by_part)], whole, settings, result)
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -229,26 +236,28 @@ class MergedSearcher:
                 progress(done, len(queries))
 
 
-def _parse_about(
-    about: dict[str, Any], threads: int
-) -> tuple[WholeDatabase, AlignmentSettings, ResultFormat]:
-    """Parse the description of a search."""
-    described = about["search"]
-    search = SearchSettings(**described["settings"]["search"], threads=threads)
-    row_filter = described["settings"]["alignment"]
-    buckets = tuple(row_filter["identity_buckets"])
-    settings = AlignmentSettings(search, AlignmentFilter(**(row_filter | {"identity_buckets": buckets})))
-    result = ResultFormat(described["kind"], tuple(described["columns"]))
-    return WholeDatabase(**about["whole"]), settings, result
+def _parse_about(file: PartHitsFile, threads: int) -> tuple[WholeDatabase, AlignmentSettings, ResultFormat]:
+    """Parse the description of a search.
+
+    Raises:
+        InputError: it is damaged; names the file.
+    """
+    try:
+        described = file.about["search"]
+        search = SearchSettings(**described["settings"]["search"], threads=threads)
+        row_filter = described["settings"]["alignment"]
+        buckets = tuple(row_filter["identity_buckets"])
+        settings = AlignmentSettings(search, AlignmentFilter(**(row_filter | {"identity_buckets": buckets})))
+        result = ResultFormat(described["kind"], tuple(described["columns"]))
+        if result.kind not in FORMATS or not set(result.columns) <= set(COLUMNS):
+            raise ValueError(f"unknown format {result.kind!r:.40}")
+        whole = WholeDatabase(**file.about["whole"])
+        if not 1 <= whole.part <= whole.parts:
+            raise ValueError(f"part {whole.part} of {whole.parts}")
+    except (LookupError, TypeError, ValueError, InputError) as error:
+        raise InputError(f"damaged file of hits: {error}", file.path) from None
+    return whole, settings, result
 
 
-def _difference(first: PartHitsFile, other: PartHitsFile) -> str | None:
-    """Return what differs between the searches of two files; None if they are parts of the same one."""
-    databases = [file.about.get("whole", {}) | {"part": 0} for file in (first, other)]
-    if databases[0] != databases[1]:
-        return "the database"
-    searches = [file.about.get("search", {}) for file in (first, other)]
-    if searches[0] != searches[1]:
-        names = [name for name in searches[0] if searches[0][name] != searches[1].get(name)]
-        return f"the search ({', '.join(names)})"
-    return None if describe_queries(first.queries) == describe_queries(other.queries) else "a query"
+def _different_names(one: dict[str, Any], other: dict[str, Any]) -> str:
+    return ", ".join(name for name in one if one[name] != other.get(name))

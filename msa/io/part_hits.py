@@ -13,6 +13,7 @@ there are
 - `profile_k` (int16, flat), if the query has a profile.
 """
 
+import errno
 import json
 import os
 import zipfile
@@ -140,7 +141,7 @@ class PartHitsFile:
             return cls(name, about, [_read_query(archive, k, query) for k, query in described], archive)
         except zipfile.BadZipFile:
             raise InputError(_NOT_HITS, name) from None
-        except (InputError, OSError):
+        except InputError:
             raise
         except Exception as error:  # json, zlib, numpy and others raise many classes for damaged data
             raise _damaged(name, error) from None
@@ -154,8 +155,6 @@ class PartHitsFile:
         """
         try:
             return self._read(index)
-        except OSError:
-            raise
         except Exception as error:  # see `open`
             raise _damaged(self.path, error) from None
 
@@ -169,9 +168,14 @@ class PartHitsFile:
         residues, headers = read("residues", np.uint8), read("headers", np.uint8).tobytes()
         records, runs = read("records", np.int32, 8 * count).reshape(-1, 8), read("runs", np.int32)
         _check_alignments(records, runs, len(query.sequence), lengths)
+        if count and (lengths.min() < 1 or header_lengths.min() < 0):
+            raise ValueError("a negative length")
         if int(lengths.sum(dtype=np.int64)) != len(residues):
             raise ValueError("the number of residues differs from the lengths")
         ends = np.cumsum(header_lengths, dtype=np.int64).tolist()
+        bits, evalues = read("bits", np.float64, count), read("evalues", np.float64, count)
+        if not (np.isfinite(bits).all() and np.all(evalues >= 0)):
+            raise ValueError("a score that is not a number")
         lines = [headers[a:b].decode() for a, b in zip([0, *ends[:-1]], ends, strict=False)]
         arrays = SequenceArrays(residues, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
         hits = Hits(
@@ -179,8 +183,8 @@ class PartHitsFile:
             StoredSequences(lines, arrays),
             np.arange(count),
             targets,
-            read("bits", np.float64, count),
-            read("evalues", np.float64, count),
+            bits,
+            evalues,
             AlignmentPaths(records, runs, np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])),
         )
         filtered = read("filtered", np.int64)
@@ -212,6 +216,11 @@ def _check_alignments(
     if not len(runs):
         return
     starts, operations, lengths = np.cumsum(counts) - counts, runs & 3, (runs >> 2).astype(np.int64)
+    scores, identities, columns = records[:, 0], records[:, 5], records[:, 6]
+    if np.any(scores < 1) or np.any(identities < 0) or np.any(identities > columns):
+        raise ValueError("alignments with impossible numbers")
+    if np.any(columns != np.add.reduceat(lengths, starts)):
+        raise ValueError("alignments whose paths and columns differ")
     for gap, first, last, limit in ((2, 1, 2, query_length), (1, 3, 4, target_lengths)):
         covered = np.add.reduceat(np.where(operations == gap, 0, lengths), starts)
         positions = records[:, [first, last]].astype(np.int64)
@@ -221,6 +230,10 @@ def _check_alignments(
             raise ValueError("alignments whose paths and ends differ")
 
 
-def _damaged(path: str, error: Exception) -> InputError:
+def _damaged(path: str, error: Exception) -> Exception:
+    """Return the error for a damaged file, or the system's own error."""
+    # an archive with wrong offsets makes zipfile seek to impossible positions
+    if isinstance(error, OSError) and error.errno != errno.EINVAL:
+        return error
     reason = " ".join(str(error).split()) or type(error).__name__
     return InputError(f"damaged file of hits: {reason:.200}", path)
