@@ -170,8 +170,10 @@ def test_chains_have_names_numbers_and_entities_of_their_own() -> None:
     pdb, cif = format_pdb(prediction, PROVENANCE), format_mmcif(prediction, PROVENANCE)
     expected = {"A": [1, 2], "B": [1, 2], "C": [1]}
     block = gemmi.cif.read_string(cif).sole_block()
-    for structure in (gemmi.read_pdb_string(pdb), gemmi.make_structure_from_block(block)):
+    from_pdb, from_cif = gemmi.read_pdb_string(pdb), gemmi.make_structure_from_block(block)
+    for structure in (from_pdb, from_cif):
         assert {chain.name: [r.seqid.num for r in chain] for chain in structure[0]} == expected
+    assert {chain.name: [r.label_seq for r in chain] for chain in from_cif[0]} == expected
     for parser, text in ((PDBParser(QUIET=True), pdb), (MMCIFParser(QUIET=True), cif)):
         model = parser.get_structure("x", io.StringIO(text))[0]
         assert {chain.id: [r.id[1] for r in chain] for chain in model} == expected
