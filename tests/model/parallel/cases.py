@@ -1,19 +1,29 @@
 """Functions that the ranks of a test group call; see `tests.rank_processes`."""
 
+import os
+import signal
+import subprocess
+import time
 from functools import cache
+from queue import Queue
 from typing import Any
 
 import numpy as np
 import torch
+from torch import distributed
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
+from model.errors import RankMismatch
+from model.parallel import session as session_module
 from model.parallel.communication import CommunicationRecord, RankGroup
 from model.parallel.network import ParallelAlphaFold
+from model.parallel.place import RankPlace
+from model.parallel.session import RankFailure, RankSession
 from model.parallel.triangle import multiply_factors
 from model.parameters import random_parameters
 from model.prediction import Prediction
-from model.recycling import RecyclingSettings, predict
+from model.recycling import RecyclingSettings, feature_tensors, predict
 
 
 @cache
@@ -53,3 +63,56 @@ def exchange_and_return(x: torch.Tensor) -> tuple[Any, Any, dict[str, tuple[int,
         kind: (traffic.calls, traffic.received_bytes) for kind, traffic in group.record.totals().items()
     }
     return columns.numpy(), back.numpy(), totals
+
+
+def fail_in_session(port: int, way: str) -> tuple[str, bool] | str:
+    """Join a session of all ranks, in which rank 1 fails; return the failure and whether to tell it.
+
+    Args:
+        port: a free port.
+        way: "report", "stop" (no sign of life for a while), "stall" (no progress), or "mismatch", in which
+            case the error's message is returned.
+    """
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    distributed.destroy_process_group()
+    session_module.BEAT_SECONDS, session_module.DEAD_SECONDS = 0.05, 0.6
+    failures: Queue[tuple[str, bool]] = Queue()
+    place = RankPlace(rank, size, rank, size, "127.0.0.1", port)
+    store = session_module.connect(place)
+    identity = {"foldcli": "2" if way == "mismatch" and rank == 1 else "1"}
+
+    def fail(failure: RankFailure, is_reporter: bool) -> None:
+        failures.put((str(failure), is_reporter))
+
+    try:
+        session = RankSession(store, place, identity, fail, stall_seconds=0.6)
+    except RankMismatch as error:
+        # rank 0 holds the store
+        time.sleep(0.5)
+        return str(error)
+    group = session.open_group("gloo")
+    with session.predicting():
+        if rank == 1 and way == "report":
+            session.report("it has failed")
+        elif rank == 1 and way == "stop":
+            subprocess.Popen(["sh", "-c", f"sleep 1.2; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif rank == 1:
+            time.sleep(1)
+        pending = group.gather(torch.ones(1), group.shards(size), "test")
+        failure = failures.get(timeout=10)
+        pending.wait()
+    return failure
+
+
+def run_passes(config: ModelConfig, features: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Run a pass for each iteration of the features; return all results of each."""
+    network, results, previous = _network(config), [], None
+    with torch.inference_mode():
+        for iteration in range(len(features["aatype"])):
+            current = feature_tensors(features, iteration, torch.device("cpu"))
+            previous = network.initial_state(current) if previous is None else previous
+            output = network.run_pass(current, previous)
+            previous = output.recycled_state()
+            results.append({name: x.numpy().copy() for name, x in network.results(output)})
+    return results

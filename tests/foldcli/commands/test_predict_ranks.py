@@ -1,0 +1,98 @@
+"""Tests of `foldcli predict --gpus-per-target`: several processes that predict a target together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.command_process import run_foldcli
+
+DEMO = ["--params", "demo", "--models", "3", "--device", "cpu", "--threads", "2", "--no-plots", "--no-report"]
+RANKS = ["--gpus-per-target", "2"]
+
+
+def scores_of(folder: Path) -> dict:
+    (path,) = folder.glob("*_scores_rank_001_*.json")
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "message"),
+    [
+        (["--params", "template", *RANKS], {}, "--params template runs no network"),
+        (
+            ["--params", "demo", *RANKS],
+            {"WORLD_SIZE": "3", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"},
+            "--gpus-per-target 2: torchrun has started 3 processes.",
+        ),
+    ],
+)
+def test_numbers_of_ranks_that_do_not_fit_are_refused(
+    tmp_path: Path, arguments: list[str], variables: dict[str, str], message: str
+) -> None:
+    out = tmp_path / "out"
+    result = run_foldcli(["predict", "a.a3m", *arguments, "-o", out], env=os.environ | variables)
+    assert result.returncode == 2 and message in result.stderr
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_two_ranks_predict_what_one_predicts(tmp_path: Path) -> None:
+    alignment = tmp_path / "a.a3m"
+    alignment.write_text(">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n>hit 2\n--VLSAGIV\n")
+    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
+    for name, ranks in (("one", []), ("two", RANKS)):
+        arguments = ["predict", alignment, *DEMO, *ranks, "--num-recycle", "1", "-o", tmp_path / name]
+        result = run_foldcli(arguments, env=environment)
+        assert result.returncode == 0, result.stderr
+    one, two = scores_of(tmp_path / "one/a"), scores_of(tmp_path / "two/a")
+    assert np.allclose(one["plddt"], two["plddt"], atol=0.011)
+    assert np.allclose(one["pae"], two["pae"], atol=0.011)
+    done = json.loads((tmp_path / "two/a/a.done.json").read_text())
+    assert done["facts"]["gpus_per_target"] == 2
+    # the number of ranks is no reason to predict again
+    again = run_foldcli(["predict", alignment, *DEMO, "--num-recycle", "1", "-o", tmp_path / "two"])
+    assert "already done" in again.stderr
+
+
+@pytest.mark.slow
+def test_killed_rank_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    alignment = tmp_path / "a.a3m"
+    alignment.write_text(">query\n" + "MKVLAAGIVWDEFHYTRSPQ" * 12 + "\n")
+    command = [
+        sys.executable,
+        "-m",
+        "foldcli",
+        "predict",
+        alignment,
+        *DEMO,
+        *RANKS,
+        "-v",
+        "-o",
+        tmp_path / "out",
+    ]
+    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.strip() == "a: predict":
+                break
+        os.kill(rank_process(process.pid), signal.SIGKILL)
+        start = time.monotonic()
+        rest = process.stderr.read()
+    assert process.returncode == 5 and time.monotonic() - start < 30
+    (message,) = rest.splitlines()
+    assert "rank 1 on " in message and "its process was killed by SIGKILL" in message
+
+
+def rank_process(parent: int) -> int:
+    """Return the first process that another one has spawned."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    spawned = [int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return min(spawned)
