@@ -30,6 +30,20 @@ _OPERATIONS = (
 
 
 @dataclass(frozen=True)
+class RowKernels:
+    """Operations on some rows of the pair representation, or some residues, for `model.parallel`.
+
+    Signatures are those of the modules `reference` and `triton` of `cuda.fused`.
+    """
+
+    pair_bias: Callable[..., torch.Tensor]
+    project_rows: Callable[..., torch.Tensor]
+    add_product: Callable[..., torch.Tensor]
+    project_residues: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    add_contraction: Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True)
 class Kernels:
     """One implementation of each heavy operation; signatures are those of `cuda.fused`.
 
@@ -45,6 +59,7 @@ class Kernels:
     add_transition: Callable[..., torch.Tensor]
     add_outer_product_mean: Callable[..., torch.Tensor]
     fused: bool
+    rows: RowKernels
 
 
 def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
@@ -71,6 +86,11 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         report_compilations(_compiled.append)
         for operation in _OPERATIONS:
             compute_cache_keys(module(operation))
+    fused = resolve_implementation(implementation, device) != "reference"
+    # there are none for Hopper GPUs alone
+    row_module = partial(
+        implementation_module, implementation="triton" if fused else "reference", device=device
+    )
     return Kernels(
         layer_norm=module("layer_norm").layer_norm,
         pair_bias=module("pair_bias").pair_bias,
@@ -79,7 +99,14 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         add_triangle_multiplication=module("triangle_multiplication").add_triangle_multiplication,
         add_transition=module("transition").add_transition,
         add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,
-        fused=resolve_implementation(implementation, device) != "reference",
+        fused=fused,
+        rows=RowKernels(
+            pair_bias=row_module("pair_bias").pair_bias,
+            project_rows=row_module("triangle_multiplication").project_rows,
+            add_product=row_module("triangle_multiplication").add_product,
+            project_residues=row_module("outer_product_mean").project_residues,
+            add_contraction=row_module("outer_product_mean").add_contraction,
+        ),
     )
 
 

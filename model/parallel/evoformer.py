@@ -10,7 +10,7 @@ from typing import cast
 
 import torch
 
-from cuda.fused.outer_product_mean.reference import contract_factors, project_factors, shared_counts
+from cuda.fused.outer_product_mean.reference import shared_counts
 from model.evoformer import EvoformerBlock, Mask, MsaColumnAttention
 from model.parallel.communication import Pending, RankGroup
 from model.parallel.pair import PairShard
@@ -89,11 +89,11 @@ def _run_block(
 ) -> tuple[Pending[torch.Tensor] | None, torch.Tensor]:
     """Run a block, and start to return the MSA to rows if it is needed afterwards."""
     columns = _attend(block, shard, pending_rows, pair)
-    outer = start_outer_product_mean(block, shard, columns)
+    outer = start_outer_product_mean(block, shard, columns, pair)
     # runs behind all operations on pairs
     returning = shard.to_rows(columns) if msa_needed else None
     del columns
-    pair.add_(outer.wait())
+    outer.wait()
     return returning, run_pair_operations(block, shard.pair, pair)
 
 
@@ -101,10 +101,10 @@ def _run_outer_product_first(
     block: EvoformerBlock, shard: MsaShard, columns: torch.Tensor, pair: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Run a block of AlphaFold-Multimer; return the MSA's new columns and the new rows of pairs."""
-    outer = start_outer_product_mean(block, shard, columns)
+    outer = start_outer_product_mean(block, shard, columns, pair)
     # runs behind the outer product mean
     rows = shard.to_rows(columns)
-    pair.add_(outer.wait())
+    outer.wait()
     columns = _attend(block, shard, rows, pair)
     return columns, run_pair_operations(block, shard.pair, pair)
 
@@ -125,7 +125,7 @@ def _attend(
 
 
 def start_outer_product_mean(
-    block: EvoformerBlock, shard: MsaShard, columns: torch.Tensor
+    block: EvoformerBlock, shard: MsaShard, columns: torch.Tensor, pair: torch.Tensor
 ) -> Pending[torch.Tensor]:
     """Start to compute the outer product mean.
 
@@ -133,15 +133,19 @@ def start_outer_product_mean(
         block: its block.
         shard: operations on the MSA representation.
         columns: [S, n, C], this rank's columns.
+        pair: [n, N, Z], this rank's rows of the pair representation.
 
     Returns:
-        The update [n, N, Z] of this rank's rows of the pair representation.
+        pair, to which the update is added in place.
     """
-    weights = block.outer_product_mean.operands
-    left, right = project_factors(columns, weights, shard.column_mask)  # each [n, E, S]
-    gathered = shard.group.gather(right, shard.pair.residues, "outer product mean")  # [N, E, S]
-    counts = shared_counts(columns, shard.mask, shard.pair.rows)
-    return gathered.then(lambda factor: contract_factors(left, factor, weights, counts))
+    module, residues = block.outer_product_mean, shard.pair.residues
+    kernels, weights = module.kernels.rows, module.operands
+    left, right = kernels.project_residues(columns, weights, shard.column_mask)
+    gathered = shard.group.gather_blocks(right, 1, residues, "outer product mean")
+    counts = shared_counts(shard.mask, shard.pair.rows)
+    return gathered.then(
+        lambda blocks: kernels.add_contraction(pair, left, torch.cat(blocks, dim=1), weights, counts)
+    )
 
 
 def run_pair_operations(block: EvoformerBlock, shard: PairShard, pair: torch.Tensor) -> torch.Tensor:

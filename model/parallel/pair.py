@@ -9,8 +9,6 @@ from functools import cached_property
 
 import torch
 
-from cuda.fused.pair_bias.reference import pair_bias
-from cuda.fused.triangle_multiplication.reference import add_finish, project_factors
 from model.evoformer import Mask, TriangleAttention, TriangleMultiplication
 from model.layers import LayerNorm
 from model.parallel.communication import Pending, RankGroup, Shards
@@ -26,7 +24,7 @@ class PairShard:
     Args:
         group: the ranks.
         length: number of residues N.
-        mask: [N, N], or None for all ones.
+        mask: [N, N], symmetric, or None for all ones.
     """
 
     def __init__(self, group: RankGroup, length: int, mask: Mask) -> None:
@@ -37,13 +35,8 @@ class PairShard:
 
     @cached_property
     def mask(self) -> Mask:
-        """The mask of this rank's rows: [n, N]."""
+        """The mask of this rank's rows, and of its columns: [n, N]."""
         return None if self._mask is None else self._mask[self.rows].contiguous()
-
-    @cached_property
-    def column_mask(self) -> Mask:
-        """The mask of this rank's columns: [n, N]."""
-        return None if self._mask is None else self._mask.T[self.rows].contiguous()
 
     def start_bias(self, rows: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> Pending[torch.Tensor]:
         """Start to compute the bias of attention from the rows of all ranks.
@@ -56,18 +49,19 @@ class PairShard:
         Returns:
             [H, N, N], or with more keys as the kernels return it.
         """
-        own = pair_bias(rows, norm.scale, norm.offset, weights)  # [H, n, N]
+        own = norm.kernels.rows.pair_bias(rows, norm.scale, norm.offset, weights)  # [H, n, N]
         queries_first = own.transpose(0, 1).contiguous()
         gathered = self.group.gather(queries_first, self.residues, "pair bias")
         return gathered.then(lambda bias: bias.transpose(0, 1))
 
     def multiply(self, module: TriangleMultiplication, pair: torch.Tensor) -> None:
         """Add triangle multiplication to pair [n, N, C] in place."""
-        factors = project_factors(pair, module.operands, self.mask)
+        kernels = module.kernels.rows
+        factors = kernels.project_rows(pair, module.operands, self.mask)
         left, right = factors.split(len(factors) // 2)
         product = multiply_factors(self.group, self.residues, left, right, outgoing=module.outgoing)
         del factors, left, right
-        add_finish(pair, product, module.operands)
+        kernels.add_product(pair, product, module.operands)
 
     def attend_starting(self, module: TriangleAttention, pair: torch.Tensor) -> None:
         """Add triangle attention around the starting node to pair [n, N, C] in place."""
@@ -94,7 +88,7 @@ class PairShard:
         columns = self.group.exchange(pair, 1, residues, 0, residues, "pair columns").wait()  # [N, n, C]
         rows = columns.transpose(0, 1)  # [n, N, C], of the transposed pair representation
         bias = self.start_bias(rows, module.query_norm, module.feat_2d_weights)
-        module.kernels.add_attention(rows, module.operands, self.column_mask, bias.wait())
+        module.kernels.add_attention(rows, module.operands, self.mask, bias.wait())
         if transition is not None:
             transition(columns)
         return self.group.exchange(columns, 0, residues, 1, residues, "pair rows").wait()

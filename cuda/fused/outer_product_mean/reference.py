@@ -42,11 +42,11 @@ def outer_product_mean(
     budget: int | None = None,
 ) -> torch.Tensor:
     """Compute the update of every pair; see `cuda.fused.outer_product_mean.outer_product_mean`."""
-    left, right = project_factors(msa, weights, mask, budget)
-    return contract_factors(left, right, weights, shared_counts(msa, mask), budget)
+    left, right = project_residues(msa, weights, mask, budget)
+    return contract_factors(left, right, weights, shared_counts(mask), budget)
 
 
-def project_factors(
+def project_residues(
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None,
@@ -61,67 +61,76 @@ def project_factors(
         budget: maximum number of elements held in memory at once, apart from the factors.
 
     Returns:
-        Two tensors [n, E, S].
+        The left factor in the form that `add_contraction` takes, and the right one [S, n, E].
     """
     sequences, length, channels = msa.shape
     inner = weights.left.shape[1]
     projection = torch.cat([weights.left, weights.right], dim=1)  # [C, 2*E]
     bias = torch.cat([weights.left_bias, weights.right_bias])
     left = msa.new_empty(length, inner, sequences)
-    right = torch.empty_like(left)
+    right = msa.new_empty(sequences, length, inner)
     for rows in row_slices(msa, length * (channels + 3 * inner), budget):
         normed = layer_norm(msa[rows], weights.norm_scale, weights.norm_offset).flatten(0, 1)  # [s*n, C]
         projected = torch.addmm(bias, normed, projection)  # [s*n, 2*E]
         if mask is not None:
             projected = projected * mask[rows].reshape(-1, 1)
-        projected = projected.view(rows.stop - rows.start, length, 2 * inner).permute(1, 2, 0)  # [n, 2*E, s]
-        left[:, :, rows], right[:, :, rows] = projected.split(inner, dim=1)
+        projected = projected.view(rows.stop - rows.start, length, 2 * inner)
+        left[:, :, rows] = projected[:, :, :inner].permute(1, 2, 0)  # [n, E, s]
+        right[rows] = projected[:, :, inner:]
     return left, right
 
 
-def shared_counts(
-    msa: torch.Tensor, mask: torch.Tensor | None, residues: slice = slice(None)
-) -> torch.Tensor | float:
-    """Return the number of sequences that two residues share, plus ε: [n, N], or one number without a mask.
+def shared_counts(mask: torch.Tensor | None, residues: slice = slice(None)) -> torch.Tensor | None:
+    """Return the number of sequences that two residues share, plus ε: [n, N], or None without a mask.
 
     Args:
-        msa: [S, ...].
         mask: [S, N], or None.
         residues: the rows n of the result.
     """
-    return msa.shape[0] + EPSILON if mask is None else mask[:, residues].T @ mask + EPSILON
+    return None if mask is None else mask[:, residues].T @ mask + EPSILON
 
 
 def contract_factors(
     left: torch.Tensor,
     right: torch.Tensor,
     weights: OuterProductMeanWeights,
-    counts: torch.Tensor | float,
+    counts: torch.Tensor | None,
     budget: int | None = None,
 ) -> torch.Tensor:
-    """Compute the update of pairs of any residues from their factors.
+    """Compute the update of some rows of the pair representation.
 
     Args:
-        left: [n, E, S].
-        right: [N, E, S].
+        left: [n, E, S], of the rows.
+        right: [S, N, E], of all residues.
         weights: the layer's parameters.
-        counts: [n, N] or one number, what the update is divided by.
+        counts: [n, N], what the update is divided by; None for S + ε.
         budget: maximum number of elements held in memory at once.
 
     Returns:
         [n, N, Z].
     """
-    length, inner, _ = right.shape
-    right = right.flatten(0, 1).T  # [S, N*E]
+    sequences, length, inner = right.shape
+    right = right.view(sequences, length * inner)
     output = weights.output.reshape(inner * inner, -1)  # [E*E, Z]
     result = left.new_empty(left.shape[0], length, output.shape[-1])
     for rows in row_slices(left, 2 * inner * inner * length, budget):
         outer = left[rows].flatten(0, 1) @ right  # [n*E, N*E]
         outer = outer.view(-1, inner, length, inner).transpose(1, 2)  # [n, N, E, E]
         update = torch.addmm(weights.output_bias, outer.reshape(-1, inner * inner), output)  # [n*N, Z]
-        shared = counts[rows, :, None] if isinstance(counts, torch.Tensor) else counts
+        shared = sequences + EPSILON if counts is None else counts[rows, :, None]
         torch.div(update.view(-1, length, output.shape[-1]), shared, out=result[rows])
     return result
+
+
+def add_contraction(
+    pair: torch.Tensor,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    counts: torch.Tensor | None,
+) -> torch.Tensor:
+    """Add the update to rows of pair [n, N, Z] in place, and return them; see `contract_factors`."""
+    return pair.add_(contract_factors(left, right, weights, counts))
 
 
 def add_outer_product_mean(

@@ -110,7 +110,7 @@ def _factors(
     )
 
 
-@triton.jit(do_not_specialize=["sequences", "length", "strips"])
+@triton.jit(do_not_specialize=["sequences", "rows", "length", "strips"])
 def _outer(
     left,
     right,
@@ -120,6 +120,7 @@ def _outer(
     scratch,
     result,
     sequences,
+    rows,
     length,
     strips,
     PAIR: tl.constexpr,
@@ -133,11 +134,11 @@ def _outer(
     ADD: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Write the update [N, N, PAIR] to the result, or add it if ADD, strip by strip.
+    """Write the update [rows, N, PAIR] to the result, or add it if ADD, strip by strip.
 
-    Descriptors: left and right [S, N * INNER] in tiles [SEQUENCES, LEFT * INNER] and [SEQUENCES, RIGHT *
-    INNER], output [INNER², PAIR] in tiles [DEPTH, PAIR_BLOCK]. The scratch memory of each program is
-    [TILES * LEFT * RIGHT, INNER²].
+    Descriptors: left [S, rows * INNER] and right [S, N * INNER] in tiles [SEQUENCES, LEFT * INNER] and
+    [SEQUENCES, RIGHT * INNER], output [INNER², PAIR] in tiles [DEPTH, PAIR_BLOCK]. The scratch memory of
+    each program is [TILES * LEFT * RIGHT, INNER²].
     """
     OUTER: tl.constexpr = INNER * INNER
     PAIRS: tl.constexpr = TILES * LEFT * RIGHT
@@ -172,7 +173,7 @@ def _outer(
         tl.debug_barrier()
         i = first_i + (pair // RIGHT) % LEFT
         j = first_j + (pair // (LEFT * RIGHT)) * RIGHT + pair % RIGHT
-        real = (i < length) & (j < length)
+        real = (i < rows) & (j < length)
         cell = i.to(tl.int64) * length + j
         update += bias[None, :]
         if counts is not None:
@@ -271,18 +272,80 @@ def _write_update(
 ) -> torch.Tensor:
     """Write the update to the result [N, N, Z], or add it; return the result."""
     check_sizes(msa, weights)
-    sequences, length, channels = msa.shape
-    inner, _, pair = weights.output.shape
-    options = choose_launch("outer_product_mean", msa, channels)
     mask, counts = shared_counts(mask)
     left, right = project_factors(msa, weights, mask)
+    _contract(result, left, right, weights, counts, msa.shape[-1], add=add)
+    return result
+
+
+def project_residues(
+    msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the left and the right factor of any residues.
+
+    Args:
+        msa: [S, n, C] of at most 256 channels, with any strides.
+        weights: the layer's parameters, of msa's dtype.
+        mask: [S, n], or None.
+
+    Returns:
+        The left factor [S, n * E], and the right one [S, n, E].
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
+    """
+    check_sizes(msa, weights)
+    left, right = project_factors(msa, weights, None if mask is None else mask.float().contiguous())
+    return left, right.view(*msa.shape[:2], -1)
+
+
+def add_contraction(
+    pair: torch.Tensor,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    counts: torch.Tensor | None,
+) -> torch.Tensor:
+    """Add the update to rows of the pair representation in place.
+
+    Args:
+        pair: [n, N, Z], contiguous.
+        left: [S, n * E], of the rows.
+        right: [S, N, E], of all residues.
+        weights: the layer's parameters.
+        counts: [n, N], what the update is divided by; None for S + ε.
+
+    Returns:
+        pair.
+    """
+    counts = None if counts is None else counts.float().contiguous()
+    channels = weights.left.shape[0]
+    _contract(check_pair(pair, right), left, right.flatten(1), weights, counts, channels, add=True)
+    return pair
+
+
+def _contract(
+    result: torch.Tensor,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    counts: torch.Tensor | None,
+    channels: int,
+    *,
+    add: bool,
+) -> None:
+    """Write the update to rows of the result [n, N, Z], or add it; channels are those of the MSA."""
+    sequences, (rows, length, pair), inner = left.shape[0], result.shape, weights.output.shape[0]
+    if not result.numel():
+        return
+    options = choose_launch("outer_product_mean", left, channels)
     outer = dict(options["outer"])
     # the table is for factors of 32 channels: with narrower ones a tile has more pairs, so a strip fewer
     # tiles
     tile_i, tile_j = outer["LEFT"] * 32 // inner, outer["RIGHT"] * 32 // inner
     outer["TILES"] = max(1, outer["TILES"] * inner**2 // 32**2)
-    strips = triton.cdiv(length, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
-    count = program_count(msa, strips, outer.pop("resident"))
+    strips = triton.cdiv(rows, tile_i) * triton.cdiv(length, outer["TILES"] * tile_j)
+    count = program_count(left, strips, outer.pop("resident"))
     pair_block = padded_channels(pair)
     depth = min(outer["DEPTH"], inner * inner)
     _outer[(count,)](
@@ -291,9 +354,10 @@ def _write_update(
         matrix_tiles(weights.output.reshape(inner * inner, pair), depth, pair_block),
         weights.output_bias.contiguous(),
         counts,
-        msa.new_empty(count, outer["TILES"] * tile_i * tile_j, inner * inner),
+        left.new_empty(count, outer["TILES"] * tile_i * tile_j, inner * inner),
         result,
         sequences,
+        rows,
         length,
         strips,
         PAIR=pair,
@@ -302,7 +366,6 @@ def _write_update(
         ADD=add,
         **(outer | {"LEFT": tile_i, "RIGHT": tile_j, "DEPTH": depth}),
     )
-    return result
 
 
 def project_factors(
@@ -329,6 +392,8 @@ def project_factors(
     block = padded_channels(channels)
     left = msa.new_empty(sequences, (padded_length or length) * inner)
     right = msa.new_empty(sequences, length * inner)
+    if not left.numel():
+        return left, right
     _factors[(sequences * triton.cdiv(length, options["ROWS"]),)](
         msa,
         weights.norm_scale.contiguous(),

@@ -9,13 +9,13 @@ from cuda.fused.launch import check_tensors, choose_launch, padded_channels
 from cuda.fused.rows import load_normalised
 
 
-@triton.jit(do_not_specialize=["length", "padded_keys"])
+@triton.jit(do_not_specialize=["queries", "length", "padded_keys"])
 def _pair_bias(
-    pair, query_stride, key_stride, norm_scale, norm_offset, weights, result, length, padded_keys,
+    pair, query_stride, key_stride, norm_scale, norm_offset, weights, result, queries, length, padded_keys,
     HEADS: tl.constexpr, PADDED: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write LN(pair) W of a block of queries and keys to result [H, N, padded_keys].
+    """Write LN(pair) W of a block of queries and keys to result [H, queries, padded_keys].
 
     The bias of keys past the last residue is -inf.
     """
@@ -26,7 +26,7 @@ def _pair_bias(
     key = index % key_blocks * KEYS + local % KEYS
     channel = tl.arange(0, BLOCK)
     head = tl.arange(0, PADDED)
-    in_pair = (query < length) & (key < length)
+    in_pair = (query < queries) & (key < length)
     rows = query.to(tl.int64) * query_stride + key.to(tl.int64) * key_stride
     mask = in_pair[:, None] & (channel < CHANNELS)[None, :]
     offsets = rows[:, None] + channel[None, :]
@@ -38,8 +38,8 @@ def _pair_bias(
     )
     bias = tl.dot(normed.to(matrix.dtype), matrix, input_precision=PRECISION)  # [positions, heads]
     bias = tl.where((key < length)[:, None], bias, float("-inf"))
-    head_starts = head.to(tl.int64)[None, :] * length * padded_keys
-    in_result = ((query < length) & (key < padded_keys))[:, None] & (head < HEADS)[None, :]
+    head_starts = head.to(tl.int64)[None, :] * queries * padded_keys
+    in_result = ((query < queries) & (key < padded_keys))[:, None] & (head < HEADS)[None, :]
     offsets = head_starts + (query.to(tl.int64) * padded_keys + key)[:, None]
     tl.store(result + offsets, bias.to(result.dtype.element_ty), mask=in_result)
 
@@ -54,23 +54,24 @@ def pair_bias(
     """Compute LN(pair) W with heads first; see `cuda.fused.pair_bias.pair_bias`.
 
     Args:
-        pair: [N, N, C] of at most 256 contiguous channels; axes 0 and 1 may be swapped in memory.
+        pair: [n, N, C], any rows of the pair representation, of at most 256 contiguous channels; axes 0 and 1
+            may be swapped in memory.
         norm_scale: [C].
         norm_offset: [C].
         weights: [C, H].
         budget: ignored; accepted so that signatures match.
 
     Returns:
-        [H, N, K], contiguous, K being N rounded up to a multiple of KEY_ALIGNMENT; -inf for keys past N.
+        [H, n, K], contiguous, K being N rounded up to a multiple of KEY_ALIGNMENT; -inf for keys past N.
 
     Raises:
         ValueError: the kernel does not support these tensors.
     """
     result = empty_bias(pair, norm_scale, norm_offset, weights)
-    heads, length, padded_keys = result.shape
+    heads, queries, padded_keys = result.shape
     channels = pair.shape[-1]
     options = choose_launch("pair_bias", pair, channels)
-    blocks = triton.cdiv(length, options["QUERIES"]) * triton.cdiv(padded_keys, options["KEYS"])
+    blocks = triton.cdiv(queries, options["QUERIES"]) * triton.cdiv(padded_keys, options["KEYS"])
     if blocks:
         _pair_bias[(blocks,)](
             pair,
@@ -80,7 +81,8 @@ def pair_bias(
             norm_offset.contiguous(),
             weights.contiguous(),
             result,
-            length,
+            queries,
+            pair.shape[1],
             padded_keys,
             HEADS=heads,
             PADDED=padded_channels(heads),
@@ -102,5 +104,6 @@ def empty_bias(
     check_tensors("pair_bias", pair, norm_scale, norm_offset, weights)
     if pair.stride(-1) != 1:
         raise ValueError(f"fused pair_bias needs contiguous channels, not strides {pair.stride()}")
-    length, heads = pair.shape[0], weights.shape[1]
-    return pair.new_empty(heads, length, triton.cdiv(length, KEY_ALIGNMENT) * KEY_ALIGNMENT)
+    queries, length, _ = pair.shape
+    padded_keys = triton.cdiv(length, KEY_ALIGNMENT) * KEY_ALIGNMENT
+    return pair.new_empty(weights.shape[1], queries, padded_keys)

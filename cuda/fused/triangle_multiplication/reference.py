@@ -61,14 +61,14 @@ def triangle_multiplication(
     See `cuda.fused.triangle_multiplication.triangle_multiplication`.
     """
     inner = weights.left.shape[1]
-    left, right = project_factors(pair, weights, mask, budget).split(inner)  # each [M, N, N]
+    left, right = project_rows(pair, weights, mask, budget).split(inner)  # each [M, N, N]
     # outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j]
     product = torch.bmm(left, right.transpose(1, 2)) if outgoing else torch.bmm(right.transpose(1, 2), left)
     del left, right
     return finish(pair, product, weights, budget)
 
 
-def project_factors(
+def project_rows(
     pair: torch.Tensor,
     weights: TriangleMultiplicationWeights,
     mask: torch.Tensor | None,
@@ -132,7 +132,7 @@ def finish(
     return result
 
 
-def add_finish(
+def add_product(
     pair: torch.Tensor,
     product: torch.Tensor,
     weights: TriangleMultiplicationWeights,

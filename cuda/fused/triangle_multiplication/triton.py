@@ -294,14 +294,8 @@ def _write_update(
     add: bool,
 ) -> torch.Tensor:
     """Write the update to the result [N, N, C], or add it; return the result."""
-    channels, width = weights.left.shape
-    if max(channels, width) > 256 or pair.stride(-1) != 1:
-        raise ValueError(
-            f"fused triangle_multiplication needs at most 256 contiguous channels, "
-            f"not {channels} and {width} in strides {pair.stride()}"
-        )
-    check_tensors("triangle_multiplication", pair, *weights)
-    options = choose_launch("triangle_multiplication", pair, channels)
+    width = weights.left.shape[1]
+    options = _check(pair, weights)
     factors = project_factors(pair[None], weights, None if mask is None else mask[None], options["operands"])
     product, scale = multiply_factors(factors, width, outgoing)
     del factors
@@ -309,17 +303,74 @@ def _write_update(
     return result
 
 
+def _check(pair: torch.Tensor, weights: TriangleMultiplicationWeights) -> dict[str, dict[str, Any]]:
+    """Return the options of the kernels' launches.
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
+    """
+    channels, width = weights.left.shape
+    if max(channels, width) > 256 or pair.stride(-1) != 1:
+        raise ValueError(
+            f"fused triangle_multiplication needs at most 256 contiguous channels, "
+            f"not {channels} and {width} in strides {pair.stride()}"
+        )
+    check_tensors("triangle_multiplication", pair, *weights)
+    return choose_launch("triangle_multiplication", pair, channels)
+
+
+def project_rows(
+    pair: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Compute rows of the left and then the right factor.
+
+    Args:
+        pair: [n, N, C], any rows of the pair representation, of at most 256 contiguous channels.
+        weights: the layer's parameters, of pair's dtype.
+        mask: [n, N], or None.
+
+    Returns:
+        [2*M, n, P], zero past the last column.
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
+    """
+    options = _check(pair, weights)["operands"]
+    masks = None if mask is None else mask[None]
+    return project_factors(pair[None], weights, masks, options, rows=pair.shape[0])[:, 0]
+
+
+def add_product(
+    pair: torch.Tensor, product: torch.Tensor, weights: TriangleMultiplicationWeights
+) -> torch.Tensor:
+    """Add the update to rows of pair [n, N, C] in place, given those of the product [M, n, P]."""
+    options = _check(pair, weights)["finish"]
+    finish(product[:, None], 1.0, weights, pair[None], pair[None], True, options)
+    return pair
+
+
 def project_factors(
     x: torch.Tensor,
     weights: TriangleMultiplicationWeights,
     mask: torch.Tensor | None,
     options: dict[str, Any],
+    rows: int | None = None,
 ) -> torch.Tensor:
-    """Compute the left and right factor [2*M, B, P, P] of x [B, N, N, C], zero past the last residue."""
-    batch, length, _, channels = x.shape
+    """Compute the left and right factor [2*M, B, P, P] of x [B, N, N, C], zero past the last residue.
+
+    Args:
+        x: input.
+        weights: the layer's parameters.
+        mask: [B, N, N], or None.
+        options: options of the launch.
+        rows: the number n of rows if x are rows [1, n, N, C] of one pair representation; the factors are
+            [2*M, 1, n, P] then.
+    """
+    batch, _, length, channels = x.shape
     width = weights.left.shape[1]
     padded = padded_length(length)
-    out = x.new_empty(2 * width, batch, padded, padded)
+    rows = padded if rows is None else rows
+    out = x.new_empty(2 * width, batch, rows, padded)
     gated = interleave_columns(
         weights.left, weights.left_gate, weights.right, weights.right_gate, dtype=x.dtype
     )
@@ -327,7 +378,7 @@ def project_factors(
         weights.left_bias, weights.left_gate_bias, weights.right_bias, weights.right_gate_bias
     )
     chunk, inner = min(options["CHUNK"], padded_channels(channels)), options["INNER"]
-    positions = batch * padded * padded
+    positions = batch * rows * padded
     if positions:
         _operands[(triton.cdiv(positions, options["POSITIONS"]),)](
             x,
@@ -391,11 +442,21 @@ def finish(
     add: bool,
     options: dict[str, Any],
 ) -> None:
-    """Write the update of x [B, N, N, C] to the result, or the sum of both, from the scaled product."""
-    width, batch, padded, _ = product.shape
+    """Write the update of x [B, N, N, C] to the result, or the sum of both, from the scaled product.
+
+    Args:
+        product: [M, B, P, P], or [M, 1, n, P] of rows [1, n, N, C].
+        scale: of the product.
+        weights: the layer's parameters.
+        x: input.
+        result: may be x.
+        add: whether to add x.
+        options: options of the launch.
+    """
+    width, batch, rows, padded = product.shape
     channels = x.shape[-1]
     block, block_width = padded_channels(channels), padded_channels(width)
-    positions = batch * padded * padded
+    positions = batch * rows * padded
     if positions:
         _finish[(triton.cdiv(positions, options["POSITIONS"]),)](
             product,
@@ -415,7 +476,7 @@ def finish(
             result.stride()[:3],
             positions,
             padded,
-            x.shape[1],
+            x.shape[2],
             CHANNELS=channels,
             WIDTH=width,
             BLOCK=block,
