@@ -296,7 +296,7 @@ def project_residues(
     """
     check_sizes(msa, weights)
     left, right = project_factors(msa, weights, None if mask is None else mask.float().contiguous())
-    return left, right.view(*msa.shape[:2], -1)
+    return left, right.view(*msa.shape[:2], weights.right.shape[1])
 
 
 def add_contraction(

@@ -7,6 +7,7 @@ import torch
 
 from cuda.fused.dispatch import implementation_module
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, reference
+from cuda.fused.outer_product_mean import triton as triton_kernels
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
@@ -143,3 +144,27 @@ def test_unsupported_input_is_rejected(draw: Draw) -> None:
     with pytest.raises(ValueError, match="contiguous"):
         weights, pair = random_weights(draw, 16, 8, 16), draw(4, 4, 16).transpose(0, 1)
         kernels.add_outer_product_mean(pair, draw(3, 4, 16), weights, torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("masked", ["none", "some"])
+def test_rows_of_the_pair_representation(masked: str, draw: Draw, compare: Compare) -> None:
+    msa, weights = draw(9, 21, 16, tailed=True), random_weights(draw, 16, 8, 16)
+    mask = None if masked == "none" else some_mask(9, 21, masked).to(msa.device)
+    pair = draw(21, 21, 16, seed=9)
+    wide = OuterProductMeanWeights(*(w.double() for w in weights))
+    exact = pair.double() + reference.outer_product_mean(
+        msa.double(), wide, None if mask is None else mask.double()
+    )
+    plain = reference.add_outer_product_mean(pair.clone(), msa, weights, mask)
+    parts = [slice(0, 9), slice(9, 21), slice(21, 21)]
+    factors = [
+        triton_kernels.project_residues(msa[:, part], weights, None if mask is None else mask[:, part])
+        for part in parts
+    ]
+    right = torch.cat([factor for _, factor in factors], dim=1)
+    for part, (left, _) in zip(parts, factors, strict=True):
+        counts = reference.shared_counts(mask, part)
+        triton_kernels.add_contraction(pair[part], left, right, weights, counts)
+    # where residues share no sequence, the divided bias would hide all other errors
+    counted = torch.ones_like(pair[..., 0], dtype=torch.bool) if mask is None else mask.T @ mask > 0
+    compare(pair[counted], plain[counted], exact[counted])

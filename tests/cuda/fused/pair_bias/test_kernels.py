@@ -1,6 +1,7 @@
 """Pair bias kernels: accuracy against float64, strides, unsupported input."""
 
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from cuda.fused.attention.reference import KEY_ALIGNMENT
 from cuda.fused.dispatch import implementation_module
 from cuda.fused.pair_bias import reference
+from cuda.fused.pair_bias import triton as triton_kernels
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION
 
 Draw = Callable[..., torch.Tensor]
@@ -15,8 +17,10 @@ Compare = Callable[..., None]
 kernels = implementation_module("pair_bias", IMPLEMENTATION, DEVICE)
 
 
-def check(pair: torch.Tensor, heads: int, draw: Draw, compare: Compare) -> None:
-    length, _, channels = pair.shape
+def check(
+    pair: torch.Tensor, heads: int, draw: Draw, compare: Compare, kernels: ModuleType = kernels
+) -> None:
+    _, length, channels = pair.shape
     layer = draw(channels, seed=1), draw(channels, seed=2), draw(channels, heads, seed=3)
     exact = reference.pair_bias(pair.double(), *(x.double() for x in layer))
     result = kernels.pair_bias(pair, *layer)
@@ -45,6 +49,12 @@ def test_matches_float64_for_channels_and_heads(
 
 def test_matches_float64_for_strided_input(draw: Draw, compare: Compare) -> None:
     check(draw(37, 40, 64, tailed=True)[:, 3:40, 16:48], 4, draw, compare)
+
+
+def test_some_rows_of_the_pair_representation(draw: Draw, compare: Compare) -> None:
+    check(draw(37, 37, 64, tailed=True)[5:12], 4, draw, compare, triton_kernels)
+    check(draw(37, 37, 64).transpose(0, 1)[:1], 4, draw, compare, triton_kernels)
+    assert triton_kernels.pair_bias(draw(37, 37, 64)[:0], draw(64), draw(64), draw(64, 4)).shape[:2] == (4, 0)
 
 
 def test_unsupported_input_is_rejected(draw: Draw) -> None:

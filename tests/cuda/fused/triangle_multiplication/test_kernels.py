@@ -147,3 +147,23 @@ def test_unsupported_input_is_rejected(draw: Draw) -> None:
         kernels.triangle_multiplication(draw(3, 3, 264), random_weights(draw, 264, 16), outgoing=True)
     with pytest.raises(ValueError, match="strides"):
         kernels.triangle_multiplication(draw(3, 3, 32)[..., ::2], random_weights(draw, 16, 16), outgoing=True)
+
+
+@pytest.mark.parametrize("outgoing", [True, False])
+@pytest.mark.usefixtures("few_programs")
+def test_rows_of_the_pair_representation(outgoing: bool, draw: Draw, compare: Compare) -> None:
+    x, weights = draw(21, 21, 16, tailed=True), random_weights(draw, 16, 8)
+    mask = mask_of("some", x)
+    wide = double(x), double(weights), double(mask)
+    exact = wide[0] + reference.triangle_multiplication(*wide, outgoing=outgoing)
+    plain = reference.add_triangle_multiplication(x.clone(), weights, mask, outgoing=outgoing)
+    parts = [slice(0, 9), slice(9, 21), slice(21, 21)]
+    factors = [triton_kernels.project_rows(x[part], weights, mask[part]) for part in parts]
+    left, right = torch.cat(factors, dim=1).split(8)  # each [M, N, P]
+    assert not left[:, :, 21:].any() and not right[:, :, 21:].any()
+    product = left @ right.transpose(1, 2) if outgoing else right[:, :, :21].transpose(1, 2) @ left
+    if outgoing:
+        product = torch.nn.functional.pad(product, (0, left.shape[2] - 21))
+    for part in parts:
+        triton_kernels.add_product(x[part], product[:, part].contiguous(), weights)
+    compare(x, plain, exact)
