@@ -174,8 +174,8 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
     msa = msa_rows * length * stack.msa.channels * itemsize
     extra_msa = extra_rows * length * extra.msa.channels * itemsize
     update, msa_update, extra_update = (0, 0, 0) if size.in_place else (pair, msa, extra_msa)
-    # several ranks compute these without fused kernels, and keep what they receive
-    ranked_update, gathered = (0, 0) if size.ranks == 1 else (pair, length)
+    # residues whose factors a rank receives, and joins in a copy
+    gathered = 0 if size.ranks == 1 else 2 * length
 
     def chunk(rows: int, per_row: int) -> int:
         """Return the bytes of one chunk: at least one row, at most all rows."""
@@ -194,15 +194,15 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         "extra column attention": 2 * extra_msa,
         "extra outer product mean": extra_msa
         + (2 * rows + gathered) * size.extra_rows * extra.msa.outer_channels * itemsize
-        + max(update, ranked_update),
+        + update,
         "row attention": msa_update
         + squared * stack.msa.attention_heads * itemsize
         + chunk(msa_rows, 5 * length * row_attention),
         "outer product mean": (2 * rows + gathered) * size.msa_rows * stack.msa.outer_channels * itemsize
-        + max(update, ranked_update),
+        + update,
         "triangle multiplication": 3 * positions * stack.pair.multiplication_channels * itemsize
         + exchanged_elements(size.ranks, length, stack.pair.multiplication_channels) * itemsize
-        + max(update, ranked_update),
+        + update,
         "triangle attention": update
         + squared * stack.pair.attention_heads * itemsize
         + chunk(rows, 5 * length * attention),

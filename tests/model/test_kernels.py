@@ -29,7 +29,8 @@ except ModuleNotFoundError as error:
 """
 
 
-OPERATIONS = [field.name for field in fields(REFERENCE) if field.name != "fused"]
+OPERATIONS = [field.name for field in fields(REFERENCE) if field.name not in ("fused", "rows")]
+ROW_OPERATIONS = [field.name for field in fields(REFERENCE.rows)]
 
 
 def test_reference_is_plain_pytorch() -> None:
@@ -37,6 +38,8 @@ def test_reference_is_plain_pytorch() -> None:
     assert not REFERENCE.fused
     for name in OPERATIONS:
         assert getattr(REFERENCE, name).__module__.endswith(".reference")
+    for name in ROW_OPERATIONS:
+        assert getattr(REFERENCE.rows, name).__module__.endswith(".reference")
 
 
 def test_auto_is_the_reference_on_cpu_or_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
