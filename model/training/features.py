@@ -61,7 +61,7 @@ def network_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor
         "extra_msa_feat": F.pad(F.one_hot(batch["extra_msa"].long(), MSA_CODES).to(dtype), (0, 2)),
     }
     if batch["template_mask"].shape[1]:
-        features |= _template_features(batch, dtype)
+        features |= template_features(batch, dtype)
     return features
 
 
@@ -87,7 +87,8 @@ def _msa_features(batch: Batch, seq_mask: torch.Tensor, dtype: torch.dtype) -> t
     return torch.cat([msa, zeros, profile, zeros[..., :1]], dim=-1).to(dtype)
 
 
-def _template_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def template_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Make the features of `network_features` that begin with `template_`."""
     aatype = batch["template_aatype"].long()  # [B, T, N]
     present = unpack_atoms(batch["template_atom_bits"])  # [B, T, N, 14]
     atom14 = batch["template_atom14"].float() * CENTI

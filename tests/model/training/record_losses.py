@@ -18,6 +18,7 @@ import ml_collections
 import numpy as np
 from alphafold.common import residue_constants
 from alphafold.model import all_atom, folding, lddt, modules, quat_affine, r3
+from deepmind_labels import make_labels
 
 SAMPLES, RESIDUES, ITERATIONS = 2, 16, 2
 DISTOGRAM_EDGES = np.linspace(2.3125, 21.6875, 63)
@@ -61,32 +62,17 @@ def flat_rigids(rigids: r3.Rigids) -> tuple[np.ndarray, np.ndarray]:
 def record(folder: Path, sample: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(sample)
     aatype, atom14, mask = crop(folder, sample)
-    exists = residue_constants.restype_atom14_mask[aatype].astype(np.float32)
-    to37 = residue_constants.restype_name_to_atom14_names
-    atom37, mask37 = np.zeros((RESIDUES, 37, 3), np.float32), np.zeros((RESIDUES, 37), np.float32)
-    for row, code in enumerate(aatype):
-        name = residue_constants.restype_1to3[residue_constants.restypes[code]]
-        for slot, atom in enumerate(to37[name]):
-            if atom and mask[row, slot]:
-                atom37[row, residue_constants.atom_order[atom]] = atom14[row, slot]
-                mask37[row, residue_constants.atom_order[atom]] = 1.0
-    clean = atom14 * mask[..., None]
-    renaming = np.array(all_atom.RENAMING_MATRICES)[aatype]  # [N, 14, 14]
-    alternative = np.einsum("nij,nic->njc", renaming, clean)
-    alternative_mask = np.einsum("nij,ni->nj", renaming, mask)
-    frames = all_atom.atom37_to_frames(aatype, atom37, mask37)
-    torsions = all_atom.atom37_to_torsion_angles(aatype[None], atom37[None], mask37[None])
+    clamped = np.float32(sample % 2)
+    labels = make_labels(aatype, atom14, mask, clamped)
+    batch, true, torsions, atom37, mask37 = (
+        labels.features,
+        labels.backbone,
+        labels.torsions,
+        labels.atom37,
+        labels.mask37,
+    )
+    clean = batch["atom14_gt_positions"]
     sin_cos = np.array(torsions["torsion_angles_sin_cos"])[0]
-    rotation, translation = quat_affine.make_transform_from_reference(
-        n_xyz=atom37[:, 0], ca_xyz=atom37[:, 1], c_xyz=atom37[:, 2]
-    )
-    true = quat_affine.QuatAffine(
-        quaternion=quat_affine.rot_to_quat(rotation, unstack_inputs=True),
-        translation=translation,
-        rotation=rotation,
-        unstack_inputs=True,
-    )
-    backbone_mask = mask37[:, 0] * mask37[:, 1] * mask37[:, 2]
     # predictions: the truth, moved
     trajectory = [
         true.pre_compose(
@@ -108,27 +94,6 @@ def record(folder: Path, sample: int) -> dict[str, np.ndarray]:
         aatype=aatype, all_frames_to_global=all_frames
     )
     predicted = np.stack([np.array(x) for x in positions], axis=-1)  # [N, 14, 3]
-    clamped = np.float32(sample % 2)
-    batch = {
-        "aatype": aatype,
-        "seq_mask": np.ones(RESIDUES, np.float32),
-        "residue_index": np.arange(RESIDUES),
-        "atom14_atom_exists": exists,
-        "residx_atom14_to_atom37": all_atom_indices(aatype),
-        "atom14_gt_positions": clean,
-        "atom14_gt_exists": mask,
-        "atom14_alt_gt_positions": alternative,
-        "atom14_alt_gt_exists": alternative_mask,
-        "atom14_atom_is_ambiguous": ambiguous(aatype),
-        "backbone_affine_tensor": true.to_tensor(),
-        "backbone_affine_mask": backbone_mask,
-        "use_clamped_fape": clamped,
-        "rigidgroups_gt_frames": frames["rigidgroups_gt_frames"],
-        "rigidgroups_gt_exists": frames["rigidgroups_gt_exists"],
-        "rigidgroups_alt_gt_frames": frames["rigidgroups_alt_gt_frames"],
-        "chi_mask": np.array(torsions["torsion_angles_mask"])[0, :, 3:],
-        "chi_angles": np.arctan2(sin_cos[:, 3:, 0], sin_cos[:, 3:, 1]),
-    }
     value = {
         "traj": np.stack([np.array(x.to_tensor()) for x in trajectory]),
         "sidechains": {
@@ -212,8 +177,8 @@ def record(folder: Path, sample: int) -> dict[str, np.ndarray]:
         overlap_tolerance=1.5, bond_length_tolerance_factor=12.0
     )
     frame_rotation, frame_translation = flat_rigids(all_frames)
-    truth = np.array(frames["rigidgroups_gt_frames"])
-    other = np.array(frames["rigidgroups_alt_gt_frames"])
+    truth = np.array(batch["rigidgroups_gt_frames"])
+    other = np.array(batch["rigidgroups_alt_gt_frames"])
     arrays = {
         "aatype": aatype.astype(np.uint8),
         "atom14": np.round(atom14 * 100).astype(np.int16),
@@ -236,7 +201,7 @@ def record(folder: Path, sample: int) -> dict[str, np.ndarray]:
         "lddt_ca": np.array(lddt_ca),
         "true_frames": truth,
         "alternative_frames": other,
-        "frames_mask": np.array(frames["rigidgroups_gt_exists"]),
+        "frames_mask": np.array(batch["rigidgroups_gt_exists"]),
         "chi_sin_cos": sin_cos[:, 3:],
         "chi_mask": batch["chi_mask"],
         "lower_bound": bounds["lower_bound"][aatype].astype(np.float32),
@@ -244,26 +209,6 @@ def record(folder: Path, sample: int) -> dict[str, np.ndarray]:
     }
     arrays |= {f"logits/{name}": x.astype(np.float16) for name, x in logits.items()}
     return arrays | {f"loss/{name}": np.float64(x) for name, x in losses.items()}
-
-
-def all_atom_indices(aatype: np.ndarray) -> np.ndarray:
-    """Return the atom37 index of each atom14 slot, [N, 14]."""
-    table = np.zeros((21, 14), np.int64)
-    for code, letter in enumerate(residue_constants.restypes):
-        names = residue_constants.restype_name_to_atom14_names[residue_constants.restype_1to3[letter]]
-        table[code] = [residue_constants.atom_order[name] if name else 0 for name in names]
-    return table[aatype]
-
-
-def ambiguous(aatype: np.ndarray) -> np.ndarray:
-    """Return 1 for atoms with a symmetric partner, [N, 14]."""
-    table = np.zeros((21, 14), np.float32)
-    for name, swaps in residue_constants.residue_atom_renaming_swaps.items():
-        code = residue_constants.restype_order[residue_constants.restype_3to1[name]]
-        names = residue_constants.restype_name_to_atom14_names[name]
-        for pair in swaps.items():
-            table[code, [names.index(atom) for atom in pair]] = 1.0
-    return table[aatype]
 
 
 def main() -> None:
