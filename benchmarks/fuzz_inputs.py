@@ -404,6 +404,10 @@ def record_kinds(folder: Path) -> list[Kind]:
         TargetStore({"t": TargetRun(files, query)}, request).is_finished("t", query)
 
     pair, many = (target_files(write_complex(folder / name, name), name) for name in ("pair", "many"))
+    a, c = ("MGLAK" * 3)[:12], "MGLAKMG"
+    rows = [f"{a}{a[:-1]}X{c}", f"{a[:5]}ac{'-' * 19}{c}", f"{a}{'-' * 19}", f"{'-' * 24}{c}"]
+    paired = "".join(f">{number}\n{row}\n" for number, row in enumerate(rows))
+    pair.path("alignment").write_text(f"#12,12,7\t1,1,1\n{paired}")
     # the mmCIF file is read where there is no PDB file
     many.model("pdb", 1, COMPLEX_TAG).unlink()
     done = (finished / "t.done.json").read_bytes()
@@ -428,6 +432,7 @@ def record_kinds(folder: Path) -> list[Kind]:
                 ("scores", pair.model("scores", 1, COMPLEX_TAG), "json"),
                 ("structure", pair.model("pdb", 1, COMPLEX_TAG), ""),
                 ("contacts", pair.model("contacts", 1, COMPLEX_TAG), ""),
+                ("alignment", pair.path("alignment"), ""),
                 ("mmcif", many.model("cif", 1, COMPLEX_TAG), ""),
             )
         ),

@@ -1,5 +1,6 @@
 """The report's view of an alignment: coverage, identity with the query, and the best hits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from features.residues import RESTYPES
 from msa.errors import InputError
 from msa.io import stockholm
 from msa.io.alignments import Alignment, parse_alignment
+from msa.io.complex_a3m import ComplexAlignment, is_complex_a3m, parse_complex_a3m
 from msa.io.compression import read_bytes
 
 MAX_HITS = 50
@@ -79,19 +81,21 @@ class AlignmentSummary:
     hit_count: int
 
 
-def read_alignment_summary(path: Path, m8: Path | None, length: int) -> AlignmentSummary:
+def read_alignment_summary(path: Path, m8: Path | None, chains: Sequence[str]) -> AlignmentSummary:
     """Read an alignment, or an entry of the feature cache, and the table of hits.
 
     Args:
-        path: A3M, Stockholm, aligned FASTA, or .safetensors.
-        m8: table of hits, best first; None takes the rows after the query as hits.
-        length: number of residues of the target.
+        path: A3M, ColabFold's A3M of a complex, Stockholm, aligned FASTA, or .safetensors.
+        m8: table of hits, best first; None takes the rows after the query as hits, none for a complex.
+        chains: sequences of the target's chains; X for unknown residues.
 
     Raises:
-        InputError: a file is not an alignment or a table of hits, or the alignment has another length.
+        InputError: a file is not an alignment or a table of hits, or the alignment is of other chains or of
+            another length.
         OSError: a file cannot be read.
     """
-    letters, rows = _read_rows(path)
+    letters, rows = _read_rows(path, chains)
+    length = sum(map(len, chains))
     if letters.shape[1] != length:
         raise InputError(f"an alignment of {letters.shape[1]} residues; the target has {length}", path)
     coverage = compute_coverage(letters)
@@ -133,7 +137,7 @@ def compute_coverage(letters: np.ndarray) -> Coverage:
     return Coverage(depth, covered, np.array(mean_identity), np.array(occupancy), row_starts)
 
 
-def _read_rows(path: Path) -> tuple[np.ndarray, list[tuple[str, str]]]:
+def _read_rows(path: Path, chains: Sequence[str]) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """Return letters, uint8 [rows, N], and (header, row) pairs if the file has them; see `_first_rows`."""
     if path.suffix == ".safetensors":
         # imports numba, which other alignments do not need, in each process that makes reports
@@ -141,8 +145,39 @@ def _read_rows(path: Path) -> tuple[np.ndarray, list[tuple[str, str]]]:
 
         return np.frombuffer(_CACHED_LETTERS, np.uint8)[read_entry(path)["msa"]], []
     data = read_bytes(path)
+    if is_complex_a3m(data, str(path)):
+        return _letters_of_complex(parse_complex_a3m(data, str(path)), chains, path), []
     alignment = parse_alignment(data, str(path))
     return alignment.letters, _first_rows(data, alignment)
+
+
+def _letters_of_complex(alignment: ComplexAlignment, chains: Sequence[str], path: Path) -> np.ndarray:
+    """Return the rows of a complex over all its chains, uint8 [rows, N]: the query, paired and unpaired rows.
+
+    Raises:
+        InputError: the alignment lacks a chain.
+    """
+    numbers = []
+    for chain in chains:
+        matching = [number for number, query in enumerate(alignment.queries) if _is_same_chain(chain, query)]
+        if not matching:
+            raise InputError("an alignment of other chains than the target's", path)
+        # an unknown residue matches any, so equal sequences come first
+        numbers.append(min(matching, key=lambda number: alignment.queries[number] != chain))
+    parts = [np.concatenate([alignment.paired[number].letters for number in numbers], axis=1)]
+    for number, unpaired in enumerate(alignment.unpaired):
+        rows = unpaired.letters[unpaired.query == alignment.queries[number] :]
+        blocks = [
+            rows if other == number else np.full((len(rows), len(alignment.queries[other])), _GAP, np.uint8)
+            for other in numbers
+        ]
+        parts.append(np.concatenate(blocks, axis=1))
+    return np.concatenate(parts)
+
+
+def _is_same_chain(chain: str, query: str) -> bool:
+    """Return whether a chain has the residues of a query, apart from unknown ones."""
+    return len(chain) == len(query) and all(a in (b, "X") for a, b in zip(chain, query, strict=True))
 
 
 def _first_rows(data: bytes, alignment: Alignment) -> list[tuple[str, str]]:

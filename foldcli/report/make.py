@@ -1,6 +1,7 @@
 """Reports of finished targets; a failed report does not make its target fail."""
 
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
     if not (settings.page or settings.plots):
         return []
     result = read_result(files, done)
-    alignment, missing = _read_alignment(files, done, len(result.sequence))
+    alignment, missing = _read_alignment(files, done, result.chain_sequences)
     written = []
     if settings.plots:
         # matplotlib takes half a second to import; predictions draw plots while the GPU works
@@ -64,7 +65,7 @@ def viewer_folder(files: TargetFiles) -> Path:
 
 
 def _read_alignment(
-    files: TargetFiles, done: dict[str, Any], length: int
+    files: TargetFiles, done: dict[str, Any], chains: Sequence[str]
 ) -> tuple[AlignmentSummary | None, str]:
     """Return the summary of a target's alignment; None and the reason if there is none."""
     own, recorded = files.path("alignment"), done.get("facts", {}).get("alignment")
@@ -73,7 +74,7 @@ def _read_alignment(
         return None, "The alignment is not shown, because its file is not next to the structures."
     m8 = files.path("hits")
     try:
-        return read_alignment_summary(path, m8 if m8.is_file() else None, length), ""
+        return read_alignment_summary(path, m8 if m8.is_file() else None, chains), ""
     except (InputError, OSError) as error:
         logger.warning("%s: the report has no alignment: %s", files.name, describe(error))
         return None, f"The alignment cannot be shown: {describe(error)}"

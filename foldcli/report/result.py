@@ -105,6 +105,13 @@ class TargetResult:
         return self.models[0].atoms.chains
 
     @property
+    def chain_sequences(self) -> list[str]:
+        """The sequence of each chain."""
+        starts = self.models[0].atoms.chain_starts
+        lengths = [length for _, length in self.chains]
+        return [self.sequence[start : start + n] for start, n in zip(starts, lengths, strict=True)]
+
+    @property
     def copied_from(self) -> str | None:
         """The template of the best model in words, if it was copied; None for predictions."""
         return self.models[0].copied_from

@@ -55,7 +55,7 @@ def test_large_alignment_is_averaged() -> None:
 @pytest.mark.parametrize(("name", "content"), [("t.a3m", A3M), ("t.sto", STOCKHOLM)])
 def test_rows_of_an_alignment_are_hits(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
-    summary = read_alignment_summary(tmp_path / name, None, len(QUERY))
+    summary = read_alignment_summary(tmp_path / name, None, [QUERY])
     assert (summary.coverage.depth, summary.hit_count) == (3, 2)
     first, second = summary.hits
     assert (
@@ -73,7 +73,7 @@ def test_rows_of_an_alignment_are_hits(tmp_path: Path, name: str, content: str) 
 def test_feature_cache_entry_has_coverage_and_no_names(tmp_path: Path) -> None:
     alignments = [parse_alignment(A3M.encode())]
     path = FeatureCache(tmp_path).store(cache_key(alignments), make_features(alignments))
-    summary = read_alignment_summary(path, None, len(QUERY))
+    summary = read_alignment_summary(path, None, [QUERY])
     assert summary.coverage.covered.tolist() == [2, 2, 3, 2, 3, 3, 3, 2, 3, 3]
     assert summary.coverage.identity[0] == 1.0 and summary.hits == ()
 
@@ -84,7 +84,7 @@ def test_table_of_hits_replaces_rows(tmp_path: Path) -> None:
     copy = "query\tcopy\t1.000\t8\t0\t0\t2\t9\t1\t8\t1.0E-08\t80\n"
     filtered = "query\tlost\t0.500\t8\t4\t0\t2\t9\t1\t8\t1.0E-03\t30\n"
     (tmp_path / "t.m8").write_text(line + copy + filtered * (MAX_HITS + 5))
-    summary = read_alignment_summary(tmp_path / "t.a3m", tmp_path / "t.m8", len(QUERY))
+    summary = read_alignment_summary(tmp_path / "t.a3m", tmp_path / "t.m8", [QUERY])
     assert len(summary.hits) == MAX_HITS and summary.hit_count == MAX_HITS + 7
     first, second, third = summary.hits[:3]
     assert first.aligned == ("MKVLAAG--IIV", "MKV-AAGHHIIV") and first.target_span == (4, 13)
@@ -99,7 +99,7 @@ def test_inconsistent_files_are_named(tmp_path: Path, m8: str, length: int, reas
     (tmp_path / "t.a3m").write_text(A3M)
     (tmp_path / "t.m8").write_text(m8)
     with pytest.raises(InputError, match=reason):
-        read_alignment_summary(tmp_path / "t.a3m", tmp_path / "t.m8", length)
+        read_alignment_summary(tmp_path / "t.a3m", tmp_path / "t.m8", ["A" * length])
 
 
 def test_row_of_gaps_has_an_empty_alignment() -> None:

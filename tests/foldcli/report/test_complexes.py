@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from foldcli.report import ReportSettings
+from foldcli.report.alignment import read_alignment_summary
 from foldcli.report.interfaces import read_interfaces
 from foldcli.report.make import make_report
 from foldcli.report.model_atoms import read_mmcif_atoms, read_model_atoms
@@ -80,6 +81,39 @@ def test_results_without_contacts_and_extra_scores_are_shown(folder: Path) -> No
     make_report(files, {}, ReportSettings(page=True, plots=False))
     outline = Outline((folder / "target.html").read_text())
     assert "interfaces" not in outline.ids and "ipTM, best model" in outline.text
+
+
+def test_coverage_of_a_complex_has_paired_and_unpaired_rows(folder: Path) -> None:
+    files = target_files(folder)
+    chains = read_result(files, {}).chain_sequences
+    # the file has the unknown residue of B, which the structure lacks
+    a, c = chains[0], chains[2]
+    chains[1] = f"{a[:-1]}X"
+    gaps = "-" * 12
+    rows = [
+        f"#12,12,7\t1,1,1\n>101\t102\t103\n{a}{chains[1]}{c}", f"x\ty\tz\n{a[:6]}{gaps}------{c}",
+        f"101\n{a}{gaps}-------", f"h\n{a[:4]}acd{a[4:]}{gaps}-------", f"103\n{gaps}{gaps}{c}",
+        f"g\n{gaps}{gaps}---{c[3:]}",
+    ]  # fmt: skip
+    path = files.path("alignment")
+    path.write_text("\n>".join(rows) + "\n")
+    coverage = read_alignment_summary(path, None, chains).coverage
+    # the query, a pair, and one row of A and of C that are not their queries
+    assert coverage.depth == 4
+    assert coverage.covered.tolist() == [3] * 6 + [2] * 6 + [1] * 12 + [2] * 3 + [3] * 4
+    make_report(files, {}, ReportSettings(page=True, plots=False))
+    assert "rows of the alignment of a complex are not listed" in (folder / "target.html").read_text()
+    path.write_text(path.read_text().replace("#12,12,7\t1,1,1", "#12,19\t1,1"))
+    with pytest.raises(InputError, match="an alignment of other chains than the target's"):
+        read_alignment_summary(path, None, chains)
+
+
+def test_copies_share_the_rows_of_their_chain(tmp_path: Path) -> None:
+    path = tmp_path / "x.a3m"
+    path.write_text("#4\t2\n>101\nMKVL\n>h\n-KVL\n")
+    summary = read_alignment_summary(path, None, ["MKVL", "MKXL"])
+    assert summary.coverage.covered.tolist() == [1, 2, 2, 2] * 2
+    assert summary.hits == ()
 
 
 def test_interfaces_are_sorted_and_directions_joined(folder: Path, tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_size_of_a_page_is_bounded(tmp_path: Path, length: int, models: int, max
     alignment = tmp_path / "t.a3m"
     alignment.write_text(f">t\n{query}\n" + "".join(f">hit{i}\n{row}\n" for i, row in enumerate(rows)))
     result = random_result(length, models)
-    page = target_page(result, read_alignment_summary(alignment, None, length), "", load_viewer())
+    page = target_page(result, read_alignment_summary(alignment, None, [query]), "", load_viewer())
     assert len(page.encode()) < max_bytes
     pae = result.models[0].pae
     assert pae is not None
