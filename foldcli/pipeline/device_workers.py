@@ -9,6 +9,7 @@ from functools import cache, partial
 from threading import Event, Lock
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from foldcli.logs import logger
@@ -19,6 +20,7 @@ from foldcli.pipeline.device import NetworkMemory, choose_device
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
+from foldcli.pipeline.shared_arrays import SharedArrays
 from foldcli.pipeline.target_run import TargetRun, measured_stage
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.worker_pool import WorkerPool
@@ -143,6 +145,15 @@ def worker_settings(
     )
 
 
+def share_sample(sample: dict[str, np.ndarray]) -> "SharedArrays | dict[str, np.ndarray]":
+    """Return a sample in the form in which workers get it; without memory to share, as it is."""
+    try:
+        return SharedArrays(sample)
+    except OSError as error:
+        logger.debug("samples are copied to the workers: %s", error)
+        return sample
+
+
 @cache
 def _predictor(settings: WorkerSettings) -> Predictor:
     """Return the predictor of this worker process, whose networks stay loaded."""
@@ -152,6 +163,8 @@ def _predictor(settings: WorkerSettings) -> Predictor:
 def _run_task(task: tuple[WorkerSettings, str, Job, Any]) -> JobResult:
     """Run one job in a worker process."""
     settings, name, job, sample = task
+    if isinstance(sample, SharedArrays):
+        sample = sample.load()
     return run_job(_predictor(settings), name, job, sample, lambda done, total: None)
 
 

@@ -16,7 +16,7 @@ last, marks a finished target. A run holds a target's lock while a stage works o
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -49,6 +49,7 @@ from foldcli.pipeline.device_workers import (
     LocalRunner,
     SharedTargets,
     WorkerSettings,
+    share_sample,
     share_targets,
 )
 from foldcli.pipeline.failures import Failures
@@ -213,8 +214,9 @@ class _Run:
         self.targets, self.settings, self.failures, self.numbers = targets, settings, failures, numbers
         self.positions = {target.name: position for position, target in enumerate(targets, 1)}
         self.stop = Event()
-        # features and templates are prepared for one device at a time
-        self.preparing = Lock()
+        # templates are searched for one device at a time
+        self.searching_templates = Lock()
+        self.share_sample: Callable[[Any], Any] = lambda sample: sample
         self.locks = TargetLocks(self.stop)
         passes = len(settings.identities.jobs()) * settings.predictor.settings.num_passes
         self.progress = RunProgress(len(targets), passes)
@@ -247,6 +249,7 @@ class _Run:
         predictor = self.settings.predictor
         assert isinstance(predictor, Predictor)
         workers = [DeviceWorker(each, predictor.wait_for_kernels) for each in settings]
+        self.share_sample = share_sample
         with self._start_results() as results:
             shared = SharedTargets(chain([first], targets))
             share_targets(workers, shared, partial(self._run_worker, results), self.stop)
@@ -366,8 +369,8 @@ class _Run:
                 return
             plan, jobs = plan.stage_kept_models(target.files)
             # needed even without jobs: done.json contains their facts
-            with self.preparing:
-                features = self._load_features(target)
+            features = self._load_features(target)
+            with self.searching_templates:
                 templates = self._find_templates(target, features, plan.jobs)
             if plan.finished is not None and "templates" in plan.finished.facts:
                 # of models that are kept
@@ -377,15 +380,15 @@ class _Run:
             if not jobs:
                 yield _Work(target, plan, None, None, True)
                 return
+            predictor: Any = self.settings.predictor
             last: tuple[Any, Any] | None = None
             for job in jobs:
                 if target.failed or target.predicted:
                     return
-                sampling: Any = self.settings.predictor.sampling(job)
+                sampling = predictor.sampling(job)
                 if last is None or last[0] != sampling:
                     last = None  # freed before the next sample is made
-                    with self.preparing:
-                        last = sampling, self.settings.predictor.sample(features, templates, sampling)
+                    last = sampling, self.share_sample(predictor.sample(features, templates, sampling))
                 yield _Work(target, plan, job, last[1], job is jobs[-1])
         except Exception as error:
             self._fail(target, error)

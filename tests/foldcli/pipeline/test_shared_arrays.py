@@ -1,0 +1,59 @@
+"""Arrays that another process maps."""
+
+import gc
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foldcli.pipeline.shared_arrays import SharedArrays
+from foldcli.pipeline.worker_pool import WorkerPool
+
+ARRAYS = {
+    "floats": np.random.default_rng(0).random((3, 5, 7)).astype(np.float32),
+    "empty": np.zeros((0, 4), np.int64),
+    "mask": np.array([[True, False, True]]),
+    "transposed": np.arange(12, dtype=np.int8).reshape(3, 4).T,
+    "number": np.array(2.5),
+}
+
+
+def sums(shared: SharedArrays) -> dict[str, float]:
+    return {name: float(array.sum()) for name, array in shared.load().items()}
+
+
+def test_another_process_reads_the_arrays() -> None:
+    shared = SharedArrays(ARRAYS)
+    pool = WorkerPool(1)
+    try:
+        assert pool.submit(sums, shared).result() == {name: float(a.sum()) for name, a in ARRAYS.items()}
+    finally:
+        pool.close()
+
+
+def test_arrays_are_equal_and_changes_stay_private() -> None:
+    shared = SharedArrays(ARRAYS)
+    loaded = pickle.loads(pickle.dumps(shared)).load()
+    for name, array in ARRAYS.items():
+        assert (loaded[name].dtype, loaded[name].shape) == (array.dtype, array.shape)
+        assert np.array_equal(loaded[name], array)
+        loaded[name].fill(0)
+    loaded = shared.load()
+    # the arrays stay valid without the object that they come from
+    del shared
+    gc.collect()
+    assert np.array_equal(loaded["floats"], ARRAYS["floats"])
+
+
+def test_memory_is_freed_with_the_object() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    shared = SharedArrays({"large": np.ones(1 << 20)})
+    place = pickle.dumps(shared)
+    assert len(place) < 1000
+    del shared
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    with pytest.raises(OSError, match=f"/proc/{os.getpid()}/fd/"):
+        pickle.loads(place).load()
