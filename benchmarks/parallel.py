@@ -8,7 +8,8 @@ For each length and number of ranks it runs `--passes` passes after one that is 
 parameters and features, and prints
 
 - the median seconds of a pass, the speed-up over the first number of ranks, and on a GPU the largest peak of
-  allocated memory of a rank;
+  allocated memory of a rank; and the root mean square difference of atom positions to those of the first
+  number of ranks;
 - for each kind of communication, per block of the Evoformer stack: received MB and exposed ms of rank 0, the
   time that its computation waited. Communication outside of the stack is counted, too.
 
@@ -27,6 +28,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import distributed
 
@@ -68,11 +70,13 @@ class Measured:
         seconds: of each pass.
         peak_bytes: peak of allocated GPU memory, 0 on a CPU.
         traffic: communication of one pass by kind.
+        positions: [N, 37, 3], Å, after a pass.
     """
 
     seconds: list[float]
     peak_bytes: int
     traffic: dict[str, Traffic]
+    positions: np.ndarray
 
 
 def measure(case: Case, rank: int, results: Any) -> None:
@@ -86,7 +90,7 @@ def measure(case: Case, rank: int, results: Any) -> None:
     config = model_config(options.network)
     if options.blocks is not None:
         config = config.with_blocks(options.blocks, 1)
-    dtype = torch.bfloat16 if on_gpu else torch.float32
+    dtype = torch.bfloat16 if on_gpu and options.precision == "bf16" else torch.float32
     kernels = "fused" if on_gpu else "reference"
     network = AlphaFold.from_parameters(config, random_parameters(config), device, dtype, kernels)
     group = None
@@ -114,11 +118,11 @@ def measure(case: Case, rank: int, results: Any) -> None:
             if on_gpu:
                 torch.cuda.synchronize()
             start = time.perf_counter()
-            network.run_pass(tensors, network.initial_state(tensors)).positions.cpu()
+            positions = network.run_pass(tensors, network.initial_state(tensors)).positions.cpu()
             seconds.append(time.perf_counter() - start)
     peak = torch.cuda.max_memory_allocated() if on_gpu else 0
     traffic = {} if group is None or group.record is None else group.record.totals()
-    results.put((rank, Measured(seconds[1:-1], peak, traffic)))
+    results.put((rank, Measured(seconds[1:-1], peak, traffic, positions.numpy())))
     if group is not None:
         distributed.destroy_process_group()
 
@@ -165,6 +169,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--residues", type=int, nargs="+", default=[64])
     parser.add_argument("--network", default="demo")
+    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="on a GPU")
     parser.add_argument("--blocks", type=int, help="Evoformer blocks, if not those of the network")
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--extra", type=int, default=32)
@@ -173,16 +178,18 @@ def main() -> None:
     blocks = options.blocks or model_config(options.network).evoformer.blocks
     print(f"{options.network}, {blocks} blocks, {options.rows} + {options.extra} rows, {options.device}")
     for residues in options.residues:
-        first = 0.0
+        first: Measured | None = None
         for ranks in options.ranks:
             with tempfile.TemporaryDirectory() as folder:
                 measured = run_case(Case(residues, ranks, options, str(Path(folder, "store"))))
             seconds = statistics.median(measured[0].seconds)
-            first = first or seconds
+            first = first or measured[0]
+            speedup = statistics.median(first.seconds) / seconds
+            difference = np.sqrt(np.square(measured[0].positions - first.positions).mean())
             peak = max(rank.peak_bytes for rank in measured) / 2**30
             print(
-                f"{residues:5d} residues, {ranks} ranks: {seconds:8.3f} s a pass, {first / seconds:5.2f} × "
-                f"{options.ranks[0]}, peak {peak:.2f} GiB",
+                f"{residues:5d} residues, {ranks} ranks: {seconds:8.3f} s a pass, {speedup:5.2f} × the "
+                f"speed of {options.ranks[0]}, peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
                 flush=True,
             )
             print_traffic(measured[0].traffic, blocks)

@@ -111,6 +111,10 @@ def command(
     named = find_predict_targets(targets, all_cached, features.cache, failures)
     selected = shard.select(named)
     if not selected and not dry_run:
+        if place is not None:
+            from model.parallel.session import decline
+
+            decline(place)
         shard.log_if_empty(len(named))
         failures.finish()
         return None

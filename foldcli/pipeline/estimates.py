@@ -131,7 +131,9 @@ def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int], Estimate
     passes = settings.num_passes * settings.num_seeds
 
     def estimate(residues: int) -> Estimate:
-        peak = max(peak_bytes(config, settings, residues, available - parameters) for config in configs)
+        peak = max(
+            peak_bytes(config, settings, residues, available - parameters, memory.ranks) for config in configs
+        )
         each = [seconds_per_pass(gpu, config, settings, residues) for config in configs]
         known = [seconds for seconds in each if seconds is not None]
         return Estimate(peak + parameters, passes * sum(known) if len(known) == len(each) else None)
@@ -168,14 +170,19 @@ def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, r
     return math.exp(math.log(low) + share * math.log(high / low))
 
 
-def peak_bytes(config: ModelConfig, settings: PredictSettings, residues: int, available_bytes: int) -> int:
-    """Return the peak GPU memory of one pass with as many rows as the settings allow, without parameters.
+def peak_bytes(
+    config: ModelConfig, settings: PredictSettings, residues: int, available_bytes: int, ranks: int = 1
+) -> int:
+    """Return the peak memory of each GPU in a pass with as many rows as the settings allow.
+
+    Parameters are not counted.
 
     Args:
         config: the network.
         settings: settings of the prediction.
         residues: length of the query.
         available_bytes: GPU memory available to the pass, which determines the size of its chunks.
+        ranks: number of GPUs that the pass is divided among.
     """
     size = PassSize(
         residues,
@@ -183,6 +190,7 @@ def peak_bytes(config: ModelConfig, settings: PredictSettings, residues: int, av
         settings.max_extra_seq,
         element_bytes=_ELEMENT_BYTES[settings.precision],
         in_place=settings.kernels == "fused",
+        ranks=ranks,
     )
     return plan_memory(config, size, available_bytes).peak_bytes
 

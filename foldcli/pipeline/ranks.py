@@ -37,7 +37,7 @@ from model.memory_plan import CPU_CHUNK_ELEMENTS
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.parallel.place import RankPlace
-from model.parallel.session import DEAD_SECONDS, RankFailure, RankSession, connect
+from model.parallel.session import DEAD_SECONDS, NothingToPredict, RankFailure, RankSession, connect
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
 from msa.errors import MissingError
@@ -177,6 +177,8 @@ def serve_rank(options: NetworkOptions, threads: int, place: RankPlace) -> int:
     device = choose_rank_device(options.device, place.local_rank, place.local_size)
     try:
         memory, settings, session = _join(options, sources, threads, place, device, connect(place))
+    except NothingToPredict:
+        return ExitCode.DONE
     except RankMismatch as error:
         logger.debug("%s", error)
         return ExitCode.MISSING

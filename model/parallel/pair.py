@@ -14,9 +14,6 @@ from model.layers import LayerNorm
 from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.triangle import multiply_factors
 
-# changes of all positions, whose result goes back to rows in this many pieces
-RETURN_PIECES = 2
-
 
 class PairShard:
     """The operations of one rank on its rows of a pair representation.

@@ -70,6 +70,15 @@ class RankFailure:
         return f"rank {self.rank} on {self.host}: {self.reason}"
 
 
+class NothingToPredict(Exception):
+    """The end of rank 0 before it has joined the others, because it has no target."""
+
+
+def decline(place: RankPlace) -> None:
+    """Tell the other ranks, which torchrun has started, that there is nothing to predict; for rank 0."""
+    connect(place).set("end", "")
+
+
 class RankSession:
     """The connection of this process to the other ranks of a run.
 
@@ -188,15 +197,13 @@ class RankSession:
 
         Raises:
             RankMismatch: a rank did not come, or is different from rank 0.
+            NothingToPredict: rank 0 has left already.
         """
         own = {"host": socket.gethostname(), **identity}
         self._store.set(f"identity/{self.place.rank}", json.dumps(own))
         first: dict[str, str] = {}
         for rank in range(self.place.size):
-            try:
-                theirs = json.loads(self._store.get(f"identity/{rank}"))
-            except RuntimeError as error:
-                raise RankMismatch(f"rank {rank} did not join within {JOIN_SECONDS:.0f} s") from error
+            theirs = json.loads(self._wait_for_identity(rank))
             first = first or theirs
             self.hosts[rank] = theirs["host"]
             for name in identity:
@@ -205,6 +212,16 @@ class RankSession:
                         f"rank {rank} on {theirs['host']} has {name} {theirs.get(name)}, "
                         f"rank 0 on {first['host']} has {first.get(name)}"
                     )
+
+    def _wait_for_identity(self, rank: int) -> bytes:
+        key, deadline = f"identity/{rank}", time.monotonic() + JOIN_SECONDS
+        while not self._store.check([key]):
+            if self._store.check(["end"]):
+                raise NothingToPredict
+            if time.monotonic() > deadline:
+                raise RankMismatch(f"rank {rank} did not join within {JOIN_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
+        return self._store.get(key)
 
     def _watch(self) -> None:
         watch = _Watch(self._watch_store, self.place, self.hosts, self._stall_seconds)

@@ -20,6 +20,7 @@ from foldcli.pipeline.device import (
     choose_device,
     choose_kernels,
     choose_precision,
+    choose_rank_device,
     predict_within,
 )
 from foldcli.pipeline.failures import Failures
@@ -41,6 +42,20 @@ def test_absent_gpu_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("cuda:1") == "cuda:1" and choose_device("cuda") == "cuda:0"
     with pytest.raises(MissingError, match="--device cuda:2: torch finds 2 CUDA GPUs"):
         choose_device("cuda:2")
+
+
+def test_devices_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    assert [choose_rank_device("auto", index, 2) for index in range(2)] == ["cuda:0", "cuda:1"]
+    assert [choose_rank_device("cuda:3,1", index, 2) for index in range(2)] == ["cuda:3", "cuda:1"]
+    assert choose_rank_device("cpu", 1, 2) == "cpu"
+    with pytest.raises(
+        MissingError, match=r"3 processes need 3 GPUs on this host, but there are 2 \(--device"
+    ):
+        choose_rank_device("cuda:0,1", 0, 3)
+    with pytest.raises(MissingError, match="--device cuda:4"):
+        choose_rank_device("cuda:0,4", 1, 2)
 
 
 def test_precision_and_kernels_without_a_gpu() -> None:

@@ -133,3 +133,8 @@ def test_estimated_memory_is_close_to_measured_memory(residues: int, measured: f
     """GiB measured on an H200 (docs/performance.md); 1,024 residues without graphs of other lengths."""
     estimated = peak_bytes(CONFIG, MEASURED, residues, 139 * 2**30) + parameter_bytes(CONFIG, MEASURED)
     assert 0.9 * measured <= estimated / 2**30 <= 1.55 * measured
+
+
+def test_memory_of_a_target_on_several_gpus() -> None:
+    one, two = (peak_bytes(CONFIG, MEASURED, 4096, 139 * 2**30, ranks) for ranks in (1, 2))
+    assert 0.5 * one < two < 0.75 * one
