@@ -304,7 +304,7 @@ def _interface_values(model: RankedModel) -> dict[str, Any]:
 
 def _shown(what: str, most: int, count: int) -> str:
     """Return the caption of a table that shows at most so many rows."""
-    return f"All {count:,} {what}" if count <= most else f"The first {most} of {count:,} {what}"
+    return f"All {what}" if count <= most else f"The first {most} of {count:,} {what}"
 
 
 def _residue_label(result: TargetResult, index: int) -> str:
