@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import IO
 
 from features.complexes.entities import group_chains
-from features.complexes.features import DEFAULT_PAIRING, aligned_rows, pair_entities
-from features.complexes.pairing import PairingSettings
+from features.complexes.features import aligned_rows, pair_entities
+from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.deterministic import distinct_rows, make_features
 from msa.io.alignments import parse_alignment
 from msa.io.complex_a3m import a3m_rows, write_complex_a3m

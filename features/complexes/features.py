@@ -6,14 +6,13 @@ import numpy as np
 
 from features.complexes.entities import AlignedRows, Entity, group_chains
 from features.complexes.merge import merge_entities
-from features.complexes.pairing import PairingSettings, pair_rows, pairing_candidates
+from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings, pair_rows, pairing_candidates
 from features.residues import encode_msa, encode_query
 from features.templates.template_features import no_templates
 from msa.io.alignments import Alignment
 from msa.io.complex_a3m import ComplexAlignment
 
 _QUERY = np.zeros(1, np.int64)
-DEFAULT_PAIRING = PairingSettings()
 
 
 def complex_features(

@@ -35,6 +35,9 @@ class PairingSettings:
     strategy: PairStrategy = "greedy"
 
 
+DEFAULT_PAIRING = PairingSettings()
+
+
 @dataclass(frozen=True, eq=False)
 class PairingCandidates:
     """The rows of an entity that can be paired.

@@ -1,6 +1,6 @@
 """The table of a target's template candidates: NAME_templates.tsv."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 from features.templates.search import TemplateCandidate, TemplateHits
@@ -21,15 +21,34 @@ def write_template_table(
         hits: result of the template search.
         unusable: names and reasons of templates that a user asked for and that could not be read.
     """
-    stream.write("\t".join(COLUMNS) + "\n")
+    for row in [COLUMNS, *_rows(hits, unusable)]:
+        stream.write("\t".join(row) + "\n")
+
+
+def write_complex_template_table(
+    stream: IO[str], chains: Sequence[tuple[str, TemplateHits, Sequence[tuple[str, str]]]]
+) -> None:
+    """Write the candidates of the distinct chains of a complex, with the chain as additional first column.
+
+    Args:
+        stream: text stream.
+        chains: of each distinct chain its name, and `hits` and `unusable` of `write_template_table`.
+    """
+    stream.write("\t".join(("chain", *COLUMNS)) + "\n")
+    for name, hits, unusable in chains:
+        for row in _rows(hits, unusable):
+            stream.write("\t".join((name, *row)) + "\n")
+
+
+def _rows(hits: TemplateHits, unusable: Sequence[tuple[str, str]]) -> Iterator[list[str]]:
     rank = 0
     for candidate in hits.candidates:
         rank += candidate.rejection is None
         used = str(rank) if candidate.rejection is None else "no"
-        stream.write("\t".join(_row(candidate, used)) + "\n")
+        yield _row(candidate, used)
     for name, reason in unusable:
         row = [name, "no", *["-"] * (len(COLUMNS) - 3), reason]
-        stream.write("\t".join(field.replace("\t", " ") for field in row) + "\n")
+        yield [field.replace("\t", " ") for field in row]
 
 
 def _row(candidate: TemplateCandidate, used: str) -> list[str]:

@@ -93,7 +93,7 @@ def command(
         RelaxOptions,
         TemplateOptions,
     )
-    from foldcli.pipeline.startup import start
+    from foldcli.pipeline.startup import needed_kinds, start
     from foldcli.report import ReportSettings
 
     alignment = AlignmentSettings.from_options(option_values, threads)
@@ -122,7 +122,8 @@ def command(
         return
 
     in_workers = len(selected) > 1 and len(network.devices) > 1
-    startup = start(network, preload=not dry_run, in_workers=in_workers)
+    kinds = needed_kinds(network, targets if dry_run else selected)
+    startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
     from foldcli.pipeline.device_workers import worker_settings

@@ -82,7 +82,7 @@ def command(
         RelaxOptions,
         TemplateOptions,
     )
-    from foldcli.pipeline.startup import start
+    from foldcli.pipeline.startup import needed_kinds, start
     from foldcli.report import ReportSettings
 
     if all_cached == bool(targets):
@@ -120,7 +120,8 @@ def command(
         return None
 
     in_workers = ranks == 1 and len(selected) > 1 and len(network.devices) > 1
-    startup = start(network, preload=not dry_run, in_workers=in_workers)
+    kinds = needed_kinds(network, named if dry_run else selected)
+    startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
     from foldcli.pipeline.device_workers import worker_settings

@@ -14,7 +14,8 @@ from foldcli.inputs.names import (
 )
 from msa.errors import InputError
 from msa.io.alignments import Alignment, parse_alignment
-from msa.io.compression import SUFFIXES, read_bytes
+from msa.io.complex_a3m import is_complex_a3m
+from msa.io.compression import SUFFIXES, open_input, read_bytes
 
 # the alignments of a target in the order in which AlphaFold concatenates them; alternatives share a line
 _ALPHAFOLD_FILES = (
@@ -26,6 +27,8 @@ _ALPHAFOLD_NAMES = frozenset(name for names in _ALPHAFOLD_FILES for name in name
 _ALPHAFOLD_SUFFIXES = (".a3m", ".sto")
 # AlphaFold's subfolder of a target's folder for these files
 _MSAS = "msas"
+# enough for the first line of any complex
+_FIRST_LINE_BYTES = 2**16
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,13 @@ class AlignmentTarget:
         name: file-safe name.
         files: alignment files, in the order in which their rows are concatenated; `-` is standard input.
         content: content of standard input, if it has already been read.
+        is_complex: whether the file is ColabFold's A3M of a complex.
     """
 
     name: str
     files: tuple[str, ...]
     content: bytes | None = None
+    is_complex: bool = False
 
     def read_contents(self) -> list[bytes]:
         """Read the decompressed content of every file.
@@ -62,6 +67,21 @@ class AlignmentTarget:
     def read(self) -> list[Alignment]:
         """Read the alignments; raises the exceptions of `read_contents` and `parse`."""
         return self.parse(self.read_contents())
+
+
+def starts_as_complex(target: AlignmentTarget) -> bool:
+    """Return whether a target's file starts as ColabFold's A3M of a complex; False if it cannot be read."""
+    file = target.files[0]
+    if len(target.files) > 1 or file.endswith(ENTRY_SUFFIX):
+        return False
+    try:
+        if target.content is not None:
+            return is_complex_a3m(target.content, file)
+        with open_input(file) as stream:
+            return is_complex_a3m(stream.read(_FIRST_LINE_BYTES), file)
+    except (InputError, OSError):
+        # reported when the whole file is read
+        return False
 
 
 def target_name(path: str) -> str:

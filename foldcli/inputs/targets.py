@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from foldcli.inputs.alignment_targets import AlignmentTarget, find_alignment_targets
+from foldcli.inputs.alignment_targets import AlignmentTarget, find_alignment_targets, starts_as_complex
 from foldcli.inputs.cached_targets import CachedTarget, find_all_cached_targets, split_cached_names
+from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import (
     ALIGNMENT_SUFFIXES,
     ENTRY_SUFFIX,
@@ -28,10 +29,15 @@ if TYPE_CHECKING:
 _ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
 
 # queries to search with, and targets that need no search
-TargetInput: TypeAlias = FastaRecord | AlignmentTarget | CachedTarget
-FoldInput: TypeAlias = FastaRecord | CachedTarget
+TargetInput: TypeAlias = FastaRecord | Complex | AlignmentTarget | CachedTarget
+FoldInput: TypeAlias = FastaRecord | Complex | CachedTarget
 PredictInput: TypeAlias = AlignmentTarget | CachedTarget
 FeatureInput: TypeAlias = FastaRecord | AlignmentTarget
+
+
+def is_complex(target: TargetInput) -> bool:
+    """Return whether a target has several chains."""
+    return isinstance(target, Complex) or (isinstance(target, AlignmentTarget) and target.is_complex)
 
 
 def find_fold_targets(
@@ -81,6 +87,7 @@ def find_predict_targets(
         replace(target, content=read_bytes("-")) if "-" in target.files else target
         for target in find_alignment_targets(files, (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX))
     ]
+    aligned = [replace(target, is_complex=starts_as_complex(target)) for target in aligned]
     check_unique_names(
         [(target.name, target.files[0]) for target in aligned]
         + [(target.name, str(target.path)) for target in cached]

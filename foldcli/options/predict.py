@@ -15,6 +15,29 @@ models_type = NumbersType("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "
 """The click type of `--models 1,2,3`."""
 
 
+# the values of --model-type: ColabFold's, and short ones
+_MODEL_TYPES = {
+    "auto": "auto",
+    "alphafold2": "alphafold2",
+    "alphafold2_ptm": "alphafold2_ptm",
+    "alphafold2_multimer_v3": "alphafold2_multimer_v3",
+    "monomer": "alphafold2",
+    "ptm": "alphafold2_ptm",
+    "multimer_v3": "alphafold2_multimer_v3",
+}
+
+
+class ModelTypeChoice(click.Choice[str]):
+    """The click type of `--model-type`."""
+
+    def __init__(self) -> None:
+        super().__init__(list(_MODEL_TYPES))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ColabFold's name of the type."""
+        return _MODEL_TYPES[super().convert(value, param, ctx)]
+
+
 class MsaRowsType(click.ParamType):
     """The click type of `--max-msa ROWS:EXTRA`."""
 
@@ -45,10 +68,11 @@ result_options = combine(
     ),
     click.option(
         "--rank",
-        type=click.Choice(["auto", "plddt", "ptm"]),
+        type=click.Choice(["auto", "plddt", "ptm", "multimer", "iptm"]),
         default="auto",
         show_default=True,
-        help="Score that ranks the models; auto is plddt.",
+        help="Score that ranks the models; multimer is 0.8 ipTM + 0.2 pTM. auto is multimer for complexes "
+        "and plddt for single chains, which multimer and iptm also rank by plddt.",
     ),
     common.report_options,
     click.option(
@@ -116,26 +140,27 @@ prediction_options = combine(
     ),
     click.option(
         "--model-type",
-        type=click.Choice(["auto", "alphafold2_ptm", "alphafold2"]),
+        type=ModelTypeChoice(),
+        metavar="TYPE",
         default="auto",
         show_default=True,
-        help="Parameters with (_ptm) or without a PAE head; auto prefers those with one.",
+        help="Networks: alphafold2_ptm (or ptm) with a PAE head, alphafold2 (monomer) without, "
+        "alphafold2_multimer_v3 (multimer_v3). auto is multimer_v3 for complexes, and for single chains ptm "
+        "if its parameters exist.",
     ),
     click.option(
         "--num-recycle",
         "num_recycles",
         type=click.IntRange(0),
         metavar="N",
-        default=3,
-        show_default=True,
-        help="Number of recycles after the first pass.",
+        show_default="3; 20 with multimer networks",
+        help="Maximum number of recycles after the first pass.",
     ),
     click.option(
         "--recycle-early-stop-tolerance",
         type=click.FloatRange(0),
         metavar="ANGSTROM",
-        default=0.0,
-        show_default="never",
+        show_default="0, never; 0.5 with multimer networks",
         help="Stop recycling once Cα distances change by less than this (Å, root mean square).",
     ),
     click.option(
@@ -168,7 +193,8 @@ prediction_options = combine(
         default="512:5120",
         show_default=True,
         help="Maximum number of alignment rows that the network gets: rows of the clustered alignment, "
-        "including four template rows, and of the extra alignment.",
+        "including four template rows, and of the extra alignment. Multimer networks get at most 508:2048 "
+        "without template rows, models 4 and 5 508:1152.",
     ),
 )
 

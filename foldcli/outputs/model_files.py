@@ -270,10 +270,13 @@ def rank_models(results: list[ModelResult], by: str) -> list[ModelResult]:
 
     Args:
         results: one per model and seed.
-        by: "auto" ranks complexes by 0.8 ipTM + 0.2 pTM, "ptm" ranks by pTM if every model has one; anything
-            else ranks by mean pLDDT.
+        by: "auto" and "multimer" rank complexes by 0.8 ipTM + 0.2 pTM, "iptm" ranks them by ipTM, "ptm" ranks
+            by pTM if every model has one; anything else ranks by mean pLDDT.
     """
-    if by == "auto" and all(result.iptm is not None for result in results):
+    is_complex = all(result.iptm is not None for result in results)
+    if by == "iptm" and is_complex:
+        return sorted(results, key=lambda result: -(result.iptm or 0.0))
+    if by in ("auto", "multimer") and is_complex:
         return sorted(results, key=lambda result: -(0.8 * (result.iptm or 0.0) + 0.2 * (result.ptm or 0.0)))
     if by == "ptm" and all(result.ptm is not None for result in results):
         return sorted(results, key=lambda result: -(result.ptm or 0.0))

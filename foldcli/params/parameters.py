@@ -40,12 +40,15 @@ MANIFEST_FILE = "parameters.json"
 FORMAT_VERSION = 1
 
 DEMO = "demo"
+_DEMO_MULTIMER = "demo_multimer"
 TEMPLATE = "template"
 """The value of --params, and the network's name, for models that are copied from templates."""
 UNTRAINED = "UNTRAINED demonstration network: coordinates and confidences mean nothing."
-ModelType = Literal["auto", "alphafold2_ptm", "alphafold2"]
-# suffixes of network names by --model-type, in order of preference
-_SUFFIXES_BY_MODEL_TYPE = {"auto": ("_ptm", ""), "alphafold2_ptm": ("_ptm",), "alphafold2": ("",)}
+ModelType = Literal["auto", "alphafold2_ptm", "alphafold2", "alphafold2_multimer_v3"]
+# multimer networks predict complexes; they also predict single chains if they are requested
+NetworkKind = Literal["monomer", "multimer"]
+# suffixes of the names of monomer networks by --model-type, in order of preference
+_MONOMER_SUFFIXES = {"auto": ("_ptm", ""), "alphafold2_ptm": ("_ptm",), "alphafold2": ("",)}
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,9 @@ class ParameterSource:
 
     Args:
         number: model number, 1 to 5.
-        config_name: network name such as "model_3_ptm" or "model_1_multimer_v3", "demo", or "template" for
-            copies of templates.
-        file: DeepMind's npz file, or None for the demo network and copies of templates.
+        config_name: network name such as "model_3_ptm" or "model_1_multimer_v3", "demo", "demo_multimer", or
+            "template" for copies of templates.
+        file: DeepMind's npz file, or None for the demo networks and copies of templates.
     """
 
     number: int
@@ -80,12 +83,12 @@ class ParameterSource:
     @property
     def is_multimer(self) -> bool:
         """True for AlphaFold-Multimer's networks, which predict complexes."""
-        return self.config_name.endswith(_MULTIMER)
+        return self.config_name.endswith(_MULTIMER) or self.config_name == _DEMO_MULTIMER
 
     @property
     def untrained(self) -> bool:
-        """True for the demo network."""
-        return self.config_name == DEMO
+        """True for the demo networks."""
+        return self.config_name in (DEMO, _DEMO_MULTIMER)
 
     @property
     def copies_template(self) -> bool:
@@ -97,25 +100,54 @@ TEMPLATE_COPY = ParameterSource(1, TEMPLATE, None)
 """What stands for a network in runs that copy templates."""
 
 
+def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -> tuple[NetworkKind, ...]:
+    """Return the kinds of networks that a run needs.
+
+    Args:
+        model_type: "auto" selects monomer networks for single chains and multimer networks for complexes.
+        single_chains: whether some targets have one chain.
+        complexes: whether some targets have several chains.
+    """
+    if model_type != "auto":
+        return ("multimer",) if model_type == f"alphafold2{_MULTIMER}" else ("monomer",)
+    monomer: tuple[NetworkKind, ...] = ("monomer",) if single_chains or not complexes else ()
+    return (*monomer, "multimer") if complexes else monomer
+
+
+def sources_of(sources: Sequence[ParameterSource], is_complex: bool) -> list[ParameterSource]:
+    """Return the models of a run that predict a complex or a single chain; none if there are none."""
+    multimer = [source for source in sources if source.is_multimer]
+    if is_complex:
+        return multimer
+    return [source for source in sources if not source.is_multimer] or multimer
+
+
 def find_parameters(
-    params: str | None, numbers: tuple[int, ...], model_type: ModelType
+    params: str | None,
+    numbers: tuple[int, ...],
+    model_type: ModelType,
+    kinds: Sequence[NetworkKind] = ("monomer",),
 ) -> list[ParameterSource]:
-    """Return the parameters to use for each model number.
+    """Return the parameters to use for each model number, of one kind of networks after the other.
 
     Args:
         params: a folder, "demo", or None for `default_folder()`.
         numbers: requested model numbers, in order.
         model_type: "auto" prefers params_model_N_ptm.npz to params_model_N.npz.
+        kinds: result of `network_kinds`.
 
     Raises:
         MissingError: a file is missing; the remedy says how to get DeepMind's.
     """
     if params == DEMO:
-        return [ParameterSource(number, DEMO, None) for number in numbers]
+        names = {"monomer": DEMO, "multimer": _DEMO_MULTIMER}
+        return [ParameterSource(number, names[kind], None) for kind in kinds for number in numbers]
     folder = Path(params) if params is not None else default_folder()
     if not folder.is_dir():
-        raise MissingError(f"no network parameters: {folder} is not a folder", download_instructions(folder))
-    return [_find(folder, number, _SUFFIXES_BY_MODEL_TYPE[model_type]) for number in numbers]
+        remedy = download_instructions(folder, kinds[-1])
+        raise MissingError(f"no network parameters: {folder} is not a folder", remedy)
+    suffixes = {kind: (_MULTIMER,) if kind == "multimer" else _MONOMER_SUFFIXES[model_type] for kind in kinds}
+    return [_find(folder, number, suffixes[kind]) for kind in kinds for number in numbers]
 
 
 def default_folder() -> Path:
@@ -132,11 +164,12 @@ def installed_parameters(folder: Path) -> list[ParameterSource]:
     return [ParameterSource(number, name, file) for number, name, file in files if file is not None]
 
 
-def download_instructions(folder: Path) -> str:
-    """Return instructions for a user whose folder has no parameters."""
+def download_instructions(folder: Path, kind: NetworkKind = "monomer") -> str:
+    """Return instructions for a user whose folder lacks parameters of a kind of networks."""
+    which = "--which multimer " if kind == "multimer" else ""
     return (
         "Get DeepMind's parameters (CC BY 4.0, a download of 5.3 GB) with\n"
-        f"  foldcli params fetch --dest {folder}\n"
+        f"  foldcli params fetch {which}--dest {folder}\n"
         f"To try foldcli without them: --params {DEMO} (an untrained network; its structures mean nothing)."
     )
 
@@ -147,7 +180,10 @@ def _find(folder: Path, number: int, suffixes: tuple[str, ...]) -> ParameterSour
         if file := _find_file(folder, name):
             return ParameterSource(number, name, file)
     expected = " or ".join(f"params_{name}.npz" for name in names)
-    raise MissingError(f"no network parameters: {folder} has no {expected}", download_instructions(folder))
+    kind: NetworkKind = "multimer" if suffixes == (_MULTIMER,) else "monomer"
+    raise MissingError(
+        f"no network parameters: {folder} has no {expected}", download_instructions(folder, kind)
+    )
 
 
 def _find_file(folder: Path, name: str) -> Path | None:

@@ -95,7 +95,7 @@ def plan_targets(
     inspect: Callable[[str, T], Inspection],
     shard: Shard,
     failures: Failures,
-    estimate: Callable[[int], Estimate | None] = lambda residues: None,
+    estimate: Callable[[int, T], Estimate | None] = lambda residues, target_input: None,
 ) -> list[PlannedTarget]:
     """Return the plan for the targets of all shards, sorted by name.
 
@@ -104,7 +104,7 @@ def plan_targets(
         inspect: returns residues and action from a target's name and input.
         shard: the run's share of the targets; only these are inspected.
         failures: gets the exceptions that `inspect` raises.
-        estimate: returns the cost of a target from its residues; None if there is nothing to estimate.
+        estimate: returns the cost of a target from its residues and input; None if nothing can be estimated.
     """
     inspections: dict[str, Inspection] = {}
 
@@ -124,7 +124,11 @@ def plan_targets(
             planned.append(PlannedTarget(name, None, f"{INVALID}: {reason}"))
             continue
         residues, action = inspections[name]
-        planned.append(PlannedTarget(name, residues, action, None if action == DONE else estimate(residues)))
+        planned.append(
+            PlannedTarget(
+                name, residues, action, None if action == DONE else estimate(residues, target_input)
+            )
+        )
     return planned
 
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 
 from features.cache import read_entry
 from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
-from foldcli.inputs.targets import TargetInput
+from foldcli.inputs.targets import TargetInput, is_complex
+from foldcli.params.parameters import sources_of
 from foldcli.pipeline.dry_run import (
     DONE,
     RESUMED,
@@ -31,6 +33,7 @@ from foldcli.pipeline.template_copies import TemplateCopier
 from model.config import ModelConfig, model_config
 from model.memory_plan import PassSize, plan_memory
 from model.parameters import expected_shapes
+from msa.io.complex_a3m import parse_complex_a3m
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
@@ -89,7 +92,7 @@ def inspect_target(
     files = output.files(name)
     residues = _residues(target_input)
     unfinished = RESUMED if files.work_folder.is_dir() else TO_DO
-    if isinstance(target_input, FastaRecord) and identities.request is None:
+    if isinstance(target_input, FastaRecord | Complex) and identities.request is None:
         # the database does not exist yet, so no fingerprint is known
         return residues, TO_DO if output.overwrite else unfinished
     if output.overwrite:
@@ -101,6 +104,11 @@ def inspect_target(
 
 
 def _residues(target_input: TargetInput) -> int:
+    if isinstance(target_input, Complex):
+        for chain in target_input.chains:
+            check_query(chain)
+            check_foldable(chain.sequence)
+        return sum(len(chain.sequence) for chain in target_input.chains)
     if isinstance(target_input, FastaRecord):
         check_query(target_input)
         check_foldable(target_input.sequence)
@@ -109,33 +117,44 @@ def _residues(target_input: TargetInput) -> int:
         return target_input.residues()
     if target_input.files[0].endswith(ENTRY_SUFFIX):
         return int(read_entry(target_input.files[0])["msa"].shape[1])
+    if target_input.is_complex:
+        alignment = parse_complex_a3m(target_input.read_contents()[0], target_input.files[0])
+        for query in alignment.queries:
+            check_foldable(query)
+        return sum(
+            len(query) * copies for query, copies in zip(alignment.queries, alignment.copies, strict=True)
+        )
     query = target_input.read()[0].query
     check_foldable(query)
     return len(query)
 
 
-def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int], Estimate | None]:
-    """Return a function that estimates a target's cost from its residues.
+def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int, TargetInput], Estimate | None]:
+    """Return a function that estimates a target's cost from its residues and input.
 
     On a CPU everything is unknown. There is no estimate for copies of templates, which take no time.
     """
     if isinstance(predictor, TemplateCopier):
-        return lambda residues: None
+        return lambda residues, target_input: None
     memory, settings = predictor.memory, predictor.settings
     if memory.device == "cpu":
-        return lambda residues: Estimate(None, None)
-    configs = [model_config(source.config_name) for source in predictor.sources]
+        return lambda residues, target_input: Estimate(None, None)
     gpu, available = memory.device_name(), memory.available_bytes()
     # the parameters of all models stay on the GPU
-    parameters = sum(parameter_bytes(config, settings) for config in configs)
-    passes = settings.num_passes * settings.num_seeds
+    parameters = sum(
+        parameter_bytes(model_config(source.config_name), settings) for source in predictor.sources
+    )
 
-    def estimate(residues: int) -> Estimate:
+    def estimate(residues: int, target_input: TargetInput) -> Estimate:
+        sources = sources_of(predictor.sources, is_complex(target_input))
+        own = settings.for_network(sources[0].is_multimer)
+        configs = [model_config(source.config_name) for source in sources]
         peak = max(
-            peak_bytes(config, settings, residues, available - parameters, memory.ranks) for config in configs
+            peak_bytes(config, own, residues, available - parameters, memory.ranks) for config in configs
         )
-        each = [seconds_per_pass(gpu, config, settings, residues) for config in configs]
+        each = [seconds_per_pass(gpu, config, own, residues) for config in configs]
         known = [seconds for seconds in each if seconds is not None]
+        passes = own.num_passes * own.num_seeds
         return Estimate(peak + parameters, passes * sum(known) if len(known) == len(each) else None)
 
     return estimate
@@ -155,7 +174,8 @@ def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, r
     """
     measured = SECONDS_PER_PASS.get(gpu)
     comparable = (
-        config.evoformer.blocks == _MEASURED_BLOCKS
+        config.multimer is None
+        and config.evoformer.blocks == _MEASURED_BLOCKS
         and (settings.precision, settings.kernels) == ("bf16", "fused")
         and settings.max_seq <= _MEASURED_ROWS
         and settings.max_extra_seq <= _MEASURED_EXTRA_ROWS
@@ -191,6 +211,7 @@ def peak_bytes(
         element_bytes=_ELEMENT_BYTES[settings.precision],
         in_place=settings.kernels == "fused",
         ranks=ranks,
+        alignment_rows=0 if config.multimer is None else settings.max_seq + settings.max_extra_seq,
     )
     return plan_memory(config, size, available_bytes).peak_bytes
 
@@ -208,10 +229,14 @@ def _network_heading(predictor: Predictor | TemplateCopier) -> PlanHeading:
         return PlanHeading(line, "network", {"models": [source.label for source in predictor.sources]})
     settings = predictor.settings
     device = f"{predictor.memory.device_name()}, {settings.precision}, {settings.kernels} kernels"
-    models, seeds = counted(len(predictor.sources), "model"), counted(settings.num_seeds, "seed")
-    passes = counted(settings.num_passes, "pass", "passes")
+    kinds = [source.is_multimer for source in predictor.sources]
     most = "at most " if settings.stop_at_score < 100 else ""
-    line = f"network: {device}; per target: {most}{models}, {seeds}, at most {passes} each"
+    parts = []
+    for is_multimer in dict.fromkeys(kinds):
+        models, seeds = counted(kinds.count(is_multimer), "model"), counted(settings.num_seeds, "seed")
+        passes = counted(settings.for_network(is_multimer).num_passes, "pass", "passes")
+        parts.append(f"{most}{models}, {seeds}, at most {passes} each")
+    line = f"network: {device}; per target: {'; per complex: '.join(parts)}"
     first = settings.random_seed
     values = {
         "device": predictor.memory.device_name(),
@@ -219,7 +244,7 @@ def _network_heading(predictor: Predictor | TemplateCopier) -> PlanHeading:
         "kernels": settings.kernels,
         "models": [source.label for source in predictor.sources],
         "seeds": list(range(first, first + settings.num_seeds)),
-        "max_passes": settings.num_passes,
+        "max_passes": max(settings.for_network(is_multimer).num_passes for is_multimer in kinds),
         "stop_at_score": settings.stop_at_score,
     }
     return PlanHeading(line, "network", values)

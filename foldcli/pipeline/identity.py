@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
-from foldcli.inputs.targets import TargetInput
-from foldcli.params.parameters import TEMPLATE, ParameterSource
+from foldcli.inputs.complexes import Complex
+from foldcli.inputs.targets import TargetInput, is_complex
+from foldcli.params.parameters import TEMPLATE, ParameterSource, sources_of
 from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
 from msa.database.database import TargetDatabase
+from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 
@@ -115,6 +118,7 @@ class TargetIdentities:
         settings: settings of the predictions.
         request: request for the queries' alignments; None if there are no queries, or no database yet.
         templates: everything that templates depend on; None if there are none.
+        pairing: how the alignments of a complex's chains are paired.
     """
 
     sources: list[ParameterSource]
@@ -122,6 +126,19 @@ class TargetIdentities:
     settings: PredictSettings
     request: AlignmentRequest | None = None
     templates: dict[str, Any] | None = None
+    pairing: PairingSettings = DEFAULT_PAIRING
+
+    def sources_of(self, target_input: TargetInput) -> list[ParameterSource]:
+        """Return the models that predict a target.
+
+        Raises:
+            InputError: the target is a complex, and there are no multimer networks.
+        """
+        if sources := sources_of(self.sources, is_complex(target_input)):
+            return sources
+        if any(source.copies_template for source in self.sources):
+            raise InputError("a complex of several chains: --params template copies single chains only")
+        raise InputError("a complex of several chains, which needs --model-type multimer_v3 or auto")
 
     def identity(self, target_input: TargetInput) -> dict[str, Any]:
         """Return everything that all predictions of a target depend on; models and seeds are not part of it.
@@ -134,23 +151,56 @@ class TargetIdentities:
         elif isinstance(target_input, FastaRecord):
             assert self.request is not None
             own = self.request.identity(target_input)
+        elif isinstance(target_input, Complex):
+            assert self.request is not None
+            own = self._complex_identity(self.request, target_input)
         else:
             own = {"input": _content_hash(target_input)}
         templates = {} if self.templates is None else {"templates": self.templates}
-        if any(source.copies_template for source in self.sources):
+        sources = self.sources_of(target_input)
+        if any(source.copies_template for source in sources):
             # nothing of a network's settings matters
             return own | {"predict": {"method": TEMPLATE}} | templates
-        return own | {"predict": self.settings.identity()} | templates
+        settings = self.settings.for_network(sources[0].is_multimer)
+        return own | {"predict": settings.identity()} | templates
 
-    def jobs(self) -> list[Job]:
-        """Return the jobs of each target: every model with the first seed, then with the next."""
+    def _complex_identity(self, request: AlignmentRequest, target: Complex) -> dict[str, Any]:
+        """Return everything that the alignment of a complex depends on."""
+        keys = [request.key(chain_query(chain)) for chain in target.chains]
+        return {
+            "query": target.sequence,
+            "chains": keys,
+            "pairing": dataclasses.asdict(self.pairing),
+            "database": request.checksums,
+            **request.settings.identity(),
+        }
+
+    def jobs(self, target_input: TargetInput) -> list[Job]:
+        """Return the jobs of a target: every model with the first seed, then with the next.
+
+        Raises:
+            InputError: see `sources_of`.
+        """
+        return self._jobs(self.sources_of(target_input))
+
+    def all_jobs(self) -> list[Job]:
+        """Return the jobs of targets of all kinds."""
+        return self._jobs(self.sources)
+
+    def _jobs(self, sources: list[ParameterSource]) -> list[Job]:
         first = self.settings.random_seed
         models = [
             (source, parameters["content"])
             for source, parameters in zip(self.sources, self.parameters, strict=True)
+            if source in sources
         ]
         seeds = range(first, first + self.settings.num_seeds)
         return [Job(source, seed, content) for seed in seeds for source, content in models]
+
+
+def chain_query(chain: FastaRecord) -> FastaRecord:
+    """Return the query that a chain is searched with; the same for equal chains of all complexes."""
+    return dataclasses.replace(chain, header="query")
 
 
 def _content_hash(target: AlignmentTarget) -> str | list[str]:

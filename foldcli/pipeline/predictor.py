@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from features.complexes.features import complex_features
 from features.sampling import SamplingSettings, sample_features
 from foldcli.logs import logger
 from foldcli.outputs.model_files import ModelOrigin
@@ -29,14 +30,14 @@ from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
-from model.config import model_config
+from model.config import ModelConfig, MultimerConfig, model_config
 from model.embedders import RECYCLED_BINS, distance_bins
 from model.parameters import load_npz, random_parameters
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings
 
-# the rows to sample, and the seed
-Sampling: TypeAlias = tuple[SamplingSettings, int]
+# the rows to sample, and the seed; None for multimer networks, which sample the rows of each pass themselves
+Sampling: TypeAlias = tuple[SamplingSettings, int] | None
 
 # AlphaFold2's number of templates; their rows count towards max_seq
 TEMPLATE_SLOTS = 4
@@ -141,7 +142,7 @@ class Predictor:
 
     def uses_templates(self, job: Job) -> bool:
         """Return True if the network of a job takes templates."""
-        return bool(self.sampling(job)[0].template_slots)
+        return model_config(job.source.config_name).template is not None
 
     def network(self, source: ParameterSource) -> AlphaFold:
         """Return the network of a parameter file, loading it at the first call.
@@ -160,23 +161,33 @@ class Predictor:
 
     def sampling(self, job: Job) -> Sampling:
         """Return the sampling of a job's random features; jobs with the same sampling share them."""
+        if job.source.is_multimer:
+            return None
         slots = TEMPLATE_SLOTS if model_config(job.source.config_name).template else 0
         return SamplingSettings(self.settings.max_seq, self.settings.max_extra_seq, slots), job.seed
 
     def sample(
         self, features: dict[str, np.ndarray], templates: TargetTemplates | None, sampling: Sampling
     ) -> dict[str, np.ndarray]:
-        """Sample the random features of a job's passes; may be called by any thread."""
-        settings, seed = sampling
+        """Sample the random features of a job's passes; may be called by any thread.
+
+        Args:
+            features: deterministic features of a chain, or for multimer networks also those of a complex.
+            templates: templates of a chain; a complex's features contain them.
+            sampling: result of `sampling`.
+        """
         if templates is not None:
             features = features | templates.features
+        if sampling is None:
+            return features if "asym_id" in features else complex_features([features])
+        settings, seed = sampling
         return sample_features(features, settings, self.settings.num_passes, seed)
 
     def run(self, name: str, job: Job, sample: dict[str, np.ndarray], progress: Progress) -> Prediction:
         """Run the network of a job on sampled features within the available memory; see `predict_within`."""
         network = self.network(job.source)
         self.wait_for_kernels()
-        return self._predict(job, name, network, sample, recycling_settings(self.settings), progress)
+        return self._predict(job, name, network, sample, recycling_settings(self.settings, job), progress)
 
     def _predict(
         self,
@@ -203,10 +214,11 @@ class Predictor:
         return ModelOrigin(name, network, job.source.untrained)
 
 
-def recycling_settings(settings: PredictSettings) -> RecyclingSettings:
-    """Return the settings of recycling."""
+def recycling_settings(settings: PredictSettings, job: Job) -> RecyclingSettings:
+    """Return the settings of a job's recycling."""
+    own = settings.for_network(job.source.is_multimer)
     return RecyclingSettings(
-        settings.num_recycles, settings.recycle_early_stop_tolerance, frozenset(settings.extras)
+        own.num_recycles, own.recycle_early_stop_tolerance, frozenset(own.extras), job.seed
     )
 
 
@@ -227,7 +239,7 @@ def load_network(
     Raises:
         ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
     """
-    config = model_config(source.config_name)
+    config = _with_rows(model_config(source.config_name), settings)
     if source.file is None:
         arrays = random_parameters(config, seed=source.number)
     elif preloaded is not None:
@@ -238,6 +250,17 @@ def load_network(
         # Triton launches on the current device; set late, because it waits until the driver has started
         torch.cuda.set_device(device)
     return AlphaFold.from_parameters(config, arrays, device, _DTYPES[settings.precision], settings.kernels)
+
+
+def _with_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:
+    """Return a network's configuration with at most as many rows as the settings allow."""
+    if config.multimer is None:
+        return config
+    own = settings.for_network(True)
+    rows = MultimerConfig(
+        min(config.multimer.msa_rows, own.max_seq), min(config.multimer.extra_rows, own.max_extra_seq)
+    )
+    return replace(config, multimer=rows)
 
 
 def _log_first_block(network: AlphaFold) -> None:

@@ -20,7 +20,7 @@ import torch
 
 from foldcli.errors import ExitCode, describe, exit_code_of
 from foldcli.logs import configure, logger
-from foldcli.params.parameters import UNTRAINED, ParameterSource, find_parameters
+from foldcli.params.parameters import UNTRAINED, NetworkKind, ParameterSource, find_parameters
 from foldcli.params.verify import check_parameters
 from foldcli.pipeline.device import NetworkMemory, choose_rank_device
 from foldcli.pipeline.identity import Job, fingerprint
@@ -37,13 +37,22 @@ from model.memory_plan import CPU_CHUNK_ELEMENTS
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.parallel.place import RankPlace
-from model.parallel.session import DEAD_SECONDS, NothingToPredict, RankFailure, RankSession, connect
+from model.parallel.session import (
+    DEAD_SECONDS,
+    NothingToPredict,
+    RankFailure,
+    RankSession,
+    connect,
+    wait_for_rank,
+)
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
 from msa.errors import MissingError
 
 # time that a rank waits until it knows which other one has broken the communication
 _BLAME_SECONDS = DEAD_SECONDS + 5.0
+# key of the store for the kinds of networks that rank 0 uses
+_KINDS_KEY = "foldcli/network kinds"
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
@@ -89,6 +98,7 @@ class RankedPredictor(Predictor):
             logger.debug("%s: %s on each of %d devices", name, plan, self.memory.ranks)
         work = _RankJob(
             self.sources.index(job.source),
+            recycling.seed,
             CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements,
             {name: (x.shape, x.dtype.str) for name, x in sample.items()},
         )
@@ -110,11 +120,13 @@ class _RankJob:
 
     Args:
         source: index of the parameters.
+        seed: see `Job`.
         chunk_elements: see `model.memory_plan.MemoryPlan`.
         arrays: shape and dtype of each feature.
     """
 
     source: int
+    seed: int
     chunk_elements: int
     arrays: Mapping[str, tuple[Sequence[int], str]]
 
@@ -150,6 +162,9 @@ def create_ranked_predictor(
         place = _place_on_this_host(options, 0, 0)
     device = choose_rank_device(options.device, place.local_rank, place.local_size)
     store = connect(place)
+    # the other ranks do not read the targets
+    kinds = dict.fromkeys("multimer" if source.is_multimer else "monomer" for source in startup.sources)
+    store.set(_KINDS_KEY, json.dumps(list(kinds)))
     if own_processes:
         processes = _RankProcesses(options, threads, store.port)
     try:
@@ -173,17 +188,18 @@ def serve_rank(options: NetworkOptions, threads: int, place: RankPlace) -> int:
     Returns:
         The exit code. Errors are left to rank 0 to report.
     """
-    sources = find_parameters(options.params, options.models, options.model_type)
     device = choose_rank_device(options.device, place.local_rank, place.local_size)
+    store = connect(place)
     try:
-        memory, settings, session = _join(options, sources, threads, place, device, connect(place))
+        kinds = _network_kinds(store)
+        sources = find_parameters(options.params, options.models, options.model_type, kinds)
+        memory, settings, session = _join(options, sources, threads, place, device, store)
     except NothingToPredict:
         return ExitCode.DONE
     except RankMismatch as error:
         logger.debug("%s", error)
         return ExitCode.MISSING
     networks: dict[ParameterSource, AlphaFold] = {}
-    recycling = recycling_settings(settings)
     with _failing_together(session):
         while (text := session.next_job()) is not None:
             job = _RankJob(**json.loads(text))
@@ -193,9 +209,16 @@ def serve_rank(options: NetworkOptions, threads: int, place: RankPlace) -> int:
                 if source not in networks:
                     network = load_network(source, settings, memory.device)
                     networks[source] = ParallelAlphaFold(network, session.group)
+                recycling = recycling_settings(settings, Job(source, job.seed, ""))
                 predict(networks[source], features, recycling, None, job.chunk_elements)
     session.close()
     return ExitCode.DONE
+
+
+def _network_kinds(store: torch.distributed.TCPStore) -> list[NetworkKind]:
+    """Return the kinds of networks that rank 0 uses; raises the exceptions of `wait_for_rank`."""
+    kinds: list[NetworkKind] = json.loads(wait_for_rank(store, _KINDS_KEY, 0))
+    return kinds
 
 
 def _place_on_this_host(options: NetworkOptions, rank: int, port: int) -> RankPlace:

@@ -32,8 +32,9 @@ from features.entry import read_entry_metadata
 from foldcli.errors import NotRelaxed
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
-from foldcli.inputs.targets import TargetInput
+from foldcli.inputs.targets import TargetInput, is_complex
 from foldcli.logs import logger
 from foldcli.options.common import available_cores
 from foldcli.outputs import colabfold_layout
@@ -43,6 +44,7 @@ from foldcli.outputs.summary import RunSummary
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.alignment_stores import TargetStore
 from foldcli.pipeline.background import run_ahead
+from foldcli.pipeline.complexes import ComplexStage
 from foldcli.pipeline.device_workers import (
     DeviceWorker,
     JobRunner,
@@ -108,7 +110,11 @@ class RunSettings:
         predictor, identities = self.predictor, self.identities
         labels = [source.label for source in predictor.sources]
         # the part that all labels share is written once
-        networks = ", ".join([labels[0], *(label.rpartition("_")[2] for label in labels[1:])])
+        networks = " and ".join(
+            ", ".join([own[0], *(label.rpartition("_")[2] for label in own[1:])])
+            for own in ([label for label in labels if label.rpartition("_")[0] == start]
+                        for start in dict.fromkeys(label.rpartition("_")[0] for label in labels))
+        )  # fmt: skip
         seeds = identities.settings.num_seeds
         parts = [
             f"{num_targets} target{'s' if num_targets > 1 else ''}",
@@ -116,7 +122,7 @@ class RunSettings:
             predictor.describe(),
             *([f"{len(self.workers)} targets at a time"] if len(self.workers) > 1 else []),
             *([] if self.database is None else [f"database {self.database}"]),
-            *(["with templates"] if self.uses_templates(identities.jobs()) else []),
+            *(["with templates"] if self.uses_templates(identities.all_jobs()) else []),
         ]
         return "; ".join(parts)
 
@@ -187,7 +193,7 @@ def run_targets(
 
 def residues_hint(target_input: TargetInput) -> int:
     """Return an estimate of a target's residues, for the order of the run; 0 if there is none."""
-    if isinstance(target_input, FastaRecord):
+    if isinstance(target_input, FastaRecord | Complex):
         return len(target_input.sequence)
     try:
         if isinstance(target_input, CachedTarget):
@@ -196,6 +202,15 @@ def residues_hint(target_input: TargetInput) -> int:
         return len(target_input.content or b"") or Path(target_input.files[0]).stat().st_size
     except (OSError, ValueError, LookupError):
         return 0
+
+
+def _most_passes(settings: RunSettings) -> int:
+    """Return the passes of a target, or the most if targets have different networks."""
+    passes = {False: 0, True: 0}
+    for job in settings.identities.all_jobs():
+        is_multimer = job.source.is_multimer
+        passes[is_multimer] += settings.predictor.settings.for_network(is_multimer).num_passes
+    return max(passes.values())
 
 
 class _Run:
@@ -218,8 +233,8 @@ class _Run:
         self.searching_templates = Lock()
         self.share_sample: Callable[[Any], Any] = lambda sample: sample
         self.locks = TargetLocks(self.stop)
-        passes = len(settings.identities.jobs()) * settings.predictor.settings.num_passes
-        self.progress = RunProgress(len(targets), passes)
+        self.progress = RunProgress(len(targets), _most_passes(settings))
+        self.complexes = ComplexStage(settings.identities.pairing, settings.templates)
 
     def execute(self) -> None:
         """Run all targets; an interrupt ends the run once the predicted models are written."""
@@ -369,9 +384,7 @@ class _Run:
                 return
             plan, jobs = plan.stage_kept_models(target.files)
             # needed even without jobs: done.json contains their facts
-            features = self._load_features(target)
-            with self.searching_templates:
-                templates = self._find_templates(target, features, plan.jobs)
+            features, templates = self._load(target, plan.jobs)
             if plan.finished is not None and "templates" in plan.finished.facts:
                 # of models that are kept
                 target.facts.setdefault("templates", plan.finished.facts["templates"])
@@ -393,8 +406,20 @@ class _Run:
         except Exception as error:
             self._fail(target, error)
 
+    def _load(
+        self, target: TargetRun, jobs: list[Job]
+    ) -> tuple[dict[str, np.ndarray], TargetTemplates | None]:
+        """Return the features of a target, and the templates of a single chain if jobs use them."""
+        if is_complex(target.input):
+            with self.searching_templates:
+                return self.complexes.load(target, self.settings.uses_templates(jobs)), None
+        features = self._load_features(target)
+        with self.searching_templates:
+            return features, self._find_templates(target, features, jobs)
+
     def _load_features(self, target: TargetRun) -> dict[str, np.ndarray]:
         settings, target_input = self.settings.features, target.input
+        assert not isinstance(target_input, Complex)
         if isinstance(target_input, CachedTarget):
             return features_of_entry(target, lambda: target_input.features(settings.verify))
         if isinstance(target_input, FastaRecord):
@@ -501,7 +526,7 @@ class _Run:
     def _model_written(self, target: TargetRun, result: ModelResult) -> None:
         if self.settings.output.layout == "colabfold":
             colabfold_layout.log_model(result)
-        elif len(self.settings.identities.jobs()) > 1:
+        elif len(self.settings.identities.jobs(target.input)) > 1:
             untrained = self.settings.predictor.untrained
             logger.info(
                 "%s: %s: %s, %.1f s", target.name, result.tag, result.describe(untrained), result.seconds

@@ -1,6 +1,6 @@
 """Settings of a run's stages: frozen values, made once from the command line's options and passed whole."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import TEMPLATE, ModelType
 from foldcli.report import ReportSettings
+from model.config import MultimerConfig
 from model.prediction import EXTRAS, Extra
 from msa.errors import InputError
 from msa.search.settings import (
@@ -127,6 +128,10 @@ class FeatureSettings:
     verify: bool = True
 
 
+_MULTIMER_ROWS = MultimerConfig()
+_MULTIMER_SETTINGS = ("multimer_num_recycles", "multimer_tolerance")
+
+
 @dataclass(frozen=True)
 class PredictSettings:
     """The settings that a prediction depends on, in addition to its features and parameters.
@@ -140,9 +145,11 @@ class PredictSettings:
         max_extra_seq: rows of the extra alignment.
         extras: what is saved for each model in addition.
         stop_at_score: a target's remaining jobs are skipped once a model has a higher mean pLDDT.
-        rank: the score that ranks models; "auto" is plddt, as ColabFold ranks monomers.
+        rank: the score that ranks models; see `foldcli.outputs.model_files.rank_models`.
         precision: number format of the trunk.
         kernels: implementation of the heavy operations; they round differently.
+        multimer_num_recycles: `num_recycles` of multimer networks.
+        multimer_tolerance: `recycle_early_stop_tolerance` of multimer networks.
     """
 
     num_recycles: int = 3
@@ -153,14 +160,29 @@ class PredictSettings:
     max_extra_seq: int = 5120
     extras: tuple[Extra, ...] = ()
     stop_at_score: float = 100.0
-    rank: Literal["auto", "plddt", "ptm"] = "auto"
+    rank: Literal["auto", "plddt", "ptm", "multimer", "iptm"] = "auto"
     precision: Literal["bf16", "fp32"] = "fp32"
     kernels: Literal["fused", "reference"] = "reference"
+    # those of `model.recycling.MULTIMER_RECYCLING`, which imports torch
+    multimer_num_recycles: int = 20
+    multimer_tolerance: float = 0.5
 
     @property
     def num_passes(self) -> int:
         """Passes through the network per model and seed, if recycling does not stop early."""
         return self.num_recycles + 1
+
+    def for_network(self, is_multimer: bool) -> "PredictSettings":
+        """Return the settings for a multimer network, or these for others."""
+        if not is_multimer:
+            return self
+        return replace(
+            self,
+            num_recycles=self.multimer_num_recycles,
+            recycle_early_stop_tolerance=self.multimer_tolerance,
+            max_seq=min(self.max_seq, _MULTIMER_ROWS.msa_rows),
+            max_extra_seq=min(self.max_extra_seq, _MULTIMER_ROWS.extra_rows),
+        )
 
     def identity(self) -> dict[str, Any]:
         """Return what every prediction depends on, without the choice of jobs, extras and the ranking.
@@ -168,7 +190,7 @@ class PredictSettings:
         The names in done.json and fingerprints must never change.
         """
         names = asdict(self)
-        for name in ("num_seeds", "random_seed", "extras", "stop_at_score", "rank"):
+        for name in ("num_seeds", "random_seed", "extras", "stop_at_score", "rank", *_MULTIMER_SETTINGS):
             del names[name]
         return {"num_recycle": names.pop("num_recycles")} | names
 
@@ -223,12 +245,14 @@ class NetworkOptions:
         if num_models is not None and num_models > len(models):
             raise click.UsageError(f"--num-models {num_models}: --models has only {len(models)}.")
         max_seq, max_extra_seq = options["max_msa"]
+        num_recycles, tolerance = options["num_recycles"], options["recycle_early_stop_tolerance"]
+        defaults = PredictSettings
         return cls(
             **{name: options[name] for name in (*own, *(_RANK_OPTIONS & options.keys()))},
             models=models[:num_models],
             predict=PredictSettings(
-                num_recycles=options["num_recycles"],
-                recycle_early_stop_tolerance=options["recycle_early_stop_tolerance"],
+                num_recycles=_given(num_recycles, defaults.num_recycles),
+                recycle_early_stop_tolerance=_given(tolerance, defaults.recycle_early_stop_tolerance),
                 num_seeds=options["num_seeds"],
                 random_seed=options["random_seed"],
                 max_seq=max_seq,
@@ -236,6 +260,8 @@ class NetworkOptions:
                 extras=tuple(extra for extra in EXTRAS if options[f"save_{extra}"]),
                 stop_at_score=options["stop_at_score"],
                 rank=options["rank"],
+                multimer_num_recycles=_given(num_recycles, defaults.multimer_num_recycles),
+                multimer_tolerance=_given(tolerance, defaults.multimer_tolerance),
             ),
         )
 

@@ -5,12 +5,21 @@ files. Reading other files, computing checksums and opening the driver do not ho
 they run in background threads meanwhile. The functions here import late because importing is their work.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.params.parameters import TEMPLATE, TEMPLATE_COPY, ParameterSource, find_parameters
+from foldcli.inputs.targets import TargetInput, is_complex
+from foldcli.params.parameters import (
+    TEMPLATE,
+    TEMPLATE_COPY,
+    NetworkKind,
+    ParameterSource,
+    find_parameters,
+    network_kinds,
+)
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.settings import NetworkOptions
@@ -39,13 +48,19 @@ class Startup:
     compilation: "Future[KernelCompilation | None] | None" = None
 
 
-def start(options: NetworkOptions, preload: bool = True, in_workers: bool = False) -> Startup:
+def start(
+    options: NetworkOptions,
+    preload: bool = True,
+    in_workers: bool = False,
+    kinds: Sequence[NetworkKind] = ("monomer",),
+) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
     Args:
         options: options of the network.
         preload: False if no prediction follows, as in a dry run.
         in_workers: whether worker processes predict, which read the parameters themselves.
+        kinds: kinds of networks that the targets need; see `needed_kinds`.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -53,7 +68,7 @@ def start(options: NetworkOptions, preload: bool = True, in_workers: bool = Fals
     if options.params == TEMPLATE:
         sources, preload = [TEMPLATE_COPY], False
     else:
-        sources = find_parameters(options.params, options.models, options.model_type)
+        sources = find_parameters(options.params, options.models, options.model_type, kinds)
     set_triton_cache_folder()
     keep_bytecode()
     compilation = start_compilation(options, sources) if preload else None
@@ -62,6 +77,14 @@ def start(options: NetworkOptions, preload: bool = True, in_workers: bool = Fals
     with without_collection():
         import torch  # noqa: F401
     return Startup(sources, arrays, preload, compilation)
+
+
+def needed_kinds(
+    options: NetworkOptions, targets: Sequence[tuple[str, TargetInput]]
+) -> tuple[NetworkKind, ...]:
+    """Return the kinds of networks that targets, given with their names, need."""
+    complexes = [is_complex(target) for _, target in targets]
+    return network_kinds(options.model_type, not all(complexes), any(complexes))
 
 
 def start_compilation(

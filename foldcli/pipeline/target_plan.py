@@ -107,7 +107,7 @@ def plan_target(
     """
     identity = identities.identity(target_input)
     key = fingerprint(identity)
-    jobs = identities.jobs()
+    jobs = identities.jobs(target_input)
     stop_at_score, extras = identities.settings.stop_at_score, identities.settings.extras
     finished = None if output.overwrite else read_finished(files)
     if finished is None:

@@ -258,7 +258,7 @@ def _alignment_lines(
 
 def _template_values(result: TargetResult) -> dict[str, Any]:
     """Return the template's values about structural templates."""
-    rows = read_template_rows(result.files.path("templates"), len(result.sequence))
+    rows = read_template_rows(result.files.path("templates"), len(result.sequence), result.chains)
     shown = "All" if len(rows) <= MAX_TEMPLATE_ROWS else f"The first {MAX_TEMPLATE_ROWS} of {len(rows)}"
     return {
         "template_rows": rows[:MAX_TEMPLATE_ROWS],

@@ -1,6 +1,8 @@
 """The report's table of templates: their alignments over the query, and the reasons for rejections."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 # rows that are shown; a library may have hundreds of relatives
@@ -43,29 +45,35 @@ class TemplateRow:
     reason: str
 
 
-def read_template_rows(path: Path, length: int) -> list[TemplateRow]:
+def read_template_rows(path: Path, length: int, chains: Sequence[tuple[str, int]] = ()) -> list[TemplateRow]:
     """Return the rows of NAME_templates.tsv; none if there is no such file.
 
     Args:
         path: the file.
         length: residues of the query.
+        chains: name and residues of each chain, in order.
     """
+    starts = dict(
+        zip((name for name, _ in chains), accumulate((n for _, n in chains), initial=0), strict=False)
+    )
     try:
         header, *lines = path.read_text().splitlines()
     except (OSError, ValueError):  # no file, or an empty one
         return []
     columns = header.split("\t")
-    return [_row(dict(zip(columns, line.split("\t"), strict=False)), length) for line in lines]
+    rows = [dict(zip(columns, line.split("\t"), strict=False)) for line in lines]
+    return [_row(row, length, starts.get(row.get("chain", ""), 0)) for row in rows]
 
 
-def _row(row: dict[str, str], length: int) -> TemplateRow:
+def _row(row: dict[str, str], length: int, start: int) -> TemplateRow:
+    chain = f" (chain {row['chain']})" if "chain" in row else ""
     return TemplateRow(
-        row.get("template", ""),
+        row.get("template", "") + chain,
         row.get("used", ""),
         _percent(row.get("identity", "-")),
         _percent(row.get("coverage", "-")),
         "–" if row.get("evalue", "-") == "-" else row["evalue"],
-        _bar(row, length),
+        _bar(row, length, start),
         row.get("source", ""),
         row.get("reason", ""),
     )
@@ -78,9 +86,9 @@ def _percent(text: str) -> str:
         return "–"
 
 
-def _bar(row: dict[str, str], length: int) -> TemplateBar | None:
+def _bar(row: dict[str, str], length: int, chain_start: int) -> TemplateBar | None:
     try:
-        start, end = int(row["query_start"]), int(row["query_end"])
+        start, end = (chain_start + int(row[name]) for name in ("query_start", "query_end"))
     except (KeyError, ValueError):
         return None
     scale = _BAR_WIDTH / max(length, 1)

@@ -79,6 +79,24 @@ def decline(place: RankPlace) -> None:
     connect(place).set("end", "")
 
 
+def wait_for_rank(store: distributed.TCPStore, key: str, rank: int) -> bytes:
+    """Return the value of a key that a rank sets when it starts.
+
+    Raises:
+        RankMismatch: the rank has not set it in time.
+        NothingToPredict: rank 0 has left already.
+    """
+    deadline = time.monotonic() + JOIN_SECONDS
+    while not store.check([key]):
+        if store.check(["end"]):
+            raise NothingToPredict
+        if time.monotonic() > deadline:
+            raise RankMismatch(f"rank {rank} did not join within {JOIN_SECONDS:.0f} s")
+        time.sleep(POLL_SECONDS)
+    value: bytes = store.get(key)
+    return value
+
+
 class RankSession:
     """The connection of this process to the other ranks of a run.
 
@@ -203,7 +221,7 @@ class RankSession:
         self._store.set(f"identity/{self.place.rank}", json.dumps(own))
         first: dict[str, str] = {}
         for rank in range(self.place.size):
-            theirs = json.loads(self._wait_for_identity(rank))
+            theirs = json.loads(wait_for_rank(self._store, f"identity/{rank}", rank))
             first = first or theirs
             self.hosts[rank] = theirs["host"]
             for name in identity:
@@ -212,16 +230,6 @@ class RankSession:
                         f"rank {rank} on {theirs['host']} has {name} {theirs.get(name)}, "
                         f"rank 0 on {first['host']} has {first.get(name)}"
                     )
-
-    def _wait_for_identity(self, rank: int) -> bytes:
-        key, deadline = f"identity/{rank}", time.monotonic() + JOIN_SECONDS
-        while not self._store.check([key]):
-            if self._store.check(["end"]):
-                raise NothingToPredict
-            if time.monotonic() > deadline:
-                raise RankMismatch(f"rank {rank} did not join within {JOIN_SECONDS:.0f} s")
-            time.sleep(POLL_SECONDS)
-        return self._store.get(key)
 
     def _watch(self) -> None:
         watch = _Watch(self._watch_store, self.place, self.hosts, self._stall_seconds)

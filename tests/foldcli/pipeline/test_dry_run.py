@@ -77,7 +77,7 @@ def test_totals_are_the_sum_of_seconds_and_the_largest_memory() -> None:
 def test_json_has_the_targets_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     failures = Failures(tmp_path, ALL)
     targets = [("d", 40), ("c", 30), ("a", 10), ("e", 1)]
-    planned = plan_targets(targets, inspect, ALL, failures, lambda residues: Estimate(2**30, 60.0))
+    planned = plan_targets(targets, inspect, ALL, failures, lambda residues, target: Estimate(2**30, 60.0))
     failures.record("unreadable.fasta", ValueError("unreadable.fasta: not FASTA"))
     capsys.readouterr()
     with pytest.raises(SomeTargetsFailed):

@@ -35,7 +35,7 @@ def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
 
 def test_fingerprint_of_a_job_never_changes() -> None:
     identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_seeds=2, random_seed=7), REQUEST)
-    first, second = identities.jobs()
+    first, second = identities.jobs(QUERY)
     assert (first.tag, second.tag) == tuple(f"alphafold2_ptm_model_3_seed_00{seed}" for seed in (7, 8))
     assert first.fingerprint("target") == "da4513d352289cf358a319fb064015e303426b4b78a405432f7b6a8d1aff650b"
     assert len({job.fingerprint(target) for job in (first, second) for target in "ab"}) == 4

@@ -138,7 +138,7 @@ def test_finished_copy_is_not_made_again(sequence: str, root: Path, tmp_path: Pa
 
 
 def test_there_is_no_estimate() -> None:
-    assert estimator(TemplateCopier())(100) is None
+    assert estimator(TemplateCopier())(100, AlignmentTarget("a", ("a.a3m",))) is None
 
 
 def test_no_templates_is_a_usage_error() -> None:

@@ -1,0 +1,157 @@
+"""Tests of runs with complexes."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from features.complexes.entities import in_input_order
+from features.complexes.features import complex_features
+from features.deterministic import make_features
+from foldcli.errors import SomeTargetsFailed
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.shard import Shard
+from foldcli.inputs.targets import PredictInput, find_predict_targets
+from foldcli.options.predict import ModelTypeChoice
+from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
+from foldcli.params.verify import check_parameters
+from foldcli.pipeline.device import NetworkMemory
+from foldcli.pipeline.estimates import inspect_target
+from foldcli.pipeline.failures import Failures
+from foldcli.pipeline.identity import TargetIdentities
+from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.settings import FeatureSettings, OutputSettings, PredictSettings
+from foldcli.report import ReportSettings
+from model.recycling import MULTIMER_RECYCLING
+from msa.errors import InputError, MissingError
+from msa.io.alignments import parse_alignment
+from tests.foldcli.pipeline.tiny_worker import TinyPredictor
+
+FIRST, SECOND = "MKVLAAGIVQWE", "GHTKDLMNP"
+PAIR = f"#12,9\t1,2\n>101\t102\n{FIRST}{SECOND}\n>s\tt\nMKVLSAGIVQWE-HTKELMNP\n>101\n{FIRST}---------\n"
+PAIR += f">102\n------------{SECOND}\n>u\n------------GHSKDLMQP\n"
+SETTINGS = PredictSettings(
+    num_recycles=0, max_seq=8, max_extra_seq=6, multimer_num_recycles=1, multimer_tolerance=0.0
+)
+
+
+def run_settings(
+    out: Path, models: tuple[int, ...] = (1,), model_type: ModelType = "auto", **changes: Any
+) -> RunSettings:
+    """Return settings with small networks of both kinds, and without reports."""
+    kinds = network_kinds(model_type, single_chains=True, complexes=True)
+    settings = replace(SETTINGS, **changes)
+    predictor = TinyPredictor(
+        find_parameters("demo", models, model_type, kinds), settings, NetworkMemory("cpu")
+    )
+    identities = TargetIdentities(predictor.sources, check_parameters(predictor.sources), settings)
+    output = OutputSettings(out, "default", Shard(), False, ReportSettings(False, False))
+    return RunSettings(output, FeatureSettings(out.parent / "cache"), predictor, identities)
+
+
+def find_targets(folder: Path, **files: str) -> list[tuple[str, PredictInput]]:
+    """Write alignments, and return them as `foldcli predict` finds them."""
+    for name, content in files.items():
+        (folder / f"{name}.a3m").write_text(content)
+    return find_predict_targets([str(folder)], False, folder, Failures(folder / "out", Shard()))
+
+
+@pytest.mark.slow
+def test_complex_is_predicted_next_to_a_single_chain_and_a_damaged_file(tmp_path: Path) -> None:
+    wrong = PAIR.replace("#12,9", "#12,10")
+    targets = find_targets(tmp_path, pair=PAIR, wrong=wrong, single=f">q\n{FIRST}\n>x\nMKVLAAGIVQWD\n")
+    out = tmp_path / "out"
+    failures = Failures(out, Shard())
+    with pytest.raises(SomeTargetsFailed):
+        run_targets(targets, run_settings(out), failures)
+    ((name, error),) = failures.failed
+    assert name == "wrong" and "row 1 (101) has 21 columns, the header line declares 22" in str(error)
+    done = json.loads((out / "pair/pair.done.json").read_text())
+    (model,) = done["ranking"]
+    assert model["tag"] == "alphafold2_multimer_v3_model_1_seed_000" and model["num_chains"] == 3
+    assert 0 <= model["iptm"] <= 1 and model["num_recycles"] == 1
+    assert (done["facts"]["residues"], done["facts"]["alignment_rows"], done["facts"]["chains"]) == (30, 5, 3)
+    lines = (out / f"pair/pair_unrelaxed_rank_001_{model['tag']}.pdb").read_text().splitlines()
+    numbers = [(line[21], int(line[22:26])) for line in lines if line[12:16] == " CA "]
+    assert numbers == [
+        (chain, i) for chain, length in zip("ABC", (12, 9, 9), strict=True) for i in range(1, length + 1)
+    ]
+    (single,) = json.loads((out / "single/single.done.json").read_text())["ranking"]
+    assert single["tag"] == "alphafold2_ptm_model_1_seed_000" and single["num_recycles"] == 0
+    # finished results of the same settings are kept, others are refused
+    target = dict(targets)["pair"]
+    assert inspect_target("pair", target, run_settings(out).identities, run_settings(out).output)[1] == (
+        "already done"
+    )
+    more = run_settings(out, multimer_num_recycles=2)
+    with pytest.raises(InputError, match="num_recycle 1, now 2"):
+        inspect_target("pair", target, more.identities, more.output)
+
+
+@pytest.mark.slow
+def test_multimer_network_predicts_a_single_chain(tmp_path: Path) -> None:
+    targets = find_targets(tmp_path, single=f">q\n{FIRST}\n>x\nMKVLAAGIVQWD\n")
+    out = tmp_path / "out"
+    settings = run_settings(out, model_type="alphafold2_multimer_v3")
+    run_targets(targets, settings, Failures(out, Shard()))
+    (model,) = json.loads((out / "single/single.done.json").read_text())["ranking"]
+    assert model["tag"].startswith("alphafold2_multimer_v3") and model["iptm"] is None
+
+
+def test_complex_needs_multimer_networks(tmp_path: Path) -> None:
+    target = AlignmentTarget("pair", ("pair.a3m",), PAIR.encode(), is_complex=True)
+    monomer = run_settings(tmp_path, model_type="alphafold2_ptm").identities
+    with pytest.raises(InputError, match="needs --model-type multimer_v3 or auto"):
+        monomer.jobs(target)
+    copies = TargetIdentities([TEMPLATE_COPY], check_parameters([TEMPLATE_COPY]), SETTINGS)
+    with pytest.raises(InputError, match="--params template copies single chains only"):
+        copies.jobs(target)
+
+
+def test_networks_are_found_by_what_the_targets_need(tmp_path: Path) -> None:
+    assert network_kinds("auto", single_chains=True, complexes=False) == ("monomer",)
+    assert network_kinds("auto", single_chains=False, complexes=True) == ("multimer",)
+    assert network_kinds("auto", single_chains=True, complexes=True) == ("monomer", "multimer")
+    assert network_kinds("alphafold2", single_chains=True, complexes=True) == ("monomer",)
+    assert network_kinds("alphafold2_multimer_v3", single_chains=True, complexes=False) == ("multimer",)
+    for name in ("model_2", "model_2_multimer_v3"):
+        (tmp_path / f"params_{name}.npz").touch()
+    both = find_parameters(str(tmp_path), (2,), "auto", ("monomer", "multimer"))
+    assert [source.label for source in both] == ["alphafold2_model_2", "alphafold2_multimer_v3_model_2"]
+    with pytest.raises(MissingError, match=r"has no params_model_1_multimer_v3\.npz") as missing:
+        find_parameters(str(tmp_path), (1,), "auto", ("multimer",))
+    assert "params fetch --which multimer" in missing.value.remedy
+
+
+def test_model_types_have_short_names() -> None:
+    convert = ModelTypeChoice().convert
+    names = [convert(name, None, None) for name in ("monomer", "ptm", "multimer_v3", "alphafold2_ptm")]
+    assert names == ["alphafold2", "alphafold2_ptm", "alphafold2_multimer_v3", "alphafold2_ptm"]
+
+
+def test_multimer_settings_are_deepminds() -> None:
+    own = PredictSettings().for_network(True)
+    recycling = MULTIMER_RECYCLING
+    assert (own.num_recycles, own.recycle_early_stop_tolerance) == (
+        recycling.num_recycles,
+        recycling.early_stop_tolerance,
+    )
+    assert (own.max_seq, own.max_extra_seq) == (508, 2048)
+
+
+def test_chains_are_put_into_the_order_of_the_input() -> None:
+    sequences = ["ACDE", "FGH", "ACDE", "KL"]
+    chains = [make_features([parse_alignment(f">q\n{x}\n>r\n{x[:-1]}-\n".encode())]) for x in sequences]
+    by_entity = complex_features(chains, min_rows=1)
+    ordered = in_input_order(by_entity, sequences)
+    names = np.array(list("ARNDCQEGHILKMFPSTWYVX"))
+    assert "".join(names[ordered["aatype"]]) == "".join(sequences)
+    assert "".join(map(str, ordered["asym_id"].astype(int))) == "1111222333344"
+    assert "".join(map(str, ordered["entity_id"].astype(int))) == "1111222111133"
+    assert "".join(map(str, ordered["sym_id"].astype(int))) == "1111111222211"
+    assert np.array_equal(ordered["msa"][:, :4], by_entity["msa"][:, :4])
+    assert np.array_equal(ordered["msa"][:, 4:7], by_entity["msa"][:, 8:11])
+    assert ordered["residue_index"].tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 0, 1]
