@@ -7,8 +7,10 @@ Every N-th full-atom chain of the library is searched in the library without its
 with the profile of its alignment from FOLDER (chains.npz.xz and msas.npz.xz of the training data). Of the
 templates that cover at least 70 % of the chain, the one with most expected correct pairs is copied. lDDT-CA
 is given for all residues of the chain, where those without an aligned residue count 0, and for the aligned
-residues alone. --residues writes the values of single residues, which calibrate
-`features.templates.homology`.
+residues alone. A second table compares expected and observed lDDT-CA of the models of `--params template`.
+--residues writes the values of single residues, which calibrate `features.templates.homology`: the arrays
+`aligned` (identity, identity around, distance to a gap, lDDT) and `modelled` (expected lDDT without the
+factor of completeness, aligned neighbours, coverage, lDDT).
 """
 
 import argparse
@@ -20,8 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from features.residues import CA
+from features.templates.homology import aligned_neighbours, completeness, copy_best_template
 from features.templates.library import EMBEDDED, StructureLibrary
-from features.templates.search import alignment_query, search_templates_many
+from features.templates.search import TemplateHits, alignment_query, search_templates_many
 from features.templates.settings import TemplateSettings
 from foldcli.pipeline.searcher import open_search_engine
 from msa.alphabet import STANDARD
@@ -31,6 +34,7 @@ from msa.io.fasta import FastaRecord
 MIN_COVERAGE = 0.7
 MAX_IDENTITY = 0.95
 BINS = [(0.0, 0.25), (0.25, 0.3), (0.3, 0.4), (0.4, 0.6), (0.6, 0.95)]
+COVERAGES = [(0.0, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01)]
 EXPECTED = {(0.25, 0.3): 0.58, (0.3, 0.4): 0.67, (0.4, 0.6): 0.80}
 SAME_AS_QUERY = 22  # code of a letter of the training alignments
 RADIUS = 15.0  # Å
@@ -82,6 +86,48 @@ def read_alignments(folder: Path) -> dict[str, Alignment]:
         alignment = Alignment(("query",) * rows, letters[tokens], np.zeros(tokens.shape, np.uint8))
         alignments[alignment.query] = alignment
     return alignments
+
+
+def compare_models(library: StructureLibrary, results: dict[int, TemplateHits]) -> np.ndarray:
+    """Print expected and observed lDDT-CA of models copied from the best template, by coverage.
+
+    Args:
+        library: the library.
+        results: template hits by number of the query in the library, which is no template itself.
+
+    Returns:
+        [modelled residues, 4]: expected lDDT without the factor of completeness, aligned neighbours,
+        coverage, lDDT.
+    """
+    models: list[tuple[float, float, float]] = []
+    residues: list[np.ndarray] = []
+    for index, hits in results.items():
+        query = library.chain(index)
+        others = TemplateHits(hits.query, [each for each in hits.templates if each.index != index])
+        model = copy_best_template(others, [library.chain(each.index) for each in others.templates])
+        if model is None:
+            continue
+        score = lddt(model.positions[:, CA], model.modelled, query.positions[:, CA], query.mask[:, CA])
+        rows, columns = model.template.pairs.T
+        coverage = float(model.modelled.mean())
+        neighbours = aligned_neighbours(columns, library.chain(model.template.index))
+        kept = model.modelled[rows] & np.isfinite(score[rows])
+        without = model.expected_lddt[rows] / 100 / completeness(neighbours, coverage)
+        values = [without, neighbours, np.full(len(rows), coverage), score[rows]]
+        residues.append(np.stack(values, axis=1)[kept])
+        scored = model.modelled & np.isfinite(score)
+        models.append(
+            (coverage, float(model.expected_lddt[scored].mean()), float(100 * score[scored].mean()))
+        )
+    coverages, expected, observed = np.array(models).T
+    print(f"{len(models)} models: mean error {np.abs(expected - observed).mean():.1f}")
+    print("coverage     models  expected  observed")
+    for low, high in COVERAGES:
+        inside = (coverages >= low) & (coverages < high)
+        if inside.any():
+            means = f"{expected[inside].mean():9.1f} {observed[inside].mean():9.1f}"
+            print(f"{low:.2f} to {min(high, 1):.2f} {inside.sum():6d} {means}")
+    return np.concatenate(residues).astype(np.float32)
 
 
 def main() -> None:
@@ -146,8 +192,10 @@ def main() -> None:
             text = "" if expected is None else f"{expected:8.2f}"
             means = f"{score[inside].mean():12.3f} {aligned_score[inside].mean():10.3f}"
             print(f"{low:.2f} to {high:.2f} {inside.sum():6d} {means} {text}")
+    modelled = compare_models(library, dict(zip(queries, results, strict=True)))
     if arguments.residues is not None:
-        np.save(arguments.residues, np.concatenate(residues).astype(np.float32))
+        aligned_rows = np.concatenate(residues).astype(np.float32)
+        np.savez(arguments.residues, aligned=aligned_rows, modelled=modelled)
 
 
 if __name__ == "__main__":

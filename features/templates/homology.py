@@ -28,6 +28,10 @@ _CLASH = 3.4  # Å between CA atoms that are no neighbours
 _CONSTANT, _BY_IDENTITY, _BY_WINDOW, _BY_DISTANCE = 0.123, 0.917, 0.200, 0.076
 _MAX_IDENTITY, _MAX_WINDOW_IDENTITY, _MAX_DISTANCE, _WINDOW = 0.45, 0.8, 10, 5
 _LOOP_LDDT = 0.47
+# The factor of copied residues for what is missing around them: a constant, and the factors of the fraction
+# of the template's neighbours that are aligned, and of the fraction of the query that is modelled
+_COMPLETE, _BY_NEIGHBOURS, _BY_COVERAGE = 0.325, 0.486, 0.236
+_NEIGHBOUR_DISTANCE = 15.0  # Å between CA atoms, as in lDDT
 _PDB_CHAIN = re.compile(r"([0-9][0-9a-z]{3})_([0-9a-z]{1,4})", re.ASCII | re.IGNORECASE)
 
 
@@ -91,10 +95,12 @@ def copy_template(query: str, candidate: TemplateCandidate, chain: TemplateChain
     positions, mask, same = _copy_atoms(query, candidate.pairs, chain)
     expected = _expected_lddt(candidate, same, mask[:, CA])
     loops = _close_gaps(query, positions, mask)
+    neighbours = aligned_neighbours(candidate.pairs[:, 1], chain)
+    expected[candidate.pairs[:, 0]] *= completeness(neighbours, mask[:, CA].mean())
     for start, end in loops:
         expected[start:end] = _LOOP_LDDT
     # a coordinate system of its own would not change the model; the template's is kept
-    expected = (100 * expected * mask[:, CA]).astype(np.float32)
+    expected = (100 * expected.clip(max=1) * mask[:, CA]).astype(np.float32)
     return HomologyModel(candidate, encode_query(query), positions, mask, expected, len(loops))
 
 
@@ -144,6 +150,35 @@ def _expected_lddt(candidate: TemplateCandidate, same: np.ndarray, present: np.n
     expected = np.zeros(len(present))
     expected[rows] = np.minimum(value, 1)
     return expected * present
+
+
+def completeness(neighbours: np.ndarray, coverage: float) -> np.ndarray:
+    """Return the factor by which missing residues lower the expected lDDT-CA of copied residues, [n].
+
+    Args:
+        neighbours: [n], see `aligned_neighbours`.
+        coverage: fraction of the query that is modelled.
+    """
+    return _COMPLETE + _BY_NEIGHBOURS * neighbours + _BY_COVERAGE * coverage
+
+
+def aligned_neighbours(columns: np.ndarray, chain: TemplateChain) -> np.ndarray:
+    """Return the fraction of the neighbours of each aligned residue that are aligned, too, [n].
+
+    lDDT counts neighbours that are missing from the model as wrong.
+
+    Args:
+        columns: int64 [n], the aligned residues of the template.
+        chain: the template.
+    """
+    present = chain.mask[:, CA]
+    alpha = chain.positions[:, CA]
+    distances = np.linalg.norm(alpha[columns, None] - alpha[None], axis=-1)  # [n, residues]
+    near = (distances < _NEIGHBOUR_DISTANCE) & present
+    near[np.arange(len(columns)), columns] = False
+    aligned = np.zeros(len(present), bool)
+    aligned[columns] = True
+    return np.asarray((near & aligned).sum(axis=1) / np.maximum(near.sum(axis=1), 1))
 
 
 def _close_gaps(query: str, positions: np.ndarray, mask: np.ndarray) -> list[tuple[int, int]]:

@@ -88,6 +88,15 @@ def test_long_insertions_and_ends_are_left_out(library: StructureLibrary, chain:
     assert model.closed_loops == 0
 
 
+def test_missing_residues_lower_the_expected_accuracy(
+    library: StructureLibrary, chain: TemplateChain
+) -> None:
+    whole = model_of(chain.sequence, library)
+    half = model_of(chain.sequence[:110] + "GSTNQEKPDA" * 10, library)
+    assert not half.modelled[115:].any()
+    assert half.expected_lddt[20:100].mean() < whole.expected_lddt[20:100].mean() - 10
+
+
 def test_lower_identity_lowers_the_expected_accuracy(library: StructureLibrary) -> None:
     index = library.find("1gbt_A")
     assert index is not None
