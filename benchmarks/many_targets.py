@@ -1,0 +1,95 @@
+"""Seconds of `foldcli predict` for many targets of mixed lengths, on one GPU and on several.
+
+    python benchmarks/many_targets.py [--targets 200] [--devices cuda:0 cuda:0,1] [--options "..."]
+
+The targets are random alignments with 60 to 700 residues, short ones more often, and 200 to 6,000 rows; the
+network has random parameters. A first run with each device compiles the kernels and makes the cached
+features; the second is measured. The bar is 1.9 × for two GPUs. Structures must not depend on the devices;
+the exit code is 1 if they do.
+"""
+
+import argparse
+import hashlib
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+MIN_RESIDUES, MAX_RESIDUES = 60, 700
+MIN_ROWS, MAX_ROWS = 200, 6000
+LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
+GAP = ord("-")
+
+
+def random_alignment(rng: np.random.Generator, name: str, residues: int, rows: int) -> bytes:
+    """Return an alignment whose rows share between a fifth and all of their residues with the query."""
+    query = rng.choice(LETTERS, residues)
+    letters = rng.choice(LETTERS, (rows, residues))
+    kept = rng.random((rows, residues)) < rng.uniform(0.2, 1.0, (rows, 1))
+    letters = np.where(kept, query, letters)
+    letters[rng.random((rows, residues)) < 0.1] = GAP
+    lines = [f">{name}\n".encode() + query.tobytes()]
+    lines += [f">row{number}\n".encode() + row.tobytes() for number, row in enumerate(letters)]
+    return b"\n".join(lines) + b"\n"
+
+
+def write_targets(folder: Path, count: int) -> int:
+    """Write the alignments of all targets; return the number of their residues."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    total = 0
+    for number in range(count):
+        residues = int(np.exp(rng.uniform(np.log(MIN_RESIDUES), np.log(MAX_RESIDUES))))
+        rows = int(np.exp(rng.uniform(np.log(MIN_ROWS), np.log(MAX_ROWS))))
+        (folder / f"t{number}.a3m").write_bytes(random_alignment(rng, f"t{number}", residues, rows))
+        total += residues
+    return total
+
+
+def predict(folder: Path, device: str, options: list[str]) -> tuple[float, str]:
+    """Predict all targets; return the seconds, and a hash of all structures."""
+    out = folder / "out"
+    command = [
+        sys.executable, "-m", "foldcli", "predict", str(folder / "targets"), "-o", str(out), "--params",
+        "demo", "--device", device, "--num-models", "1", "--no-templates", "--cache", str(folder / "cache"), "-q",
+        "--overwrite", *options,
+    ]  # fmt: skip
+    start = time.perf_counter()
+    subprocess.run(command, check=True)
+    seconds = time.perf_counter() - start
+    digest = hashlib.sha256()
+    for path in sorted(out.glob("*/*_rank_*.pdb")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return seconds, digest.hexdigest()
+
+
+def main() -> None:
+    """Print the seconds of each list of devices, and the ratio to the first."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--targets", type=int, default=200)
+    parser.add_argument("--devices", nargs="+", default=["cuda:0", "cuda:0,1"])
+    parser.add_argument("--options", default="", help="more options of foldcli predict")
+    arguments = parser.parse_args()
+    hashes, first = set(), 0.0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        residues = write_targets(folder / "targets", arguments.targets)
+        print(f"{arguments.targets} targets, {residues:,} residues, {os.cpu_count()} cores", flush=True)
+        for device in arguments.devices:
+            options = shlex.split(arguments.options)
+            predict(folder, device, options)
+            seconds, digest = predict(folder, device, options)
+            first = first or seconds
+            hashes.add(digest)
+            print(f"{device:20} {seconds:8.1f} s   {first / seconds:5.2f} x", flush=True)
+    print("structures:", "equal" if len(hashes) == 1 else "DIFFERENT")
+    sys.exit(len(hashes) > 1)
+
+
+if __name__ == "__main__":
+    main()
