@@ -55,9 +55,9 @@ def predict(folder: Path, device: str, options: list[str]) -> tuple[float, str]:
     """Predict all targets; return the seconds, and a hash of all structures."""
     out = folder / "out"
     command = [
-        sys.executable, "-m", "foldcli", "predict", str(folder / "targets"), "-o", str(out), "--params",
-        "demo", "--device", device, "--num-models", "1", "--no-templates", "--cache", str(folder / "cache"), "-q",
-        "--overwrite", *options,
+        sys.executable, "-m", "foldcli", "predict", str(folder / "targets"), "-o", str(out), "-q", "--overwrite",
+        "--cache", str(folder / "cache"), "--params", "demo", "--num-models", "1", "--no-templates",
+        "--device", device, *options,
     ]  # fmt: skip
     start = time.perf_counter()
     subprocess.run(command, check=True)
