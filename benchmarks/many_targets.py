@@ -55,7 +55,8 @@ def predict(folder: Path, device: str, options: list[str]) -> tuple[float, str]:
     """Predict all targets; return the seconds, and a hash of all structures."""
     out = folder / "out"
     command = [
-        sys.executable, "-m", "foldcli", "predict", str(folder / "targets"), "-o", str(out), "-q", "--overwrite",
+        sys.executable, "-m", "foldcli", "predict", str(folder / "targets"), "-o", str(out),
+        "-q", "--overwrite",
         "--cache", str(folder / "cache"), "--params", "demo", "--num-models", "1", "--no-templates",
         "--device", device, *options,
     ]  # fmt: skip
