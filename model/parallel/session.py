@@ -182,15 +182,10 @@ class RankSession:
                 return None
             time.sleep(POLL_SECONDS)
 
-    def report(self, reason: str, rank: int | None = None) -> None:
-        """Tell all ranks that a rank has failed, unless one has failed before.
-
-        Args:
-            reason: what happened.
-            rank: the rank; default this one.
-        """
-        rank = self.place.rank if rank is None else rank
-        failure = RankFailure(rank, self.hosts[rank], reason, own_report=rank == self.place.rank)
+    def report(self, reason: str) -> None:
+        """Tell all ranks, this one included, that this one has failed, unless one has failed before."""
+        rank = self.place.rank
+        failure = RankFailure(rank, self.hosts[rank], reason, own_report=True)
         self._watch_store.compare_set("failure", "", json.dumps(asdict(failure)))
 
     def wait_for_failure(self, seconds: float) -> bool:
