@@ -94,7 +94,7 @@ def assert_equal_hits(found: Hits, expected: Hits) -> None:
     assert found.capped == expected.capped
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     kind=st.sampled_from([(1, False), (2, False), (5, False), (3, True)]),
     search=st.builds(
