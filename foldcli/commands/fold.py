@@ -1,7 +1,7 @@
 """`foldcli fold`: search, cache-features and predict in one command."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,12 +18,16 @@ from foldcli.options.command import (
 )
 from foldcli.outputs.layout import LayoutName
 
+if TYPE_CHECKING:
+    from features.complexes.pairing import PairMode, PairStrategy
+
 
 @click.command("fold", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS | SEARCH_REPLACEMENTS)
 @click.argument("queries", nargs=-1, type=options.PathType(), required=True, metavar="QUERY...")
 @grouped("Input and results", options.database_option, predict_options.result_options)
 @grouped("Search", search_options.fold_search_options)
 @grouped("Rows of the alignment", search_options.alignment_options)
+@grouped("Complexes", predict_options.pairing_options)
 @grouped("Templates", template_options.template_options)
 @grouped("Prediction", options.params_option, predict_options.prediction_options)
 @grouped(
@@ -49,6 +53,8 @@ def command(
     no_plots: bool,
     archive: bool,
     as_json: bool,
+    pair_mode: "PairMode",
+    pair_strategy: "PairStrategy",
     **option_values: Any,
 ) -> None:
     """Predict structures from protein sequences: search, cache-features, predict.
@@ -58,13 +64,15 @@ def command(
     standard input; see docs/inputs.md. It can also be the name of a target in the feature cache, which needs
     no search.
 
+    Chains of a complex are joined by ":" in FASTA; AlphaFold-Multimer predicts it (docs/complexes.md).
+
     \b
     Each target gets a folder OUT/NAME (see docs/outputs.md) with
       NAME.a3m, NAME.m8                the alignment and the hits
       NAME_templates.tsv               templates, used and rejected ones
       NAME_unrelaxed_rank_*.pdb, .cif  structures, best first; B-factor: pLDDT
       NAME_relaxed_rank_*.pdb          relaxed structures, with --num-relax
-      NAME_scores_rank_*.json          pLDDT, PAE, pTM
+      NAME_scores_rank_*.json          pLDDT, PAE, pTM, of complexes ipTM
       NAME.html                        the report, for a browser
       NAME_coverage, _plddt, _pae.png  plots
       NAME.done.json                   settings, versions, time, memory
@@ -125,6 +133,7 @@ def command(
     kinds = needed_kinds(network, targets if dry_run else selected)
     startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
     # these import torch, which `start` has just imported
+    from features.complexes.pairing import PairingSettings
     from foldcli.params.verify import check_parameters
     from foldcli.pipeline.device_workers import worker_settings
     from foldcli.pipeline.dry_run import database_heading
@@ -140,12 +149,13 @@ def command(
     template_identity = None if templates is None else templates.identity()
     predictor = create_predictor(network, startup, threads)
     parameters = check_parameters(predictor.sources)
+    pairing = PairingSettings(pair_mode, pair_strategy)
     source = DatabaseSource(db, network.device)
     if dry_run:
         database = source.open_existing()
         request = None if database is None else AlignmentRequest.to_database(database, alignment)
         identities = TargetIdentities(
-            predictor.sources, parameters, predictor.settings, request, template_identity
+            predictor.sources, parameters, predictor.settings, request, template_identity, pairing
         )
         headings = (database_heading(db, database),)
         print_prediction_plan(targets, identities, predictor, output, failures, headings, as_json)
@@ -154,7 +164,7 @@ def command(
     # the network needs the other half of the GPU's memory
     search = SearchStage(source.make_searcher(database, gpu_share=0.5), alignment, show_progress=False)
     identities = TargetIdentities(
-        predictor.sources, parameters, predictor.settings, search.request, template_identity
+        predictor.sources, parameters, predictor.settings, search.request, template_identity, pairing
     )
     description = f"{db} of {database.manifest.sequences:,} sequences"
     workers = worker_settings(network, predictor, threads) if in_workers else ()

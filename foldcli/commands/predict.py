@@ -9,7 +9,12 @@ from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import templates as template_options
-from foldcli.options.command import PREDICTION_REPLACEMENTS, GroupedCommand, grouped
+from foldcli.options.command import (
+    PAIRING_REPLACEMENTS,
+    PREDICTION_REPLACEMENTS,
+    GroupedCommand,
+    grouped,
+)
 from foldcli.outputs.layout import LayoutName
 from foldcli.params.parameters import TEMPLATE
 from model.parallel.place import RankPlace
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
     from foldcli.pipeline.settings import NetworkOptions
 
 
-@click.command("predict", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS)
+@click.command("predict", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS | PAIRING_REPLACEMENTS)
 @click.argument("targets", nargs=-1, type=options.PathType(), metavar="TARGET...")
 @grouped(
     "Input and results",
@@ -56,10 +61,10 @@ def command(
 ) -> int | None:
     """Predict structures from alignments or cached features.
 
-    TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence is enough), a folder of
-    alignments, a target folder as AlphaFold and OpenFold write it, the name of a target in the feature
-    cache, or a file of the cache (.safetensors). The outputs are those of `foldcli fold`, without
-    those of the search.
+    TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence is enough; ColabFold's A3M of a
+    complex), a folder of alignments, a target folder as AlphaFold and OpenFold write it, the name of a target
+    in the feature cache, or a file of the cache (.safetensors). The outputs are those of `foldcli fold`,
+    without those of the search.
 
     While the network works on one target, the features of the next targets are loaded and sampled, and the
     results of earlier targets are written.

@@ -72,7 +72,12 @@ def refuse_complexes(
         (
             name,
             UnsupportedRecord(
-                target.id, target.sequence, f"{len(target.chains)} protein chains", target.path, target.line
+                target.id,
+                target.sequence,
+                f"{len(target.chains)} protein chains",
+                target.path,
+                target.line,
+                supported="a search takes single chains; `foldcli fold` predicts complexes",
             ),
         )
         if isinstance(target, Complex)

@@ -107,23 +107,33 @@ def read_query_targets(sources: QueryReaders, failures: "Failures") -> list[tupl
     Raises:
         InputError: a folder contains no query file.
     """
+    return refuse_complexes(read_fold_targets(sources, failures))
+
+
+def read_fold_targets(sources: QueryReaders, failures: "Failures") -> list[tuple[str, Query]]:
+    """Read all queries and complexes of a run as (name, query) pairs; see `read_query_targets`."""
     queries: list[Query] = []
     for path, read in sources.readers():
         try:
             queries += read()
         except (InputError, OSError) as error:
             failures.add(path, error)
-    return name_queries(queries)
+    return name_fold_targets(queries)
 
 
 def name_queries(queries: Iterable[Query]) -> list[tuple[str, FastaRecord]]:
+    """Name the queries of a search as `name_fold_targets` does; complexes become UnsupportedRecords."""
+    return refuse_complexes(name_fold_targets(queries))
+
+
+def name_fold_targets(queries: Iterable[Query]) -> list[tuple[str, Query]]:
     """Give the queries of a run distinct ids, and names for their files; log the changes.
 
     A query that repeats the id and the sequence of an earlier one is left out. If it repeats the id only, its
     id gets _2, _3 and so on. Names are file-safe ids, made distinct in the same way.
 
     Returns:
-        Name and query, in order; an UnsupportedRecord for a complex.
+        Name and query, in order.
     """
     kept: list[Query] = []
     seen: set[tuple[str, str]] = set()
@@ -145,7 +155,7 @@ def name_queries(queries: Iterable[Query]) -> list[tuple[str, FastaRecord]]:
         if isinstance(query, ProfileQuery):
             logger.debug("%s: searching with the profile of %s", query.id, query.source)
     names = unique_names([file_safe_name(new) for new in ids])
-    return refuse_complexes(zip(names, named, strict=True))
+    return list(zip(names, named, strict=True))
 
 
 def _rename(query: Query, new: str) -> Query:

@@ -18,7 +18,7 @@ from foldcli.inputs.names import (
     check_unique_names,
     file_endings,
 )
-from foldcli.inputs.queries import QuerySources, is_unaligned_fasta, name_queries, read_query_targets
+from foldcli.inputs.queries import QuerySources, is_unaligned_fasta, name_queries, read_fold_targets
 from msa.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, read_records
@@ -56,7 +56,7 @@ def find_fold_targets(
         InputError: two targets have the same name, or a folder is empty.
     """
     files, cached = split_cached_names(inputs, cache, failures)
-    queries = read_query_targets(QuerySources(files, comp_bias_corr, matrix), failures)
+    queries = read_fold_targets(QuerySources(files, comp_bias_corr, matrix), failures)
     check_unique_names(
         [(name, "the queries") for name, _ in queries]
         + [(target.name, str(target.path)) for target in cached]

@@ -9,7 +9,7 @@ from foldcli.options.common import Command
 
 _GROUP = "help_group"
 
-_ONE_CHAIN = "targets have one protein chain."
+_PAIRED_IN_FILE = "the A3M file of a complex has its paired rows; `foldcli fold` pairs rows."
 
 # options of ColabFold, HH-suite and MMseqs2, and earlier ones of foldcli, with what to use instead
 PREDICTION_REPLACEMENTS = {
@@ -20,9 +20,7 @@ PREDICTION_REPLACEMENTS = {
     "--overwrite-existing-results": "use --overwrite.",
     "--msa-mode": "`foldcli fold` searches the database of --db; `foldcli predict` needs no search.",
     "--msa-only": "use `foldcli search --format a3m`.",
-    "--pair-mode": _ONE_CHAIN,
-    "--pair-strategy": _ONE_CHAIN,
-    "--calc-extra-ptm": _ONE_CHAIN,
+    "--calc-extra-ptm": "the scores of complexes always have ipTM and pTM of chains and pairs of chains.",
     "--host-url": "no server is used: give a database with `foldcli fold --db`.",
     "--use-dropout": "predictions use no dropout; --num-seeds and a smaller --max-msa vary them.",
     "--disable-cluster-profile": "the profiles of the clusters are always used.",
@@ -31,6 +29,7 @@ PREDICTION_REPLACEMENTS = {
     "--sort-queries-by": "nothing to set: the longest targets run first.",
     "--jobname-prefix": "names come from the headers or file names of the input.",
 }
+PAIRING_REPLACEMENTS = {"--pair-mode": _PAIRED_IN_FILE, "--pair-strategy": _PAIRED_IN_FILE}
 SEARCH_REPLACEMENTS = {
     "--coverage": "use --min-coverage.",
     "--sub-mat": "use --matrix with a name, such as BLOSUM62.",

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
+from foldcli.params.parameters import sources_of
 from foldcli.version import VERSION
 from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from features.complexes.pairing import PairingSettings
     from foldcli.outputs.model_files import ModelResult
     from foldcli.params.parameters import ParameterSource
     from foldcli.pipeline.settings import OutputSettings, PredictSettings
@@ -36,6 +38,7 @@ def begin_run(
     sources: "Sequence[ParameterSource]",
     num_targets: int,
     use_templates: bool,
+    pairing: "PairingSettings",
 ) -> None:
     """Write config.json and cite.bibtex of a run, and append its messages to log.txt.
 
@@ -45,9 +48,10 @@ def begin_run(
         sources: models in the order in which they run.
         num_targets: number of targets in this run.
         use_templates: whether targets are searched for templates.
+        pairing: how the chains of complexes are paired.
     """
     with atomic_write(output.folder / "config.json") as stream:
-        json.dump(_config(output, predict, sources, num_targets, use_templates), stream, indent=4)
+        json.dump(_config(output, predict, sources, num_targets, use_templates, pairing), stream, indent=4)
     with atomic_write(output.folder / "cite.bibtex") as stream:
         stream.write(CITATIONS)
     # appended, because runs of other shards may write to the same file
@@ -62,29 +66,34 @@ def _config(
     sources: "Sequence[ParameterSource]",
     num_targets: int,
     use_templates: bool,
+    pairing: "PairingSettings",
 ) -> dict[str, Any]:
     """Return ColabFold's settings for this run, with the keys of its config.json.
 
     Settings that foldcli does not have get the value that describes what foldcli does:
-    one ensemble, unpaired chains, no server.
+    one ensemble, no server. In runs with single chains and complexes, those of single chains are listed.
     """
+    complexes = any(source.is_multimer for source in sources)
+    own = sources_of(sources, is_complex=False)
+    predict = predict.for_network(own[0].is_multimer)
+    automatic_rank = "multimer" if own[0].is_multimer else "plddt"
     return {
         "num_queries": num_targets,
         "use_templates": use_templates,
         "num_relax": output.relaxation.num_models,
         "msa_mode": "custom",
-        "model_type": sources[0].label.partition("_model_")[0],
-        "num_models": len(sources),
+        "model_type": own[0].label.partition("_model_")[0],
+        "num_models": len(own),
         "num_recycles": predict.num_recycles,
         "recycle_early_stop_tolerance": predict.recycle_early_stop_tolerance or None,
         "num_ensemble": 1,
-        "model_order": [source.number for source in sources],
+        "model_order": [source.number for source in own],
         "keep_existing_results": not output.overwrite,
-        "rank_by": "plddt" if predict.rank == "auto" else predict.rank,
+        "rank_by": automatic_rank if predict.rank == "auto" else predict.rank,
         "max_seq": predict.max_seq,
         "max_extra_seq": predict.max_extra_seq,
-        "pair_mode": "unpaired",
-        "pairing_strategy": "none",
+        "pair_mode": pairing.mode if complexes else "unpaired",
+        "pairing_strategy": pairing.strategy if complexes else "none",
         "host_url": "",
         "stop_at_score": predict.stop_at_score,
         "random_seed": predict.random_seed,

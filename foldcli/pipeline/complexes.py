@@ -1,7 +1,7 @@
 """The feature stage of complexes: from ColabFold's A3M file, or from the searches of the chains."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout
+from foldcli.pipeline.chain_search import ChainStore
 from foldcli.pipeline.features import check_foldable
 from foldcli.pipeline.identity import chain_query
 from foldcli.pipeline.target_run import TargetRun
@@ -54,17 +55,17 @@ class ComplexStage:
     Args:
         pairing: how the alignments of chains are paired.
         templates: the template stage; None to use no templates.
-        read_chain: returns the A3M file of a searched chain, given `chain_query` of it.
+        chains: the alignments of searched chains; None if there are no searches.
     """
 
     def __init__(
         self,
         pairing: PairingSettings,
         templates: TemplateStage | None,
-        read_chain: Callable[[FastaRecord], bytes] | None = None,
+        chains: ChainStore | None = None,
     ) -> None:
-        self._pairing, self._templates, self._read_chain = pairing, templates, read_chain
-        self._chains: OrderedDict[tuple[FastaRecord, bool], _Chain] = OrderedDict()
+        self._pairing, self._templates, self._store = pairing, templates, chains
+        self._chains: OrderedDict[tuple[str, bool], _Chain] = OrderedDict()
 
     def load(self, target: TargetRun, with_templates: bool) -> dict[str, np.ndarray]:
         """Return the features of a complex in `features.schema.COMPLEX`, chains in the order of the input.
@@ -135,10 +136,10 @@ class ComplexStage:
 
     def _load_chain(self, query: FastaRecord, with_templates: bool) -> _Chain:
         """Return a searched chain, from memory if another complex has it."""
-        key = (query, with_templates)
+        assert self._store is not None
+        key = (self._store.key(query), with_templates)
         if key not in self._chains:
-            assert self._read_chain is not None
-            content = self._read_chain(query)
+            content = self._store.read(query)
             features = make_features([parse_alignment(content)])
             templates = self._find(query.id, features, 0) if with_templates else None
             if templates is not None:

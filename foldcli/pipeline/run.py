@@ -3,7 +3,8 @@
 A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
 targets ahead of the next stage:
 
-1. search (`fold` only), in batches, in a thread           `search_stage.search_ahead`
+1. search (`fold` only), in batches, in a thread           `search_stage.search_ahead`,
+   chains of complexes before that                          `chain_search.search_chains_ahead`
 2. features, templates and random features, in a thread    `_Run._prepare`
 3. the network, or a copy of a template, in the main thread `_Run._predict`,
    or with several devices in a process for each            `device_workers.DeviceWorker`
@@ -42,8 +43,9 @@ from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult, PredictedModel
 from foldcli.outputs.summary import RunSummary
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.alignment_stores import TargetStore
+from foldcli.pipeline.alignment_stores import CacheStore, TargetStore
 from foldcli.pipeline.background import run_ahead
+from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead
 from foldcli.pipeline.complexes import ComplexStage
 from foldcli.pipeline.device_workers import (
     DeviceWorker,
@@ -70,6 +72,7 @@ from foldcli.pipeline.template_stage import TargetTemplates, TemplateStage
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.progress import RunProgress
 from foldcli.report.make import try_index
+from msa.errors import InputError
 from msa.io.alignments import read_alignment
 from msa.io.atomic import atomic_write
 from msa.io.fasta import FastaRecord
@@ -168,8 +171,9 @@ def run_targets(
     failures.expect(len(named))
     if output.layout == "colabfold":
         colabfold_layout.begin_run(
-            output, predictor.settings, predictor.sources, len(named), settings.templates is not None
-        )
+            output, predictor.settings, predictor.sources, len(named), settings.templates is not None,
+            settings.identities.pairing,
+        )  # fmt: skip
     logger.info("%s", settings.opening_line(len(named)))
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named])
     # the longest first: memory that was allocated for one target suffices for the next
@@ -234,7 +238,10 @@ class _Run:
         self.share_sample: Callable[[Any], Any] = lambda sample: sample
         self.locks = TargetLocks(self.stop)
         self.progress = RunProgress(len(targets), _most_passes(settings))
-        self.complexes = ComplexStage(settings.identities.pairing, settings.templates)
+        self.chains: ChainStore | None = None
+        if settings.search is not None:
+            self.chains = ChainStore(CacheStore(settings.features.cache, settings.search.request))
+        self.complexes = ComplexStage(settings.identities.pairing, settings.templates, self.chains)
 
     def execute(self) -> None:
         """Run all targets; an interrupt ends the run once the predicted models are written."""
@@ -303,13 +310,15 @@ class _Run:
     def _searched(self) -> Iterator[TargetRun]:
         """Yield the unfinished targets, once their alignments exist if they are queries."""
         search = self.settings.search
-        if search is None:
+        if search is None or self.chains is None:
             return self._unfinished()
         targets = {target.name: target for target in self.targets}
         store = TargetStore(targets, search.request, self.settings.output.overwrite)
-        searched = search_ahead(
-            self._unfinished(), search, store, self.locks, self._begin, self._fail, self.progress.show
+        show = self.progress.show
+        targets_with_chains = search_chains_ahead(
+            self._unfinished(), search, self.chains, self.locks, self._fail, show
         )
+        searched = search_ahead(targets_with_chains, search, store, self.locks, self._begin, self._fail, show)
         return run_ahead(searched, _SEARCHES_AHEAD, self.stop)
 
     def _begin(self, target: TargetRun) -> TargetPlan | None:
@@ -350,7 +359,12 @@ class _Run:
         return (target for target in self.targets if not self._skip_finished(target))
 
     def _skip_finished(self, target: TargetRun) -> bool:
-        """Return True if an unlocked target is finished, or fails because its results would be replaced."""
+        """Return True if an unlocked target is finished, or fails: no network predicts it, or see `_plan`."""
+        try:
+            self.settings.identities.sources_of(target.input)
+        except InputError as error:
+            self._fail(target, error)
+            return True
         if not target.files.path("done").exists():
             return False
         try:

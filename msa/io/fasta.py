@@ -13,7 +13,7 @@ from msa.errors import InputError
 from msa.io.compression import open_input
 
 UTF8_BOM = b"\xef\xbb\xbf"
-SUPPORTED = "only one protein chain is supported, without ligands, nucleic acids or modifications"
+SUPPORTED = "only protein chains are supported, without ligands, nucleic acids or modifications"
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _CHAIN_BREAK = b":"
 _STOP, _UNKNOWN = b"*", b"X"
@@ -50,15 +50,17 @@ class UnsupportedRecord(FastaRecord):
     Attributes:
         content: description of the content, such as "2 protein chains".
         path, line: location in the input.
+        supported: what can be used instead.
     """
 
     content: str
     path: str
     line: int | None
+    supported: str = field(default=SUPPORTED, kw_only=True)
 
     def error(self) -> InputError:
         """Return an error that explains why the record cannot be a query."""
-        return InputError(f"{self.id!r} has {self.content}: {SUPPORTED}", self.path, self.line)
+        return InputError(f"{self.id!r} has {self.content}: {self.supported}", self.path, self.line)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def foldcli(*arguments: str | Path, env: dict[str, str]) -> subprocess.Completed
 def test_plan_of_fold_before_and_after_the_run(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / "q.fasta").write_text(">good\nMTYKLILNGKTL\n>pair\nMTYKLILN:MTYKLILN\n")
+    (tmp_path / "q.fasta").write_text(">good\nMTYKLILNGKTL\n>pair\nMTYKLILN:\n")
     command = [
         "fold",
         tmp_path / "q.fasta",
@@ -45,7 +45,7 @@ def test_plan_of_fold_before_and_after_the_run(
     )
     assert "would be built first" in lines[1]
     assert lines[4].split() == ["good", "12", "unknown", "unknown", "to", "do"]
-    assert lines[5].startswith("pair ") and "invalid: " in lines[5] and "has 2 protein chains" in lines[5]
+    assert lines[5].startswith("pair ") and "invalid: " in lines[5] and "has an empty chain" in lines[5]
     assert lines[7].startswith("1 to do, 1 invalid; ")
 
     assert foldcli(*command, env=environment).returncode == 5

@@ -62,7 +62,7 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
         "d": "a ligand",
         str(folder / "e.json"): "",
     }
-    assert f"{folder / 'b.json'}:1: 'with_dna' has DNA: only one protein chain is supported" in result.stderr
+    assert f"{folder / 'b.json'}:1: 'with_dna' has DNA: only protein chains are supported" in result.stderr
 
     # a table of hits is only written if all queries can be searched
     refused = foldcli(
@@ -70,8 +70,8 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
     )
     assert refused.returncode == 3 and not (tmp_path / "m8").exists()
     assert refused.stderr.strip() == (
-        f"foldcli: error: {folder / 'a.csv'}:3: 'complex' has 2 protein chains: only one protein "
-        "chain is supported, without ligands, nucleic acids or modifications"
+        f"foldcli: error: {folder / 'a.csv'}:3: 'complex' has 2 protein chains: "
+        "a search takes single chains; `foldcli fold` predicts complexes"
     )
 
 

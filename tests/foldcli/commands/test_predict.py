@@ -208,7 +208,7 @@ def test_error_in_the_background_fails_only_its_target(
         ("", "empty file"),
         ("HELLO\n", "not an alignment"),
         (">q\nMK7LA\n", "2:3"),
-        ("#3,2\t1,1\n>101\nMKV\n", "complex"),
+        ("#3,2\t1,1\n>101\nMKV\n", "declares 5"),
     ],
 )
 def test_bad_alignment_is_one_line(

@@ -33,7 +33,7 @@ def unsupported_error(record: Query) -> str:
     assert isinstance(record, UnsupportedRecord)
     with pytest.raises(InputError) as caught:
         check_query(record)
-    assert "only one protein chain is supported, without ligands, nucleic acids or modifications" in str(
+    assert "only protein chains are supported, without ligands, nucleic acids or modifications" in str(
         caught.value
     )
     return str(caught.value)

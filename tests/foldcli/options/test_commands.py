@@ -10,7 +10,12 @@ from click.testing import CliRunner
 
 from features.cache import FeatureCache
 from foldcli.cli import COMMANDS, cli
-from foldcli.options.command import CACHE_REPLACEMENTS, PREDICTION_REPLACEMENTS, SEARCH_REPLACEMENTS
+from foldcli.options.command import (
+    CACHE_REPLACEMENTS,
+    PAIRING_REPLACEMENTS,
+    PREDICTION_REPLACEMENTS,
+    SEARCH_REPLACEMENTS,
+)
 from foldcli.options.predict import MsaRowsType
 from foldcli.pipeline.settings import NetworkOptions
 from msa.io.alignments import parse_alignment
@@ -18,7 +23,7 @@ from msa.io.alignments import parse_alignment
 GROUPED = ("fold", "predict", "search", "cache-features")
 REPLACEMENTS = {
     "fold": PREDICTION_REPLACEMENTS | SEARCH_REPLACEMENTS,
-    "predict": PREDICTION_REPLACEMENTS,
+    "predict": PREDICTION_REPLACEMENTS | PAIRING_REPLACEMENTS,
     "search": SEARCH_REPLACEMENTS,
     "cache-features": CACHE_REPLACEMENTS,
 }

@@ -1,8 +1,10 @@
 """Tests of runs with complexes."""
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 
 import numpy as np
@@ -13,26 +15,42 @@ from features.complexes.features import complex_features
 from features.deterministic import make_features
 from foldcli.errors import SomeTargetsFailed
 from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.complexes import split_chains
 from foldcli.inputs.shard import Shard
-from foldcli.inputs.targets import PredictInput, find_predict_targets
+from foldcli.inputs.targets import PredictInput, find_fold_targets, find_predict_targets
 from foldcli.options.predict import ModelTypeChoice
+from foldcli.outputs.layout import TargetFiles
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
 from foldcli.params.verify import check_parameters
+from foldcli.pipeline.alignment_stores import CacheStore
+from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.estimates import inspect_target
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import TargetIdentities
+from foldcli.pipeline.identity import TargetIdentities, chain_query
+from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.run import RunSettings, run_targets
-from foldcli.pipeline.settings import FeatureSettings, OutputSettings, PredictSettings
+from foldcli.pipeline.search_stage import SearchStage
+from foldcli.pipeline.searcher import LocalSearcher
+from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings
+from foldcli.pipeline.target_run import TargetRun
 from foldcli.report import ReportSettings
+from model.prediction import Prediction
 from model.recycling import MULTIMER_RECYCLING
+from msa.cpu.engine import CpuEngine
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
 from msa.errors import InputError, MissingError
 from msa.io.alignments import parse_alignment
+from msa.io.fasta import FastaRecord, JoinedRecord
+from msa.search.hits import Hits
+from msa.search.settings import AlignmentFilter, SearchSettings
 from tests.foldcli.pipeline.tiny_worker import TinyPredictor
 
 FIRST, SECOND = "MKVLAAGIVQWE", "GHTKDLMNP"
 PAIR = f"#12,9\t1,2\n>101\t102\n{FIRST}{SECOND}\n>s\tt\nMKVLSAGIVQWE-HTKELMNP\n>101\n{FIRST}---------\n"
 PAIR += f">102\n------------{SECOND}\n>u\n------------GHSKDLMQP\n"
+PROTEIN_A, PROTEIN_B = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQ", "MTYKLILNGKTLKGETTTEAVDAATAEKVFK"
 SETTINGS = PredictSettings(
     num_recycles=0, max_seq=8, max_extra_seq=6, multimer_num_recycles=1, multimer_tolerance=0.0
 )
@@ -50,6 +68,39 @@ def run_settings(
     identities = TargetIdentities(predictor.sources, check_parameters(predictor.sources), settings)
     output = OutputSettings(out, "default", Shard(), False, ReportSettings(False, False))
     return RunSettings(output, FeatureSettings(out.parent / "cache"), predictor, identities)
+
+
+class CountingSearcher:
+    """A database that counts the queries that it is searched with."""
+
+    def __init__(self, searcher: LocalSearcher) -> None:
+        self._searcher = searcher
+        self.checksums = searcher.checksums
+        self.sequences: list[str] = []
+
+    def search_many(
+        self, queries: Sequence[FastaRecord], *arguments: Any
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
+        self.sequences += [query.sequence for query in queries]
+        return self._searcher.search_many(queries, *arguments)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> LocalSearcher:
+    folder = tmp_path_factory.mktemp("database")
+    (folder / "t.fasta").write_text(
+        f">a OX=9606\n{PROTEIN_A[:-1]}L\n>b OX=9606\n{PROTEIN_B[:-1]}R\n>c OX=10090\n{PROTEIN_A[:-2]}AA\n"
+    )
+    build_database([folder / "t.fasta"], folder / "db", BuildSettings(threads=1))
+    return LocalSearcher(TargetDatabase.open(folder / "db"), CpuEngine())
+
+
+def fold_settings(out: Path, searcher: CountingSearcher) -> RunSettings:
+    """Return settings with a search."""
+    alignment = AlignmentSettings(SearchSettings(), AlignmentFilter())
+    search = SearchStage(searcher, alignment, show_progress=False)
+    settings = run_settings(out, multimer_num_recycles=0)
+    return replace(settings, search=search, identities=replace(settings.identities, request=search.request))
 
 
 def find_targets(folder: Path, **files: str) -> list[tuple[str, PredictInput]]:
@@ -91,14 +142,15 @@ def test_complex_is_predicted_next_to_a_single_chain_and_a_damaged_file(tmp_path
         inspect_target("pair", target, more.identities, more.output)
 
 
-@pytest.mark.slow
-def test_multimer_network_predicts_a_single_chain(tmp_path: Path) -> None:
-    targets = find_targets(tmp_path, single=f">q\n{FIRST}\n>x\nMKVLAAGIVQWD\n")
-    out = tmp_path / "out"
-    settings = run_settings(out, model_type="alphafold2_multimer_v3")
-    run_targets(targets, settings, Failures(out, Shard()))
-    (model,) = json.loads((out / "single/single.done.json").read_text())["ranking"]
-    assert model["tag"].startswith("alphafold2_multimer_v3") and model["iptm"] is None
+def test_multimer_networks_take_the_features_of_a_single_chain(tmp_path: Path) -> None:
+    settings = run_settings(tmp_path, model_type="alphafold2_multimer_v3")
+    (job,) = settings.identities.jobs(AlignmentTarget("q", ("q.a3m",)))
+    assert job.tag == "alphafold2_multimer_v3_model_1_seed_000"
+    features = make_features([parse_alignment(f">q\n{FIRST}\n>x\nMKVLAAGIVQWD\n".encode())])
+    sampling = settings.predictor.sampling(job)
+    assert sampling is None and settings.predictor.uses_templates(job)
+    sample = settings.predictor.sample(features, None, sampling)
+    assert sample["asym_id"].tolist() == [1] * 12 and sample["num_alignments"] == 2
 
 
 def test_complex_needs_multimer_networks(tmp_path: Path) -> None:
@@ -155,3 +207,79 @@ def test_chains_are_put_into_the_order_of_the_input() -> None:
     assert np.array_equal(ordered["msa"][:, :4], by_entity["msa"][:, :4])
     assert np.array_equal(ordered["msa"][:, 4:7], by_entity["msa"][:, 8:11])
     assert ordered["residue_index"].tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 0, 1]
+
+
+class InterruptedPredictor(TinyPredictor):
+    """A predictor whose run is interrupted when its second target begins."""
+
+    def run(self, name: str, *arguments: Any) -> Prediction:
+        if name == "homodimer":
+            raise KeyboardInterrupt
+        return super().run(name, *arguments)
+
+
+@pytest.mark.slow
+def test_fold_searches_each_chain_once_and_continues_after_an_interruption(
+    tmp_path: Path, database: LocalSearcher
+) -> None:
+    (tmp_path / "q.fasta").write_text(
+        f">mixed\n{PROTEIN_A}:{PROTEIN_B}:{PROTEIN_A}\n>homodimer\n{PROTEIN_A}:{PROTEIN_A}\n>x\nXX:{PROTEIN_A}\n"
+    )
+    out = tmp_path / "out"
+    failures = Failures(out, Shard())
+    targets = find_fold_targets([str(tmp_path / "q.fasta")], True, "BLOSUM62", tmp_path, failures)
+    searcher = CountingSearcher(database)
+    settings = fold_settings(out, searcher)
+    interrupted = InterruptedPredictor(
+        settings.predictor.sources, settings.predictor.settings, settings.predictor.memory
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_targets(targets, replace(settings, predictor=interrupted), failures)
+    assert sorted(searcher.sequences) == [PROTEIN_A, PROTEIN_B]
+    assert [name for name, _ in failures.failed] == ["x"]
+    assert "none of the twenty residues" in str(failures.failed[0][1])
+
+    finished = (out / "mixed/mixed.done.json").read_bytes()
+    with pytest.raises(SomeTargetsFailed):
+        run_targets(targets, fold_settings(out, searcher), Failures(out, Shard()))
+    assert len(searcher.sequences) == 2 and (out / "mixed/mixed.done.json").read_bytes() == finished
+    for name, first_line, rows in (("mixed", "#31,31\t2,1", 3), ("homodimer", "#31\t2", 3)):
+        lines = (out / f"{name}/{name}.a3m").read_text().splitlines()
+        done = json.loads((out / f"{name}/{name}.done.json").read_text())
+        assert lines[0] == first_line and done["facts"]["alignment_rows"] == rows
+        assert done["ranking"][0]["num_chains"] == (3 if name == "mixed" else 2)
+        assert not (out / f"{name}/.work").exists()
+    # the two chains' rows of one species are paired
+    assert [line for line in (out / "mixed/mixed.a3m").read_text().splitlines() if line.startswith(">a\tb")]
+    (structure,) = (out / "mixed").glob("*.pdb")
+    residues = [(x[21], x[17:20]) for x in structure.read_text().splitlines() if x[12:16] == " CA "]
+    assert [name for chain, name in residues if chain == "B"][:4] == ["MET", "THR", "TYR", "LYS"]
+    assert [name for chain, name in residues if chain == "C"][:4] == ["MET", "GLN", "ILE", "PHE"]
+
+
+def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database: LocalSearcher) -> None:
+    searcher = CountingSearcher(database)
+    stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    chains = ChainStore(CacheStore(tmp_path / "cache", stage.request))
+    pair = split_chains(JoinedRecord("p", f"{PROTEIN_A}:{PROTEIN_B}", "", "", 1))
+    first, second = map(chain_query, pair.chains)
+    failed: list[object] = []
+    with TargetLocks(Event()) as other, TargetLocks(Event()) as own:
+        assert other.try_acquire(chains.lock(first))
+
+        def finish_in_other_run() -> None:
+            ((_, hits),) = database.search_many([first], SearchSettings())
+            chains.store.write("chain", first, hits)
+            other.release(chains.lock(first))
+
+        thread = Timer(0.1, finish_in_other_run)
+        thread.start()
+        target = TargetRun(TargetFiles("p", tmp_path), pair)
+        found = list(
+            search_chains_ahead([target], stage, chains, own, lambda *each: failed.append(each), print)
+        )
+        thread.join()
+        assert not chains.lock(first).exists() and not chains.lock(second).exists()
+    assert found == [target] and not failed
+    assert searcher.sequences == [PROTEIN_B]
+    assert chains.is_finished(first) and chains.is_finished(second)
