@@ -142,7 +142,9 @@ class Predictor:
 
     def uses_templates(self, job: Job) -> bool:
         """Return True if the network of a job takes templates."""
-        return model_config(job.source.config_name).template is not None
+        sampling = self.sampling(job)
+        # all multimer networks take templates
+        return sampling is None or bool(sampling[0].template_slots)
 
     def network(self, source: ParameterSource) -> AlphaFold:
         """Return the network of a parameter file, loading it at the first call.
