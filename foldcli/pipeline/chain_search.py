@@ -18,6 +18,7 @@ from foldcli.pipeline.search_stage import SEARCH_BATCH, SearchStage
 from foldcli.pipeline.target_run import TargetRun, measured_stage
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
+from msa.search.hits import Hits
 from msa.search.search import check_query
 
 _NAME = "chain"
@@ -37,9 +38,21 @@ class ChainStore:
         """Return the fingerprint of a chain's alignment."""
         return self.store.request.key(query)
 
-    def is_finished(self, query: FastaRecord) -> bool:
+    def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if a chain has been searched."""
-        return self.store.is_finished(_NAME, query)
+        return self.store.is_finished(name, query)
+
+    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
+        """Write the alignment of a chain's hits.
+
+        Raises:
+            OSError: the cache cannot be written.
+        """
+        self.store.write(name, query, hits)
+        if hits.capped:
+            residues, limit = len(query.sequence), self.store.request.settings.search.max_seqs
+            reason = f"the search reached --max-seqs {limit}; further sequences were left out"
+            logger.warning("a chain of %d residues: %s", residues, reason)
 
     def read(self, query: FastaRecord) -> bytes:
         """Return the A3M file of a chain.
@@ -99,7 +112,7 @@ def search_chains_ahead(
             continue
         try:
             own = _queries(target.input, chains)
-            unfinished = {key: query for key, query in own.items() if not chains.is_finished(query)}
+            unfinished = {key: query for key, query in own.items() if not chains.is_finished(_NAME, query)}
         except Exception as error:
             fail(target, error)
             continue
@@ -152,8 +165,8 @@ def _search_locked(
     """Search chains whose locks are held, unless another run has just done so, and release the locks."""
     errors = {}
     try:
-        named = [(_NAME, query) for query in queries if not chains.is_finished(query)]
-        for result in stage.run(named, chains.store):
+        named = [(_NAME, query) for query in queries if not chains.is_finished(_NAME, query)]
+        for result in stage.run(named, chains):
             if result.error is not None:
                 errors[chains.key(result.query)] = result.error
             locks.release(chains.lock(result.query))

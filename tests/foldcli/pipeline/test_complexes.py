@@ -282,4 +282,47 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
         assert not chains.lock(first).exists() and not chains.lock(second).exists()
     assert found == [target] and not failed
     assert searcher.sequences == [PROTEIN_B]
-    assert chains.is_finished(first) and chains.is_finished(second)
+    assert chains.is_finished("chain", first) and chains.is_finished("chain", second)
+
+
+class BrokenSearcher(CountingSearcher):
+    """A database whose search with one sequence fails."""
+
+    def search_many(
+        self, queries: Sequence[FastaRecord], *arguments: Any
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
+        for query in queries:
+            if query.sequence == PROTEIN_B:
+                raise OSError("disk on fire")
+            yield from super().search_many([query], *arguments)
+
+
+def test_failed_search_of_a_chain_fails_only_its_complexes(
+    tmp_path: Path, database: LocalSearcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    limited = AlignmentSettings(SearchSettings(max_seqs=1), AlignmentFilter())
+    stage = SearchStage(BrokenSearcher(database), limited, show_progress=False)
+    chains = ChainStore(CacheStore(tmp_path / "cache", stage.request))
+    sequences = {
+        "ab": f"{PROTEIN_A}:{PROTEIN_B}",
+        "bb": f"{PROTEIN_B}:{PROTEIN_B}",
+        "aa": f"{PROTEIN_A}:{PROTEIN_A}",
+    }
+    targets = [
+        TargetRun(TargetFiles(name, tmp_path), split_chains(JoinedRecord(name, sequence, "", "", 1)))
+        for name, sequence in sequences.items()
+    ]
+    failed: list[tuple[str, str]] = []
+    with TargetLocks(Event()) as locks:
+        found = search_chains_ahead(
+            targets,
+            stage,
+            chains,
+            locks,
+            lambda target, error: failed.append((target.name, str(error))),
+            print,
+        )
+        assert [target.name for target in found] == ["aa"]
+    assert failed == [("ab", "disk on fire"), ("bb", "disk on fire")]
+    assert "a chain of 31 residues: the search reached --max-seqs 1" in caplog.text
+    assert not list(tmp_path.rglob(".lock"))
