@@ -276,7 +276,8 @@ def _parse_stockholm(data: bytes, source: str | None) -> Alignment:
         )
     letters = _UPPER[raw].reshape(len(rows), -1)
     letters, deletions = _restrict_to_query(letters, np.zeros_like(letters), source)
-    return Alignment(tuple(name.decode("utf-8", "replace") for name in parts), letters, deletions, source)
+    names = tuple(clean_header(name.decode("utf-8", "replace")) for name in parts)
+    return Alignment(names, letters, deletions, source)
 
 
 def _stockholm_line(data: bytes, name: bytes, column: int) -> int:
