@@ -1,12 +1,14 @@
 """Fixtures for all tests, and processes for tests that need other environment variables."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import sysconfig
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         stash[SIMULATOR] = PytestProcess(NUMBA_ENABLE_CUDASIM="1")
     stash[SIMULATOR].run(pyfuncitem.nodeid)
     return True
+
+
+@pytest.fixture(autouse=True)
+def messages_reach_pytest() -> Iterator[None]:
+    """Let foldcli's messages propagate again after a test that ran a command, once each for caplog."""
+    yield
+    logging.getLogger("foldcli").propagate = True
 
 
 @pytest.fixture(scope="session")

@@ -114,7 +114,6 @@ def test_second_attempt_uses_smaller_chunks(predict: Predict, caplog: Any) -> No
     assert np.allclose(prediction.atom_positions, expected.atom_positions, atol=1e-4)
     assert scarce.chunks[0] > scarce.chunks[1] == scarce.chunks[0] // CHUNK_REDUCTION
     assert scarce.chunks[1] == CPU_BUDGET // CHUNK_REDUCTION
-    # once or twice: pytest also watches loggers that tests before this one have kept from propagating
     messages = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
     assert messages == {"target: memory ran out (20.00 GiB more); trying once more with smaller chunks"}
 
