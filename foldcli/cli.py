@@ -18,6 +18,7 @@ from foldcli.version import VERSION
 # heavy. tests/foldcli/commands/test_help.py compares it with the command's own help.
 COMMANDS = {
     "fold": "Predict structures from protein sequences: search, cache-features, predict.",
+    "screen": "Predict many complexes of the same chains, and rank them.",
     "createdb": "Build a target database from FASTA files, or a structure library.",
     "search": "Search a target database with protein queries.",
     "merge-hits": "Merge the hits of searches of all parts of a split database.",

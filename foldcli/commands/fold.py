@@ -1,7 +1,8 @@
 """`foldcli fold`: search, cache-features and predict in one command."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -20,43 +21,43 @@ from foldcli.outputs.layout import LayoutName
 
 if TYPE_CHECKING:
     from features.complexes.pairing import PairMode, PairStrategy
+    from foldcli.inputs.targets import FoldInput
+    from foldcli.pipeline.failures import Failures
+    from msa.search.settings import SearchSettings
+
+FindTargets: TypeAlias = "Callable[[SearchSettings, Path, Failures], list[tuple[str, FoldInput]]]"
 
 
-@click.command("fold", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS | SEARCH_REPLACEMENTS)
-@click.argument("queries", nargs=-1, type=options.PathType(), required=True, metavar="QUERY...")
-@grouped("Input and results", options.database_option, predict_options.result_options)
-@grouped("Search", search_options.fold_search_options)
-@grouped("Rows of the alignment", search_options.alignment_options)
-@grouped("Complexes", predict_options.pairing_options)
-@grouped("Templates", template_options.template_options)
-@grouped("Prediction", options.params_option, predict_options.prediction_options)
-@grouped(
-    "Device",
-    options.device_option("the search and the network"),
-    options.threads_option,
-    predict_options.network_device_options,
+FOLD_OPTIONS = (
+    grouped("Input and results", options.database_option, predict_options.result_options),
+    grouped("Search", search_options.fold_search_options),
+    grouped("Rows of the alignment", search_options.alignment_options),
+    grouped("Complexes", predict_options.pairing_options),
+    grouped("Templates", template_options.template_options),
+    grouped("Prediction", options.params_option, predict_options.prediction_options),
+    grouped(
+        "Device",
+        options.device_option("the search and the network"),
+        options.threads_option,
+        predict_options.network_device_options,
+    ),
+    grouped("Relaxation", predict_options.relax_options),
+    grouped("Run", predict_options.run_options),
 )
-@grouped("Relaxation", predict_options.relax_options)
-@grouped("Run", predict_options.run_options)
-def command(
-    queries: tuple[str, ...],
-    db: str,
-    out: Path,
-    cache: Path | None,
-    threads: int,
-    shard: Shard,
-    overwrite: bool,
-    verify: bool,
-    dry_run: bool,
-    layout: LayoutName,
-    no_report: bool,
-    no_plots: bool,
-    archive: bool,
-    as_json: bool,
-    pair_mode: "PairMode",
-    pair_strategy: "PairStrategy",
-    **option_values: Any,
-) -> None:
+FOLD_REPLACEMENTS = PREDICTION_REPLACEMENTS | SEARCH_REPLACEMENTS
+
+
+def fold_options(function: options.Command) -> options.Command:
+    """Add the options that `foldcli fold` and `foldcli screen` share."""
+    for decorate in reversed(FOLD_OPTIONS):
+        function = decorate(function)
+    return function
+
+
+@click.command("fold", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS)
+@click.argument("queries", nargs=-1, type=options.PathType(), required=True, metavar="QUERY...")
+@fold_options
+def command(queries: tuple[str, ...], **option_values: Any) -> None:
     """Predict structures from protein sequences: search, cache-features, predict.
 
     QUERY is a FASTA file (each record is a target), a ColabFold table, an AlphaFold 3 JSON or Boltz YAML
@@ -91,6 +92,40 @@ def command(
       foldcli fold proteins.fasta --db uniref50 -o out --num-models 1 --dry-run
     """
     from foldcli.inputs.targets import find_fold_targets
+
+    def find_targets(
+        search: "SearchSettings", cache: Path, failures: "Failures"
+    ) -> "list[tuple[str, FoldInput]]":
+        return find_fold_targets(queries, search.comp_bias_corr, search.matrix, cache, failures)
+
+    run_fold(find_targets, **option_values)
+
+
+def run_fold(
+    find_targets: FindTargets,
+    *,
+    db: str,
+    out: Path,
+    cache: Path | None,
+    threads: int,
+    shard: Shard,
+    overwrite: bool,
+    verify: bool,
+    dry_run: bool,
+    layout: LayoutName,
+    no_report: bool,
+    no_plots: bool,
+    archive: bool,
+    as_json: bool,
+    pair_mode: "PairMode",
+    pair_strategy: "PairStrategy",
+    **option_values: Any,
+) -> None:
+    """Run search, features and prediction for the targets of `fold` or `screen`.
+
+    `find_targets` returns names and targets, given the settings of the search, the feature cache and the
+    failures of the run. All other arguments are the values of FOLD_OPTIONS.
+    """
     from foldcli.paths import cache_dir, default_feature_cache, make_writable_folder
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import (
@@ -120,9 +155,7 @@ def command(
         make_writable_folder(out)
     failures = Failures(out, shard)
     search_settings = alignment.search
-    targets = find_fold_targets(
-        queries, search_settings.comp_bias_corr, search_settings.matrix, features.cache, failures
-    )
+    targets = find_targets(search_settings, features.cache, failures)
     selected = shard.select(targets)
     if not selected and not dry_run:
         shard.log_if_empty(len(targets))

@@ -265,6 +265,11 @@ def discard_staged(files: TargetFiles, tag: str) -> None:
         path.unlink()
 
 
+def ranking_confidence(ptm: float | None, iptm: float | None) -> float:
+    """Return AlphaFold-Multimer's confidence of a complex, 0.8 ipTM + 0.2 pTM; missing values count as 0."""
+    return 0.8 * (iptm or 0.0) + 0.2 * (ptm or 0.0)
+
+
 def rank_models(results: list[ModelResult], by: str) -> list[ModelResult]:
     """Return the results best first; ties keep their order.
 
@@ -277,7 +282,7 @@ def rank_models(results: list[ModelResult], by: str) -> list[ModelResult]:
     if by == "iptm" and is_complex:
         return sorted(results, key=lambda result: -(result.iptm or 0.0))
     if by in ("auto", "multimer") and is_complex:
-        return sorted(results, key=lambda result: -(0.8 * (result.iptm or 0.0) + 0.2 * (result.ptm or 0.0)))
+        return sorted(results, key=lambda result: -ranking_confidence(result.ptm, result.iptm))
     if by == "ptm" and all(result.ptm is not None for result in results):
         return sorted(results, key=lambda result: -(result.ptm or 0.0))
     return sorted(results, key=lambda result: -result.plddt)

@@ -11,6 +11,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
+from foldcli.outputs.model_files import ranking_confidence
 from foldcli.params.parameters import UNTRAINED
 from msa.io.atomic import atomic_write, remove_temporary_files
 
@@ -87,7 +88,7 @@ class RunSummary:
         single chain, `hits` without a search.
         """
         finished = [files for files in self._files if files.name not in failed]
-        return [model for files in finished for model in finished_models(files)]
+        return in_order([finished_models(files) for files in finished])
 
     def write(self, failed: Sequence[str]) -> None:
         """Write summary.tsv, unless no target is finished.
@@ -173,6 +174,18 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
         return []
 
 
+def in_order(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the models of all targets; if all are complexes, those with the highest confidence first.
+
+    Args:
+        targets: `finished_models` of each target.
+    """
+    finished = [models for models in targets if models]
+    if all(models[0]["iptm"] is not None for models in finished):
+        finished.sort(key=lambda models: -ranking_confidence(models[0]["ptm"], models[0]["iptm"]))
+    return [model for models in finished for model in models]
+
+
 def _relative(
     files: TargetFiles, kind: ModelKind, model: dict[str, Any], if_exists: bool = False
 ) -> str | None:
@@ -222,12 +235,12 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
 
 
 def _table(targets: list[TargetSummary]) -> list[str]:
-    """Return the lines of the table; of more than MAX_LINES targets only the best and worst, by pLDDT."""
+    """Return the lines of the table; of more than MAX_LINES targets only the best and worst."""
     if not targets:
         return []
     shown, omitted = targets, None
     if len(targets) > MAX_LINES:
-        ranked = sorted(targets, key=lambda target: -(target.plddt or 0.0))
+        ranked = sorted(targets, key=_rank)
         shown = [*ranked[:NUM_BEST], *ranked[-NUM_WORST:]]
         omitted = _omitted_line(ranked[NUM_BEST:-NUM_WORST])
     width = min(MAX_NAME_WIDTH, max(len("target"), *(len(target.name) for target in shown)))
@@ -238,6 +251,12 @@ def _table(targets: list[TargetSummary]) -> list[str]:
     if omitted is not None:
         lines.insert(NUM_BEST, omitted)
     return [heading, *lines]
+
+
+def _rank(target: TargetSummary) -> tuple[float, float]:
+    """Return a key that sorts complexes by their confidence, before single chains by pLDDT."""
+    confidence = 0.0 if target.iptm is None else ranking_confidence(target.ptm, target.iptm)
+    return -confidence, -(target.plddt or 0.0)
 
 
 def _heading(counts: dict[str, int], seconds: float) -> str:

@@ -1,0 +1,52 @@
+"""`foldcli screen`: predict many complexes of the same chains, and rank them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from foldcli.commands.fold import FOLD_REPLACEMENTS, fold_options, run_fold
+from foldcli.options import common as options
+from foldcli.options.command import GroupedCommand
+
+if TYPE_CHECKING:
+    from foldcli.inputs.targets import FoldInput
+    from foldcli.pipeline.failures import Failures
+    from msa.search.settings import SearchSettings
+
+
+@click.command("screen", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS)
+@click.argument("files", nargs=-1, type=options.PathType(), required=True, metavar="CHAINS...")
+@click.option(
+    "--pairs",
+    type=options.PathType(),
+    metavar="TABLE",
+    help="Predict the complexes in this table: two or more ids of chains per line, separated by tabs or "
+    "commas; a repeated id is a copy.",
+)
+@fold_options
+def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> None:
+    """Predict many complexes of the same chains, and rank them.
+
+    CHAINS are files of sequences (as QUERY of `fold`). Two files: each chain of the first with each of the
+    second. One file: all pairs of its chains. With --pairs: the complexes of a table, of chains in any number
+    of files.
+
+    Each chain is searched once, whatever complexes it is part of. Results are those of `fold`, with targets
+    named A_and_B; OUT/summary.tsv begins with the complexes that have the highest 0.8 ipTM + 0.2 pTM.
+
+    \b
+    Examples:
+      foldcli screen baits.fasta preys.fasta --db uniref50 -o out
+      foldcli screen proteins.fasta --pairs pairs.tsv --db uniref50 -o out
+    """
+    if pairs is None and len(files) > 2:
+        raise click.UsageError("expected one or two files; --pairs takes chains of any number of files")
+    from foldcli.inputs.screen import find_screen_targets
+
+    def find_targets(
+        search: "SearchSettings", cache: Path, failures: "Failures"
+    ) -> "list[tuple[str, FoldInput]]":
+        return [*find_screen_targets(files, pairs, search.comp_bias_corr, search.matrix, failures)]
+
+    run_fold(find_targets, **option_values)
