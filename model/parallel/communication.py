@@ -109,7 +109,7 @@ class CommunicationRecord:
 
 
 class Pending(Generic[T]):
-    """A communication in progress.
+    """A communication in progress, which holds the tensors that it sends and receives until it is waited for.
 
     Args:
         wait: waits for it.
@@ -117,16 +117,25 @@ class Pending(Generic[T]):
     """
 
     def __init__(self, wait: Callable[[], object], result: Callable[[], T]) -> None:
-        self._wait, self._result = wait, result
+        self._calls: tuple[Callable[[], object], Callable[[], T]] | None = (wait, result)
 
     def wait(self) -> T:
         """Wait for the communication and return its result; call this once."""
-        self._wait()
-        return self._result()
+        wait, result = self._take()
+        wait()
+        # the sent tensor is freed before the received ones are joined
+        del wait
+        return result()
 
     def then(self, function: Callable[[T], R]) -> "Pending[R]":
-        """Return a communication whose result is that of a function of this one's."""
-        return Pending(self._wait, lambda: function(self._result()))
+        """Return a communication whose result is that of a function of this one's, in place of this one."""
+        wait, result = self._take()
+        return Pending(wait, lambda: function(result()))
+
+    def _take(self) -> tuple[Callable[[], object], Callable[[], T]]:
+        assert self._calls is not None
+        calls, self._calls = self._calls, None
+        return calls
 
 
 class RankGroup:
@@ -216,13 +225,15 @@ class RankGroup:
         Returns:
             This rank's shard, divided along `split_axis`, whole along `join_axis`.
         """
+        per_element = x.numel() // max(1, x.shape[split_axis])
+        sent_sizes = [per_element * count for count in split.counts]
         if split_axis == 0 and x.is_contiguous():
             sent = x.view(-1)
         else:
-            sent = torch.cat(
-                [x.narrow(split_axis, s.start, s.stop - s.start).flatten() for s in split.slices]
-            )
-        per_element = x.numel() // max(1, x.shape[split_axis])
+            sent = x.new_empty(x.numel())
+            parts = x.split(split.counts, split_axis)
+            for target, part in zip(sent.split(sent_sizes), parts, strict=True):
+                target.view(part.shape).copy_(part)
         shape = list(x.shape)
         shape[split_axis], shape[join_axis] = split.counts[self.rank], 1
         per_received = torch.Size(shape).numel()
@@ -231,7 +242,7 @@ class RankGroup:
             received,
             [per_received * count for count in join.counts],
             sent,
-            [per_element * count for count in split.counts],
+            sent_sizes,
             kind,
         )
 

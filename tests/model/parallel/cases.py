@@ -62,7 +62,7 @@ def exchange_and_return(x: torch.Tensor) -> tuple[Any, Any, dict[str, tuple[int,
     totals = {
         kind: (traffic.calls, traffic.received_bytes) for kind, traffic in group.record.totals().items()
     }
-    return columns.numpy(), back.numpy(), totals
+    return columns.float().numpy(), back.float().numpy(), totals
 
 
 def fail_in_session(port: int, way: str) -> tuple[str, bool] | str:

@@ -1,12 +1,14 @@
 """Tests of shards and their exchange, and of products of factors whose rows are divided among ranks."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.parallel.communication import Shards
+from model.parallel.communication import Pending, Shards
 from tests.model.parallel import cases
 from tests.rank_processes import RankProcesses
 
@@ -20,19 +22,35 @@ def test_shards_cover_an_axis_in_order_and_none_is_larger_than_necessary(total: 
     assert max(shards.counts) == shards.size == -(-total // ranks)
 
 
-@pytest.mark.parametrize("shape", [(5, 7, 2), (1, 1, 3), (2, 4, 1)])
-def test_exchange_divides_the_other_axis_and_returns(ranks: RankProcesses, shape: tuple[int, ...]) -> None:
-    x = torch.randn(shape)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((5, 7, 2), torch.float32), ((1, 1, 3), torch.bfloat16), ((2, 4, 1), torch.bfloat16)],
+)
+def test_exchange_divides_the_other_axis_and_returns(
+    ranks: RankProcesses, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    x = torch.randn(shape).to(dtype)
     size = len(ranks.processes)
     sequences, residues = Shards(shape[0], size), Shards(shape[1], size)
     results = ranks.call(cases.exchange_and_return, x)
     for rank, (columns, rows, traffic) in enumerate(results):
         own_rows, own_columns = sequences.of(rank), residues.of(rank)
-        assert np.array_equal(columns, x[:, own_columns])
-        assert np.array_equal(rows, x[own_rows])
+        assert np.array_equal(columns, x[:, own_columns].float())
+        assert np.array_equal(rows, x[own_rows].float())
         # everything but what this rank had already
         foreign = (shape[0] - sequences.counts[rank]) * residues.counts[rank] * shape[2]
-        assert traffic["columns"] == (1, 4 * foreign)
+        assert traffic["columns"] == (1, dtype.itemsize * foreign)
+
+
+def test_waiting_frees_what_was_sent() -> None:
+    sent, received = torch.ones(1), torch.zeros(1)
+    freed = [weakref.ref(sent), weakref.ref(received)]
+    pending = Pending(lambda sent=sent: None, lambda received=received: received + 1).then(lambda x: 2 * x)
+    del sent, received
+    # the communication itself may live longer, such as in a variable of its caller
+    assert all(reference() is not None for reference in freed)
+    assert pending.wait() == 2
+    assert all(reference() is None for reference in freed)
 
 
 @pytest.mark.parametrize("by_channels", [False, True])
