@@ -9,6 +9,7 @@ import click
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
+from foldcli.options import ranks as rank_options
 from foldcli.options import search as search_options
 from foldcli.options import templates as template_options
 from foldcli.options.command import (
@@ -18,6 +19,7 @@ from foldcli.options.command import (
     grouped,
 )
 from foldcli.outputs.layout import LayoutName
+from model.parallel.place import RankPlace
 
 if TYPE_CHECKING:
     from features.complexes.pairing import PairMode, PairStrategy
@@ -40,6 +42,7 @@ FOLD_OPTIONS = (
         options.device_option("the search and the network"),
         options.threads_option,
         predict_options.network_device_options,
+        rank_options.rank_options,
     ),
     grouped("Relaxation", predict_options.relax_options),
     grouped("Run", predict_options.run_options),
@@ -57,7 +60,7 @@ def fold_options(function: options.Command) -> options.Command:
 @click.command("fold", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS)
 @click.argument("queries", nargs=-1, type=options.PathType(), required=True, metavar="QUERY...")
 @fold_options
-def command(queries: tuple[str, ...], **option_values: Any) -> None:
+def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     """Predict structures from protein sequences: search, cache-features, predict.
 
     QUERY is a FASTA file (each record is a target), a ColabFold table, an AlphaFold 3 JSON or Boltz YAML
@@ -86,6 +89,8 @@ def command(queries: tuple[str, ...], **option_values: Any) -> None:
     The search has three iterations; --fast searches once. NAME.m8 has all hits; NAME.a3m has no duplicate
     rows, and its options below remove further ones.
 
+    --gpus-per-target N divides each prediction among N GPUs, as `predict` does.
+
     \b
     Examples:
       foldcli fold proteins.fasta --db uniref50 -o out
@@ -98,7 +103,7 @@ def command(queries: tuple[str, ...], **option_values: Any) -> None:
     ) -> "list[tuple[str, FoldInput]]":
         return find_fold_targets(queries, search.comp_bias_corr, search.matrix, cache, failures)
 
-    run_fold(find_targets, **option_values)
+    return run_fold(find_targets, **option_values)
 
 
 def run_fold(
@@ -119,12 +124,14 @@ def run_fold(
     as_json: bool,
     pair_mode: "PairMode",
     pair_strategy: "PairStrategy",
+    gpus_per_target: int,
     **option_values: Any,
-) -> None:
+) -> int | None:
     """Run search, features and prediction for the targets of `fold` or `screen`.
 
     `find_targets` returns names and targets, given the settings of the search, the feature cache and the
-    failures of the run. All other arguments are the values of FOLD_OPTIONS.
+    failures of the run. All other arguments are the values of FOLD_OPTIONS. Of several processes that
+    torchrun has started, the first does this, and the others only predict; they return their exit code.
     """
     from foldcli.paths import cache_dir, default_feature_cache, make_writable_folder
     from foldcli.pipeline.failures import Failures
@@ -140,7 +147,15 @@ def run_fold(
     from foldcli.report import ReportSettings
 
     alignment = AlignmentSettings.from_options(option_values, threads)
-    network = NetworkOptions.from_options(option_values)
+    place = RankPlace.from_environment()
+    ranks = rank_options.number_of_ranks(gpus_per_target, place, option_values["params"])
+    network = NetworkOptions.from_options(option_values | {"gpus_per_target": ranks})
+    if place is not None and place.rank > 0:
+        if dry_run:
+            return None
+        from foldcli.pipeline.ranks import serve_rank
+
+        return serve_rank(network, threads, place)
     template_choice = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings(cache or default_feature_cache(), verify=verify)
     report = ReportSettings(not no_report, not no_plots)
@@ -158,11 +173,15 @@ def run_fold(
     targets = find_targets(search_settings, features.cache, failures)
     selected = shard.select(targets)
     if not selected and not dry_run:
+        if place is not None:
+            from model.parallel.session import decline
+
+            decline(place)
         shard.log_if_empty(len(targets))
         failures.finish()
-        return
+        return None
 
-    in_workers = len(selected) > 1 and len(network.devices) > 1
+    in_workers = ranks == 1 and len(selected) > 1 and len(network.devices) > 1
     kinds = needed_kinds(network, targets if dry_run else selected)
     startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
     # these import torch, which `start` has just imported
@@ -172,7 +191,7 @@ def run_fold(
     from foldcli.pipeline.dry_run import database_heading
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities
-    from foldcli.pipeline.predictor import create_predictor
+    from foldcli.pipeline.ranks import open_predictor
     from foldcli.pipeline.run import RunSettings, run_targets
     from foldcli.pipeline.search_stage import SearchStage
     from foldcli.pipeline.searcher import DatabaseSource
@@ -180,26 +199,30 @@ def run_fold(
 
     templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
     template_identity = None if templates is None else templates.identity()
-    predictor = create_predictor(network, startup, threads)
-    parameters = check_parameters(predictor.sources)
     pairing = PairingSettings(pair_mode, pair_strategy)
     source = DatabaseSource(db, network.device)
-    if dry_run:
-        database = source.open_existing()
-        request = None if database is None else AlignmentRequest.to_database(database, alignment)
+    with open_predictor(network, startup, threads, place, dry_run) as predictor:
+        parameters = check_parameters(predictor.sources)
+        if dry_run:
+            database = source.open_existing()
+            request = None if database is None else AlignmentRequest.to_database(database, alignment)
+            identities = TargetIdentities(
+                predictor.sources, parameters, predictor.settings, request, template_identity, pairing
+            )
+            headings = (database_heading(db, database),)
+            print_prediction_plan(targets, identities, predictor, output, failures, headings, as_json)
+            return None
+        database = source.open()
+        # the network needs the other half of the GPU's memory
+        searcher = source.make_searcher(database, gpu_share=0.5)
+        search = SearchStage(searcher, alignment, show_progress=False)
         identities = TargetIdentities(
-            predictor.sources, parameters, predictor.settings, request, template_identity, pairing
+            predictor.sources, parameters, predictor.settings, search.request, template_identity, pairing
         )
-        headings = (database_heading(db, database),)
-        print_prediction_plan(targets, identities, predictor, output, failures, headings, as_json)
-        return
-    database = source.open()
-    # the network needs the other half of the GPU's memory
-    search = SearchStage(source.make_searcher(database, gpu_share=0.5), alignment, show_progress=False)
-    identities = TargetIdentities(
-        predictor.sources, parameters, predictor.settings, search.request, template_identity, pairing
-    )
-    description = f"{db} of {database.manifest.sequences:,} sequences"
-    workers = worker_settings(network, predictor, threads) if in_workers else ()
-    settings = RunSettings(output, features, predictor, identities, search, templates, description, workers)
-    run_targets(selected, settings, failures, as_json)
+        description = f"{db} of {database.manifest.sequences:,} sequences"
+        workers = worker_settings(network, predictor, threads) if in_workers else ()
+        settings = RunSettings(
+            output, features, predictor, identities, search, templates, description, workers
+        )
+        run_targets(selected, settings, failures, as_json)
+    return None

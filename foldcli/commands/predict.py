@@ -1,13 +1,14 @@
 """`foldcli predict`: alignments or cached features in, ranked structures out."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
+from foldcli.options import ranks as rank_options
 from foldcli.options import templates as template_options
 from foldcli.options.command import (
     PAIRING_REPLACEMENTS,
@@ -16,11 +17,7 @@ from foldcli.options.command import (
     grouped,
 )
 from foldcli.outputs.layout import LayoutName
-from foldcli.params.parameters import TEMPLATE
 from model.parallel.place import RankPlace
-
-if TYPE_CHECKING:
-    from foldcli.pipeline.settings import NetworkOptions
 
 
 @click.command("predict", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS | PAIRING_REPLACEMENTS)
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
     options.device_option("the network"),
     options.threads_option,
     predict_options.network_device_options,
-    predict_options.rank_options,
+    rank_options.rank_options,
 )
 @grouped("Relaxation", predict_options.relax_options)
 @grouped("Run", predict_options.run_options)
@@ -96,10 +93,14 @@ def command(
         )
         raise click.UsageError(problem)
     place = RankPlace.from_environment()
-    ranks = _number_of_ranks(gpus_per_target, place, option_values["params"])
+    ranks = rank_options.number_of_ranks(gpus_per_target, place, option_values["params"])
     network = NetworkOptions.from_options(option_values | {"gpus_per_target": ranks})
     if place is not None and place.rank > 0:
-        return _serve(network, threads, place, dry_run)
+        if dry_run:
+            return None
+        from foldcli.pipeline.ranks import serve_rank
+
+        return serve_rank(network, threads, place)
     template_choice = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings(cache or default_feature_cache(), verify=verify)
     report = ReportSettings(not no_report, not no_plots)
@@ -132,64 +133,23 @@ def command(
     from foldcli.pipeline.device_workers import worker_settings
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import TargetIdentities
-    from foldcli.pipeline.predictor import Predictor, create_predictor
-    from foldcli.pipeline.ranks import RankedPredictor, create_ranked_predictor
+    from foldcli.pipeline.ranks import open_predictor
     from foldcli.pipeline.run import RunSettings, run_targets
-    from foldcli.pipeline.template_copies import TemplateCopier
     from foldcli.pipeline.template_stage import TemplateStage
 
     templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
     template_identity = None if templates is None else templates.identity()
-    if ranks > 1 and not dry_run:
-        predictor: Predictor | TemplateCopier = create_ranked_predictor(network, startup, threads, place)
-    else:
-        predictor = create_predictor(network, startup, threads)
-    identities = TargetIdentities(
-        predictor.sources,
-        check_parameters(predictor.sources),
-        predictor.settings,
-        templates=template_identity,
-    )
-    if dry_run:
-        print_prediction_plan(named, identities, predictor, output, failures, as_json=as_json)
-        return None
-    workers = worker_settings(network, predictor, threads) if in_workers else ()
-    settings = RunSettings(output, features, predictor, identities, templates=templates, workers=workers)
-    try:
-        run_targets(selected, settings, failures, as_json)
-    finally:
-        if isinstance(predictor, RankedPredictor):
-            predictor.close()
-    return None
-
-
-def _number_of_ranks(gpus_per_target: int, place: RankPlace | None, params: str | None) -> int:
-    """Return the number of processes that predict each target together.
-
-    Args:
-        gpus_per_target: value of the option.
-        place: the place that torchrun has given this process, or None.
-        params: value of `--params`.
-
-    Raises:
-        click.UsageError: torchrun has started another number, or no network runs.
-    """
-    if place is not None and gpus_per_target not in (1, place.size):
-        raise click.UsageError(
-            f"--gpus-per-target {gpus_per_target}: torchrun has started {place.size} processes."
+    with open_predictor(network, startup, threads, place, dry_run) as predictor:
+        identities = TargetIdentities(
+            predictor.sources,
+            check_parameters(predictor.sources),
+            predictor.settings,
+            templates=template_identity,
         )
-    ranks = gpus_per_target if place is None else place.size
-    if ranks > 1 and params == TEMPLATE:
-        raise click.UsageError("--params template runs no network that several processes could share.")
-    return ranks
-
-
-def _serve(network: "NetworkOptions", threads: int, place: RankPlace, dry_run: bool) -> int:
-    """Run the predictions of rank 0 with it, and return the exit code."""
-    if dry_run:
-        return 0
-    from foldcli.pipeline.ranks import serve_rank
-    from foldcli.process_state import set_triton_cache_folder
-
-    set_triton_cache_folder()
-    return serve_rank(network, threads, place)
+        if dry_run:
+            print_prediction_plan(named, identities, predictor, output, failures, as_json=as_json)
+            return None
+        workers = worker_settings(network, predictor, threads) if in_workers else ()
+        settings = RunSettings(output, features, predictor, identities, templates=templates, workers=workers)
+        run_targets(selected, settings, failures, as_json)
+    return None

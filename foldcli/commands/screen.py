@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "commas; a repeated id is a copy.",
 )
 @fold_options
-def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> None:
+def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> int | None:
     """Predict many complexes of the same chains, and rank them.
 
     CHAINS are files of sequences (as QUERY of `fold`). Two files: each chain of the first with each of the
@@ -49,4 +49,4 @@ def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> 
     ) -> "list[tuple[str, FoldInput]]":
         return [*find_screen_targets(files, pairs, search.comp_bias_corr, search.matrix, failures)]
 
-    run_fold(find_targets, **option_values)
+    return run_fold(find_targets, **option_values)

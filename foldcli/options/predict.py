@@ -249,23 +249,3 @@ network_device_options = combine(
         help="Maximum GPU memory for the network, such as 20G.",
     ),
 )
-
-rank_options = combine(
-    click.option(
-        "--gpus-per-target",
-        type=click.IntRange(1),
-        metavar="N",
-        default=1,
-        show_default=True,
-        help="Divide each prediction among N GPUs of this host, or with --device cpu among N processes; for "
-        "long proteins. With torchrun, its number of processes; see docs/parallel.md.",
-    ),
-    click.option(
-        "--rank-timeout",
-        type=click.FloatRange(0, min_open=True),
-        metavar="SECONDS",
-        default=600.0,
-        show_default=True,
-        help="End the run if the processes of --gpus-per-target make no progress for this long.",
-    ),
-)

@@ -24,9 +24,16 @@ from foldcli.params.parameters import UNTRAINED, NetworkKind, ParameterSource, f
 from foldcli.params.verify import check_parameters
 from foldcli.pipeline.device import NetworkMemory, choose_rank_device
 from foldcli.pipeline.identity import Job, fingerprint
-from foldcli.pipeline.predictor import Predictor, load_network, recycling_settings, set_up_device
+from foldcli.pipeline.predictor import (
+    Predictor,
+    create_predictor,
+    load_network,
+    recycling_settings,
+    set_up_device,
+)
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
+from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.worker_pool import exit_reason
 from foldcli.process_state import set_triton_cache_folder, set_up_worker_process
 from foldcli.progress import Progress
@@ -142,6 +149,32 @@ class _RankJob:
         return result
 
 
+@contextmanager
+def open_predictor(
+    options: NetworkOptions, startup: Startup, threads: int, place: RankPlace | None, dry_run: bool
+) -> Iterator[Predictor | TemplateCopier]:
+    """Create the predictor of a run, and the other ranks if there are several; they end with the block.
+
+    Args:
+        options: options of the network.
+        startup: from `foldcli.pipeline.startup.start`.
+        threads: CPU threads on this host.
+        place: see `create_ranked_predictor`.
+        dry_run: whether no prediction follows.
+
+    Raises:
+        MissingError: see `create_predictor` and `create_ranked_predictor`.
+    """
+    if options.gpus_per_target == 1 or dry_run:
+        yield create_predictor(options, startup, threads)
+        return
+    predictor = create_ranked_predictor(options, startup, threads, place)
+    try:
+        yield predictor
+    finally:
+        predictor.close()
+
+
 def create_ranked_predictor(
     options: NetworkOptions, startup: Startup, threads: int, place: RankPlace | None
 ) -> RankedPredictor:
@@ -188,6 +221,7 @@ def serve_rank(options: NetworkOptions, threads: int, place: RankPlace) -> int:
     Returns:
         The exit code. Errors are left to rank 0 to report.
     """
+    set_triton_cache_folder()
     device = choose_rank_device(options.device, place.local_rank, place.local_size)
     store = connect(place)
     try:
@@ -326,7 +360,6 @@ def _serve_spawned(options: NetworkOptions, threads: int, place: RankPlace, log_
     set_up_worker_process(on_terminate=lambda number, frame: os._exit(128 + number))
     configure()
     logger.setLevel(log_level)
-    set_triton_cache_folder()
     try:
         code = serve_rank(options, threads, place)
     except Exception as error:

@@ -195,10 +195,6 @@ class PredictSettings:
         return {"num_recycle": names.pop("num_recycles")} | names
 
 
-# options of commands that can divide a target among processes
-_RANK_OPTIONS = frozenset({"gpus_per_target", "rank_timeout"})
-
-
 @dataclass(frozen=True)
 class NetworkOptions:
     """The network's options as given on the command line, before the device is known.
@@ -240,7 +236,8 @@ class NetworkOptions:
         Raises:
             click.UsageError: --num-models is larger than the number of models.
         """
-        own = ("params", "model_type", "device", "max_memory", "precision", "kernels")
+        own = ("params", "model_type", "device", "max_memory", "precision", "kernels", "gpus_per_target",
+               "rank_timeout")  # fmt: skip
         models, num_models = options["models"], options["num_models"]
         if num_models is not None and num_models > len(models):
             raise click.UsageError(f"--num-models {num_models}: --models has only {len(models)}.")
@@ -248,7 +245,7 @@ class NetworkOptions:
         num_recycles, tolerance = options["num_recycles"], options["recycle_early_stop_tolerance"]
         defaults = PredictSettings
         return cls(
-            **{name: options[name] for name in (*own, *(_RANK_OPTIONS & options.keys()))},
+            **{name: options[name] for name in own},
             models=models[:num_models],
             predict=PredictSettings(
                 num_recycles=_given(num_recycles, defaults.num_recycles),

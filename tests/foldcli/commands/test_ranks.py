@@ -1,4 +1,4 @@
-"""Tests of `foldcli predict --gpus-per-target`: several processes that predict a target together."""
+"""Tests of `--gpus-per-target`: several processes that predict a target together."""
 
 import json
 import os
@@ -37,19 +37,21 @@ def test_numbers_of_ranks_that_do_not_fit_are_refused(
     tmp_path: Path, arguments: list[str], variables: dict[str, str], message: str
 ) -> None:
     out = tmp_path / "out"
-    result = run_foldcli(["predict", "a.a3m", *arguments, "-o", out], env=os.environ | variables)
-    assert result.returncode == 2 and message in result.stderr
-    assert not out.exists()
+    for command in (["predict", "a.a3m"], ["fold", "a.fasta", "--db", "b.fasta"]):
+        result = run_foldcli([*command, *arguments, "-o", out], env=os.environ | variables)
+        assert result.returncode == 2 and message in result.stderr
+        assert not out.exists()
 
 
 @pytest.mark.slow
 def test_two_ranks_predict_what_one_predicts(tmp_path: Path) -> None:
-    alignment = tmp_path / "a.a3m"
-    alignment.write_text(">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n>hit 2\n--VLSAGIV\n")
+    (tmp_path / "a.fasta").write_text(">a\nMKVLAAGIVWDEFHYTRS\n")
+    (tmp_path / "db.fasta").write_text(">hit\nMKVLSAGIVWDEYHYTRS\n")
     environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
-    for name, ranks in (("one", []), ("two", RANKS)):
-        arguments = ["predict", alignment, *DEMO, *ranks, "--num-recycle", "1", "-o", tmp_path / name]
-        result = run_foldcli(arguments, env=environment)
+    fold = ["fold", tmp_path / "a.fasta", "--db", tmp_path / "db.fasta", *RANKS, "-o", tmp_path / "two"]
+    predict = ["predict", tmp_path / "two/a/a.a3m", "-o", tmp_path / "one"]
+    for arguments in (fold, predict):
+        result = run_foldcli([*arguments, *DEMO, "--num-recycle", "1"], env=environment)
         assert result.returncode == 0, result.stderr
     one, two = scores_of(tmp_path / "one/a"), scores_of(tmp_path / "two/a")
     assert np.allclose(one["plddt"], two["plddt"], atol=0.011)
@@ -57,7 +59,7 @@ def test_two_ranks_predict_what_one_predicts(tmp_path: Path) -> None:
     done = json.loads((tmp_path / "two/a/a.done.json").read_text())
     assert done["facts"]["gpus_per_target"] == 2
     # the number of ranks is no reason to predict again
-    again = run_foldcli(["predict", alignment, *DEMO, "--num-recycle", "1", "-o", tmp_path / "two"])
+    again = run_foldcli([*(x for x in fold if x not in RANKS), *DEMO, "--num-recycle", "1"], env=environment)
     assert "already done" in again.stderr
 
 

@@ -1,0 +1,48 @@
+"""Options of predictions that several processes, the ranks, make together."""
+
+import click
+
+from foldcli.options.common import combine
+from foldcli.params.parameters import TEMPLATE
+from model.parallel.place import RankPlace
+
+rank_options = combine(
+    click.option(
+        "--gpus-per-target",
+        type=click.IntRange(1),
+        metavar="N",
+        default=1,
+        show_default=True,
+        help="Divide each prediction among N GPUs of this host, or with --device cpu among N processes; for "
+        "long proteins. With torchrun, its number of processes; see docs/parallel.md.",
+    ),
+    click.option(
+        "--rank-timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        default=600.0,
+        show_default=True,
+        help="End the run if the processes of --gpus-per-target make no progress for this long.",
+    ),
+)
+
+
+def number_of_ranks(gpus_per_target: int, place: RankPlace | None, params: str | None) -> int:
+    """Return the number of processes that predict each target together.
+
+    Args:
+        gpus_per_target: value of the option.
+        place: the place that torchrun has given this process, or None.
+        params: value of `--params`.
+
+    Raises:
+        click.UsageError: torchrun has started another number, or no network runs.
+    """
+    if place is not None and gpus_per_target not in (1, place.size):
+        raise click.UsageError(
+            f"--gpus-per-target {gpus_per_target}: torchrun has started {place.size} processes."
+        )
+    ranks = gpus_per_target if place is None else place.size
+    if ranks > 1 and params == TEMPLATE:
+        raise click.UsageError("--params template runs no network that several processes could share.")
+    return ranks
