@@ -119,12 +119,35 @@ def _exponent_scale(maximum, mask):
 
 
 @triton.jit
-def _load_statistics(maximum, delta, position, real, exponent_scale, EDGE: tl.constexpr):
-    """Return the exponents that weights of queries are relative to, and δ' (0 where not real)."""
+def _load_statistics(maximum, delta, position, real, EDGE: tl.constexpr):
+    """Return the logits that weights of queries are relative to, and δ' (0 where not real)."""
     if EDGE:
         highest = tl.load(maximum + position, mask=real, other=0.0)
-        return highest * exponent_scale, tl.load(delta + position, mask=real, other=0.0)
-    return tl.load(maximum + position) * exponent_scale, tl.load(delta + position)
+        return highest, tl.load(delta + position, mask=real, other=0.0)
+    return tl.load(maximum + position), tl.load(delta + position)
+
+
+@triton.jit
+def _weights(left, right, bias, penalty, highest, exponent_scale, PRECISION: tl.constexpr):
+    """Return exp(s − m) of a tile of logits s = left right + bias.
+
+    bias and penalty may be None; penalty and highest have the tile's shape, or 1 along one axis.
+    """
+    if left.dtype == tl.float32:
+        # as in the forward pass: sums that start with a large bias, and exponents of large logits, round
+        logits = tl.dot(left, right, input_precision=PRECISION)
+        if bias is not None:
+            logits += bias
+        exponents = (logits - highest) * exponent_scale
+        if penalty is not None:
+            exponents += penalty
+    else:
+        logits = tl.dot(left, right, bias, input_precision=PRECISION)
+        if penalty is not None:
+            exponents = logits * exponent_scale + (penalty - highest * exponent_scale)
+        else:
+            exponents = logits * exponent_scale - highest * exponent_scale
+    return tl.exp2(exponents)
 
 
 @triton.jit
@@ -155,9 +178,11 @@ def key_gradients(
     scaled += start * inner + head * WIDTH
     statistics = (row * HEADS + head) * length
     exponent_scale = _exponent_scale(maximum + statistics, mask)
-    penalty = _key_penalty(
-        mask, row * mask_row, mask_position, position, real, exponent_scale, EDGE
-    )  # fmt: skip
+    penalty = None
+    if mask is not None or EDGE:
+        penalty = _key_penalty(
+            mask, row * mask_row, mask_position, position, real, exponent_scale, EDGE
+        )[:, None]  # fmt: skip
     if pair_bias is not None:
         pair_bias += row // bias_rows * bias_batch + head.to(tl.int64) * bias_head
     key_gradient = tl.zeros([KEYS, PADDED], tl.float32)
@@ -168,7 +193,7 @@ def key_gradients(
         query = _load_query(base, queries, 4 * inner, real_queries, WIDTH, PADDED, EDGE)
         upstream = _load_head(scaled, queries, inner, real_queries, WIDTH, PADDED, EDGE)
         highest, offset = _load_statistics(
-            maximum + statistics, delta + statistics, queries, real_queries, exponent_scale, EDGE
+            maximum + statistics, delta + statistics, queries, real_queries, EDGE
         )
         bias = None
         if pair_bias is not None:
@@ -177,12 +202,7 @@ def key_gradients(
                 bias = tl.load(pointers, mask=real_queries[None, :] & real[:, None], other=0.0).to(tl.float32)
             else:
                 bias = tl.load(pointers).to(tl.float32)
-        logits = tl.dot(key, query.T, bias, input_precision=PRECISION)
-        if mask is not None or EDGE:
-            exponents = logits * exponent_scale + (penalty[:, None] - highest[None, :])
-        else:
-            exponents = logits * exponent_scale - highest[None, :]
-        weight = tl.exp2(exponents)
+        weight = _weights(key, query.T, bias, penalty, highest[None, :], exponent_scale, PRECISION)
         value_gradient = tl.dot(
             weight.to(upstream.dtype), upstream, value_gradient, input_precision=PRECISION
         )
@@ -214,9 +234,7 @@ def query_gradients(
     upstream = _load_head(scaled, queries, inner, real, WIDTH, PADDED, EDGE)
     statistics = (row * HEADS + head) * length
     exponent_scale = _exponent_scale(maximum + statistics, mask)
-    highest, offset = _load_statistics(
-        maximum + statistics, delta + statistics, queries, real, exponent_scale, EDGE
-    )
+    highest, offset = _load_statistics(maximum + statistics, delta + statistics, queries, real, EDGE)
     if pair_bias is not None:
         pair_bias += row // bias_rows * bias_batch + head.to(tl.int64) * bias_head
     query_gradient = tl.zeros([QUERIES, PADDED], tl.float32)
@@ -232,15 +250,12 @@ def query_gradients(
                 bias = tl.load(pointers, mask=real[:, None] & real_keys[None, :], other=0.0).to(tl.float32)
             else:
                 bias = tl.load(pointers).to(tl.float32)
-        logits = tl.dot(query, key.T, bias, input_precision=PRECISION)
+        penalty = None
         if mask is not None or EDGE:
             penalty = _key_penalty(
                 mask, row * mask_row, mask_position, position, real_keys, exponent_scale, EDGE
-            )  # fmt: skip
-            exponents = logits * exponent_scale + (penalty[None, :] - highest[:, None])
-        else:
-            exponents = logits * exponent_scale - highest[:, None]
-        weight = tl.exp2(exponents)
+            )[None, :]  # fmt: skip
+        weight = _weights(query, key.T, bias, penalty, highest[:, None], exponent_scale, PRECISION)
         logit_gradient = weight * (tl.dot(upstream, value.T, input_precision=PRECISION) - offset[:, None])
         query_gradient = tl.dot(logit_gradient.to(key.dtype), key, query_gradient, input_precision=PRECISION)
     channel = tl.arange(0, PADDED)
@@ -293,9 +308,7 @@ def tile_gradients(
         )
         statistics = (row * HEADS + head) * length
         exponent_scale = _exponent_scale(maximum + statistics, mask)
-        highest, offset = _load_statistics(
-            maximum + statistics, delta + statistics, queries, real, exponent_scale, EDGE
-        )
+        highest, offset = _load_statistics(maximum + statistics, delta + statistics, queries, real, EDGE)
         bias = None
         if pair_bias is not None:
             # loaded for each row, because keeping the tile would take registers
@@ -304,15 +317,12 @@ def tile_gradients(
                 bias = tl.load(pointers, mask=real[:, None] & real_keys[None, :], other=0.0).to(tl.float32)
             else:
                 bias = tl.load(pointers).to(tl.float32)
-        logits = tl.dot(query, key.T, bias, input_precision=PRECISION)
+        penalty = None
         if mask is not None or EDGE:
             penalty = _key_penalty(
                 mask, row * mask_row, mask_position, position, real_keys, exponent_scale, EDGE
-            )  # fmt: skip
-            exponents = logits * exponent_scale + (penalty[None, :] - highest[:, None])
-        else:
-            exponents = logits * exponent_scale - highest[:, None]
-        weight = tl.exp2(exponents)
+            )[None, :]  # fmt: skip
+        weight = _weights(query, key.T, bias, penalty, highest[:, None], exponent_scale, PRECISION)
         logit_gradient = weight * (tl.dot(upstream, value.T, input_precision=PRECISION) - offset[:, None])
         if pair_bias is not None:
             total_gradient += logit_gradient

@@ -31,9 +31,11 @@ def compare_gradients(
     fused_values, plain_values = gradients(fused, inputs), gradients(plain, inputs)
     exact_values = gradients(plain, inputs, torch.float64)
     compare(fused_values[0], plain_values[0], exact_values[0])
-    for value, expected, exact in zip(fused_values[1:], plain_values[1:], exact_values[1:], strict=True):
+    values = zip(fused_values[1:], plain_values[1:], exact_values[1:], strict=True)
+    for index, (value, expected, exact) in enumerate(values):
         assert value.shape == exact.shape and value.dtype == expected.dtype
         # and one rounding of the largest value: plain PyTorch may be exact by chance in a few elements
         rounding = max(1e-6, torch.finfo(value.dtype).eps) * exact.abs().max().clamp(min=1)
         allowed = 2 * (expected.double() - exact).abs().max() + rounding
-        assert (value.double() - exact).abs().max() <= allowed
+        error = (value.double() - exact).abs().max()
+        assert error <= allowed, f"input {index}: error {error:.3g}, allowed {allowed:.3g}"
