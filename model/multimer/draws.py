@@ -3,6 +3,7 @@
 from typing import Protocol
 
 import numpy as np
+import torch
 
 # codes of a masked position: 20 amino acids, unknown, gap, mask
 MASKED_CODES = 23
@@ -32,9 +33,9 @@ class Draws(Protocol):
 class PhiloxDraws:
     """Random numbers that depend only on seed and iteration, and are the same on every machine.
 
-    They are the upper 24 bits of the raw output of Philox-4x64, which NumPy guarantees not to change. Seed
-    and iteration are its key, and each kind of number has its own counter range. So the numbers of a row do
-    not depend on the rows after it.
+    They are the upper 24 bits of both halves of the raw output of Philox-4x64, lower half first, which NumPy
+    guarantees not to change. Seed and iteration are its key, and each kind of number has its own counter
+    range. So the numbers of a row do not depend on the rows after it.
 
     Args:
         seed: 0 ≤ seed < 2⁶⁴.
@@ -53,8 +54,9 @@ class PhiloxDraws:
         self._key = np.array([seed, iteration], np.uint64)
 
     def _uniform(self, kind: int, count: int) -> np.ndarray:
-        raw = np.random.Philox(counter=np.array([0, 0, 0, kind], np.uint64), key=self._key).random_raw(count)
-        return (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+        generator = np.random.Philox(counter=np.array([0, 0, 0, kind], np.uint64), key=self._key)
+        halves = generator.random_raw((count + 1) // 2).astype("<u8", copy=False).view("<u4")[:count]
+        return (halves >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
     def rows(self, count: int) -> np.ndarray:
         """Return a number for each row of the alignment; see `Draws`."""
@@ -70,7 +72,7 @@ class PhiloxDraws:
         return self._uniform(self._CODES, count * MASKED_CODES).reshape(count, MASKED_CODES)
 
 
-def gumbel_noise(uniform: np.ndarray) -> np.ndarray:
+def gumbel_noise(uniform: torch.Tensor) -> torch.Tensor:
     """Transform uniform numbers to Gumbel-distributed ones, with DeepMind's safeguard against infinities."""
-    epsilon = np.float32(1e-6)
-    return -np.log(-np.log(uniform + epsilon) + epsilon)
+    epsilon = 1e-6
+    return -torch.log(-torch.log(uniform + epsilon) + epsilon)

@@ -50,6 +50,7 @@ class MultimerInputs:
         # from the last row that is not padding, so that the order of the others stays
         rows = slice(1 + np.flatnonzero(mask.any(axis=1)).max(initial=0))
         self._mask = mask[rows]
+        self._complete: np.ndarray = np.all(self._mask, axis=1)  # [M]
         self._preferred = features.get("cluster_bias_mask", first_row)[rows].astype(np.float32)
         self._msa = self._tensor(features["msa"][rows].astype(np.int8))
         self._deletions = self._tensor(features["deletion_matrix"][rows].astype(np.float32))
@@ -63,7 +64,8 @@ class MultimerInputs:
         order = order_rows(self._mask, self._preferred, draws.rows(len(self._mask)))
         chosen, others = order[: config.msa_rows], order[config.msa_rows :]
         masked = draws.positions(len(chosen), self._mask.shape[1]) < config.masked_fraction
-        masked &= self._mask[chosen] > 0
+        if not self._complete[chosen].all():
+            masked &= self._mask[chosen] > 0
         sampled, rest = self._tensor(chosen), self._tensor(others)
         mask, deletions = self._row_mask[sampled], self._deletions[sampled]
         msa = replace_masked(self._msa[sampled], self._profile, masked, draws.codes(masked)) * (mask > 0)
@@ -76,9 +78,9 @@ class MultimerInputs:
             **_extra_features(*(x[: config.extra_rows] for x in (extra, extra_mask, extra_deletions))),
         }
         # masks of all ones are left out
-        if self._mask[chosen].all():
+        if self._complete[chosen].all():
             del inputs["msa_mask"]
-        if len(others) and self._mask[others[: config.extra_rows]].all():
+        if len(others) and self._complete[others[: config.extra_rows]].all():
             del inputs["extra_msa_mask"]
         return inputs
 

@@ -40,7 +40,8 @@ def order_rows(msa_mask: np.ndarray, preferred: np.ndarray, uniform: np.ndarray)
     """
     occupied = np.clip(msa_mask.sum(axis=1), 0, 1).astype(np.float32)
     logits = (occupied - 1) * _ROW_PREFERENCE + preferred.astype(np.float32) * _ROW_PREFERENCE
-    return np.argsort(logits + gumbel_noise(uniform), kind="stable")[::-1].copy()
+    noise = gumbel_noise(torch.from_numpy(uniform)).numpy()
+    return np.argsort(logits + noise, kind="stable")[::-1].copy()
 
 
 def profile(msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -78,7 +79,7 @@ def replace_masked(
     original = msa[row, column].long()
     probabilities.scatter_add_(1, original[:, None], torch.full_like(probabilities[:, :1], _SAME))
     probabilities[:, _MASK] = 1.0 - _UNIFORM - _PROFILE - _SAME
-    noise = to_device(gumbel_noise(uniform), msa.device)
+    noise = gumbel_noise(to_device(uniform, msa.device))
     replaced = msa.clone()
     replaced[row, column] = (torch.log(probabilities + 1e-6) + noise).argmax(dim=1).to(msa.dtype)
     return replaced
