@@ -3,9 +3,9 @@
     python benchmarks/interruptions.py [--parts points,random,concurrent] [--every 1] [--random 200]
 
     points      kill before each rename, link, unlink, rmdir, mkdir and fsync in the folder of results, a run
-                per operation, in five situations: a first run, a run that adds a model, one that replaces
-                results of another sequence with --overwrite, one that adds files to a model, and one in
-                ColabFold's layout
+                per operation, in six situations: a first run, a run that adds a model, one that replaces
+                results of another sequence with --overwrite, one that adds files to a model, one in
+                ColabFold's layout, and one of a complex; the feature cache is in the folder too
     random      kill at random times
     concurrent  two and four runs at once in one folder; one of them is killed in a third of the trials
 
@@ -22,6 +22,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -52,7 +53,7 @@ LOADED = (fold_command, verify, estimates, run, searcher, engine)
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 OPTIONS = (
     *("--params", "demo", "--num-recycle", "0", "--fast", "--max-msa", "8:4"),
-    *("--threads", "1", "--device", "cpu", "--no-plots", "--no-templates", "-q"),
+    *("--threads", "1", "--device", "cpu", "--no-plots", "-q"),
 )
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 # loaded by every process of a run, also by those that multiprocessing starts
@@ -109,6 +110,7 @@ class Runner:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         sequences = {"one": {"a": UBIQUITIN[:14]}, "two": {"a": GB1[20:32]}}
+        sequences["complex"] = {"a": f"{UBIQUITIN[:14]}:{GB1[20:32]}"}
         sequences["many"] = {f"t{k}": UBIQUITIN[k : k + 12] for k in range(6)}
         for name, records in sequences.items():
             text = "".join(f">{target}\n{sequence}\n" for target, sequence in records.items())
@@ -130,23 +132,10 @@ class Runner:
             arguments: see Scenario.
             kill_at: kill the run before this operation (1-based); 0 only counts them.
         """
-        command = [
-            "foldcli",
-            "fold",
-            *(str(self.folder / x) if x.endswith(".fasta") else x for x in arguments),
-        ]
-        command += ["--db", str(self.folder / "db.fasta"), "--params", "demo", "--num-recycle", "0", "--fast"]
-        command += [
-            "--max-msa",
-            "8:4",
-            "--threads",
-            "1",
-            "--device",
-            "cpu",
-            "--no-plots",
-            "-q",
-        ]
-        command += ["-o", str(out)]
+        inputs = [str(self.folder / text) if text.endswith(".fasta") else text for text in arguments]
+        command = ["foldcli", "fold", *inputs, *OPTIONS, "--db", str(self.folder / "db.fasta")]
+        # in the folder of the results, so that it is part of what is killed and compared
+        command += ["--cache", str(out / "cache"), "-o", str(out)]
         counter = self.folder / "counter"
         counter.unlink(missing_ok=True)
         sys.stdout.flush()
@@ -186,12 +175,12 @@ class Runner:
 
 
 def contents(out: Path) -> dict[str, Any]:
-    """Return the files of a folder without times: done.json in part, pages and logs by name only."""
+    """Return the files of a folder without times and sources: done.json in part, pages and logs by name."""
     found: dict[str, Any] = {}
     for path in sorted(out.rglob("*")):
         name = str(path.relative_to(out))
         # temporary files of no single target are removed by a run that begins a minute later
-        shared = name.startswith(".") or path.parent.name == "viewer"
+        shared = name.startswith((".", "cache/tmp/")) or path.parent.name == "viewer"
         if path.is_dir() or name in ("summary.tsv", "log.txt") or (shared and name.endswith(".tmp")):
             continue
         if path.name.endswith(".done.json"):
@@ -201,6 +190,10 @@ def contents(out: Path) -> dict[str, Any]:
             found[name] = [content["fingerprint"], content["settings"], ranking, facts, content["warnings"]]
         elif path.suffix == ".zip":
             found[name] = zipfile.ZipFile(path).namelist()
+        elif path.suffix == ".safetensors":
+            entry = path.read_bytes()
+            # without the header, which names the source
+            found[name] = entry[8 + int.from_bytes(entry[:8], "little") :]
         else:
             found[name] = "page" if path.suffix == ".html" else path.read_bytes()
     return found
@@ -222,6 +215,29 @@ def check_finished_targets(now: dict[str, Any], allowed: Sequence[dict[str, Any]
             if published not in [of_target(files, name) for files in allowed]:
                 return name
     return ""
+
+
+def find_difference(runner: Runner, pids: Sequence[int], out: Path, expected: dict[str, Any]) -> str:
+    """Wait for runs that may have been killed, and compare their folder with that of an uninterrupted run.
+
+    Args:
+        runner: has started the runs.
+        pids: their process ids.
+        out: their folder, which is kept if there is a difference.
+        expected: `contents` of the folder of an uninterrupted run.
+
+    Returns:
+        Exit codes, names of files that differ, the kept folder and ends of the logs; "" without a difference.
+    """
+    codes = [runner.wait(pid) for pid in pids]
+    found = contents(out)
+    names = sorted(name for name in expected | found if expected.get(name) != found.get(name))
+    if not names and all(code == 0 for code in codes if code != -signal.SIGKILL or len(pids) == 1):
+        return ""
+    kept = Path(tempfile.mkdtemp(prefix="interruptions-"))
+    shutil.copytree(out, kept / "out", symlinks=True)
+    logs = "\n".join(runner.log(pid)[-600:] for pid in pids)
+    return f"exit codes {codes}, kept as {kept}, {len(names)} files differ: {names[:10]}\n{logs}"
 
 
 def kill_at_points(runner: Runner, scenario: Scenario, every: int) -> str:
@@ -251,13 +267,9 @@ def kill_at_points(runner: Runner, scenario: Scenario, every: int) -> str:
             misleading += 1
             print(f"    after point {point}: {name} looks finished and is not")
         pid = runner.start(out, scenario.arguments)
-        code = runner.wait(pid)
-        if code or contents(out) != expected:
+        if difference := find_difference(runner, [pid], out, expected):
             wrong += 1
-            now = contents(out)
-            names = [n for n in {*now, *expected} if now.get(n) != expected.get(n)]
-            print(f"    after point {point}: exit code {code}, different: {sorted(names)[:5]}")
-            print(runner.log(pid)[-400:])
+            print(f"    after point {point}: {difference}")
     os.system(f"rm -rf {work}")
     counts = f"{operations} operations, {killed} kills, {misleading} misleading, {wrong} wrong afterwards"
     return f"{scenario.name}: {counts}"
@@ -275,17 +287,20 @@ def kill_at_random(runner: Runner, trials: int) -> str:
     while kills < trials:
         out = work / "out"
         os.system(f"rm -rf {out}")
+        ends = []
         for _ in range(generator.randrange(1, 5)):
             pid = runner.start(out, arguments)
-            time.sleep(generator.uniform(0, 1.1 * seconds))
+            pause = generator.uniform(0, 1.1 * seconds)
+            time.sleep(pause)
             os.kill(pid, generator.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)))
             code = runner.wait(pid)
+            ends.append(f"{code} at {pause:.2f} s")
             kills += code in (-signal.SIGKILL, 130, 143)
             misleading += bool(check_finished_targets(contents(out) if out.exists() else {}, (expected,)))
         pid = runner.start(out, arguments)
-        if runner.wait(pid) or contents(out) != expected:
+        if difference := find_difference(runner, [pid], out, expected):
             wrong += 1
-            print(f"    wrong:\n{runner.log(pid)[-600:]}")
+            print(f"    after {', '.join(ends)}: {difference}", flush=True)
     return f"random: {kills} kills, {misleading} misleading, {wrong} wrong afterwards"
 
 
@@ -303,11 +318,9 @@ def run_concurrently(runner: Runner, runs: int, trials: int) -> str:
             time.sleep(generator.uniform(0.5, 3.0))
             os.kill(pids[0], signal.SIGKILL)
             killed += 1
-        codes = [runner.wait(pid) for pid in pids]
-        good = all(code == 0 for code in codes if code != -signal.SIGKILL) and contents(out) == expected
-        if not good:
+        if difference := find_difference(runner, pids, out, expected):
             wrong += 1
-            print(f"    exit codes {codes}\n" + "\n".join(runner.log(pid)[-300:] for pid in pids))
+            print(f"    trial {trial}: {difference}", flush=True)
     os.system(f"rm -rf {work}")
     return f"{runs} runs at once: {trials} trials, {killed} with one run killed, {wrong} wrong"
 
@@ -332,6 +345,7 @@ def main() -> None:
         ),
         Scenario("more files", ("one.fasta", "--models", "3"), ("one.fasta", "--models", "3,4", *MORE_FILES)),
         Scenario("ColabFold's layout", None, ("one.fasta", "--models", "3", "--layout", "colabfold")),
+        Scenario("complex", None, ("complex.fasta", "--models", "3")),
     ]
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(Path(folder))

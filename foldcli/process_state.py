@@ -78,14 +78,15 @@ def ignore_small_launch_warnings() -> None:
     warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
 
 
-def set_up_worker_process(on_terminate: SignalHandler) -> None:
+def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
     """Prepare a worker process: one thread for its libraries, signal handlers, and an end with its parent.
 
     The system kills the process when the thread that started it ends, so that no worker of a killed run
-    writes files while the next run continues. Call it before numpy is imported, which reads the thread
-    counts.
+    writes files while the next run continues. If that thread has ended before, the process ends here: a call
+    that it finds in its pipe must not begin. Call it before numpy is imported, which reads the thread counts.
 
     Args:
+        parent: id of the process that starts the worker.
         on_terminate: handles SIGTERM. SIGINT is ignored: Ctrl-C reaches every process of a terminal, and the
             parent process ends its workers itself.
     """
@@ -94,6 +95,8 @@ def set_up_worker_process(on_terminate: SignalHandler) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, on_terminate)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def raise_on_stop_signals() -> None:

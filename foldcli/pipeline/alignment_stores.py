@@ -5,7 +5,7 @@ import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -17,6 +17,7 @@ from foldcli.outputs.model_files import link_file
 from foldcli.pipeline.identity import AlignmentRequest, file_sha256
 from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.pipeline.target_run import TargetRun
+from msa.errors import InputError
 from msa.io.a3m import write_a3m
 from msa.io.atomic import atomic_write
 from msa.io.fasta import FastaRecord
@@ -132,6 +133,15 @@ class TargetStore:
         _add_facts(target, record)
         return True
 
+    def check(self, name: str, query: FastaRecord) -> None:
+        """Check that a search is still staged; stage it again if another run has published it meanwhile.
+
+        Raises:
+            InputError: another run has replaced it by a search with other settings.
+        """
+        if not replace(self, overwrite=False).is_finished(name, query):
+            raise InputError("another run searches it in the same folder with other settings", name)
+
     def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
         """Write the hits, their alignment, and the record of the search.
 
@@ -202,8 +212,9 @@ def _add_facts(target: TargetRun, record: dict[str, Any]) -> None:
     target.facts["search"] = record
     if record.get("capped"):
         warning = f"the search reached --max-seqs {record['capped']}; further sequences were left out"
-        target.warnings.append(warning)
-        logger.warning("%s: %s", target.name, warning)
+        if warning not in target.warnings:
+            target.warnings.append(warning)
+            logger.warning("%s: %s", target.name, warning)
 
 
 def _write_record(files: TargetFiles, record: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ The alignments of chains are stored in the feature cache by fingerprint, so that
 runs with the same chains, find them there. While a run searches a chain, it holds the chain's lock.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,6 +114,8 @@ def search_chains_ahead(
         try:
             own = _queries(target.input, chains)
             unfinished = {key: query for key, query in own.items() if not chains.is_finished(_NAME, query)}
+            for key in own.keys() - unfinished.keys():
+                _remove_lock_of_killed_run(chains.lock(own[key]), locks)
         except Exception as error:
             fail(target, error)
             continue
@@ -138,6 +141,14 @@ def _queries(target: Complex, chains: ChainStore) -> dict[str, FastaRecord]:
         check_foldable(chain.sequence)
     queries = map(chain_query, dict.fromkeys(target.chains))
     return {chains.key(query): query for query in queries}
+
+
+def _remove_lock_of_killed_run(path: Path, locks: TargetLocks) -> None:
+    """Remove the lock of a searched chain, if the run that searched it was killed before it could."""
+    # the cache may be readable only
+    with contextlib.suppress(OSError):
+        if path.exists() and locks.try_acquire(path):
+            locks.release(path)
 
 
 def _search(

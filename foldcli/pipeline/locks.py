@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from foldcli.logs import logger
+from msa.io.temporary_names import is_running, process_table, start_time
 
 HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
@@ -29,10 +30,9 @@ class LockOwner:
 
     Args:
         host: name of the host, for messages.
-        machine: identifies the boot and the process namespace in which `pid` is valid; containers on one host
-            have different ones.
+        machine: the process table in which `pid` is valid; see `msa.io.temporary_names`.
         pid: process id.
-        started: start time of the process in clock ticks; a later process with the same id has another.
+        started: start time of the process in clock ticks, because ids are reused.
         token: a random name of this lock.
     """
 
@@ -45,9 +45,8 @@ class LockOwner:
     @classmethod
     def this_process(cls) -> "LockOwner":
         """Return an owner with a new token."""
-        return cls(
-            socket.gethostname(), _machine(), os.getpid(), _start_time(os.getpid()), secrets.token_hex(8)
-        )
+        pid = os.getpid()
+        return cls(socket.gethostname(), process_table(), pid, start_time(pid) or 0, secrets.token_hex(8))
 
     @classmethod
     def read(cls, path: Path) -> "LockOwner | None":
@@ -57,15 +56,16 @@ class LockOwner:
             FileNotFoundError: there is no lock.
         """
         try:
-            return cls(**json.loads(path.read_text()))
+            owner = cls(**json.loads(path.read_text()))
         except FileNotFoundError:
             raise
         except (OSError, ValueError, TypeError):
             return None
+        return owner if isinstance(owner.pid, int) and isinstance(owner.started, int) else None
 
     def has_ended(self) -> bool:
         """Return True if the process is known to have ended."""
-        return self.machine == _machine() and _start_time(self.pid) != self.started
+        return self.machine == process_table() and not is_running(self.pid, self.started)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -202,22 +202,3 @@ class TargetLocks:
             self._seen[path] = state, time.monotonic()
             return False
         return time.monotonic() - since > self._stale_seconds
-
-
-def _machine() -> str:
-    """Return an identifier of the boot and process namespace, within which process ids are unique."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return socket.gethostname()
-
-
-def _start_time(pid: int) -> int:
-    """Return the start time of a process in clock ticks since boot; -1 if there is no such process."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return -1
-    # a killed process that its parent has not waited for yet
-    return -1 if fields[0] == "Z" else int(fields[19])

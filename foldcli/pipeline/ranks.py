@@ -332,7 +332,8 @@ class _RankProcesses:
         context = multiprocessing.get_context("spawn")
         self._processes = []
         for rank in range(1, options.gpus_per_target):
-            arguments = options, threads, _place_on_this_host(options, rank, port), logger.level
+            place = _place_on_this_host(options, rank, port)
+            arguments = os.getpid(), options, threads, place, logger.level
             process = context.Process(target=_serve_spawned, args=arguments, daemon=True)
             process.start()
             self._processes.append(process)
@@ -355,9 +356,11 @@ class _RankProcesses:
                     _end_run(RankFailure(rank, socket.gethostname(), exit_reason(process.exitcode)), True)
 
 
-def _serve_spawned(options: NetworkOptions, threads: int, place: RankPlace, log_level: int) -> None:
+def _serve_spawned(
+    parent: int, options: NetworkOptions, threads: int, place: RankPlace, log_level: int
+) -> None:
     """Run one of the other ranks of this host in a process of its own."""
-    set_up_worker_process(on_terminate=lambda number, frame: os._exit(128 + number))
+    set_up_worker_process(parent, lambda number, frame: os._exit(128 + number))
     configure()
     logger.setLevel(log_level)
     try:

@@ -143,6 +143,11 @@ def remove_leftovers(files: TargetFiles) -> None:
         remove_temporary_files(files.structures_folder, prefix)
 
 
+def has_leftovers(files: TargetFiles) -> bool:
+    """Return True if a run works on a target, or was killed before it removed its lock and other files."""
+    return any(files.folder.glob(".*"))
+
+
 def load_libraries(report: ReportSettings) -> None:
     """Load the libraries of a worker when it starts, before its first call."""
     # importing this module has loaded the others
@@ -195,6 +200,7 @@ class ResultStage:
     _lock: Lock = field(default_factory=Lock)
     _running: int = 0
     _stopped: bool = False
+    _abandoned: bool = False
 
     def __post_init__(self) -> None:
         self._idle = Condition()
@@ -206,13 +212,20 @@ class ResultStage:
     def __exit__(self, *error: object) -> None:
         """Wait until all models are written and all complete targets finished, and end the workers.
 
-        After an error or interrupt, relaxations are not waited for; a later run repeats them.
+        After an error or interrupt, relaxations are not waited for, and after a second interrupt nothing is;
+        a later run repeats what is missing.
         """
         if error[0] is not None and self.relaxation is not None:
             self._stopped = True
             self.relaxation.pool.terminate()
-        with self._idle:
-            self._idle.wait_for(lambda: self._running == 0)
+        try:
+            with self._idle:
+                self._idle.wait_for(lambda: self._running == 0)
+        except BaseException:
+            # nothing may be written once the locks are released
+            self._abandoned = True
+            self.pool.terminate()
+            raise
         self.pool.close()
         if self.relaxation is not None:
             self.relaxation.pool.close()
@@ -224,7 +237,8 @@ class ResultStage:
 
         def finished(future: Future[Any]) -> None:
             try:
-                done(future)
+                if not self._abandoned:
+                    done(future)
             finally:
                 with self._idle:
                     self._running -= 1

@@ -62,7 +62,7 @@ from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.relaxation import RelaxStage
-from foldcli.pipeline.results import ResultStage, load_libraries, remove_leftovers
+from foldcli.pipeline.results import ResultStage, has_leftovers, load_libraries, remove_leftovers
 from foldcli.pipeline.search_stage import SearchStage, search_ahead
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.target_plan import TargetPlan, plan_target
@@ -239,8 +239,11 @@ class _Run:
         self.locks = TargetLocks(self.stop)
         self.progress = RunProgress(len(targets), _most_passes(settings))
         self.chains: ChainStore | None = None
+        self.alignments: TargetStore | None = None
         if settings.search is not None:
-            self.chains = ChainStore(CacheStore(settings.features.cache, settings.search.request))
+            request, by_name = settings.search.request, {target.name: target for target in targets}
+            self.chains = ChainStore(CacheStore(settings.features.cache, request))
+            self.alignments = TargetStore(by_name, request, settings.output.overwrite)
         self.complexes = ComplexStage(settings.identities.pairing, settings.templates, self.chains)
 
     def execute(self) -> None:
@@ -310,15 +313,15 @@ class _Run:
     def _searched(self) -> Iterator[TargetRun]:
         """Yield the unfinished targets, once their alignments exist if they are queries."""
         search = self.settings.search
-        if search is None or self.chains is None:
+        if search is None or self.chains is None or self.alignments is None:
             return self._unfinished()
-        targets = {target.name: target for target in self.targets}
-        store = TargetStore(targets, search.request, self.settings.output.overwrite)
         show = self.progress.show
         targets_with_chains = search_chains_ahead(
             self._unfinished(), search, self.chains, self.locks, self._fail, show
         )
-        searched = search_ahead(targets_with_chains, search, store, self.locks, self._begin, self._fail, show)
+        searched = search_ahead(
+            targets_with_chains, search, self.alignments, self.locks, self._begin, self._fail, show
+        )
         return run_ahead(searched, _SEARCHES_AHEAD, self.stop)
 
     def _begin(self, target: TargetRun) -> TargetPlan | None:
@@ -370,8 +373,12 @@ class _Run:
         try:
             if not self._plan(target).is_finished:
                 return False
-            # the run that finished it may have been killed while it cleaned up
-            if target.files.work_folder.exists() and self.locks.try_acquire(target.files.lock):
+            # the run that finished it may have been killed before it had cleaned up
+            if has_leftovers(target.files) and self.locks.try_acquire(target.files.lock):
+                # another run may have changed it since
+                if not self._plan(target).is_finished:
+                    self.locks.release(target.files.lock)
+                    return False
                 self._release_finished(target)
         except Exception as error:
             self._fail(target, error)
@@ -380,6 +387,7 @@ class _Run:
         return True
 
     def _release_finished(self, target: TargetRun) -> None:
+        remove_leftovers(target.files)
         target.discard_work()
         self.locks.release(target.files.lock)
 
@@ -437,6 +445,9 @@ class _Run:
         if isinstance(target_input, CachedTarget):
             return features_of_entry(target, lambda: target_input.features(settings.verify))
         if isinstance(target_input, FastaRecord):
+            assert self.alignments is not None
+            # the lock was released after the search
+            self.alignments.check(target.name, target_input)
             alignment = target.files.staged("alignment")
             return features_of_alignments(target, lambda: [read_alignment(alignment)], settings)
         path = target_input.files[0]

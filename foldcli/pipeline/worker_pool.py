@@ -7,6 +7,7 @@ only the main process writes to the terminal.
 import contextlib
 import logging
 import multiprocessing
+import os
 import pickle
 import signal
 import traceback
@@ -140,7 +141,7 @@ class _Worker:
             if self._pipe is None:
                 context = multiprocessing.get_context("spawn")
                 self._pipe, theirs = context.Pipe()
-                arguments = (theirs, self._warm_up, logger.level)
+                arguments = (os.getpid(), theirs, self._warm_up, logger.level)
                 self._process = context.Process(target=_serve, args=arguments, daemon=True)
                 self._process.start()
                 theirs.close()
@@ -229,9 +230,9 @@ def exit_reason(code: int | None) -> str:
     return f"its process ended with exit code {code}"
 
 
-def _serve(pipe: Connection, warm_up: bytes | None, level: int) -> None:
+def _serve(parent: int, pipe: Connection, warm_up: bytes | None, level: int) -> None:
     """Run one worker: receive calls and send results until the pipe is closed."""
-    set_up_worker_process(on_terminate=_exit_on_signal)
+    set_up_worker_process(parent, _exit_on_signal)
     recorder = _LogRecorder()
     logger.handlers, logger.propagate = [recorder], False
     logger.setLevel(level)

@@ -61,8 +61,8 @@ def is_abandoned(path: Path, old: float) -> bool:
             modified before.
     """
     matches = _PROCESS.findall(path.name)
-    if matches and matches[-1][0] == _process_table():
-        return not _is_running(int(matches[-1][1]), int(matches[-1][2]))
+    if matches and matches[-1][0] == process_table():
+        return not is_running(int(matches[-1][1]), int(matches[-1][2]))
     try:
         return path.lstat().st_mtime < old
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def is_abandoned(path: Path, old: float) -> bool:
 
 def process_tag() -> str:
     """Return the part of a name that identifies this process."""
-    return f"{_process_table()}-{os.getpid()}-{_start_time(os.getpid()) or 0}"
+    return f"{process_table()}-{os.getpid()}-{start_time(os.getpid()) or 0}"
 
 
 def file_system_time(folder: Path) -> float:
@@ -88,8 +88,13 @@ def _shorten(name: str) -> str:
     return os.fsdecode(os.fsencode(name)[:_MAX_NAME_BYTES])
 
 
-def _is_running(pid: int, start: int) -> bool:
-    """Return whether the process with this id and start time runs in this process table."""
+def is_running(pid: int, start: int) -> bool:
+    """Return True if a process runs in this process table.
+
+    Args:
+        pid: its id.
+        start: its `start_time`, because ids are reused; 0 if unknown.
+    """
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -97,11 +102,11 @@ def _is_running(pid: int, start: int) -> bool:
     except PermissionError:
         pass
     # ids are reused; if /proc hides other users' processes, only the id can be compared
-    actual_start = _start_time(pid)
+    actual_start = start_time(pid)
     return actual_start is None or start in (0, actual_start)
 
 
-def _start_time(pid: int) -> int | None:
+def start_time(pid: int) -> int | None:
     """Return a process's start time in clock ticks since boot; 0 if it has ended, None if unknown."""
     try:
         # the command name, in parentheses, may contain anything
@@ -113,7 +118,7 @@ def _start_time(pid: int) -> int | None:
 
 
 @functools.cache
-def _process_table() -> str:
+def process_table() -> str:
     """Return an identifier of this process's table, which differs between machines, boots and containers."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()

@@ -28,7 +28,7 @@ from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.estimates import inspect_target
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import TargetIdentities, chain_query
-from foldcli.pipeline.locks import TargetLocks
+from foldcli.pipeline.locks import LockOwner, TargetLocks
 from foldcli.pipeline.run import RunSettings, run_targets
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import LocalSearcher
@@ -283,6 +283,11 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
     assert found == [target] and not failed
     assert searcher.sequences == [PROTEIN_B]
     assert chains.is_finished("chain", first) and chains.is_finished("chain", second)
+    # as a run leaves it that was killed before it released the lock
+    chains.lock(first).write_text(json.dumps(vars(replace(LockOwner.this_process(), started=1))))
+    with TargetLocks(Event()) as own:
+        assert list(search_chains_ahead([target], stage, chains, own, lambda *each: None, print)) == [target]
+    assert not chains.lock(first).exists()
 
 
 class BrokenSearcher(CountingSearcher):

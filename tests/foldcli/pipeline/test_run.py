@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -24,11 +25,13 @@ from foldcli.pipeline.dry_run import DONE, RESUMED, TO_DO
 from foldcli.pipeline.estimates import inspect_target
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import TargetIdentities
+from foldcli.pipeline.locks import LockOwner, TargetLocks
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.run import RunSettings, run_targets
-from foldcli.pipeline.search_stage import SearchStage
+from foldcli.pipeline.search_stage import SearchStage, search_ahead
 from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings
+from foldcli.pipeline.target_run import TargetRun
 from foldcli.report import ReportSettings
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
@@ -293,6 +296,59 @@ def test_record_set_aside_by_a_killed_run_is_published_again(runs: Runs) -> None
     runs.run()
     assert (runs.contents(), runs.tags()) == (before, ranking)
     assert not runs.files.work_folder.exists()
+
+
+@pytest.mark.parametrize("name", [".lock", ".lock.0123456789abcdef.tmp", ".work/search/search.json"])
+def test_files_of_a_run_killed_after_it_finished_a_target_are_removed(runs: Runs, name: str) -> None:
+    before = runs.times()
+    path = runs.files.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # of a process with this id that has ended
+    path.write_text(json.dumps(vars(replace(LockOwner.this_process(), started=1))))
+    runs.run()
+    assert runs.times() == before
+
+
+def test_finished_target_that_another_run_works_on_is_left_alone(runs: Runs) -> None:
+    before = runs.times()
+    with TargetLocks(Event()) as locks:
+        assert locks.try_acquire(runs.files.lock)
+        staged = runs.files.staged("alignment")
+        staged.parent.mkdir(parents=True)
+        staged.touch()
+        runs.run()
+        assert staged.exists() and locks.is_held(runs.files.lock)
+    shutil.rmtree(runs.files.work_folder)
+    assert runs.times() == before
+
+
+def after_search(monkeypatch: pytest.MonkeyPatch, action: Callable[[TargetRun], None]) -> None:
+    """Call an action when a run has searched a target, and does not hold its lock."""
+
+    def search_then_act(*arguments: Any) -> Iterator[TargetRun]:
+        for target in search_ahead(*arguments):
+            monkeypatch.undo()
+            action(target)
+            yield target
+
+    monkeypatch.setattr("foldcli.pipeline.run.search_ahead", search_then_act)
+
+
+def test_search_that_another_run_has_published_is_used(
+    tmp_path: Path, searcher: LocalSearcher, finished_two: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(tmp_path, searcher)
+    after_search(monkeypatch, lambda target: runs.run(models=(3,)))
+    runs.run(models=(3, 4))
+    assert runs.contents() == finished_two.contents()
+
+
+def test_search_that_another_run_has_replaced_is_refused(
+    tmp_path: Path, searcher: LocalSearcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(tmp_path, searcher)
+    after_search(monkeypatch, lambda target: target.files.staged("alignment").write_text(">q\nAC\n"))
+    assert "another run searches it in the same folder with other settings" in runs.refusal()
 
 
 def test_edited_alignment_is_searched_again(runs: Runs) -> None:

@@ -15,6 +15,7 @@ import pytest
 import foldcli
 from foldcli.logs import logger
 from foldcli.pipeline.worker_pool import RemoteTraceback, WorkerPool, map_in_processes
+from msa.io.temporary_names import start_time
 
 KILLED = "__import__('os').kill(__import__('os').getpid(), 9)"
 WARNED = "__import__('foldcli.logs').logs.logger.warning('of %s', 'three')"
@@ -100,8 +101,23 @@ def test_pool_calls_functions_in_warmed_up_workers() -> None:
     pool.close()
 
 
+def start_main(script: Path) -> "subprocess.Popen[str]":
+    """Start a process that has workers, as a user's script."""
+    environment = os.environ | {"PYTHONPATH": str(Path(foldcli.__file__).parents[1])}
+    command = [sys.executable, str(script)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_until_ended(pid: int) -> None:
+    """Wait until a process that is no child of this one has ended."""
+    deadline = time.monotonic() + 20
+    while start_time(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_workers_end_when_the_main_process_is_killed(tmp_path: Path) -> None:
-    script = (
+    (tmp_path / "main.py").write_text(
         "import sys, time, os\n"
         "from foldcli.pipeline.worker_pool import WorkerPool\n"
         "if __name__ == '__main__':\n"
@@ -110,15 +126,33 @@ def test_workers_end_when_the_main_process_is_killed(tmp_path: Path) -> None:
         "    pool.submit(eval, '__import__(\"time\").sleep(600)')\n"
         "    time.sleep(600)\n"
     )
-    (tmp_path / "main.py").write_text(script)
-    environment = os.environ | {"PYTHONPATH": str(Path(foldcli.__file__).parents[1])}
-    command = [sys.executable, str(tmp_path / "main.py")]
-    main = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    main = start_main(tmp_path / "main.py")
     assert main.stdout is not None
     worker = int(main.stdout.readline())
     main.kill()
     main.wait()
-    deadline = time.monotonic() + 20
-    while Path(f"/proc/{worker}/stat").exists() and " Z " not in Path(f"/proc/{worker}/stat").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_ended(worker)
+
+
+def test_worker_that_starts_after_its_main_process_was_killed_does_nothing(tmp_path: Path) -> None:
+    started, go_on, written = (tmp_path / name for name in ("started", "go_on", "written"))
+    os.mkfifo(started)
+    os.mkfifo(go_on)
+    # a worker imports this file before it does anything else
+    (tmp_path / "main.py").write_text(
+        "import os, time\n"
+        "from pathlib import Path\n"
+        "from foldcli.pipeline.worker_pool import WorkerPool\n"
+        "if __name__ == '__main__':\n"
+        f"    WorkerPool(1).submit(os.mkdir, {str(written)!r})\n"
+        "    time.sleep(600)\n"
+        f"Path({str(started)!r}).write_text(str(os.getpid()))\n"
+        f"Path({str(go_on)!r}).read_text()\n"
+    )
+    main = start_main(tmp_path / "main.py")
+    worker = int(started.read_text())
+    main.kill()
+    main.wait()
+    go_on.write_text("")
+    wait_until_ended(worker)
+    assert not written.exists()
