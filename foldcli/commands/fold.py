@@ -181,7 +181,7 @@ def run_fold(
         failures.finish()
         return None
 
-    in_workers = ranks == 1 and len(selected) > 1 and len(network.devices) > 1
+    in_workers = ranks == 1 and len(network.devices) > 1
     kinds = needed_kinds(network, targets if dry_run else selected)
     startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
     # these import torch, which `start` has just imported

@@ -114,11 +114,13 @@ class NetworkMemory:
         device: a torch device, such as "cpu" or "cuda:0"; memory is planned on GPUs only.
         max_bytes: largest number of bytes; None is all that is free.
         ranks: number of devices, each with as much memory, that predict a target together.
+        strict: refuse a target that is not expected to fit, instead of trying it.
     """
 
     device: str
     max_bytes: int | None = None
     ranks: int = 1
+    strict: bool = False
 
     def limit(self) -> None:
         """Make torch's allocator refuse more than `max_bytes`."""
@@ -132,6 +134,15 @@ class NetworkMemory:
         used = torch.cuda.memory_allocated(self.device)
         available = free + torch.cuda.memory_reserved(self.device) - used
         return available if self.max_bytes is None else min(available, max(0, self.max_bytes - used))
+
+    def is_usable(self) -> bool:
+        """Return False if this process cannot use the GPU any more, such as after an invalid access."""
+        if self.device != "cpu":
+            try:
+                torch.cuda.synchronize(self.device)
+            except RuntimeError:
+                return False
+        return True
 
     def device_name(self) -> str:
         """Return the driver's name of the GPU, or CPU, and how many there are if there are several."""
@@ -182,11 +193,14 @@ def predict_within(
     """Run `model.recycling.predict` in chunks that fit into memory, and in smaller ones if memory runs out.
 
     Raises:
-        OutOfMemory: memory ran out twice.
+        OutOfMemory: memory ran out twice, or `memory` is strict and the target is not expected to fit.
     """
     plan = memory.plan(network, features)
+    residues = features["aatype"].shape[-1]
     if plan is not None:
         logger.debug("%s: %s", name, plan)
+        if memory.strict and plan.peak_bytes > plan.available_bytes:
+            raise OutOfMemory(f"{residues} residues: {plan}")
     chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
     compiled_before = len(compiled_kernels())
     for elements in (chunk_elements, chunk_elements // CHUNK_REDUCTION):
@@ -201,5 +215,4 @@ def predict_within(
         shortage = memory.describe_shortage(message)
         if elements == chunk_elements:
             logger.warning("%s: memory ran out (%s); trying once more with smaller chunks", name, shortage)
-    residues = features["aatype"].shape[-1]
     raise OutOfMemory(f"{residues} residues, {shortage}; tried twice, with smaller chunks the second time")

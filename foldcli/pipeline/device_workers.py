@@ -1,16 +1,19 @@
-"""Predictions on several devices: a worker process for each, which all take targets from one queue."""
+"""Predictions on several devices: a worker process for each, which all take targets from one queue.
 
-import contextlib
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
-from dataclasses import dataclass
-from functools import cache, partial
-from threading import Event, Lock
+Targets that do not fit into the memory of one device are predicted at the end by all of them together.
+"""
+
+import atexit
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import distributed
 
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
@@ -18,20 +21,24 @@ from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.background import run_concurrently
 from foldcli.pipeline.device import NetworkMemory, choose_device
 from foldcli.pipeline.identity import Job
-from foldcli.pipeline.predictor import Predictor
+from foldcli.pipeline.predictor import Predictor, RankPredictor
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.shared_arrays import SharedArrays
 from foldcli.pipeline.target_run import TargetRun, measured_stage
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.progress import Progress, RunProgress
+from model.errors import OutOfMemory
+from model.parallel.communication import RankGroup
+from model.parallel.place import RankPlace
+from model.parallel.session import open_group
 from model.prediction import Prediction
-from msa.errors import MissingError
 
 # a worker that ends so often is not started again
 _MAX_ENDS = 2
-# seconds that the threads of interrupted workers have to end
-_GRACE_SECONDS = 15.0
+# seconds in which several processes that predict together notice that one of them has failed
+_BLAME_SECONDS = 2.0
+_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +64,11 @@ class JobRunner(Protocol):
         """False if no further jobs can be run."""
         ...
 
+    @property
+    def postpones(self) -> bool:
+        """True if targets that do not fit into memory are run by several devices later."""
+        ...
+
     def run(self, target: TargetRun, job: Job, sample: Any, progress: RunProgress) -> JobResult:
         """Run one job of a target.
 
@@ -72,11 +84,20 @@ class JobRunner(Protocol):
 def run_job(
     predictor: "Predictor | TemplateCopier", name: str, job: Job, sample: Any, progress: Progress
 ) -> JobResult:
-    """Run one job with a predictor of this process."""
+    """Run one job with a predictor of this process.
+
+    Raises:
+        OutOfMemory: the target does not fit into memory.
+    """
     predictor.memory.reset_peak()
-    with measured_stage(predictor.stage) as costs:
-        prediction = predictor.run(name, job, sample, progress)
-    return JobResult(prediction, costs[0], predictor.memory.facts())
+    try:
+        with measured_stage(predictor.stage) as costs:
+            prediction = predictor.run(name, job, sample, progress)
+        return JobResult(prediction, costs[0], predictor.memory.facts())
+    except torch.OutOfMemoryError as error:
+        # only the text: the error's traceback would keep tensors
+        message = str(error)
+    raise OutOfMemory(predictor.memory.describe_shortage(message))
 
 
 @dataclass(frozen=True)
@@ -88,7 +109,12 @@ class LocalRunner:
     """
 
     predictor: "Predictor | TemplateCopier"
-    usable = True
+    postpones = False
+
+    @property
+    def usable(self) -> bool:
+        """False if this process has lost its GPU."""
+        return self.predictor.memory.is_usable()
 
     def run(self, target: TargetRun, job: Job, sample: Any, progress: RunProgress) -> JobResult:
         """Run one job of a target; see `JobRunner`."""
@@ -98,7 +124,7 @@ class LocalRunner:
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What a worker needs to make its predictor.
+    """The settings from which a worker process makes its predictor.
 
     Args:
         sources: models in the order in which they run.
@@ -106,6 +132,8 @@ class WorkerSettings:
         device: a torch device.
         max_memory: see `NetworkMemory`.
         threads: CPU threads.
+        stall_seconds: see `model.parallel.session.open_group`.
+        place: place of the process if several predict together, else None.
     """
 
     sources: tuple[ParameterSource, ...]
@@ -113,13 +141,33 @@ class WorkerSettings:
     device: str
     max_memory: int | None = None
     threads: int = 1
+    stall_seconds: float = 600.0
+    place: RankPlace | None = None
 
     def open(self) -> Predictor:
-        """Make the predictor in the worker."""
+        """Make the predictor in the worker process."""
         torch.set_num_threads(self.threads)
-        memory = NetworkMemory(self.device, self.max_memory)
+        memory = self.memory()
         memory.limit()
-        return Predictor(list(self.sources), self.predict, memory)
+        if self.place is None:
+            return Predictor(list(self.sources), self.predict, memory)
+        return RankPredictor(list(self.sources), self.predict, memory, self.join())
+
+    def memory(self) -> NetworkMemory:
+        """Return the memory of the device, in which a target of a single process must fit."""
+        ranks = 1 if self.place is None else self.place.size
+        return NetworkMemory(self.device, self.max_memory, ranks, strict=self.place is None)
+
+    def join(self) -> RankGroup:
+        """Join the other processes."""
+        place = self.place
+        assert place is not None
+        if self.device.startswith("cuda"):
+            torch.cuda.set_device(self.device)
+        # at its end, a process does not wait for others, which may have failed
+        atexit.register(os._exit, 0)
+        store = distributed.TCPStore(place.address, place.port, is_master=False)
+        return open_group(store, place.rank, place.size, self.device.partition(":")[0], self.stall_seconds)
 
 
 def worker_settings(
@@ -140,7 +188,14 @@ def worker_settings(
         return ()
     sources, own_threads = tuple(predictor.sources), max(1, threads // len(devices))
     return tuple(
-        WorkerSettings(sources, predictor.settings, choose_device(device), options.max_memory, own_threads)
+        WorkerSettings(
+            sources,
+            predictor.settings,
+            choose_device(device),
+            options.max_memory,
+            own_threads,
+            options.rank_timeout,
+        )
         for device in devices
     )
 
@@ -160,146 +215,117 @@ def _predictor(settings: WorkerSettings) -> Predictor:
     return settings.open()
 
 
-def _run_task(task: tuple[WorkerSettings, str, Job, Any]) -> JobResult:
-    """Run one job in a worker process."""
+class GpuLost(Exception):
+    """An error after which a process cannot use its GPU any more; the message is that error's first line."""
+
+
+def _run_task(task: tuple[WorkerSettings, str, Job, Any]) -> JobResult | None:
+    """Run one job in a worker process; of several that predict together, the first returns the result."""
     settings, name, job, sample = task
     if isinstance(sample, SharedArrays):
         sample = sample.load()
-    return run_job(_predictor(settings), name, job, sample, lambda done, total: None)
+    try:
+        result = run_job(_predictor(settings), name, job, sample, lambda done, total: None)
+    except Exception as error:
+        if settings.memory().is_usable():
+            raise
+        raise GpuLost(str(error).partition("\n")[0]) from error
+    return result if settings.place is None or settings.place.rank == 0 else None
 
 
 class DeviceWorker:
-    """A worker process with a predictor on one device.
+    """A worker process with a predictor on one device, or one for each of several that predict together.
 
-    A process that is killed, crashes, or has lost its GPU (a CUDA error leaves the GPU unusable to a
+    A process that is killed, crashes, or has lost its GPU (some CUDA errors leave a GPU unusable to a
     process) fails only the job that it was working on, and is replaced once.
 
     Args:
-        settings: see WorkerSettings.
+        settings: those of each process.
         prepare: called before the first job.
     """
 
-    def __init__(self, settings: WorkerSettings, prepare: Callable[[], None] = lambda: None) -> None:
-        self._settings, self._prepare = settings, prepare
-        self._pool = WorkerPool(1)
+    def __init__(
+        self, settings: Sequence[WorkerSettings], prepare: Callable[[], None] = lambda: None
+    ) -> None:
+        self._settings, self._prepare = list(settings), prepare
+        self._devices = ", ".join(each.device for each in settings)
         self._ends, self._terminated = 0, False
+        self._start()
+
+    def _start(self) -> None:
+        """Make new processes, which start with their first job."""
+        self._pools = [WorkerPool(1) for _ in self._settings]
+        if (size := len(self._settings)) > 1:
+            self._store = distributed.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
+            places = (RankPlace(rank, size, rank, size, _HOST, self._store.port) for rank in range(size))
+            self._settings = [
+                replace(each, place=place) for each, place in zip(self._settings, places, strict=True)
+            ]
 
     @property
     def usable(self) -> bool:
-        """False if the process has ended twice."""
+        """False if processes have ended twice."""
         return self._ends < _MAX_ENDS
 
+    @property
+    def postpones(self) -> bool:
+        """True for a single device; see `JobRunner`."""
+        return len(self._settings) == 1
+
     def run(self, target: TargetRun, job: Job, sample: Any, progress: RunProgress) -> JobResult:
-        """Run one job of a target in the process; see `JobRunner`.
+        """Run one job of a target in the processes; see `JobRunner`.
 
         Raises:
-            ChildProcessError: the process has ended.
+            ChildProcessError: a process has ended.
+            OutOfMemory: the target does not fit into the memory of the devices.
         """
         self._prepare()
-        device = self._settings.device
-        progress.show(f"{target.name} ({target.facts['residues']} residues): {job.tag}, {device}")
-        try:
-            result = self._pool.submit(_run_task, (self._settings, target.name, job, sample)).result()
-        except ChildProcessError as error:
-            if self._terminated:
-                raise
-            self._count_end(str(error))
-            raise ChildProcessError(f"the worker of {device} has ended: {error}") from None
-        except Exception as error:
-            if "CUDA error" not in str(error):
-                raise
-            self._pool.terminate()
-            self._pool.close()
-            self._pool = WorkerPool(1)
-            reason = str(error).splitlines()[0]
-            self._count_end(reason)
-            raise ChildProcessError(f"the worker of {device} has lost its GPU: {reason}") from None
+        progress.show(f"{target.name} ({target.facts['residues']} residues): {job.tag}, {self._devices}")
+        calls = [
+            pool.submit(_run_task, (settings, target.name, job, sample))
+            for pool, settings in zip(self._pools, self._settings, strict=True)
+        ]
+        if any(call.exception() for call in wait(calls, return_when=FIRST_EXCEPTION).done):
+            self._raise_error(calls)
+        result = calls[0].result()
+        assert result is not None
         progress.add_passes(target.name, result.prediction.num_recycles + 1)
         return result
 
-    def _count_end(self, reason: str) -> None:
+    def _raise_error(self, calls: "list[Future[JobResult | None]]") -> None:
+        """Raise the error of the process that has failed first, after replacing processes if necessary."""
+        # the end of one process is an error in the others, which may be the first to notice
+        failed = wait(calls, timeout=_BLAME_SECONDS if len(calls) > 1 else None).done
+        errors = [(call.exception(), each.device) for call, each in zip(calls, self._settings, strict=True)
+                  if call in failed]  # fmt: skip
+        kinds = (ChildProcessError, GpuLost, OutOfMemory, Exception)
+        error, device = next((e, d) for kind in kinds for e, d in errors if isinstance(e, kind))
+        assert error is not None
+        if self._terminated:
+            raise error
+        ended = isinstance(error, ChildProcessError | GpuLost)
+        if len(calls) > 1 or isinstance(error, GpuLost):
+            # others still wait for a process that has failed
+            self._terminate_pools()
+            self.close()
+            self._start()
+        if not ended:
+            raise error
         self._ends += 1
-        then = "it is started again" if self.usable else "it is not started again, other workers continue"
-        logger.warning("the worker of %s has ended (%s); %s", self._settings.device, reason, then)
+        then = "it is started again" if self.usable else "it is not started again"
+        logger.warning("the worker of %s has ended (%s); %s", self._devices, error, then)
+        how = "lost its GPU" if isinstance(error, GpuLost) else "ended"
+        raise ChildProcessError(f"the worker of {device} has {how}: {error}")
 
     def terminate(self) -> None:
-        """End the process at once; the job that it is working on fails."""
+        """End the processes at once; the job that they are working on fails."""
         self._terminated = True
-        self._pool.terminate()
+        self._terminate_pools()
+
+    def _terminate_pools(self) -> None:
+        wait(run_concurrently([pool.terminate for pool in self._pools], len(self._pools)))
 
     def close(self) -> None:
-        """End the process, which must be idle."""
-        self._pool.close()
-
-
-class SharedTargets:
-    """Targets that several threads take from one iterator; iterating takes the next ones.
-
-    Args:
-        targets: the targets, in the order in which they are taken.
-    """
-
-    def __init__(self, targets: Iterator[TargetRun]) -> None:
-        self._targets, self._lock = targets, Lock()
-        self._returned: deque[TargetRun] = deque()
-
-    def __iter__(self) -> Iterator[TargetRun]:
-        while True:
-            with self._lock:
-                target = self._returned.popleft() if self._returned else next(self._targets, None)
-            if target is None:
-                return
-            yield target
-
-    def give_back(self, target: TargetRun) -> None:
-        """Return a target that was taken, so that another thread takes it."""
-        with self._lock:
-            self._returned.append(target)
-
-    def __bool__(self) -> bool:
-        """Return True if targets have been given back and not taken again."""
-        return bool(self._returned)
-
-
-def share_targets(
-    workers: Sequence[DeviceWorker],
-    targets: SharedTargets,
-    run: Callable[[DeviceWorker, SharedTargets], None],
-    stop: Event,
-) -> None:
-    """Run all targets on several workers, each of which takes the next target when it is free.
-
-    Args:
-        workers: ended when the function returns.
-        targets: the targets.
-        run: called in a thread for each worker; runs targets until there are none, or the worker is not
-            usable, and gives back those that it has taken in vain.
-        stop: set if the run is interrupted.
-
-    Raises:
-        MissingError: there are targets left, and no worker is usable.
-    """
-    try:
-        while True:
-            usable = [worker for worker in workers if worker.usable]
-            if not usable:
-                raise MissingError(
-                    "the workers of all devices have ended twice",
-                    "See the messages above; run the same command again to continue.",
-                )
-            threads = run_concurrently([partial(run, worker, targets) for worker in usable], len(usable))
-            try:
-                for thread in threads:
-                    thread.result()
-            except BaseException:
-                stop.set()
-                for worker in workers:
-                    worker.terminate()
-                wait(threads, timeout=_GRACE_SECONDS)
-                raise
-            if not targets:
-                return
-    finally:
-        for worker in workers:
-            with contextlib.suppress(OSError):
-                worker.close()
+        """End the processes, which must be idle."""
+        for pool in self._pools:
+            pool.close()

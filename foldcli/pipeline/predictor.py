@@ -32,9 +32,12 @@ from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.config import ModelConfig, MultimerConfig, model_config
 from model.embedders import RECYCLED_BINS, distance_bins
+from model.memory_plan import CPU_CHUNK_ELEMENTS
+from model.parallel.communication import RankGroup
+from model.parallel.network import ParallelAlphaFold
 from model.parameters import load_npz, random_parameters
 from model.prediction import Prediction
-from model.recycling import RecyclingSettings
+from model.recycling import RecyclingSettings, predict
 
 # the rows to sample, and the seed; None for multimer networks, which sample the rows of each pass themselves
 Sampling: TypeAlias = tuple[SamplingSettings, int] | None
@@ -214,6 +217,54 @@ class Predictor:
             f"{job.source.label}, seed {job.seed:03d}, {num_recycles} recycles, {self.settings.precision}"
         )
         return ModelOrigin(name, network, job.source.untrained)
+
+
+class RankPredictor(Predictor):
+    """The predictor of one of several ranks, which run the same jobs together.
+
+    Args:
+        sources: see `Predictor`.
+        settings: see `Predictor`.
+        memory: the device of this rank.
+        group: the ranks.
+        arrays: see `Predictor`.
+        compilation: see `Predictor`.
+    """
+
+    def __init__(
+        self,
+        sources: list[ParameterSource],
+        settings: PredictSettings,
+        memory: NetworkMemory,
+        group: RankGroup,
+        arrays: "Future[dict[str, np.ndarray]] | None" = None,
+        compilation: "Future[KernelCompilation | None] | None" = None,
+    ) -> None:
+        super().__init__(sources, settings, memory, arrays, compilation)
+        self.group = group
+
+    def network(self, source: ParameterSource) -> AlphaFold:
+        """Return the network of a parameter file, loading it at the first call; see `Predictor.network`."""
+        if source not in self._networks:
+            self._networks[source] = ParallelAlphaFold(super().network(source), self.group)
+        return self._networks[source]
+
+    def _predict(
+        self,
+        job: Job,
+        name: str,
+        network: AlphaFold,
+        sample: dict[str, np.ndarray],
+        recycling: RecyclingSettings,
+        progress: Progress,
+    ) -> Prediction:
+        plan = self.memory.plan(network, sample)
+        chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
+        planned = torch.tensor([chunk_elements])
+        smallest = int(self.group.gather(planned, self.group.shards(self.group.size), "plan").wait().min())
+        if plan is not None and self.group.rank == 0:
+            logger.debug("%s: %s on each of %d devices", name, plan, self.memory.ranks)
+        return predict(network, sample, recycling, progress, smallest)
 
 
 def recycling_settings(settings: PredictSettings, job: Job) -> RecyclingSettings:

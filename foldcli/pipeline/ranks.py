@@ -26,6 +26,7 @@ from foldcli.pipeline.device import NetworkMemory, choose_rank_device
 from foldcli.pipeline.identity import Job, fingerprint
 from foldcli.pipeline.predictor import (
     Predictor,
+    RankPredictor,
     create_predictor,
     load_network,
     recycling_settings,
@@ -60,11 +61,10 @@ from msa.errors import MissingError
 _BLAME_SECONDS = DEAD_SECONDS + 5.0
 # key of the store for the kinds of networks that rank 0 uses
 _KINDS_KEY = "foldcli/network kinds"
-_BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
-class RankedPredictor(Predictor):
-    """The predictor of rank 0, whose networks run on all ranks.
+class RankedPredictor(RankPredictor):
+    """The predictor of rank 0 of a run, which gives its jobs to the other ranks.
 
     Args:
         startup: from `foldcli.pipeline.startup.start`.
@@ -82,14 +82,10 @@ class RankedPredictor(Predictor):
         session: RankSession,
         processes: "_RankProcesses | None",
     ) -> None:
-        super().__init__(startup.sources, settings, memory, startup.arrays, startup.compilation)
+        super().__init__(
+            startup.sources, settings, memory, session.group, startup.arrays, startup.compilation
+        )
         self._session, self._processes = session, processes
-
-    def network(self, source: ParameterSource) -> AlphaFold:
-        """Return the network of a parameter file, loading it at the first call; see `Predictor.network`."""
-        if source not in self._networks:
-            self._networks[source] = ParallelAlphaFold(super().network(source), self._session.group)
-        return self._networks[source]
 
     def _predict(
         self,
@@ -111,7 +107,7 @@ class RankedPredictor(Predictor):
         )
         with _failing_together(self._session), self._session.predicting():
             self._session.announce(json.dumps(asdict(work)))
-            work.broadcast(self._session.group, sample)
+            work.broadcast(self.group, sample)
             return predict(network, sample, recycling, progress, work.chunk_elements)
 
     def close(self) -> None:
@@ -287,7 +283,7 @@ def _join(
         "devices of type": torch.device(device).type,
     }
     session = RankSession(store, place, identity, _end_run, options.rank_timeout)
-    session.open_group(_BACKENDS[torch.device(device).type])
+    session.open_group(torch.device(device).type)
     return memory, settings, session
 
 

@@ -7,7 +7,8 @@ targets ahead of the next stage:
    chains of complexes before that                          `chain_search.search_chains_ahead`
 2. features, templates and random features, in a thread    `_Run._prepare`
 3. the network, or a copy of a template, in the main thread `_Run._predict`,
-   or with several devices in a process for each            `device_workers.DeviceWorker`
+   or with several devices in a process for each,
+   which together predict what does not fit one            `device_workers.DeviceWorker`
 4. files, ranking, report and done.json, in processes      `results.ResultStage`
 
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
@@ -51,10 +52,8 @@ from foldcli.pipeline.device_workers import (
     DeviceWorker,
     JobRunner,
     LocalRunner,
-    SharedTargets,
     WorkerSettings,
     share_sample,
-    share_targets,
 )
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import check_foldable, features_of_alignments, features_of_entry
@@ -66,13 +65,15 @@ from foldcli.pipeline.results import ResultStage, has_leftovers, load_libraries,
 from foldcli.pipeline.search_stage import SearchStage, search_ahead
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.target_plan import TargetPlan, plan_target
+from foldcli.pipeline.target_queue import SharedTargets, share_targets
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TargetTemplates, TemplateStage
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.progress import RunProgress
 from foldcli.report.make import try_index
-from msa.errors import InputError
+from model.errors import OutOfMemory
+from msa.errors import InputError, MissingError
 from msa.io.alignments import read_alignment
 from msa.io.atomic import atomic_write
 from msa.io.fasta import FastaRecord
@@ -96,7 +97,7 @@ class RunSettings:
         search: the search of queries; None if there are no queries.
         templates: the template stage; None to use no templates.
         database: description of the database of `search`, for the opening line.
-        workers: settings of a worker for each device; with fewer than two, `predictor` runs the jobs.
+        workers: settings of a worker for each of several devices; if empty, `predictor` runs the jobs.
     """
 
     output: OutputSettings
@@ -118,12 +119,12 @@ class RunSettings:
             for own in ([label for label in labels if label.rpartition("_")[0] == start]
                         for start in dict.fromkeys(label.rpartition("_")[0] for label in labels))
         )  # fmt: skip
-        seeds = identities.settings.num_seeds
+        seeds, at_a_time = identities.settings.num_seeds, min(len(self.workers), num_targets)
         parts = [
             f"{num_targets} target{'s' if num_targets > 1 else ''}",
             networks + (f" with {seeds} seeds" if seeds > 1 else ""),
             predictor.describe(),
-            *([f"{len(self.workers)} targets at a time"] if len(self.workers) > 1 else []),
+            *([f"{at_a_time} targets at a time"] if at_a_time > 1 else []),
             *([] if self.database is None else [f"database {self.database}"]),
             *(["with templates"] if self.uses_templates(identities.all_jobs()) else []),
         ]
@@ -248,11 +249,10 @@ class _Run:
 
     def execute(self) -> None:
         """Run all targets; an interrupt ends the run once the predicted models are written."""
-        workers = self.settings.workers[: len(self.targets)]
         with self.locks, self.progress:
             try:
-                if len(workers) > 1:
-                    self._execute_on(workers)
+                if self.settings.workers:
+                    self._execute_in_workers()
                 else:
                     self._execute_here()
             finally:
@@ -263,21 +263,33 @@ class _Run:
         work = run_ahead(self._prepare(self._searched()), _SAMPLES_AHEAD, self.stop)
         # without work, such as when all targets are finished, no worker is started
         if (first := next(work, None)) is not None:
+            runner = LocalRunner(self.settings.predictor)
             with self._start_results() as results:
-                self._predict_all(chain([first], work), results, LocalRunner(self.settings.predictor))
+                self._predict_all(chain([first], work), results, runner)
+            if not runner.usable:
+                raise MissingError(
+                    "the GPU cannot be used by this process any more",
+                    "See the messages above; run the same command again to continue.",
+                )
 
-    def _execute_on(self, settings: Sequence[WorkerSettings]) -> None:
-        """Predict in worker processes, which take targets from one queue."""
+    def _execute_in_workers(self) -> None:
+        """Predict in worker processes, and targets that do not fit one device in all of them at the end."""
         targets = self._searched()
         if (first := next(targets, None)) is None:
             return
         predictor = self.settings.predictor
         assert isinstance(predictor, Predictor)
-        workers = [DeviceWorker(each, predictor.wait_for_kernels) for each in settings]
+        settings, prepare = self.settings.workers, predictor.wait_for_kernels
         self.share_sample = share_sample
         with self._start_results() as results:
-            shared = SharedTargets(chain([first], targets))
-            share_targets(workers, shared, partial(self._run_worker, results), self.stop)
+            run = partial(self._run_worker, results)
+            workers = [DeviceWorker([each], prepare) for each in settings[: len(self.targets)]]
+            share_targets(workers, SharedTargets(chain([first], targets)), run, self.stop)
+            if postponed := [target for target in self.targets if target.postponed]:
+                for target in postponed:
+                    target.postponed = False
+                together = DeviceWorker(settings, prepare)
+                share_targets([together], SharedTargets(iter(postponed)), run, self.stop)
 
     def _run_worker(self, results: ResultStage, worker: DeviceWorker, targets: SharedTargets) -> None:
         """Run targets on one worker until there are none left, or the worker is not usable."""
@@ -296,7 +308,7 @@ class _Run:
         if worker.usable or self.stop.is_set():
             return
         for target in taken:
-            if not (target.predicted or target.failed):
+            if target.is_open:
                 self.locks.release(target.files.lock)
                 targets.give_back(target)
 
@@ -418,7 +430,7 @@ class _Run:
             predictor: Any = self.settings.predictor
             last: tuple[Any, Any] | None = None
             for job in jobs:
-                if target.failed or target.predicted:
+                if not target.is_open:
                     return
                 sampling = predictor.sampling(job)
                 if last is None or last[0] != sampling:
@@ -486,7 +498,7 @@ class _Run:
         start = time.perf_counter()
         for step in work:
             target = step.target
-            if target.predicted:
+            if target.predicted or target.postponed:
                 continue
             waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
             target.facts["waited_for_features_seconds"] = round(waited, 3)
@@ -498,10 +510,13 @@ class _Run:
                     if self.stop.is_set():
                         # interrupted: the run that continues repeats the job
                         return
-                    self._fail(target, error)
+                    if isinstance(error, OutOfMemory) and runner.postpones:
+                        self._postpone(target, error)
+                    else:
+                        self._fail(target, error)
                 if reached:
                     plan = self._stop(target, plan, step.job)
-            if (step.is_last or reached) and not target.failed:
+            if (step.is_last or reached) and target.is_open:
                 target.predicted = True
                 self._finish(target, plan, results)
             del step  # its sample is freed before the next one is made
@@ -528,6 +543,14 @@ class _Run:
         seconds = result.cost.seconds
         results.add_model(target, PredictedModel(folder, job.tag, key, prediction, origin, seconds))
         return prediction.mean_plddt
+
+    def _postpone(self, target: TargetRun, error: OutOfMemory) -> None:
+        """Leave a target that does not fit one device until all of them are free."""
+        target.postponed = True
+        self.locks.release(target.files.lock)
+        logger.info(
+            "%s: does not fit one device (%s), so all predict it together at the end", target.name, error
+        )
 
     def _stop(self, target: TargetRun, plan: TargetPlan, job: Job) -> TargetPlan:
         """Return a target's plan without the jobs after the one that reached --stop-at-score."""

@@ -36,6 +36,7 @@ class TargetRun:
         begun: whether this run has held the target's lock before.
         failed: whether a stage failed, so that no other stage needs to run.
         predicted: whether no further model needs to be predicted.
+        postponed: whether it has not fitted one of several devices, which predict it together later.
         not_relaxed: the models that could not be relaxed, each with the reason.
     """
 
@@ -47,12 +48,18 @@ class TargetRun:
     begun: bool = False
     failed: bool = False
     predicted: bool = False
+    postponed: bool = False
     not_relaxed: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         """The target's file-safe name."""
         return self.files.name
+
+    @property
+    def is_open(self) -> bool:
+        """Whether jobs of the target may be run now."""
+        return not (self.failed or self.predicted or self.postponed)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:

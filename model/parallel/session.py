@@ -27,6 +27,8 @@ BEAT_SECONDS = 1.0
 DEAD_SECONDS = 15.0
 # time for a rank to import torch, open its GPU and reach the others
 JOIN_SECONDS = 300.0
+# backends by type of device; with GPUs, features are sent from CPU to CPU
+_BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 # time for the other ranks to leave after the last prediction
 LEAVE_SECONDS = 10.0
 # time between the end of a prediction on rank 0 and on the other ranks
@@ -48,6 +50,29 @@ def _connect(address: str, port: int, *, opens: bool) -> distributed.TCPStore:
     return distributed.TCPStore(
         address, port, is_master=opens, timeout=timedelta(seconds=JOIN_SECONDS), wait_for_workers=False
     )
+
+
+def open_group(
+    store: distributed.Store, rank: int, size: int, device_type: str, stall_seconds: float
+) -> RankGroup:
+    """Open the communication between the ranks.
+
+    Args:
+        store: store of all ranks.
+        rank: index of this process.
+        size: number of ranks.
+        device_type: "cpu" or "cuda".
+        stall_seconds: a prediction without progress for this long has failed.
+    """
+    distributed.init_process_group(
+        _BACKENDS[device_type],
+        store=distributed.PrefixStore("group", store),
+        rank=rank,
+        world_size=size,
+        # ranks notice stalls earlier, unless one of them hangs
+        timeout=timedelta(seconds=2 * stall_seconds + 60),
+    )
+    return RankGroup()
 
 
 @dataclass(frozen=True)
@@ -140,21 +165,10 @@ class RankSession:
         assert self._group is not None
         return self._group
 
-    def open_group(self, backend: str) -> RankGroup:
-        """Open the communication between the ranks.
-
-        Args:
-            backend: such as "gloo" or "cpu:gloo,cuda:nccl".
-        """
-        distributed.init_process_group(
-            backend,
-            store=distributed.PrefixStore("group", self._store),
-            rank=self.place.rank,
-            world_size=self.place.size,
-            # stalls are noticed here, with a better message
-            timeout=timedelta(seconds=2 * self._stall_seconds + 60),
-        )
-        self._group = RankGroup()
+    def open_group(self, device_type: str) -> RankGroup:
+        """Open the communication between the ranks, whose devices are "cpu" or "cuda"."""
+        place = self.place
+        self._group = open_group(self._store, place.rank, place.size, device_type, self._stall_seconds)
         return self._group
 
     @contextmanager

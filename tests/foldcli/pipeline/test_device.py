@@ -32,7 +32,9 @@ from model.parameters import random_parameters
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings
 from msa.errors import MissingError
+from tests.foldcli.pipeline.tiny_worker import TinyMemory
 
+CPU = NetworkMemory("cpu")
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB"
 
 
@@ -80,14 +82,14 @@ class ScarceTransition:
         return REFERENCE.add_transition(x, weights)
 
 
-Predict = Callable[[ScarceTransition], Prediction]
+Predict = Callable[..., Prediction]
 
 
 @pytest.fixture
 def predict() -> Predict:
     """Return a function that predicts a protein of nine residues with a given transition."""
 
-    def predict(transition: ScarceTransition) -> Prediction:
+    def predict(transition: ScarceTransition, memory: NetworkMemory = CPU) -> Prediction:
         config = model_config("demo").with_blocks(1, 1)
         kernels = replace(REFERENCE, add_transition=transition)
         network = AlphaFold.from_parameters(config, random_parameters(config), kernels=kernels)
@@ -101,10 +103,18 @@ def predict() -> Predict:
             "extra_has_deletion": np.zeros((1, 2, 9), np.float32),
             "extra_deletion_value": np.zeros((1, 2, 9), np.float32),
         }
-        memory, settings = NetworkMemory("cpu"), RecyclingSettings(0)
-        return predict_within(memory, "target", network, features, settings, lambda done, total: None)
+        ignore = lambda done, total: None  # noqa: E731
+        return predict_within(memory, "target", network, features, RecyclingSettings(0), ignore)
 
     return predict
+
+
+def test_strict_memory_refuses_what_is_not_expected_to_fit(predict: Predict) -> None:
+    transition = ScarceTransition(0)
+    with pytest.raises(OutOfMemory, match=r"^9 residues: chunks of .* expected at the peak"):
+        predict(transition, TinyMemory("cpu", 1 << 16, strict=True))
+    assert not transition.chunks
+    assert predict(transition, TinyMemory("cpu", 1 << 16)).num_recycles == 0
 
 
 def test_second_attempt_uses_smaller_chunks(predict: Predict, caplog: Any) -> None:

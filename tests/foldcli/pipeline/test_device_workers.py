@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,15 +17,17 @@ from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import TargetFiles
 from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.device import NetworkMemory
-from foldcli.pipeline.device_workers import SharedTargets, share_targets
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.run import RunSettings, run_targets
 from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, PredictSettings
+from foldcli.pipeline.target_queue import SharedTargets, share_targets
 from foldcli.report import ReportSettings
 from msa.errors import MissingError
+from tests.foldcli.pipeline import tiny_worker
 from tests.foldcli.pipeline.tiny_worker import TinyPredictor, tiny_workers
 
+CPU = NetworkMemory("cpu")
 SETTINGS = PredictSettings(num_recycles=1, max_seq=8, max_extra_seq=6)
 
 
@@ -41,7 +44,7 @@ def write_targets(folder: Path, names: list[str]) -> list[tuple[str, AlignmentTa
     folder.mkdir()
     targets = []
     for number, name in enumerate(names):
-        query = "MQIFVKTLTGKTITLEVEPSD"[: 8 + number]
+        query = ("MQIFVKTLTGKTITLEVEPSD" * 3)[: 60 if name.startswith("large") else 8 + number]
         (folder / f"{name}.a3m").write_text(
             f">{name}\n{query}\n>other\n{query[:5]}{'-' * (len(query) - 5)}\n"
         )
@@ -50,11 +53,15 @@ def write_targets(folder: Path, names: list[str]) -> list[tuple[str, AlignmentTa
 
 
 def run(
-    folder: Path, targets: list[tuple[str, AlignmentTarget]], workers: int, models: tuple[int, ...] = (3, 4)
+    folder: Path,
+    targets: list[tuple[str, AlignmentTarget]],
+    workers: int,
+    models: tuple[int, ...] = (3, 4),
+    memory: NetworkMemory = CPU,
 ) -> Failures:
     """Run all targets into OUT, on several workers or in this process."""
     sources = find_parameters("demo", models, "auto")
-    predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cpu"))
+    predictor = TinyPredictor(sources, SETTINGS, memory)
     parameters = [{"label": s.label, "network": s.config_name, "content": "tiny"} for s in sources]
     output = OutputSettings(folder, "default", Shard(), False, ReportSettings(False, False))
     features = FeatureSettings(folder.parent / "cache")
@@ -82,24 +89,45 @@ def finished(folder: Path, names: list[str]) -> list[str]:
 def test_workers_predict_what_one_process_predicts_and_lose_only_their_target(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = ["a", "b", "c", "d", "e"]
-    targets = write_targets(tmp_path / "in", ["a", "killed", "b", "c", "bad", "d", "cuda", "e"])
-    expected = [target for target in targets if target[0] in good]
+    alone, together = ["a", "b", "c"], ["large", "scarce"]
+    targets = write_targets(
+        tmp_path / "in", ["a", "killed", "b", "bad", "cuda", "c", "large_lost", *together]
+    )
+    expected = [target for target in targets if target[0] in alone + together]
     assert not run(tmp_path / "one", expected, workers=0).failed
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO, "foldcli"):
         failures = run(tmp_path / "two", targets, workers=2)
-    assert structures(tmp_path / "two") == structures(tmp_path / "one")
-    assert len(structures(tmp_path / "two")) == 5 * 2 * 3
+    for name in alone:
+        assert structures(tmp_path / "two" / name) == structures(tmp_path / "one" / name)
+        assert len(structures(tmp_path / "two" / name)) == 2 * 3
+    for name in together:
+        assert_similar(tmp_path / "two" / name, tmp_path / "one" / name)
+        facts = json.loads(TargetFiles(name, tmp_path / "two").path("done").read_text())["facts"]
+        assert facts["gpus_per_target"] == 2
     errors = {name: str(error) for name, error in failures.failed}
-    assert sorted(errors) == ["bad", "cuda", "killed"]
+    assert sorted(errors) == ["bad", "cuda", "killed", "large_lost"]
     assert errors["bad"] == "for this target"
-    assert "killed by SIGKILL" in errors["killed"] and "worker of cpu" in errors["killed"]
+    assert "killed by SIGKILL" in errors["killed"] and "worker of cpu:" in errors["killed"]
     assert "lost its GPU: CUDA error" in errors["cuda"]
-    assert caplog.text.count("it is started again") + caplog.text.count("is not started again") == 2
+    assert errors["large_lost"] == "the worker of cpu:1 has ended: its process was killed by SIGKILL"
+    assert caplog.text.count("it is started again") + caplog.text.count("is not started again") == 3
+    assert caplog.text.count("all predict it together at the end") == 3
+    assert "scarce: does not fit one device (2.00 GiB more)" in caplog.text
+    assert "large: does not fit one device (60 residues: chunks of 4 Mi elements" in caplog.text
     entries = (tmp_path / "two/failures.jsonl").read_text().splitlines()
-    assert len(entries) == 3 and all(json.loads(entry)["exit_code"] == 1 for entry in entries)
+    assert len(entries) == 4 and all(json.loads(entry)["exit_code"] == 1 for entry in entries)
     done = json.loads(TargetFiles("a", tmp_path / "two").path("done").read_text())
     assert [stage["stage"] for stage in done["stages"]] == ["features", "predict", "report"]
+
+
+def assert_similar(ours: Path, theirs: Path) -> None:
+    """Compare the scores of two results with rounding of their last digit."""
+    paths = list(ours.glob("*_scores_*.json"))
+    assert len(paths) == 2
+    for path in paths:
+        mine, other = (json.loads(file.read_text()) for file in (path, theirs / path.name))
+        for name in ("plddt", "pae"):
+            assert np.allclose(mine[name], other[name], atol=0.011)
 
 
 @pytest.mark.slow
@@ -111,6 +139,15 @@ def test_targets_of_a_worker_that_ends_twice_go_to_the_others(tmp_path: Path) ->
     assert sorted(name for name, _ in failures.failed) == ["killed1", "killed2", "killed3"]
     assert finished(tmp_path / "out", names) == ["a", "b", "c", "d"]
     assert not list(tmp_path.glob("out/*/.lock"))
+
+
+def test_loss_of_the_gpu_ends_a_run_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny_worker, "lost", [])
+    # the longest comes first
+    targets = write_targets(tmp_path / "in", ["a", "cuda"])
+    with pytest.raises(MissingError, match="the GPU cannot be used"):
+        run(tmp_path / "out", targets, workers=0, memory=tiny_worker.TinyMemory("cpu"))
+    assert tiny_worker.lost == ["cuda"] and not finished(tmp_path / "out", ["a"])
 
 
 class Target:

@@ -2,21 +2,44 @@
 
 import os
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.device_workers import WorkerSettings
 from foldcli.pipeline.identity import Job
-from foldcli.pipeline.predictor import Predictor
+from foldcli.pipeline.predictor import Predictor, RankPredictor
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.config import model_config
+from model.memory_plan import MemoryPlan, PassSize, plan_memory
 from model.parameters import random_parameters
 from model.prediction import Prediction
+
+# enough for targets of up to 20 residues on one device, and of 60 on two
+MAX_MEMORY = 10 << 20
+
+# targets that have requested the loss of the GPU
+lost: list[str] = []
+
+
+class TinyMemory(NetworkMemory):
+    """The memory of a CPU that is planned as that of a GPU, and can be lost."""
+
+    def plan(self, network: AlphaFold, features: Mapping[str, np.ndarray]) -> MemoryPlan:
+        """Return the plan of a target's passes."""
+        assert self.max_bytes is not None
+        size = PassSize.from_features(network, features, self.ranks)
+        return plan_memory(network.config, size, self.max_bytes)
+
+    def is_usable(self) -> bool:
+        """Return False after a target that requested the loss of the GPU."""
+        return not lost
 
 
 class TinyPredictor(Predictor):
@@ -37,10 +60,19 @@ class TinyPredictor(Predictor):
         if name.startswith("killed"):
             os.kill(os.getpid(), signal.SIGKILL)
         if name.startswith("cuda"):
+            lost.append(name)
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         if name.startswith("bad"):
             raise MemoryError("for this target")
+        if name.startswith("scarce") and self.memory.strict:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")
+        if name.endswith("lost") and isinstance(self, RankPredictor) and self.group.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().run(name, job, sample, progress)
+
+
+class TinyRankPredictor(RankPredictor, TinyPredictor):
+    """One of several predictors that run a tiny network together."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +82,18 @@ class TinyWorkerSettings(WorkerSettings):
     def open(self) -> Predictor:
         """Make the predictor in the worker."""
         torch.set_num_threads(1)
-        return TinyPredictor(list(self.sources), self.predict, NetworkMemory("cpu"))
+        sources, memory = list(self.sources), self.memory()
+        if self.place is None:
+            return TinyPredictor(sources, self.predict, memory)
+        return TinyRankPredictor(sources, self.predict, memory, self.join())
+
+    def memory(self) -> NetworkMemory:
+        """Return the memory of the device."""
+        own = super().memory()
+        return TinyMemory("cpu", MAX_MEMORY, own.ranks, own.strict)
 
 
 def tiny_workers(predictor: Predictor, count: int) -> tuple[WorkerSettings, ...]:
     """Return the settings of workers on the CPU."""
-    settings = TinyWorkerSettings(tuple(predictor.sources), predictor.settings, "cpu 0")
-    return tuple(replace(settings, device=f"cpu {number}") for number in range(count))
+    settings = TinyWorkerSettings(tuple(predictor.sources), predictor.settings, "cpu:0")
+    return tuple(replace(settings, device=f"cpu:{number}") for number in range(count))

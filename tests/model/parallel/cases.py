@@ -90,7 +90,7 @@ def fail_in_session(port: int, way: str) -> tuple[str, bool] | str:
         # rank 0 holds the store
         time.sleep(0.5)
         return str(error)
-    group = session.open_group("gloo")
+    group = session.open_group("cpu")
     with session.predicting():
         if rank == 1 and way == "report":
             session.report("it has failed")
