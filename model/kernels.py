@@ -33,7 +33,7 @@ _OPERATIONS = (
 class RowKernels:
     """Operations on some rows of the pair representation, or some residues, for `model.parallel`.
 
-    Signatures are those of the modules `reference` and `triton` of `cuda.fused`.
+    Signatures are those of the modules `triton` of `cuda.fused`.
     """
 
     pair_bias: Callable[..., torch.Tensor]
@@ -87,10 +87,6 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         for operation in _OPERATIONS:
             compute_cache_keys(module(operation))
     fused = resolve_implementation(implementation, device) != "reference"
-    # there are none for Hopper GPUs alone
-    row_module = partial(
-        implementation_module, implementation="triton" if fused else "reference", device=device
-    )
     return Kernels(
         layer_norm=module("layer_norm").layer_norm,
         pair_bias=module("pair_bias").pair_bias,
@@ -101,11 +97,11 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,
         fused=fused,
         rows=RowKernels(
-            pair_bias=row_module("pair_bias").pair_bias,
-            project_rows=row_module("triangle_multiplication").project_rows,
-            add_product=row_module("triangle_multiplication").add_product,
-            project_residues=row_module("outer_product_mean").project_residues,
-            add_contraction=row_module("outer_product_mean").add_contraction,
+            pair_bias=module("pair_bias").pair_bias,
+            project_rows=module("triangle_multiplication").project_rows,
+            add_product=module("triangle_multiplication").add_product,
+            project_residues=module("outer_product_mean").project_residues,
+            add_contraction=module("outer_product_mean").add_contraction,
         ),
     )
 

@@ -46,10 +46,11 @@ LAUNCH = {"SLICE": 128, "STAGES": 5, "OUTPUTS": 1, "GROUP_SIZE": 8}
 
 
 @gluon.jit
-def _tile_start(tile, length, GROUP_SIZE: gl.constexpr):
+def _tile_start(tile, lengths, GROUP_SIZE: gl.constexpr):
     """Return the first i and the first j of a tile."""
-    blocks = gl.cdiv(length, BLOCK_I)
-    tiles = GROUP_SIZE * gl.cdiv(length, BLOCK_J)
+    rows, columns, _ = lengths
+    blocks = gl.cdiv(rows, BLOCK_I)
+    tiles = GROUP_SIZE * gl.cdiv(columns, BLOCK_J)
     first = tile // tiles * GROUP_SIZE
     within = tile % tiles
     size = gl.minimum(blocks - first, GROUP_SIZE)
@@ -62,7 +63,7 @@ def _load_tiles(left, right, output, buffers, full, empty, sizes, padded_length,
     lefts, rights, outputs = buffers
     left_full, right_full, output_full = full
     left_empty, right_empty, output_empty = empty
-    sequences, length, tiles = sizes
+    sequences, lengths, tiles = sizes
     slices = gl.cdiv(sequences, lefts.shape[1])
     stage = 0
     stage_phase = 1
@@ -70,7 +71,7 @@ def _load_tiles(left, right, output, buffers, full, empty, sizes, padded_length,
     slot_phase = 1
     right_phase = 1
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        i, j = _tile_start(tile, length, GROUP_SIZE)
+        i, j = _tile_start(tile, lengths, GROUP_SIZE)
         for c in range(INNER):
             for k in range(slices):
                 row = k * lefts.shape[1]
@@ -89,7 +90,7 @@ def _load_tiles(left, right, output, buffers, full, empty, sizes, padded_length,
 
 
 @gluon.jit
-def _store(update, bias, counts, reciprocal, result, i, j, length, ADD: gl.constexpr):
+def _store(update, bias, counts, reciprocal, result, i, j, lengths, ADD: gl.constexpr):
     """Add the bias, divide by the counts, and write or add the update [BLOCK_I, PAIR] of one j."""
     # each thread writes eight channels, 16 bytes of the result; rows stay in their warps
     LAYOUT: gl.constexpr = gl.DistributedLinearLayout(
@@ -99,11 +100,12 @@ def _store(update, bias, counts, reciprocal, result, i, j, length, ADD: gl.const
         [],
         [64, 128],
     )
+    length, columns, stride = lengths
     update = gl.convert_layout(update, LAYOUT)
     rows = i + gl.arange(0, BLOCK_I, gl.SliceLayout(1, LAYOUT))
     channels = gl.arange(0, PAIR, gl.SliceLayout(0, LAYOUT))
-    real = (rows < length) & (j < length)
-    cells = rows.to(gl.int64) * length + j
+    real = (rows < length) & (j < columns)
+    cells = rows.to(gl.int64) * stride + j
     update += gl.load(bias + channels).to(gl.float32)[None, :]
     if counts is not None:
         update /= gl.load(counts + cells, mask=real, other=1.0)[:, None]
@@ -124,7 +126,7 @@ def _compute_group(
     lefts, rights, outputs = buffers
     left_full, right_full, output_full = full
     left_empty, right_empty, output_empty = empty
-    sequences, length, tiles = sizes
+    sequences, lengths, tiles = sizes
     bias, counts, reciprocal, result = target
     OUTER: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     UPDATE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PAIR, 16])
@@ -171,13 +173,13 @@ def _compute_group(
             mbarrier.arrive(output_empty.index(slot))
             slot, slot_phase = next_stage(slot, slot_phase, outputs.shape[0])
         right_phase ^= 1
-        i, j = _tile_start(tile, length, GROUP_SIZE)
+        i, j = _tile_start(tile, lengths, GROUP_SIZE)
         j += 2 * WARPGROUP
-        _store(update_0, bias, counts, reciprocal, result, i, j, length, ADD)
-        _store(update_1, bias, counts, reciprocal, result, i, j + 1, length, ADD)
+        _store(update_0, bias, counts, reciprocal, result, i, j, lengths, ADD)
+        _store(update_1, bias, counts, reciprocal, result, i, j + 1, lengths, ADD)
 
 
-@gluon.jit(do_not_specialize=["sequences", "length", "padded_length", "tiles"])
+@gluon.jit(do_not_specialize=["sequences", "rows", "columns", "stride", "padded_length", "tiles"])
 def outer_product_kernel(
     left,
     right,
@@ -187,7 +189,9 @@ def outer_product_kernel(
     reciprocal,
     result,
     sequences,
-    length,
+    rows,
+    columns,
+    stride,
     padded_length,
     tiles,
     ADD: gl.constexpr,
@@ -196,11 +200,12 @@ def outer_product_kernel(
     OUTPUTS: gl.constexpr,
     GROUP_SIZE: gl.constexpr,
 ):
-    """Write the update [N, N, PAIR] to the result, or add it if ADD, tile by tile.
+    """Write the update [rows, columns, PAIR] to the result, or add it if ADD, tile by tile.
 
-    Descriptors: left [S, INNER * padded_length] and right [S, N * INNER] in tiles [SLICE, COLUMNS], output
-    [INNER², PAIR] in tiles [INNER, PAIR]. There are at most SLICES * SLICE sequences. Updates are divided by
-    counts [N, N] or, if that is None, multiplied by the reciprocal.
+    Descriptors: left [S, INNER * padded_length] and right [S, columns * INNER] in tiles [SLICE, COLUMNS],
+    output [INNER², PAIR] in tiles [INNER, PAIR]. There are at most SLICES * SLICE sequences. Updates are
+    divided by counts [rows, columns] or, if that is None, multiplied by the reciprocal. In the result and the
+    counts, `stride` pairs are between two rows.
     """
     buffers = (
         allocate_buffers(left, STAGES),
@@ -211,7 +216,7 @@ def outer_product_kernel(
     full = (allocate_barriers(STAGES, 1), allocate_barriers(SLICES, 2), allocate_barriers(OUTPUTS, 1))
     empty = (allocate_barriers(STAGES, 2), allocate_barriers(SLICES, 2), allocate_barriers(OUTPUTS, 2))
     fence_async_shared()
-    sizes = (sequences, length, tiles)
+    sizes = (sequences, (rows, columns, stride), tiles)
     target = (bias, counts, reciprocal, result)
     gl.warp_specialize(
         [
@@ -257,8 +262,45 @@ def add_outer_product_mean(
     return _write_update(triton.check_pair(pair, msa), msa, weights, mask, add=True)
 
 
+def project_residues(
+    msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the left and the right factor of any residues.
+
+    Same arguments and errors as `cuda.fused.outer_product_mean.triton.project_residues`.
+
+    Returns:
+        The left factor in the form that `add_contraction` takes, and the right one [S, n, E].
+    """
+    if not supports(msa, weights):
+        return triton.project_residues(msa, weights, mask)
+    triton.check_sizes(msa, weights)
+    mask = None if mask is None else mask.float().contiguous()
+    left, right = triton.project_factors(msa, weights, mask, padded_length(msa.shape[1]))
+    return left, right.view(*msa.shape[:2], INNER.value)
+
+
+def add_contraction(
+    pair: torch.Tensor,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    weights: OuterProductMeanWeights,
+    counts: torch.Tensor | None,
+) -> torch.Tensor:
+    """Add the update to a block of the pair representation in place, and return the block.
+
+    Same arguments as `cuda.fused.outer_product_mean.triton.add_contraction`, with the left factor of this
+    module's `project_residues`.
+    """
+    if not supports(left, weights):
+        return triton.add_contraction(pair, left, right, weights, counts)
+    triton.check_block(pair, right, counts)
+    contract_factors(left, right.flatten(1), weights, counts, pair, add=True)
+    return pair
+
+
 def supports(msa: torch.Tensor, weights: OuterProductMeanWeights) -> bool:
-    """Return whether the Hopper kernel supports an MSA [S, N, C] and weights."""
+    """Return whether the Hopper kernel supports an MSA or its left factor [S, ...], and weights."""
     inner, _, pair = weights.output.shape
     return (
         msa.element_size() == 2 and msa.shape[0] <= SEQUENCES and inner == INNER.value and pair == PAIR.value
@@ -297,31 +339,35 @@ def contract_factors(
     """Contract the outer products of two factors, and write the update to the result or add it.
 
     Args:
-        left: [S, E * padded_length(N)], the factor of a sequence channel by channel.
+        left: [S, E * padded_length(n)], the factor of a sequence channel by channel.
         right: [S, N * E].
         weights: the layer's parameters.
-        counts: float32 [N, N], the divisors, or None for the number of sequences.
-        result: [N, N, Z], contiguous.
+        counts: float32 [n, N], the divisors, or None for the number of sequences; with the rows of the result.
+        result: [n, N, Z], contiguous, or a block of columns of a contiguous tensor.
         add: whether to add to the result.
     """
-    sequences, length = left.shape[0], result.shape[0]
+    sequences, (rows, columns, _) = left.shape[0], result.shape
     launch = dict(LAUNCH)
-    rows = launch.pop("SLICE")
-    tiles = -(-length // BLOCK_I.value) * -(-length // BLOCK_J.value)
+    loaded = launch.pop("SLICE")
+    tiles = -(-rows // BLOCK_I.value) * -(-columns // BLOCK_J.value)
+    if not tiles:
+        return
     outer_product_kernel[(program_count(left, tiles, 1),)](
-        tile_descriptor(left, rows, COLUMNS.value),
-        tile_descriptor(right, rows, COLUMNS.value),
+        tile_descriptor(left, loaded, COLUMNS.value),
+        tile_descriptor(right, loaded, COLUMNS.value),
         tile_descriptor(tma_readable(weights.output.reshape(-1, PAIR.value)), INNER.value, PAIR.value),
         weights.output_bias.contiguous(),
         counts,
         1 / (sequences + EPSILON),
         result,
         sequences,
-        length,
+        rows,
+        columns,
+        result.stride(0) // PAIR.value,
         left.shape[1] // INNER.value,
         tiles,
         ADD=add,
-        SLICES=SEQUENCES // rows,
+        SLICES=SEQUENCES // loaded,
         num_warps=4,
         **launch,
     )

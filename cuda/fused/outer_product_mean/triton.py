@@ -110,7 +110,7 @@ def _factors(
     )
 
 
-@triton.jit(do_not_specialize=["sequences", "rows", "length", "strips"])
+@triton.jit(do_not_specialize=["sequences", "rows", "length", "stride", "strips"])
 def _outer(
     left,
     right,
@@ -122,6 +122,7 @@ def _outer(
     sequences,
     rows,
     length,
+    stride,
     strips,
     PAIR: tl.constexpr,
     INNER: tl.constexpr,
@@ -135,6 +136,8 @@ def _outer(
     PRECISION: tl.constexpr,
 ):
     """Write the update [rows, N, PAIR] to the result, or add it if ADD, strip by strip.
+
+    In the result and the counts, `stride` pairs are between two rows.
 
     Descriptors: left [S, rows * INNER] and right [S, N * INNER] in tiles [SEQUENCES, LEFT * INNER] and
     [SEQUENCES, RIGHT * INNER], output [INNER², PAIR] in tiles [DEPTH, PAIR_BLOCK]. The scratch memory of
@@ -174,7 +177,7 @@ def _outer(
         i = first_i + (pair // RIGHT) % LEFT
         j = first_j + (pair // (LEFT * RIGHT)) * RIGHT + pair % RIGHT
         real = (i < rows) & (j < length)
-        cell = i.to(tl.int64) * length + j
+        cell = i.to(tl.int64) * stride + j
         update += bias[None, :]
         if counts is not None:
             update /= tl.load(counts + cell, mask=real, other=1.0)[:, None]
@@ -306,22 +309,42 @@ def add_contraction(
     weights: OuterProductMeanWeights,
     counts: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Add the update to rows of the pair representation in place.
+    """Add the update to a block of the pair representation in place.
 
     Args:
-        pair: [n, N, Z], contiguous.
+        pair: [n, m, Z], contiguous, or a block of columns of a contiguous tensor.
         left: [S, n * E], of the rows.
-        right: [S, N, E], of all residues.
+        right: [S, m, E], of the columns.
         weights: the layer's parameters.
-        counts: [n, N], what the update is divided by; None for S + ε.
+        counts: float32 [n, m], what the update is divided by, with the same rows in memory as pair; None for
+            S + ε.
 
     Returns:
         pair.
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
     """
-    counts = None if counts is None else counts.float().contiguous()
+    check_block(pair, right, counts)
     channels = weights.left.shape[0]
-    _contract(check_pair(pair, right), left, right.flatten(1), weights, counts, channels, add=True)
+    _contract(pair, left, right.flatten(1), weights, counts, channels, add=True)
     return pair
+
+
+def check_block(pair: torch.Tensor, right: torch.Tensor, counts: torch.Tensor | None) -> None:
+    """Check the memory layout of a block of the pair representation and of its counts.
+
+    Raises:
+        ValueError: the kernels do not support it.
+    """
+    check_tensors("outer_product_mean", pair, right)
+    channels = pair.shape[-1]
+    fits = pair.stride()[1:] == (channels, 1) and pair.stride(0) % channels == 0
+    if counts is not None:
+        same_rows = len(pair) == 1 or counts.stride(0) == pair.stride(0) // channels
+        fits = fits and counts.dtype == torch.float32 and counts.stride(1) == 1 and same_rows
+    if not fits:
+        raise ValueError("fused outer_product_mean adds only to blocks of contiguous pair representations")
 
 
 def _contract(
@@ -359,6 +382,7 @@ def _contract(
         sequences,
         rows,
         length,
+        result.stride(0) // pair,
         strips,
         PAIR=pair,
         INNER=inner,

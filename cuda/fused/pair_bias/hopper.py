@@ -43,7 +43,7 @@ REGISTERS = gl.constexpr(128)
 def _compute_group(GROUP: gl.constexpr, data, sizes, REAL_HEADS: gl.constexpr):
     """Compute the tiles of one warpgroup."""
     pair, bias_of_offset, result, buffers, barriers = data
-    length, padded_keys = sizes
+    queries, length, padded_keys = sizes
     weights, pair_tiles = buffers
     CHANNELS: gl.constexpr = weights.shape[2]
     PRODUCT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
@@ -53,9 +53,9 @@ def _compute_group(GROUP: gl.constexpr, data, sizes, REAL_HEADS: gl.constexpr):
     position = gl.arange(0, SIDE * SIDE, ROWS)
     head = gl.arange(0, HEADS, gl.SliceLayout(0, PRODUCT))
     shift = gl.load(bias_of_offset + head)
-    head_starts = result + (head.to(gl.int64) * length * padded_keys)[None, :]
+    head_starts = result + (head.to(gl.int64) * queries * padded_keys)[None, :]
     tiles_per_row = padded_keys // SIDE
-    tiles = (length + SIDE - 1) // SIDE * tiles_per_row
+    tiles = (queries + SIDE - 1) // SIDE * tiles_per_row
     tile = gl.program_id(0) * GROUPS + GROUP
     phase = 0
     if tile < tiles:
@@ -80,23 +80,23 @@ def _compute_group(GROUP: gl.constexpr, data, sizes, REAL_HEADS: gl.constexpr):
         product, _ = warpgroup_mma_wait(0, deps=[product, centred])
         bias = gl.where((key < length)[:, None], scale_and_shift(product, scale, shift), float("-inf"))
         pointers = head_starts + (query.to(gl.int64) * padded_keys + key)[:, None]
-        mask = (query < length)[:, None] & (head < REAL_HEADS)[None, :]
+        mask = (query < queries)[:, None] & (head < REAL_HEADS)[None, :]
         gl.store(pointers, bias.to(result.dtype.element_ty), mask=mask)
 
 
-@gluon.jit(do_not_specialize=["length", "padded_keys"])
+@gluon.jit(do_not_specialize=["queries", "length", "padded_keys"])
 def pair_bias_kernel(
-    pair, packed, bias_of_offset, result, length, padded_keys, REAL_HEADS: gl.constexpr
+    pair, packed, bias_of_offset, result, queries, length, padded_keys, REAL_HEADS: gl.constexpr
 ):  # fmt: skip
-    """Write LN(pair) W to result [H, N, padded_keys]; -inf for keys past the last residue.
+    """Write LN(pair) W to result [H, n, padded_keys]; -inf for keys past the last residue.
 
-    Descriptors: pair [N, N, C] in tiles [SIDE, SIDE, C], packed weights in one tile [HEADS, C].
+    Descriptors: pair [n, N, C] in tiles [SIDE, SIDE, C], packed weights in one tile [HEADS, C].
     """
     barriers = allocate_barriers(GROUPS + 1, 1)
     pair_tiles = allocate_buffers(pair, GROUPS)
     fence_async_shared()
     buffers = (load_weights(packed, 1, barriers.index(GROUPS)), pair_tiles)
-    data, sizes = (pair, bias_of_offset, result, buffers, barriers), (length, padded_keys)
+    data, sizes = (pair, bias_of_offset, result, buffers, barriers), (queries, length, padded_keys)
     gl.warp_specialize(
         [
             (_compute_group, (0, data, sizes, REAL_HEADS)),
@@ -129,7 +129,7 @@ def pair_bias(
 
 
 def supports(pair: torch.Tensor, heads: int) -> bool:
-    """Return whether the Hopper kernel supports a pair representation [N, N, C] and a number of heads.
+    """Return whether the Hopper kernel supports rows of a pair representation [n, N, C] and a number of heads.
 
     With 64 channels the Triton kernel is faster where the axes are swapped.
     """
@@ -149,17 +149,18 @@ def write_pair_bias(
     weights: torch.Tensor,
     result: torch.Tensor,
 ) -> None:
-    """Write the pair bias to result [H, N, K], K a multiple of SIDE."""
+    """Write the pair bias of rows [n, N, C] to result [H, n, K], K a multiple of SIDE."""
     layer = norm_scale, norm_offset, weights
     packed, bias_of_offset = cached_weights("Hopper pair bias", layer, lambda: _pack(*layer))
-    heads, length, padded_keys = result.shape
-    tiles = -(-length // SIDE.value) * (padded_keys // SIDE.value)
+    heads, queries, padded_keys = result.shape
+    tiles = -(-queries // SIDE.value) * (padded_keys // SIDE.value)
     pair_bias_kernel[(program_count(pair, -(-tiles // GROUPS.value), 1),)](
         tile_descriptor(pair, SIDE.value, SIDE.value, pair.shape[-1]),
         packed,
         bias_of_offset,
         result,
-        length,
+        queries,
+        pair.shape[1],
         padded_keys,
         REAL_HEADS=heads,
         num_warps=4,

@@ -54,8 +54,32 @@ def add_triangle_multiplication(
     return write_update(pair, weights, mask, outgoing, pair, add=True)
 
 
+def project_rows(
+    pair: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Compute rows of the left and then the right factor.
+
+    Same arguments, result and errors as `cuda.fused.triangle_multiplication.triton.project_rows`.
+    """
+    if not supports(pair, weights):
+        return triton.project_rows(pair, weights, mask)
+    check_tensors("triangle_multiplication", pair, weights[0])
+    return project_factors(position_tiles(pair), prepare_weights(weights), mask, len(pair))
+
+
+def add_product(
+    pair: torch.Tensor, product: torch.Tensor, weights: TriangleMultiplicationWeights
+) -> torch.Tensor:
+    """Add the update to rows of pair [n, N, C] in place, given those of the product [M, n, P]."""
+    if not (supports(pair, weights) and tma_aligned(product)):
+        return triton.add_product(pair, product, weights)
+    check_tensors("triangle_multiplication", pair, product, weights[0])
+    finish(product, prepare_weights(weights), position_tiles(pair), pair, add=True)
+    return pair
+
+
 def supports(pair: torch.Tensor, weights: TriangleMultiplicationWeights) -> bool:
-    """Return whether the kernels support a pair representation [N, N, C] and weights.
+    """Return whether the kernels support rows of a pair representation [n, N, C] and weights.
 
     All weights have to fit in shared memory.
     """
@@ -186,27 +210,39 @@ def write_update(
 
 
 def position_tiles(pair: torch.Tensor) -> TensorDescriptor:
-    """Return a pair representation [N, N, C] in tiles of positions with all their channels."""
+    """Return rows of a pair representation [n, N, C] in tiles of positions with all their channels."""
     return tile_descriptor(pair, 1, POSITIONS.value, pair.shape[-1])
 
 
-def project_factors(x: TensorDescriptor, weights: PreparedWeights, mask: torch.Tensor | None) -> torch.Tensor:
-    """Compute the left and right factor [2*M, P, P] of a pair representation, zero past the last residue."""
-    length = x.shape[0]
+def project_factors(
+    x: TensorDescriptor, weights: PreparedWeights, mask: torch.Tensor | None, padded_rows: int | None = None
+) -> torch.Tensor:
+    """Compute the left and right factor [2*M, R, P] of rows x [n, N, C], zero past the last residue.
+
+    Args:
+        x: tiles of positions.
+        weights: the layer's parameters.
+        mask: [n, N], or None.
+        padded_rows: R, by default n rounded up as N is to P.
+    """
+    rows, length, _ = x.shape
     padded = triton.padded_length(length)
+    padded_rows = triton.padded_length(rows) if padded_rows is None else padded_rows
     width = weights.operands.shape[0] // 4
-    out = x.base.new_empty(2 * width, padded, padded)
-    operands_kernel[(_program_count(x.base, padded, padded),)](
+    out = x.base.new_empty(2 * width, padded_rows, padded)
+    operands_kernel[(_program_count(x.base, padded_rows, padded),)](
         x,
         weights.operands,
         weights.operands_bias,
         mask,
         (0, 0) if mask is None else mask.stride(),
         tile_descriptor(out, CHUNK.value, 1, POSITIONS.value),
+        rows,
         length,
+        padded_rows,
         padded,
         WIDTH=width,
-        MASKED=mask is not None or padded != length,
+        MASKED=mask is not None or (padded_rows, padded) != (rows, length),
         num_warps=4,
     )
     return out
@@ -215,14 +251,15 @@ def project_factors(x: TensorDescriptor, weights: PreparedWeights, mask: torch.T
 def finish(
     product: torch.Tensor, weights: PreparedWeights, x: TensorDescriptor, result: torch.Tensor, add: bool
 ) -> None:
-    """Write the update to the result, or the sum of x and the update if `add`, from the product [C, P, P]."""
-    length, _, channels = x.shape
-    finish_kernel[(_program_count(x.base, length, length),)](
+    """Write the update to the result, or the sum of x and the update if `add`, from the product [C, R, P]."""
+    rows, length, channels = x.shape
+    finish_kernel[(_program_count(x.base, rows, length),)](
         tile_descriptor(product, channels, 1, POSITIONS.value),
         x,
         weights.finish,
         weights.finish_bias,
         tile_descriptor(result, 1, POSITIONS.value, CHUNK.value),
+        rows,
         length,
         ADD=add,
         num_warps=4,

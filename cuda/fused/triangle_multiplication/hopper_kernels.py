@@ -4,9 +4,11 @@ Programs are persistent and keep all weights in shared memory. The three warpgro
 these: each processes tiles of 64 positions of a row in turn, and starts to load its next tile as soon as this
 one is in registers, so that the products and copies of one group run while another normalises or gates. Tiles
 are transposed between channels last and channels first on their way between registers and shared memory.
+The kernels take any n rows of a pair representation.
 
 LayerNorm is split around products as in `cuda.fused.hopper_tiles`. Half of each value and gate is folded into
-the weights, since values v with gates g are v / 2 · (1 + tanh(g / 2)). N residues are padded to P.
+the weights, since values v with gates g are v / 2 · (1 + tanh(g / 2)). n rows and N columns are padded to R
+and P.
 """
 
 from triton.experimental import gluon
@@ -84,7 +86,7 @@ def store_channels(values, out, channel, row, first, buffer):
 @gluon.jit
 def _operands_group(GROUP: gl.constexpr, x, out, bias, masking, buffers, barriers, MASKED: gl.constexpr):
     """Compute the operands of one warpgroup's tiles."""
-    mask, mask_strides, length, padded = masking
+    mask, mask_strides, rows, length, padded_rows, padded = masking
     weights, x_tiles, out_tiles = buffers
     BLOCK: gl.constexpr = weights.shape[1]
     CHANNELS: gl.constexpr = weights.shape[2]
@@ -97,7 +99,7 @@ def _operands_group(GROUP: gl.constexpr, x, out, bias, masking, buffers, barrier
     local = gl.arange(0, POSITIONS, ROWS)
     columns = gl.arange(0, BLOCK, gl.SliceLayout(0, PRODUCT))
     tiles_per_row = (padded + POSITIONS - 1) // POSITIONS
-    tiles = padded * tiles_per_row
+    tiles = padded_rows * tiles_per_row
     tile = gl.program_id(0) * GROUPS + GROUP
     phase = 0
     buffer = 0
@@ -110,7 +112,7 @@ def _operands_group(GROUP: gl.constexpr, x, out, bias, masking, buffers, barrier
         keep = None
         if MASKED:
             column = first + local
-            real = (row < length) & (column < length)
+            real = (row < rows) & (column < length)
             if mask is None:
                 keep = real.to(gl.float32)
             else:
@@ -143,14 +145,15 @@ def _operands_group(GROUP: gl.constexpr, x, out, bias, masking, buffers, barrier
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["mask_strides", "length", "padded"])
+@gluon.jit(do_not_specialize=["mask_strides", "rows", "length", "padded_rows", "padded"])
 def operands_kernel(
-    x, packed, bias, mask, mask_strides, out, length, padded, WIDTH: gl.constexpr, MASKED: gl.constexpr
+    x, packed, bias, mask, mask_strides, out, rows, length, padded_rows, padded, WIDTH: gl.constexpr,
+    MASKED: gl.constexpr,
 ):  # fmt: skip
-    """Write (LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ mask, left factor then right, to out [2*M, P, P].
+    """Write (LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ mask, left factor then right, to out [2*M, R, P].
 
-    Descriptors: x [N, N, C] in tiles [1, POSITIONS, C], packed weights in tiles [2 * CHUNK, C], out in tiles
-    [CHUNK, 1, POSITIONS]. MASKED means that there is a mask [N, N] or that N is padded.
+    Descriptors: x [n, N, C] in tiles [1, POSITIONS, C], packed weights in tiles [2 * CHUNK, C], out in tiles
+    [CHUNK, 1, POSITIONS]. MASKED means that there is a mask [n, N] or padding.
     """
     barriers = allocate_barriers(GROUPS + 1, 1)
     x_tiles = allocate_buffers(x, GROUPS)
@@ -158,7 +161,7 @@ def operands_kernel(
     fence_async_shared()
     weights = load_weights(packed, 2 * WIDTH // CHUNK, barriers.index(GROUPS))
     buffers = (weights, x_tiles, out_tiles)
-    masking = (mask, mask_strides, length, padded)
+    masking = (mask, mask_strides, rows, length, padded_rows, padded)
     gl.warp_specialize(
         [
             (_operands_group, (0, x, out, bias, masking, buffers, barriers, MASKED)),
@@ -178,7 +181,7 @@ def _load_product(product, tile, tiles_per_row, full, buffer):
 
 @gluon.jit
 def _finish_group(
-    GROUP: gl.constexpr, product, x, bias, result, buffers, barriers, length, ADD: gl.constexpr
+    GROUP: gl.constexpr, product, x, bias, result, buffers, barriers, rows, length, ADD: gl.constexpr
 ):  # fmt: skip
     """Compute the results of one warpgroup's tiles."""
     weights, product_tiles, x_tiles, result_tiles = buffers
@@ -194,7 +197,7 @@ def _finish_group(
     whole = result_tiles.index(GROUP * CHUNKS)._reinterpret(result.dtype, [POSITIONS, CHANNELS], WHOLE)
     columns = gl.arange(0, CHUNK, gl.SliceLayout(0, PRODUCT))
     tiles_per_row = (length + POSITIONS - 1) // POSITIONS
-    tiles = length * tiles_per_row
+    tiles = rows * tiles_per_row
     tile = gl.program_id(0) * GROUPS + GROUP
     phase = 0
     if tile < tiles:
@@ -250,13 +253,13 @@ def _finish_group(
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["length"])
-def finish_kernel(product, x, packed, bias, result, length, ADD: gl.constexpr):
-    """Write sigmoid(LN(x) G + c) ⊙ (LN(product) W + b) to result [N, N, C].
+@gluon.jit(do_not_specialize=["rows", "length"])
+def finish_kernel(product, x, packed, bias, result, rows, length, ADD: gl.constexpr):
+    """Write sigmoid(LN(x) G + c) ⊙ (LN(product) W + b) to result [n, N, C].
 
     ADD adds x, which may be the result.
 
-    Descriptors: product [C, P, P] in tiles [C, 1, POSITIONS], x in tiles [1, POSITIONS, C], packed weights in
+    Descriptors: product [C, R, P] in tiles [C, 1, POSITIONS], x in tiles [1, POSITIONS, C], packed weights in
     tiles [CHUNK, C], result in tiles [1, POSITIONS, CHUNK].
     """
     barriers = allocate_barriers(2 * GROUPS + 1, 1)
@@ -269,9 +272,9 @@ def finish_kernel(product, x, packed, bias, result, length, ADD: gl.constexpr):
     buffers = (weights, product_tiles, x_tiles, result_tiles)
     gl.warp_specialize(
         [
-            (_finish_group, (0, product, x, bias, result, buffers, barriers, length, ADD)),
-            (_finish_group, (1, product, x, bias, result, buffers, barriers, length, ADD)),
-            (_finish_group, (2, product, x, bias, result, buffers, barriers, length, ADD)),
+            (_finish_group, (0, product, x, bias, result, buffers, barriers, rows, length, ADD)),
+            (_finish_group, (1, product, x, bias, result, buffers, barriers, rows, length, ADD)),
+            (_finish_group, (2, product, x, bias, result, buffers, barriers, rows, length, ADD)),
         ],
         [4, 4],
         [REGISTERS, REGISTERS],

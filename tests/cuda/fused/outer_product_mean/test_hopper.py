@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from cuda.fused.outer_product_mean import OuterProductMeanWeights, hopper
+from cuda.fused.outer_product_mean import OuterProductMeanWeights, hopper, reference
 from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
 Compare = Callable[..., None]
@@ -55,5 +55,34 @@ def test_matches_float64(
 
     exact, plain = finished(outer), finished(outer.bfloat16().double()).bfloat16()
     result = pair.clone() if add else torch.full_like(pair, torch.nan)
-    hopper.contract_factors(left.flatten(1), b.flatten(1), weights, counts, result, add)
+    columns = length // 3
+    for part in (slice(0, columns), slice(columns, length)):
+        hopper.contract_factors(
+            left.flatten(1),
+            b[:, part].flatten(1),
+            weights,
+            None if counts is None else counts[:, part],
+            result[:, part],
+            add,
+        )
+    compare(result, plain, exact)
+
+
+def test_rows_of_the_pair_representation(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hopper, "outer_product_kernel", SimulatedKernel(hopper, "outer_product_kernel"))
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).bfloat16()
+
+    weights = OuterProductMeanWeights(*[torch.empty(0)] * 6, draw(INNER, INNER, PAIR) / INNER, draw(PAIR))
+    rows, length, sequences = 7, 9, 3
+    left, right = draw(rows, INNER, sequences), draw(sequences, length, INNER)
+    double = OuterProductMeanWeights(*(w.double() for w in weights))
+    exact = reference.contract_factors(left.double(), right.double(), double, None)
+    plain = reference.contract_factors(left, right, weights, None)
+    padded = left.new_full((sequences, INNER, hopper.padded_length(rows)), torch.nan)
+    padded[..., :rows] = left.permute(2, 1, 0)
+    result = torch.full_like(plain, torch.nan)
+    hopper.contract_factors(padded.flatten(1), right.flatten(1), weights, None, result, False)
     compare(result, plain, exact)

@@ -74,3 +74,26 @@ def test_matches_float64(
     result = pair if add else torch.full_like(pair, torch.nan)
     hopper.write_update(pair, weights, mask, outgoing, result, add)
     compare(result, plain, exact)
+
+
+@pytest.mark.parametrize("outgoing", [True, False])
+def test_rows_of_the_pair_representation(outgoing: bool, compare: Compare) -> None:
+    length, channels = 17, 64
+    generator = torch.Generator().manual_seed(length)
+    pair = (3 + torch.randn(length, length, channels, generator=generator)).bfloat16()
+    mask = (torch.rand(length, length, generator=generator) > 0.3).bfloat16()
+    weights = random_weights(channels)
+    double = TriangleMultiplicationWeights(*(w.double() for w in weights))
+    exact = pair.double() + reference.triangle_multiplication(
+        pair.double(), double, mask.double(), outgoing=outgoing
+    )
+    plain = reference.add_triangle_multiplication(pair.clone(), weights, mask, outgoing=outgoing)
+    parts = [slice(0, 5), slice(5, 17)]
+    factors = [hopper.project_rows(pair[part], weights, mask[part]) for part in parts]
+    left, right = torch.cat(factors, dim=1).split(channels)  # each [M, N, P]
+    assert not left[:, :, length:].any() and not right[:, :, length:].any()
+    product = left.new_full(left.shape, torch.nan)
+    product[..., :length] = left @ right.mT if outgoing else right[..., :length].mT @ left[..., :length]
+    for part in parts:
+        hopper.add_product(pair[part], product[:, part].contiguous(), weights)
+    compare(pair, plain, exact)
