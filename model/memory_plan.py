@@ -174,8 +174,10 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
     msa = msa_rows * length * stack.msa.channels * itemsize
     extra_msa = extra_rows * length * extra.msa.channels * itemsize
     update, msa_update, extra_update = (0, 0, 0) if size.in_place else (pair, msa, extra_msa)
-    # residues whose factors a rank receives, and joins in a copy
-    gathered = 0 if size.ranks == 1 else 2 * length
+    # residues whose factors a rank receives
+    gathered = 0 if size.ranks == 1 else length - rows
+    # columns of pairs, and parts of rows or columns that are sent or received
+    pair_columns = 0 if size.ranks == 1 else 2 * pair
 
     def chunk(rows: int, per_row: int) -> int:
         """Return the bytes of one chunk: at least one row, at most all rows."""
@@ -189,6 +191,7 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         "extra MSA": extra_msa + chunk(extra_rows, length * (2 * (EXTRA_MSA_TYPES + 2) + extra.msa.channels)),
         "extra row attention": extra_msa
         + extra_update
+        + pair_columns
         + squared * extra.msa.attention_heads * itemsize
         + chunk(extra_rows, 5 * length * extra_attention),
         "extra column attention": 2 * extra_msa,
@@ -196,6 +199,7 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         + (2 * rows + gathered) * size.extra_rows * extra.msa.outer_channels * itemsize
         + update,
         "row attention": msa_update
+        + pair_columns
         + squared * stack.msa.attention_heads * itemsize
         + chunk(msa_rows, 5 * length * row_attention),
         "outer product mean": (2 * rows + gathered) * size.msa_rows * stack.msa.outer_channels * itemsize
@@ -204,14 +208,15 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         + exchanged_elements(size.ranks, length, stack.pair.multiplication_channels) * itemsize
         + update,
         "triangle attention": update
+        + pair_columns
         + squared * stack.pair.attention_heads * itemsize
         + chunk(rows, 5 * length * attention),
         "structure module": 4 * positions * (stack.pair.channels + 2 * structure.heads)
         + chunk(rows, length * point_attention_elements(structure) * 4 // itemsize),
     }
     if size.ranks > 1:
-        # copies to send, to receive and to join
-        steps |= {"extra exchange": 3 * extra_msa, "MSA exchange": 3 * msa, "pair exchange": 3 * pair}
+        # rows, columns, and parts of them that are sent or received
+        steps |= {"extra exchange": 3 * extra_msa + pair_columns, "MSA exchange": 2 * msa + pair_columns}
     for name in ("triangle multiplication", "triangle attention"):
         steps[f"extra {name}"] = steps[name] + extra_msa
     if config.predicted_aligned_error:

@@ -1,20 +1,18 @@
 """Communication between the ranks of one prediction: gathers and exchanges of shards, counted and timed.
 
-All operations are started asynchronously and waited for as late as possible. With NCCL they run on a stream
-of their own, and waiting stops the current stream, not the CPU.
+All operations are transfers of contiguous tensors between pairs of ranks. They are started asynchronously and
+waited for as late as possible. With NCCL they run on a stream of their own, and waiting stops the current
+stream, not the CPU. A rank's own part of a result is copied on the current stream.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
 from torch import distributed
-
-# the name from torch 2.13 on, and the earlier one
-_all_gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,6 +41,12 @@ class Shards:
     def of(self, rank: int) -> slice:
         """Return the elements of a rank."""
         return slice(min(rank * self.size, self.total), min((rank + 1) * self.size, self.total))
+
+    def piece_of(self, rank: int, index: int, pieces: int) -> slice:
+        """Return one of several pieces of the elements of a rank."""
+        own = self.of(rank)
+        piece = Shards(own.stop - own.start, pieces).of(index)
+        return slice(own.start + piece.start, own.start + piece.stop)
 
     @property
     def slices(self) -> list[slice]:
@@ -117,13 +121,24 @@ class Pending(Generic[T]):
     """
 
     def __init__(self, wait: Callable[[], object], result: Callable[[], T]) -> None:
-        self._calls: tuple[Callable[[], object], Callable[[], T]] | None = (wait, result)
+        self._steps: tuple[Callable[[], object], Callable[[], T]] | None = wait, result
+
+    @classmethod
+    def done(cls, result: T) -> "Pending[T]":
+        """Return a finished one."""
+        return cls(lambda: None, lambda: result)
+
+    def _take(self) -> tuple[Callable[[], object], Callable[[], T]]:
+        """Return the two functions, and forget them with the tensors that they refer to."""
+        assert self._steps is not None, "waited for twice"
+        steps, self._steps = self._steps, None
+        return steps
 
     def wait(self) -> T:
         """Wait for the communication and return its result; call this once."""
         wait, result = self._take()
         wait()
-        # the sent tensor is freed before the received ones are joined
+        # what was sent is freed before what was received is joined
         del wait
         return result()
 
@@ -131,11 +146,6 @@ class Pending(Generic[T]):
         """Return a communication whose result is that of a function of this one's, in place of this one."""
         wait, result = self._take()
         return Pending(wait, lambda: function(result()))
-
-    def _take(self) -> tuple[Callable[[], object], Callable[[], T]]:
-        assert self._calls is not None
-        calls, self._calls = self._calls, None
-        return calls
 
 
 class RankGroup:
@@ -149,6 +159,7 @@ class RankGroup:
     Attributes:
         rank: index of this process.
         size: number of ranks.
+        others: all other ranks.
         record: counts and times all communication if it is set.
         operations: number of operations that this rank has started, which shows its progress.
     """
@@ -157,12 +168,41 @@ class RankGroup:
         self._process_group = process_group
         self.rank = distributed.get_rank(process_group)
         self.size = distributed.get_world_size(process_group)
+        self.others = [rank for rank in range(self.size) if rank != self.rank]
         self.record: CommunicationRecord | None = None
         self.operations = 0
 
     def shards(self, total: int) -> Shards:
         """Return the division of an axis among the ranks."""
         return Shards(total, self.size)
+
+    def transfer(
+        self, sent: Mapping[int, torch.Tensor], received: Mapping[int, torch.Tensor], kind: str
+    ) -> Pending[None]:
+        """Start to send a tensor to each of some other ranks, and to receive one from each.
+
+        Args:
+            sent: contiguous tensors by rank; they must not change until the transfer was waited for.
+            received: contiguous tensors to write, by rank.
+            kind: what is communicated, for the record.
+        """
+        operations = [
+            distributed.P2POp(function, x, group=self._process_group, group_peer=rank)
+            for function, tensors in ((distributed.isend, sent), (distributed.irecv, received))
+            for rank, x in tensors.items()
+            if x.numel()
+        ]
+        works = distributed.batch_isend_irecv(operations) if operations else []
+        tensors = [*sent.values(), *received.values()]
+
+        def wait() -> None:
+            for work in works:
+                work.wait()
+            # until here the tensors must stay alive
+            tensors.clear()
+
+        on_gpu = any(x.is_cuda for x in tensors)
+        return self._started(wait, on_gpu, sum(x.nbytes for x in received.values()), kind)
 
     def gather(self, x: torch.Tensor, shards: Shards, kind: str) -> Pending[torch.Tensor]:
         """Gather shards along the first axis.
@@ -175,123 +215,102 @@ class RankGroup:
         Returns:
             [N, ...], contiguous.
         """
-        buffer, pending = self._gather_padded(x, 0, shards, kind)
-        return pending.then(lambda _: buffer.flatten(0, 1)[: shards.total])
+        result = x.new_empty(shards.total, *x.shape[1:])
+        result[shards.of(self.rank)] = x
+        sent, received = x.contiguous(), {rank: result[shards.of(rank)] for rank in self.others}
+        return self.transfer(dict.fromkeys(self.others, sent), received, kind).then(lambda _: result)
 
     def gather_blocks(
         self, x: torch.Tensor, axis: int, shards: Shards, kind: str
-    ) -> Pending[list[torch.Tensor]]:
+    ) -> Pending[dict[int, torch.Tensor]]:
         """Gather shards along any axis, without joining them.
 
         Returns:
-            The shard of each rank.
+            The shards of all other ranks.
         """
-        buffer, pending = self._gather_padded(x, axis, shards, kind)
-        return pending.then(
-            lambda _: [
-                block.narrow(axis, 0, count) for block, count in zip(buffer, shards.counts, strict=True)
-            ]
-        )
+        shape, x = list(x.shape), x.contiguous()
+        received = {}
+        for rank in self.others:
+            shape[axis] = shards.counts[rank]
+            received[rank] = x.new_empty(shape)
+        return self.transfer(dict.fromkeys(self.others, x), received, kind).then(lambda _: received)
 
-    def _gather_padded(
-        self, x: torch.Tensor, axis: int, shards: Shards, kind: str
-    ) -> tuple[torch.Tensor, Pending[None]]:
-        """Start to gather shards of equal size, padded where necessary, into a buffer [ranks, ...]."""
-        x = x.contiguous()
-        if x.shape[axis] < shards.size:
-            shape = list(x.shape)
-            shape[axis] = shards.size
-            padded = x.new_zeros(shape)
-            padded.narrow(axis, 0, x.shape[axis]).copy_(x)
-            x = padded
-        buffer = x.new_empty(self.size, *x.shape)
-        work = _all_gather(buffer, x[None], self._process_group, async_op=True)
-        received = (self.size - 1) * x.numel() * x.element_size()
-        return buffer, self._started(work, x, received, kind)
-
-    def exchange(
-        self, x: torch.Tensor, split_axis: int, split: Shards, join_axis: int, join: Shards, kind: str
-    ) -> Pending[torch.Tensor]:
-        """Change the axis that is divided among the ranks.
+    def to_columns(
+        self,
+        rows: torch.Tensor,
+        columns: torch.Tensor,
+        row_shards: Shards,
+        column_shards: Shards,
+        kind: str,
+        piece: tuple[int, int] = (0, 1),
+    ) -> Pending[None]:
+        """Exchange rows of a matrix for columns: start to write this rank's columns from the rows of all.
 
         Args:
-            x: this rank's shard, divided along `join_axis`, whole along `split_axis`.
-            split_axis: the axis to divide.
-            split: its division.
-            join_axis: the axis to join.
-            join: its division.
+            rows: [n, M, ...], this rank's rows.
+            columns: [N, m, ...], contiguous, to write.
+            row_shards: division of the N rows.
+            column_shards: division of the M columns.
             kind: what is communicated, for the record.
+            piece: index and number; only this piece of each rank's rows is exchanged.
+        """
+        own = row_shards.piece_of(self.rank, *piece)
+        start = row_shards.of(self.rank).start
+        source = rows[own.start - start : own.stop - start]
+        sent = {rank: source[:, column_shards.of(rank)].contiguous() for rank in self.others}
+        received = {rank: columns[row_shards.piece_of(rank, *piece)] for rank in self.others}
+        pending = self.transfer(sent, received, kind)
+        columns[own] = source[:, column_shards.of(self.rank)]
+        return pending
+
+    def to_rows(
+        self,
+        columns: torch.Tensor,
+        row_shards: Shards,
+        column_shards: Shards,
+        kind: str,
+        rows: torch.Tensor | None = None,
+    ) -> Pending[torch.Tensor]:
+        """Exchange columns of a matrix for rows.
+
+        Args:
+            columns: [N, m, ...], this rank's columns, contiguous.
+            row_shards: division of the N rows.
+            column_shards: division of the M columns.
+            kind: what is communicated, for the record.
+            rows: memory for the result, or None.
 
         Returns:
-            This rank's shard, divided along `split_axis`, whole along `join_axis`.
+            [n, M, ...], this rank's rows.
         """
-        per_element = x.numel() // max(1, x.shape[split_axis])
-        sent_sizes = [per_element * count for count in split.counts]
-        if split_axis == 0 and x.is_contiguous():
-            sent = x.view(-1)
-        else:
-            sent = x.new_empty(x.numel())
-            parts = x.split(split.counts, split_axis)
-            for target, part in zip(sent.split(sent_sizes), parts, strict=True):
-                target.view(part.shape).copy_(part)
-        shape = list(x.shape)
-        shape[split_axis], shape[join_axis] = split.counts[self.rank], 1
-        per_received = torch.Size(shape).numel()
-        received = x.new_empty(join.total * per_received)
-        pending = self.all_to_all(
-            received,
-            [per_received * count for count in join.counts],
-            sent,
-            sent_sizes,
-            kind,
-        )
+        own, rest = row_shards.of(self.rank), columns.shape[2:]
+        count = own.stop - own.start
+        result = columns.new_empty(count, column_shards.total, *rest) if rows is None else rows
+        sent = {rank: columns[row_shards.of(rank)] for rank in self.others}
+        received = {rank: columns.new_empty(count, column_shards.counts[rank], *rest) for rank in self.others}
+        pending = self.transfer(sent, received, kind)
+        result[:, column_shards.of(self.rank)] = columns[own]
 
-        def joined() -> torch.Tensor:
-            if join_axis == 0:
-                return received.view(join.total, *shape[1:])
-            parts = received.split([per_received * count for count in join.counts])
-            shapes = ((*shape[:join_axis], count, *shape[join_axis + 1 :]) for count in join.counts)
-            return torch.cat([part.view(s) for part, s in zip(parts, shapes, strict=True)], dim=join_axis)
+        def joined(_: None) -> torch.Tensor:
+            for rank, x in received.items():
+                result[:, column_shards.of(rank)] = x
+            return result
 
-        return pending.then(lambda _: joined())
-
-    def all_to_all(
-        self,
-        received: torch.Tensor,
-        received_sizes: Sequence[int],
-        sent: torch.Tensor,
-        sent_sizes: Sequence[int],
-        kind: str,
-    ) -> Pending[None]:
-        """Send a part of a vector to each rank, and receive a part of another vector from each.
-
-        Args:
-            received: vector to write.
-            received_sizes: elements from each rank.
-            sent: contiguous vector.
-            sent_sizes: elements for each rank.
-            kind: what is communicated, for the record.
-        """
-        work = distributed.all_to_all_single(
-            received, sent, list(received_sizes), list(sent_sizes), self._process_group, async_op=True
-        )
-        others = received.numel() - received_sizes[self.rank]
-        return self._started(work, sent, others * received.element_size(), kind)
+        return pending.then(joined)
 
     def broadcast(self, x: torch.Tensor, source: int, kind: str) -> torch.Tensor:
         """Overwrite a contiguous tensor with that of another rank, and return it."""
         work = distributed.broadcast(x, group_src=source, group=self._process_group, async_op=True)
-        received = 0 if self.rank == source else x.numel() * x.element_size()
-        self._started(work, x, received, kind).wait()
+        self._started(work.wait, x.is_cuda, 0 if self.rank == source else x.nbytes, kind).wait()
         return x
 
     def _started(
-        self, work: distributed.Work, sent: torch.Tensor, received_bytes: int, kind: str
+        self, wait: Callable[[], object], on_gpu: bool, received_bytes: int, kind: str
     ) -> Pending[None]:
-        """Count an operation and return it; the sent tensor stays alive until it is waited for."""
+        """Count an operation and return it."""
         self.operations += 1
         record = self.record
         if record is None:
-            return Pending(lambda keep=sent: work.wait(), lambda: None)  # type: ignore[misc]
+            return Pending(wait, lambda: None)
         record.count(kind, received_bytes)
-        return Pending(lambda: record.time(kind, work.wait, sent.is_cuda), lambda: None)
+        return Pending(lambda: record.time(kind, wait, on_gpu), lambda: None)

@@ -1,19 +1,21 @@
 """The extra MSA and Evoformer stacks on ranks that each have a part of both representations.
 
 Each rank has whole rows of the MSA for attention along rows, and whole columns for attention along columns.
-The pair representation is divided by rows (`model.parallel.pair`). Work on pairs hides the MSA's way back to
-rows.
+The pair representation is divided by rows (`model.parallel.pair`). Its way back from columns, in which the
+last operations of a block change it, runs behind the next block's operations on the MSA, and the MSA's way
+back to rows behind attention on pairs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 
 from cuda.fused.outer_product_mean.reference import shared_counts
 from model.evoformer import EvoformerBlock, Mask, MsaColumnAttention
-from model.parallel.communication import Pending, RankGroup
-from model.parallel.pair import PairShard
+from model.parallel.communication import Pending, RankGroup, Shards
+from model.parallel.pair import PIECES, PairShard
 
 
 class MsaShard:
@@ -34,19 +36,65 @@ class MsaShard:
         self.row_mask = None if mask is None else mask[self.rows].contiguous()
         self.column_mask = None if mask is None else mask[:, pair.rows].contiguous()
 
-    def to_columns(self, rows: torch.Tensor) -> Pending[torch.Tensor]:
-        """Start to exchange rows [s, N, C] for columns [S, n, C]."""
-        return self.group.exchange(rows, 1, self.pair.residues, 0, self.sequences, "MSA columns")
+    def attend_rows(self, block: EvoformerBlock, rows: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Add attention along rows [s, N, C], and exchange them for columns [S, n, C].
+
+        A piece of the rows is exchanged while the next one attends.
+        """
+        module, residues = block.msa_row_attention_with_pair_bias, self.pair.residues
+        columns = rows.new_empty(self.sequences.total, residues.counts[self.group.rank], rows.shape[2])
+        exchanges = []
+        for index in range(PIECES):
+            piece = Shards(len(rows), PIECES).of(index)
+            if piece.start < piece.stop:
+                mask = None if self.row_mask is None else self.row_mask[piece]
+                module.kernels.add_attention(rows[piece], module.operands, mask, bias)
+            exchanges.append(
+                self.group.to_columns(rows, columns, self.sequences, residues, "MSA columns", (index, PIECES))
+            )
+        for exchange in exchanges:
+            exchange.wait()
+        return columns
+
+    def attend_columns(self, block: EvoformerBlock, columns: torch.Tensor) -> None:
+        """Add attention along columns and the transition to columns [S, n, C]."""
+        attention = block.get_submodule(block.column_attention_name)
+        cast(MsaColumnAttention, attention)(columns, self.column_mask)
+        block.msa_transition(columns)
+
+    def to_columns(self, rows: torch.Tensor) -> torch.Tensor:
+        """Exchange rows [s, N, C] for columns [S, n, C]."""
+        residues = self.pair.residues
+        columns = rows.new_empty(self.sequences.total, residues.counts[self.group.rank], rows.shape[2])
+        self.group.to_columns(rows, columns, self.sequences, residues, "MSA columns").wait()
+        return columns
 
     def to_rows(self, columns: torch.Tensor) -> Pending[torch.Tensor]:
         """Start to exchange columns [S, n, C] for rows [s, N, C]."""
-        return self.group.exchange(columns, 0, self.sequences, 1, self.pair.residues, "MSA rows")
+        return self.group.to_rows(columns, self.sequences, self.pair.residues, "MSA rows")
+
+
+@dataclass
+class _State:
+    """What a block works on.
+
+    Args:
+        rows: the MSA's rows [s, N, C] of this rank, or None if it is in columns.
+        columns: the MSA's columns [S, n, C] of this rank, or None if it is in rows.
+        pair: this rank's rows of the pair representation [n, N, Z].
+        bias: of the block's attention along MSA rows, or None if it is still to be computed.
+    """
+
+    rows: Pending[torch.Tensor] | None
+    columns: torch.Tensor | None
+    pair: Pending[torch.Tensor]
+    bias: Pending[torch.Tensor] | None = None
 
 
 def run_stack(
     blocks: Iterable[EvoformerBlock],
     msa_shard: MsaShard,
-    msa: torch.Tensor,
+    msa: Pending[torch.Tensor],
     pair: torch.Tensor,
     *,
     keep_msa: bool = True,
@@ -56,101 +104,151 @@ def run_stack(
     Args:
         blocks: blocks of the stack.
         msa_shard: operations on this rank's part of the MSA representation.
-        msa: [s, N, C], this rank's rows.
-        pair: [n, N, Z], this rank's rows.
+        msa: [s, N, C], this rank's rows, whose memory is released early unless the caller refers to it.
+        pair: [n, N, Z], this rank's rows, changed in place.
         keep_msa: whether the MSA representation is needed afterwards.
 
     Returns:
-        The new rows [s, N, C], or None if they are not needed, and [n, N, Z].
+        The new rows [s, N, C], or None if they are not needed, and pair.
     """
     remaining = list(blocks)
-    rows: Pending[torch.Tensor] | None = Pending(lambda: None, lambda: msa)
-    columns = msa_shard.to_columns(msa).wait() if remaining[0].outer_product_first else None
-    for index, block in enumerate(remaining):
-        is_last = index + 1 == len(remaining)
-        if columns is not None:
-            # the MSA stays in columns between blocks that start with the outer product mean
-            columns, pair = _run_outer_product_first(block, msa_shard, columns, pair)
-            if is_last:
-                rows = msa_shard.to_rows(columns) if keep_msa else None
+    state = _State(msa, None, Pending.done(pair))
+    del msa
+    for block, following in zip(remaining, [*remaining[1:], None], strict=True):
+        msa_needed = keep_msa or following is not None
+        if block.outer_product_first:
+            _run_outer_product_first(block, msa_shard, state, stays_in_columns=following is not None)
+            if not msa_needed:
+                state.columns = None
         else:
-            assert rows is not None
-            rows, pair = _run_block(block, msa_shard, rows, pair, msa_needed=keep_msa or not is_last)
-    return None if rows is None else rows.wait(), pair
+            _run_block(block, following, msa_shard, state, msa_needed=msa_needed)
+    state.pair.wait()
+    return None if not keep_msa or state.rows is None else state.rows.wait(), pair
 
 
 def _run_block(
     block: EvoformerBlock,
+    following: EvoformerBlock | None,
     shard: MsaShard,
-    pending_rows: Pending[torch.Tensor],
-    pair: torch.Tensor,
+    state: _State,
     *,
     msa_needed: bool,
-) -> tuple[Pending[torch.Tensor] | None, torch.Tensor]:
-    """Run a block, and start to return the MSA to rows if it is needed afterwards."""
-    columns = _attend(block, shard, pending_rows, pair)
-    outer = start_outer_product_mean(block, shard, columns, pair)
-    # runs behind all operations on pairs
+) -> None:
+    """Run a block; the MSA returns to rows if it is needed afterwards."""
+    columns = _attend(block, shard, state)
+    finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
+    pair = state.pair.wait()
+    finish_outer_product_mean(pair)
+    bias = multiply_pairs(block, shard.pair, pair)
+    # runs behind attention
     returning = shard.to_rows(columns) if msa_needed else None
     del columns
-    outer.wait()
-    return returning, run_pair_operations(block, shard.pair, pair)
+    pair_columns = shard.pair.attend_starting(block.triangle_attention_starting_node, pair, bias)
+    # waited for early to release the columns
+    state.rows = None if returning is None else Pending.done(returning.wait())
+    finish_pairs(block, shard.pair, pair_columns)
+    if following is not None:
+        state.bias = _start_column_bias(following, shard.pair, pair_columns)
+    # runs behind the next block's operations on the MSA
+    state.pair = shard.pair.to_rows(pair_columns, pair)
 
 
 def _run_outer_product_first(
-    block: EvoformerBlock, shard: MsaShard, columns: torch.Tensor, pair: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run a block of AlphaFold-Multimer; return the MSA's new columns and the new rows of pairs."""
-    outer = start_outer_product_mean(block, shard, columns, pair)
-    # runs behind the outer product mean
-    rows = shard.to_rows(columns)
-    outer.wait()
-    columns = _attend(block, shard, rows, pair)
-    return columns, run_pair_operations(block, shard.pair, pair)
-
-
-def _attend(
-    block: EvoformerBlock, shard: MsaShard, pending_rows: Pending[torch.Tensor], pair: torch.Tensor
-) -> torch.Tensor:
-    """Run the attentions and the transition of the MSA representation, and return its columns [S, n, C]."""
+    block: EvoformerBlock, shard: MsaShard, state: _State, *, stays_in_columns: bool
+) -> None:
+    """Run a block of AlphaFold-Multimer; the MSA stays in columns between such blocks."""
+    columns, state.columns = state.columns, None
+    if columns is None:
+        assert state.rows is not None
+        rows = state.rows.wait()
+        columns, state.rows = shard.to_columns(rows), Pending.done(rows)
+        del rows
+        finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
+    else:
+        finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
+        # runs behind the outer product mean
+        state.rows = shard.to_rows(columns)
+    del columns
+    pair = state.pair.wait()
+    finish_outer_product_mean(pair)
     attention = block.msa_row_attention_with_pair_bias
-    bias = shard.pair.start_bias(pair, attention.feat_2d_norm, attention.feat_2d_weights)
-    rows = pending_rows.wait()
-    attention.kernels.add_attention(rows, attention.operands, shard.row_mask, bias.wait())
-    columns = shard.to_columns(rows).wait()
-    del rows, bias
-    cast(MsaColumnAttention, block.get_submodule(block.column_attention_name))(columns, shard.column_mask)
-    block.msa_transition(columns)
+    state.bias = shard.pair.start_bias(pair, attention.feat_2d_norm, attention.feat_2d_weights)
+    state.columns = _attend(block, shard, state)
+    bias = multiply_pairs(block, shard.pair, pair)
+    if not stays_in_columns:
+        state.rows, state.columns = shard.to_rows(state.columns), None
+    pair_columns = shard.pair.attend_starting(block.triangle_attention_starting_node, pair, bias)
+    finish_pairs(block, shard.pair, pair_columns)
+    state.pair = shard.pair.to_rows(pair_columns, pair)
+
+
+def _attend(block: EvoformerBlock, shard: MsaShard, state: _State) -> torch.Tensor:
+    """Run the attentions and the transition of the MSA representation, and return its columns [S, n, C]."""
+    if state.bias is None:
+        attention = block.msa_row_attention_with_pair_bias
+        pair = state.pair.wait()
+        state.pair = Pending.done(pair)
+        state.bias = shard.pair.start_bias(pair, attention.feat_2d_norm, attention.feat_2d_weights)
+    pending_rows, state.rows = state.rows, None
+    pending_bias, state.bias = state.bias, None
+    assert pending_rows is not None
+    columns = shard.attend_rows(block, pending_rows.wait(), pending_bias.wait())
+    shard.attend_columns(block, columns)
     return columns
 
 
-def start_outer_product_mean(
-    block: EvoformerBlock, shard: MsaShard, columns: torch.Tensor, pair: torch.Tensor
+def _start_column_bias(
+    block: EvoformerBlock, shard: PairShard, pair_columns: torch.Tensor
 ) -> Pending[torch.Tensor]:
+    """Start to compute the bias of a block's attention along MSA rows from columns of pairs [N, n, Z]."""
+    attention = block.msa_row_attention_with_pair_bias
+    return shard.start_column_bias(pair_columns, attention.feat_2d_norm, attention.feat_2d_weights)
+
+
+def start_outer_product_mean(
+    block: EvoformerBlock, shard: MsaShard, columns: torch.Tensor
+) -> Callable[[torch.Tensor], None]:
     """Start to compute the outer product mean.
 
     Args:
         block: its block.
         shard: operations on the MSA representation.
         columns: [S, n, C], this rank's columns.
-        pair: [n, N, Z], this rank's rows of the pair representation.
 
     Returns:
-        pair, to which the update is added in place.
+        A function that adds the update to this rank's rows of pairs [n, N, Z]. It begins with the residues of
+        this rank, while the factors of the others are received.
     """
     module, residues = block.outer_product_mean, shard.pair.residues
     kernels, weights = module.kernels.rows, module.operands
     left, right = kernels.project_residues(columns, weights, shard.column_mask)
     gathered = shard.group.gather_blocks(right, 1, residues, "outer product mean")
-    counts = shared_counts(shard.mask, shard.pair.rows)
-    return gathered.then(
-        lambda blocks: kernels.add_contraction(pair, left, torch.cat(blocks, dim=1), weights, counts)
-    )
+
+    def finish(pair: torch.Tensor) -> None:
+        counts = shared_counts(shard.mask, shard.pair.rows)
+
+        def add(rank: int, factor: torch.Tensor) -> None:
+            part = residues.of(rank)
+            if len(pair) and part.start < part.stop:
+                part_counts = None if counts is None else counts[:, part]
+                kernels.add_contraction(pair[:, part], left, factor, weights, part_counts)
+
+        add(shard.group.rank, right)
+        for rank, factor in gathered.wait().items():
+            add(rank, factor)
+
+    return finish
 
 
-def run_pair_operations(block: EvoformerBlock, shard: PairShard, pair: torch.Tensor) -> torch.Tensor:
-    """Run a block's operations on pairs; return this rank's new rows [n, N, Z], in place of the old ones."""
+def multiply_pairs(block: EvoformerBlock, shard: PairShard, pair: torch.Tensor) -> Pending[torch.Tensor]:
+    """Run a block's triangle multiplications on pairs [n, N, Z]; start the bias of the next attention."""
     shard.multiply(block.triangle_multiplication_outgoing, pair)
     shard.multiply(block.triangle_multiplication_incoming, pair)
-    shard.attend_starting(block.triangle_attention_starting_node, pair)
-    return shard.attend_ending(block.triangle_attention_ending_node, pair, block.pair_transition)
+    attention = block.triangle_attention_starting_node
+    return shard.start_bias(pair, attention.query_norm, attention.feat_2d_weights)
+
+
+def finish_pairs(block: EvoformerBlock, shard: PairShard, pair_columns: torch.Tensor) -> None:
+    """Run a block's last operations on pairs, in columns [N, n, Z]."""
+    shard.attend_ending(block.triangle_attention_ending_node, pair_columns)
+    block.pair_transition(pair_columns)

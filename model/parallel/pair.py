@@ -4,7 +4,6 @@ Between operations each rank has the rows of its residues. Attention around the 
 columns, so the division changes for it and back.
 """
 
-from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -13,6 +12,10 @@ from model.evoformer import Mask, TriangleAttention, TriangleMultiplication
 from model.layers import LayerNorm
 from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.triangle import multiply_factors
+
+# pieces in which attention's result is exchanged
+PIECES = 4
+BIAS = "pair bias"
 
 
 class PairShard:
@@ -47,9 +50,22 @@ class PairShard:
             [H, N, N], or with more keys as the kernels return it.
         """
         own = norm.kernels.rows.pair_bias(rows, norm.scale, norm.offset, weights)  # [H, n, N]
-        queries_first = own.transpose(0, 1).contiguous()
-        gathered = self.group.gather(queries_first, self.residues, "pair bias")
+        gathered = self.group.gather(own.transpose(0, 1), self.residues, BIAS)
         return gathered.then(lambda bias: bias.transpose(0, 1))
+
+    def start_column_bias(
+        self, columns: torch.Tensor, norm: LayerNorm, weights: torch.Tensor
+    ) -> Pending[torch.Tensor]:
+        """Start to compute the bias of attention from columns [N, n, C] of all ranks; see `start_bias`."""
+        own = norm.kernels.rows.pair_bias(columns, norm.scale, norm.offset, weights)  # [H, N, n]
+        own = own[:, :, : columns.shape[1]].contiguous()
+        gathered = self.group.gather_blocks(own, 2, self.residues, BIAS)
+
+        def joined(blocks: dict[int, torch.Tensor]) -> torch.Tensor:
+            blocks[self.group.rank] = own
+            return torch.cat([blocks[rank] for rank in sorted(blocks)], dim=2)
+
+        return gathered.then(joined)
 
     def multiply(self, module: TriangleMultiplication, pair: torch.Tensor) -> None:
         """Add triangle multiplication to pair [n, N, C] in place."""
@@ -60,32 +76,44 @@ class PairShard:
         del factors, left, right
         kernels.add_product(pair, product, module.operands)
 
-    def attend_starting(self, module: TriangleAttention, pair: torch.Tensor) -> None:
-        """Add triangle attention around the starting node to pair [n, N, C] in place."""
-        bias = self.start_bias(pair, module.query_norm, module.feat_2d_weights)
-        module.kernels.add_attention(pair, module.operands, self.mask, bias.wait())
-
-    def attend_ending(
-        self,
-        module: TriangleAttention,
-        pair: torch.Tensor,
-        transition: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    def attend_starting(
+        self, module: TriangleAttention, pair: torch.Tensor, bias: Pending[torch.Tensor] | None = None
     ) -> torch.Tensor:
-        """Add triangle attention around the ending node, and then optionally a transition.
+        """Add triangle attention around the starting node to pair, and exchange its rows for columns.
+
+        A piece of the rows is exchanged while the next one attends.
 
         Args:
             module: the attention.
-            pair: [n, N, C], whose memory is no longer needed.
-            transition: changes positions [..., C] in place.
+            pair: [n, N, C], changed in place.
+            bias: of the attention, if `start_bias` was called before.
 
         Returns:
-            The new rows [n, N, C].
+            [N, n, C], this rank's columns.
         """
-        residues = self.residues
-        columns = self.group.exchange(pair, 1, residues, 0, residues, "pair columns").wait()  # [N, n, C]
+        residues, rank = self.residues, self.group.rank
+        if bias is None:
+            bias = self.start_bias(pair, module.query_norm, module.feat_2d_weights)
+        columns = pair.new_empty(residues.total, residues.counts[rank], pair.shape[2])
+        gathered_bias, exchanges = bias.wait(), []
+        for index in range(PIECES):
+            rows = Shards(len(pair), PIECES).of(index)
+            if rows.start < rows.stop:
+                mask = None if self.mask is None else self.mask[rows]
+                module.kernels.add_attention(pair[rows], module.operands, mask, gathered_bias)
+            exchanges.append(
+                self.group.to_columns(pair, columns, residues, residues, "pair columns", (index, PIECES))
+            )
+        for exchange in exchanges:
+            exchange.wait()
+        return columns
+
+    def attend_ending(self, module: TriangleAttention, columns: torch.Tensor) -> None:
+        """Add triangle attention around the ending node to columns [N, n, C] in place."""
         rows = columns.transpose(0, 1)  # [n, N, C], of the transposed pair representation
         bias = self.start_bias(rows, module.query_norm, module.feat_2d_weights)
         module.kernels.add_attention(rows, module.operands, self.mask, bias.wait())
-        if transition is not None:
-            transition(columns)
-        return self.group.exchange(columns, 0, residues, 1, residues, "pair rows").wait()
+
+    def to_rows(self, columns: torch.Tensor, pair: torch.Tensor) -> Pending[torch.Tensor]:
+        """Start to exchange columns [N, n, C] for rows, which are written to pair [n, N, C]."""
+        return self.group.to_rows(columns, self.residues, self.residues, "pair rows", pair)

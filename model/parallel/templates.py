@@ -49,16 +49,17 @@ def template_update(
 
 
 def _run_stack(blocks: Iterable[nn.Module], pair: torch.Tensor, shard: PairShard) -> torch.Tensor:
-    """Run the blocks of the template pair stack on this rank's rows [n, N, C]; return the new ones."""
+    """Run the blocks of the template pair stack on this rank's rows [n, N, C] in place; return them."""
     for block in blocks:
         assert isinstance(block, TemplatePairBlock)
         if block.multiplication_first:
             _multiply(block, pair, shard)
-        shard.attend_starting(block.triangle_attention_starting_node, pair)
+        columns = shard.attend_starting(block.triangle_attention_starting_node, pair)
+        shard.attend_ending(block.triangle_attention_ending_node, columns)
         if block.multiplication_first:
-            pair = shard.attend_ending(block.triangle_attention_ending_node, pair, block.pair_transition)
-        else:
-            pair = shard.attend_ending(block.triangle_attention_ending_node, pair)
+            block.pair_transition(columns)
+        shard.to_rows(columns, pair).wait()
+        if not block.multiplication_first:
             _multiply(block, pair, shard)
             block.pair_transition(pair)
     return pair

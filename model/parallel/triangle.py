@@ -6,9 +6,10 @@ With N residues and M channels, and counted in elements of an [M, N, N] factor, 
     channels:  3 (P - 1) / P², to divide both factors by channels instead of rows, and the product back
 
 so rows are cheaper for two ranks, equal for three, and channels are cheaper from four ranks on. The channels
-are processed in groups: a group's communication runs while another group is multiplied.
+are processed in groups: communication of some groups runs while another group is multiplied.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ T = TypeVar("T")
 # largest number of ranks among which the product is divided by rows
 MAX_RANKS_BY_ROWS = 3
 CHANNEL_GROUPS = 4
+# groups whose communication is started before the first one is waited for
+GROUPS_IN_FLIGHT = 3
 KIND = "triangle multiplication"
 
 
@@ -64,13 +67,13 @@ def exchanged_elements(ranks: int, length: int, channels: int) -> int:
     """
     if ranks == 1:
         return 0
-    group = -(-channels // CHANNEL_GROUPS)
+    group, rows = -(-channels // CHANNEL_GROUPS), Shards(length, ranks).size
     if ranks <= MAX_RANKS_BY_ROWS:
-        # a group that is multiplied, and the next one
-        return 2 * group * length**2
-    # both factors of a rank's channels, received and joined, those of the next group, and products to send
+        # rows of the other ranks, and further partial sums
+        return GROUPS_IN_FLIGHT * group * (length - rows + (ranks - 2) * rows) * length
+    # both factors of a rank's channels, received and joined, those of the next groups, and products to send
     share = Shards(group, ranks).size
-    return 6 * share * length**2 + channels * Shards(length, ranks).size * length
+    return 4 * GROUPS_IN_FLIGHT * share * length**2 + channels * rows * length
 
 
 def _channel_groups(channels: int) -> list[slice]:
@@ -81,14 +84,16 @@ def _multiply_gathered(
     group: RankGroup, residues: Shards, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
     """Multiply this rank's rows of the left factor with all rows of the right one."""
-    product = torch.empty_like(left)
+    product, parts = torch.empty_like(left), _channel_groups(len(left))
+    gathered = (group.gather_blocks(right[part], 1, residues, KIND) for part in parts)
+    for part, pending in zip(parts, _in_flight(gathered), strict=True):
 
-    def gathered() -> Iterator[Pending[list[torch.Tensor]]]:
-        return (group.gather_blocks(right[part], 1, residues, KIND) for part in _channel_groups(len(right)))
+        def multiply(rank: int, rows: torch.Tensor, part: slice = part) -> None:
+            torch.bmm(left[part], rows.transpose(1, 2), out=product[part, :, residues.of(rank)])
 
-    for part, pending in zip(_channel_groups(len(left)), _one_ahead(gathered()), strict=True):
-        for rows, columns in zip(pending.wait(), residues.slices, strict=True):
-            torch.bmm(left[part], rows.transpose(1, 2), out=product[part, :, columns])
+        multiply(group.rank, right[part])
+        for rank, rows in pending.wait().items():
+            multiply(rank, rows)
     return product
 
 
@@ -96,24 +101,24 @@ def _multiply_partially(
     group: RankGroup, residues: Shards, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
     """Sum over this rank's rows k for all rows i of the product, and add up the sums of all ranks."""
-    product = torch.empty_like(left)
-    rows, columns = left.shape[1:]
+    product, parts = torch.empty_like(left), _channel_groups(len(left))
 
-    def exchanged() -> Iterator[Pending[torch.Tensor]]:
-        for part in _channel_groups(len(left)):
-            channels = part.stop - part.start
-            sizes = [channels * count * columns for count in residues.counts]
-            sent = left.new_empty(sum(sizes))
-            for sums, others in zip(sent.split(sizes), residues.slices, strict=True):
-                result = sums.view(channels, others.stop - others.start, columns)
-                torch.bmm(right[part, :, others].transpose(1, 2), left[part], out=result)
-            received = left.new_empty(group.size, channels, rows, columns)
-            own = [channels * rows * columns] * group.size
-            pending = group.all_to_all(received.view(-1), own, sent, sizes, KIND)
-            yield pending.then(lambda _, sums=received: sums)  # type: ignore[misc]
+    def exchanged() -> Iterator[Pending[list[torch.Tensor]]]:
+        for part in parts:
+            sent = {
+                rank: torch.bmm(right[part, :, residues.of(rank)].transpose(1, 2), left[part])
+                for rank in group.others
+            }
+            # the first sums are received where the product is computed
+            sums = [product[part], *(torch.empty_like(product[part]) for _ in group.others[1:])]
+            pending = group.transfer(sent, dict(zip(group.others, sums, strict=True)), KIND)
+            yield pending.then(lambda _, sums=sums: sums)  # type: ignore[misc]
 
-    for part, pending in zip(_channel_groups(len(left)), _one_ahead(exchanged()), strict=True):
-        torch.sum(pending.wait(), dim=0, out=product[part])
+    for part, pending in zip(parts, _in_flight(exchanged()), strict=True):
+        total, *others = pending.wait()
+        total.baddbmm_(right[part, :, residues.of(group.rank)].transpose(1, 2), left[part])
+        for sums in others:
+            total += sums
     return product
 
 
@@ -121,41 +126,46 @@ def _multiply_by_channels(
     group: RankGroup, residues: Shards, left: torch.Tensor, right: torch.Tensor, outgoing: bool
 ) -> torch.Tensor:
     """Divide channels instead of rows among the ranks, multiply whole factors, and divide rows again."""
-    product = torch.empty_like(left)
-    rows, columns = left.shape[1:]
-
-    def to_channels(factor: torch.Tensor, channels: Shards) -> Pending[torch.Tensor]:
-        return group.exchange(factor, 0, channels, 1, residues, KIND)
+    product, parts = torch.empty_like(left), _channel_groups(len(left))
+    columns = left.shape[2]
 
     def factors() -> Iterator[tuple[Pending[torch.Tensor], Pending[torch.Tensor]]]:
-        for part in _channel_groups(len(left)):
+        for part in parts:
             channels = group.shards(part.stop - part.start)
-            yield to_channels(left[part], channels), to_channels(right[part], channels)
+            yield (
+                group.to_rows(left[part], channels, residues, KIND),
+                group.to_rows(right[part], channels, residues, KIND),
+            )
 
     returning = []
-    for part, pending in zip(_channel_groups(len(left)), _one_ahead(factors()), strict=True):
+    for part, pending in zip(parts, _in_flight(factors()), strict=True):
         whole_left, whole_right = (factor.wait() for factor in pending)  # each [m, N, K]
         channels = group.shards(part.stop - part.start)
-        sizes = [len(whole_left) * count * columns for count in residues.counts]
-        sent = left.new_empty(sum(sizes))
-        for share, others in zip(sent.split(sizes), residues.slices, strict=True):
-            result = share.view(len(whole_left), others.stop - others.start, columns)
+        target, sent = product[part], {}
+        for rank, rows in enumerate(residues.slices):
+            is_own = rank == group.rank
+            count = rows.stop - rows.start
+            share = left.new_empty(0 if is_own else len(whole_left), count, columns)
+            result = target[channels.of(rank)] if is_own else share
             if outgoing:
                 result = result[:, :, : residues.total]
-                torch.bmm(whole_left[:, others], whole_right.transpose(1, 2), out=result)
+                torch.bmm(whole_left[:, rows], whole_right.transpose(1, 2), out=result)
             else:
-                torch.bmm(whole_right[:, :, others].transpose(1, 2), whole_left, out=result)
-        received_sizes = [count * rows * columns for count in channels.counts]
-        returning.append(group.all_to_all(product[part].view(-1), received_sizes, sent, sizes, KIND))
+                torch.bmm(whole_right[:, :, rows].transpose(1, 2), whole_left, out=result)
+            if not is_own:
+                sent[rank] = share
+        received = {rank: target[channels.of(rank)] for rank in group.others}
+        returning.append(group.transfer(sent, received, KIND))
     for share_pending in returning:
         share_pending.wait()
     return product
 
 
-def _one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator, each after the next one was made."""
-    previous = next(items, None)
-    while previous is not None:
-        following = next(items, None)
-        yield previous
-        previous = following
+def _in_flight(items: Iterator[T]) -> Iterator[T]:
+    """Yield the items of an iterator, each after GROUPS_IN_FLIGHT - 1 following ones were made."""
+    made: deque[T] = deque()
+    for item in items:
+        made.append(item)
+        if len(made) == GROUPS_IN_FLIGHT:
+            yield made.popleft()
+    yield from made

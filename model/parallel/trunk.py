@@ -7,7 +7,7 @@ import torch
 from model.alphafold import Representations, Trunk
 from model.embedders import Features, RecycledState
 from model.evoformer import EvoformerBlock, Mask
-from model.parallel.communication import RankGroup, Shards
+from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.evoformer import MsaShard, run_stack
 from model.parallel.pair import PairShard
 from model.parallel.templates import template_update
@@ -82,7 +82,9 @@ class ParallelTrunk:
         pair = self._run_extra_stack(features, pair, pair_shard)
         shard = MsaShard(pair_shard, msa_rows.total, mask)
         blocks = _evoformer_blocks(self.trunk.evoformer_iteration)
-        final_msa, pair = run_stack(blocks, shard, msa, pair)
+        rows = Pending.done(msa)
+        del msa
+        final_msa, pair = run_stack(blocks, shard, rows, pair)
         assert final_msa is not None
         first_row = self.group.broadcast(_first_row(final_msa), 0, "first row")
         return ShardedRepresentations(
@@ -121,7 +123,7 @@ class ParallelTrunk:
     def _run_extra_stack(self, features: Features, pair: torch.Tensor, pair_shard: PairShard) -> torch.Tensor:
         """Run the extra MSA stack; return this rank's new rows of the pair representation."""
         shard = MsaShard(pair_shard, features["extra_msa"].shape[0], features.get("extra_msa_mask"))
-        extra = self.trunk.extra_msa_embedding(features, shard.rows)  # [e, N, C'']
+        extra = Pending.done(self.trunk.extra_msa_embedding(features, shard.rows))  # [e, N, C'']
         blocks = _evoformer_blocks(self.trunk.extra_msa_stack)
         return run_stack(blocks, shard, extra, pair, keep_msa=False)[1]
 

@@ -342,7 +342,8 @@ def contract_factors(
         left: [S, E * padded_length(n)], the factor of a sequence channel by channel.
         right: [S, N * E].
         weights: the layer's parameters.
-        counts: float32 [n, N], the divisors, or None for the number of sequences; with the rows of the result.
+        counts: float32 [n, N], the divisors, with the strides of the result's pairs; None for the number
+            of sequences.
         result: [n, N, Z], contiguous, or a block of columns of a contiguous tensor.
         add: whether to add to the result.
     """

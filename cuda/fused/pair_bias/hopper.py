@@ -129,7 +129,7 @@ def pair_bias(
 
 
 def supports(pair: torch.Tensor, heads: int) -> bool:
-    """Return whether the Hopper kernel supports rows of a pair representation [n, N, C] and a number of heads.
+    """Return whether the Hopper kernel supports rows of pairs [n, N, C] and a number of heads.
 
     With 64 channels the Triton kernel is faster where the axes are swapped.
     """

@@ -51,14 +51,20 @@ def multiply(left: torch.Tensor, right: torch.Tensor, outgoing: bool, by_channel
     ).numpy()  # fmt: skip
 
 
-def exchange_and_return(x: torch.Tensor) -> tuple[Any, Any, dict[str, tuple[int, int]]]:
-    """Exchange this rank's rows of x [S, N, C] for columns and back; return both, and the traffic."""
+def exchange_and_return(x: torch.Tensor, pieces: int) -> tuple[Any, Any, dict[str, tuple[int, int]]]:
+    """Exchange this rank's rows of x [S, N, C] for columns in pieces, and back; return both, and traffic."""
     group = RankGroup()
     group.record = CommunicationRecord()
     sequences, residues = group.shards(x.shape[0]), group.shards(x.shape[1])
     rows = x[sequences.of(group.rank)]
-    columns = group.exchange(rows, 1, residues, 0, sequences, "columns").wait()
-    back = group.exchange(columns, 0, sequences, 1, residues, "rows").wait()
+    columns = x.new_full((x.shape[0], residues.counts[group.rank], x.shape[2]), torch.nan)
+    exchanges = [
+        group.to_columns(rows, columns, sequences, residues, "columns", (index, pieces))
+        for index in range(pieces)
+    ]
+    for exchange in exchanges:
+        exchange.wait()
+    back = group.to_rows(columns, sequences, residues, "rows").wait()
     totals = {
         kind: (traffic.calls, traffic.received_bytes) for kind, traffic in group.record.totals().items()
     }

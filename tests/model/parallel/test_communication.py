@@ -23,23 +23,28 @@ def test_shards_cover_an_axis_in_order_and_none_is_larger_than_necessary(total: 
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [((5, 7, 2), torch.float32), ((1, 1, 3), torch.bfloat16), ((2, 4, 1), torch.bfloat16)],
+    ("shape", "pieces", "dtype"),
+    [
+        ((5, 7, 2), 1, torch.float32),
+        ((5, 7, 2), 2, torch.bfloat16),
+        ((1, 1, 3), 2, torch.bfloat16),
+        ((2, 4, 1), 3, torch.float32),
+    ],
 )
 def test_exchange_divides_the_other_axis_and_returns(
-    ranks: RankProcesses, shape: tuple[int, ...], dtype: torch.dtype
+    ranks: RankProcesses, shape: tuple[int, ...], pieces: int, dtype: torch.dtype
 ) -> None:
     x = torch.randn(shape).to(dtype)
     size = len(ranks.processes)
     sequences, residues = Shards(shape[0], size), Shards(shape[1], size)
-    results = ranks.call(cases.exchange_and_return, x)
+    results = ranks.call(cases.exchange_and_return, x, pieces)
     for rank, (columns, rows, traffic) in enumerate(results):
         own_rows, own_columns = sequences.of(rank), residues.of(rank)
         assert np.array_equal(columns, x[:, own_columns].float())
         assert np.array_equal(rows, x[own_rows].float())
         # everything but what this rank had already
         foreign = (shape[0] - sequences.counts[rank]) * residues.counts[rank] * shape[2]
-        assert traffic["columns"] == (1, dtype.itemsize * foreign)
+        assert traffic["columns"] == (pieces, dtype.itemsize * foreign)
 
 
 def test_waiting_frees_what_was_sent() -> None:

@@ -161,10 +161,11 @@ def test_rows_of_the_pair_representation(masked: str, draw: Draw, compare: Compa
         triton_kernels.project_residues(msa[:, part], weights, None if mask is None else mask[:, part])
         for part in parts
     ]
-    right = torch.cat([factor for _, factor in factors], dim=1)
     for part, (left, _) in zip(parts, factors, strict=True):
         counts = reference.shared_counts(mask, part)
-        triton_kernels.add_contraction(pair[part], left, right, weights, counts)
+        for columns, (_, right) in zip(parts, factors, strict=True):
+            block_counts = None if counts is None else counts[:, columns]
+            triton_kernels.add_contraction(pair[part, columns], left, right, weights, block_counts)
     # where residues share no sequence, the divided bias would hide all other errors
     counted = torch.ones_like(pair[..., 0], dtype=torch.bool) if mask is None else mask.T @ mask > 0
     compare(pair[counted], plain[counted], exact[counted])
