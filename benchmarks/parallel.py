@@ -3,6 +3,7 @@
     python benchmarks/parallel.py                                              # tiny, on the CPU
     python benchmarks/parallel.py --device cuda --ranks 1 2 --residues 1024 2048 4096 --network model_3_ptm \
         --rows 508 --extra 5120
+    python benchmarks/parallel.py ... --blocks 2 8 --profile                   # one Evoformer block
 
 For each length and number of ranks it runs `--passes` passes after one that is not counted, with random
 parameters and features, and prints
@@ -11,10 +12,15 @@ parameters and features, and prints
   allocated memory of a rank; and the root mean square difference of atom positions to those of the first
   number of ranks;
 - for each kind of communication, per block of the Evoformer stack: received MB and exposed ms of rank 0, the
-  time that its computation waited. Communication outside of the stack is counted, too.
+  time that its computation waited. Communication outside of the stack is counted, too;
+- with --profile, for each GPU kernel and copy, ms per block of rank 0 by number of ranks. Those of
+  communication run at the same time as others.
 
-Exposed times are measured in a pass of their own, whose time is not part of the median. NCCL's settings come
-from the environment.
+With two numbers of --blocks, all figures per block are differences between the two networks divided by the
+number of additional blocks: those of the stack alone, in a few seconds.
+
+Exposed times and profiles are measured in passes of their own, whose times are not part of the median. NCCL's
+settings come from the environment.
 """
 
 import argparse
@@ -31,11 +37,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import distributed
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.network_pass import random_features
 from cuda.fused.chunking import chunk_budget
 from model.alphafold import AlphaFold
-from model.config import model_config
+from model.config import ModelConfig, model_config
 from model.memory_plan import PassSize, plan_memory
 from model.parallel.communication import CommunicationRecord, RankGroup, Traffic
 from model.parallel.network import ParallelAlphaFold
@@ -43,6 +50,8 @@ from model.parameters import random_parameters
 from model.recycling import feature_tensors
 
 MEGABYTE = 1e6
+# kernels of the table of a profile
+PROFILED_KERNELS = 24
 
 
 @dataclass(frozen=True)
@@ -70,29 +79,25 @@ class Measured:
         seconds: of each pass.
         peak_bytes: peak of allocated GPU memory, 0 on a CPU.
         traffic: communication of one pass by kind.
+        kernels: milliseconds and calls of one pass by GPU kernel, if it was profiled.
         positions: [N, 37, 3], Å, after a pass.
     """
 
     seconds: list[float]
     peak_bytes: int
     traffic: dict[str, Traffic]
+    kernels: dict[str, tuple[float, int]]
     positions: np.ndarray
 
 
 def measure(case: Case, rank: int, results: Any) -> None:
-    """Run the passes of one rank, and put the result into a queue."""
+    """Measure networks with each number of blocks in one rank, and put the results into a queue."""
     options = case.options
     on_gpu = options.device == "cuda"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // case.ranks))
-    config = model_config(options.network)
-    if options.blocks is not None:
-        config = config.with_blocks(options.blocks, 1)
-    dtype = torch.bfloat16 if on_gpu and options.precision == "bf16" else torch.float32
-    kernels = "fused" if on_gpu else "reference"
-    network = AlphaFold.from_parameters(config, random_parameters(config), device, dtype, kernels)
     group = None
     if case.ranks > 1:
         distributed.init_process_group(
@@ -103,32 +108,62 @@ def measure(case: Case, rank: int, results: Any) -> None:
             timeout=timedelta(minutes=5),
         )
         group = RankGroup()
+    config = model_config(options.network)
+    configs = [config.with_blocks(blocks, 1) for blocks in options.blocks or ()] or [config]
+    results.put((rank, [measure_network(case, config, group, device) for config in configs]))
+    if group is not None:
+        distributed.destroy_process_group()
+
+
+def measure_network(
+    case: Case, config: ModelConfig, group: RankGroup | None, device: torch.device
+) -> Measured:
+    """Run the passes of one network in one rank."""
+    options = case.options
+    on_gpu = device.type == "cuda"
+    dtype = torch.bfloat16 if on_gpu and options.precision == "bf16" else torch.float32
+    kernels = "fused" if on_gpu else "reference"
+    network = AlphaFold.from_parameters(config, random_parameters(config), device, dtype, kernels)
+    if group is not None:
         network = ParallelAlphaFold(network, group)
     features = random_features(case.residues, options.rows, options.extra)
     chunk = None
     if on_gpu:
         size = PassSize.from_features(network, features, case.ranks)
         chunk = plan_memory(config, size, torch.cuda.mem_get_info(device)[0]).chunk_elements
+        torch.cuda.reset_peak_memory_stats()
     tensors = feature_tensors(features, 0, device)
-    seconds = []
+
+    def run_pass() -> tuple[float, np.ndarray]:
+        if on_gpu:
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        positions = network.run_pass(tensors, network.initial_state(tensors)).positions.cpu().numpy()
+        return time.perf_counter() - start, positions
+
+    traffic: dict[str, Traffic] = {}
+    spent: dict[str, tuple[float, int]] = {}
     with torch.inference_mode(), chunk_budget(chunk):
-        for index in range(options.passes + 2):
-            if group is not None and index == options.passes + 1:
-                group.record = CommunicationRecord()
-            if on_gpu:
-                torch.cuda.synchronize()
-            start = time.perf_counter()
-            positions = network.run_pass(tensors, network.initial_state(tensors)).positions.cpu()
-            seconds.append(time.perf_counter() - start)
-    peak = torch.cuda.max_memory_allocated() if on_gpu else 0
-    traffic = {} if group is None or group.record is None else group.record.totals()
-    results.put((rank, Measured(seconds[1:-1], peak, traffic, positions.numpy())))
-    if group is not None:
-        distributed.destroy_process_group()
+        run_pass()
+        seconds, positions = zip(*(run_pass() for _ in range(options.passes)), strict=True)
+        if group is not None:
+            group.record = CommunicationRecord()
+            run_pass()
+            traffic, group.record = group.record.totals(), None
+        peak = torch.cuda.max_memory_allocated() if on_gpu else 0
+        if options.profile and on_gpu:
+            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+                run_pass()
+            spent = {
+                event.key: (event.self_device_time_total / 1000, event.count)
+                for event in profiler.key_averages()
+                if event.self_device_time_total
+            }
+    return Measured(list(seconds), peak, traffic, spent, positions[-1])
 
 
-def run_case(case: Case) -> list[Measured]:
-    """Run the processes of a case; return the results by rank."""
+def run_case(case: Case) -> list[list[Measured]]:
+    """Run the processes of a case; return the results by rank and number of blocks."""
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     processes = [context.Process(target=measure, args=(case, r, results)) for r in range(case.ranks)]
@@ -146,8 +181,37 @@ def run_case(case: Case) -> list[Measured]:
     return [measured for _, measured in sorted(found, key=lambda pair: pair[0])]
 
 
-def print_traffic(traffic: dict[str, Traffic], blocks: int) -> None:
-    """Print the communication of a pass per block."""
+def per_block(
+    measured: list[Measured], blocks: list[int]
+) -> tuple[float, dict[str, Traffic], dict[str, Any]]:
+    """Return the seconds, the communication and the milliseconds and calls of kernels of one block.
+
+    Args:
+        measured: results of one rank for one or two numbers of blocks.
+        blocks: these numbers.
+    """
+    last = measured[-1]
+    first = measured[0] if len(measured) > 1 else Measured([0.0], 0, {}, {}, last.positions)
+    count = blocks[-1] - (blocks[0] if len(measured) > 1 else 0)
+    seconds = (statistics.median(last.seconds) - statistics.median(first.seconds)) / count
+    traffic = {}
+    for kind, t in last.traffic.items():
+        f = first.traffic.get(kind, Traffic())
+        differences = (
+            t.calls - f.calls,
+            t.received_bytes - f.received_bytes,
+            t.exposed_seconds - f.exposed_seconds,
+        )
+        traffic[kind] = Traffic(*(difference / count for difference in differences))  # type: ignore[arg-type]
+    kernels = {}
+    for name, (milliseconds, calls) in last.kernels.items():
+        before = first.kernels.get(name, (0.0, 0))
+        kernels[name] = (milliseconds - before[0]) / count, (calls - before[1]) / count
+    return seconds, traffic, kernels
+
+
+def print_traffic(traffic: dict[str, Traffic]) -> None:
+    """Print the communication of a block."""
     total = Traffic(
         sum(t.calls for t in traffic.values()),
         sum(t.received_bytes for t in traffic.values()),
@@ -155,10 +219,27 @@ def print_traffic(traffic: dict[str, Traffic], blocks: int) -> None:
     )
     for kind, t in [*sorted(traffic.items(), key=lambda item: -item[1].received_bytes), ("all", total)]:
         print(
-            f"    {kind:24s} {t.calls / blocks:7.1f} calls {t.received_bytes / MEGABYTE / blocks:10.2f} MB "
-            f"{t.exposed_seconds * 1000 / blocks:9.3f} ms exposed, per block",
+            f"    {kind:24s} {t.calls:7.1f} calls {t.received_bytes / MEGABYTE:10.2f} MB "
+            f"{t.exposed_seconds * 1000:9.3f} ms exposed, per block",
             flush=True,
         )
+
+
+def print_profiles(profiles: dict[int, dict[str, tuple[float, int]]]) -> None:
+    """Print milliseconds (and calls) of the longest kernels per block, by number of ranks."""
+    longest: dict[str, float] = {}
+    for kernels in profiles.values():
+        for name, (milliseconds, _) in kernels.items():
+            longest[name] = max(milliseconds, longest.get(name, 0.0))
+    names = sorted(longest, key=lambda name: -longest[name])
+    print("    ms (calls) per block" + " " * 44 + "".join(f"{ranks:>9d} ranks" for ranks in profiles))
+    for name in names[:PROFILED_KERNELS]:
+        cells = (kernels.get(name, (0.0, 0)) for kernels in profiles.values())
+        print(
+            f"    {name[:62]:62s}" + "".join(f"{ms:9.3f} ({calls:3.0f})" for ms, calls in cells), flush=True
+        )
+    sums = (sum(ms for ms, _ in kernels.values()) for kernels in profiles.values())
+    print(f"    {'all kernels':62s}" + "".join(f"{ms:9.3f}      " for ms in sums), flush=True)
 
 
 def main() -> None:
@@ -170,29 +251,41 @@ def main() -> None:
     parser.add_argument("--residues", type=int, nargs="+", default=[64])
     parser.add_argument("--network", default="demo")
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="on a GPU")
-    parser.add_argument("--blocks", type=int, help="Evoformer blocks, if not those of the network")
+    parser.add_argument(
+        "--blocks", type=int, nargs="+", help="one or two numbers of Evoformer blocks, if not the network's"
+    )
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--extra", type=int, default=32)
     parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="print the time of each kernel, on a GPU")
     options = parser.parse_args()
-    blocks = options.blocks or model_config(options.network).evoformer.blocks
-    print(f"{options.network}, {blocks} blocks, {options.rows} + {options.extra} rows, {options.device}")
+    blocks = options.blocks or [model_config(options.network).evoformer.blocks]
+    if len(blocks) > 2 or blocks != sorted(set(blocks)):
+        parser.error("--blocks takes one number or two increasing ones")
+    numbers = " and ".join(map(str, blocks))
+    print(f"{options.network}, {numbers} blocks, {options.rows} + {options.extra} rows, {options.device}")
     for residues in options.residues:
         first: Measured | None = None
+        profiles = {}
         for ranks in options.ranks:
             with tempfile.TemporaryDirectory() as folder:
                 measured = run_case(Case(residues, ranks, options, str(Path(folder, "store"))))
-            seconds = statistics.median(measured[0].seconds)
-            first = first or measured[0]
+            last = measured[0][-1]
+            seconds = statistics.median(last.seconds)
+            first = first or last
             speedup = statistics.median(first.seconds) / seconds
-            difference = np.sqrt(np.square(measured[0].positions - first.positions).mean())
-            peak = max(rank.peak_bytes for rank in measured) / 2**30
+            difference = np.sqrt(np.square(last.positions - first.positions).mean())
+            peak = max(rank[-1].peak_bytes for rank in measured) / 2**30
+            block_seconds, traffic, profiles[ranks] = per_block(measured[0], blocks)
             print(
                 f"{residues:5d} residues, {ranks} ranks: {seconds:8.3f} s a pass, {speedup:5.2f} × the "
-                f"speed of {options.ranks[0]}, peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
+                f"speed of {options.ranks[0]}, {block_seconds * 1000:.2f} ms a block, peak {peak:.2f} GiB, "
+                f"positions differ by {difference:.1e} Å",
                 flush=True,
             )
-            print_traffic(measured[0].traffic, blocks)
+            print_traffic(traffic)
+        if options.profile:
+            print_profiles(profiles)
 
 
 if __name__ == "__main__":
