@@ -97,7 +97,7 @@ class ParameterSource:
 
 
 TEMPLATE_COPY = ParameterSource(1, TEMPLATE, None)
-"""What stands for a network in runs that copy templates."""
+"""The source of runs that copy templates instead of running a network."""
 
 
 def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -> tuple[NetworkKind, ...]:

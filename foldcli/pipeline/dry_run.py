@@ -77,7 +77,7 @@ class PlannedTarget:
 
 @dataclass(frozen=True)
 class PlanHeading:
-    """What a plan says about one part of the run, such as the database.
+    """The heading of a plan about one part of the run, such as the database.
 
     Args:
         line: the line above the table.

@@ -35,7 +35,7 @@ FORMATS = ("m8", "a3m", "sto")
 
 @dataclass(frozen=True)
 class ResultFormat:
-    """What `merge-hits` writes.
+    """The format of the results of `merge-hits`.
 
     Args:
         kind: one of FORMATS.

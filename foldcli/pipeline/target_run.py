@@ -58,7 +58,7 @@ class TargetRun:
 
     @property
     def is_open(self) -> bool:
-        """Whether jobs of the target may be run now."""
+        """True if jobs of the target may be run now."""
         return not (self.failed or self.predicted or self.postponed)
 
     @contextlib.contextmanager

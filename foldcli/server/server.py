@@ -259,7 +259,7 @@ class Server:
             self._close(connection)
 
     def _close_inactive(self) -> float | None:
-        """If no more clients are accepted, close those that have been inactive for long.
+        """Close clients that have been inactive for long, if no more are accepted.
 
         Returns:
             Seconds until the next connection may be closed; None if clients are accepted.

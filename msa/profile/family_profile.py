@@ -18,7 +18,7 @@ MAX_MEMBER_IDENTITY = 0.95
 """A family's row is redundant if at least this fraction of its residues is identical to another row's."""
 
 PSEUDOCOUNTS, PSEUDOCOUNT_DECAY = 1.4, 6.0
-"""With n effective residues at a position, the share of pseudocounts is PSEUDOCOUNTS / (1 + (n − 1) /
+"""Share of pseudocounts at a position with n effective residues: PSEUDOCOUNTS / (1 + (n − 1) /
 PSEUDOCOUNT_DECAY), at most 1. docs/sensitivity.md compares other values."""
 
 _AVERAGED_NEIGHBOURS = 10

@@ -21,7 +21,7 @@ from msa.search.hits import Hits
 from msa.search.settings import SearchSettings
 
 _MAX_FAMILY_THREADS = 8
-"""With more threads, which share the interpreter lock, a GPU would have to wait for its next queries."""
+"""Maximum number of threads that update families: with more, which share one lock, a GPU would wait."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ _GAP_OPEN, _GAP_EXTEND = 6.0, 1.0
 """Gap costs of the score with the query, bits."""
 
 _FIRST_LIMIT, _MAX_LIMIT_STEP = 20, 5
-"""If a minimum number of rows is requested: first limit of identity and its largest increase, in per cent."""
+"""First limit of identity and its largest increase, in per cent, if a minimum number of rows is requested."""
 _DEPTH_WINDOW = 25
 """A column's depth is the largest number of rows in any column up to this distance."""
 

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.launch import check_tensors, choose_launch, matrix_tiles, padded_channels, program_count
+from cuda.fused.outer_product_mean import reference
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 from cuda.fused.rows import load_normalised
 
@@ -262,7 +263,7 @@ def shared_counts(mask: torch.Tensor | None) -> tuple[torch.Tensor | None, torch
     if mask is None:
         return None, None
     mask = mask.float().contiguous()
-    return mask, mask.T @ mask + EPSILON
+    return mask, reference.shared_counts(mask)
 
 
 def _write_update(
