@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import distributed
 
@@ -198,15 +197,6 @@ def worker_settings(
         )
         for device in devices
     )
-
-
-def share_sample(sample: dict[str, np.ndarray]) -> "SharedArrays | dict[str, np.ndarray]":
-    """Return a sample in the form in which workers get it; without memory to share, as it is."""
-    try:
-        return SharedArrays(sample)
-    except OSError as error:
-        logger.debug("samples are copied to the workers: %s", error)
-        return sample
 
 
 @cache

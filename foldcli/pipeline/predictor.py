@@ -1,9 +1,10 @@
 """The networks of a run, and the random features that they are run on."""
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -172,21 +173,29 @@ class Predictor:
         return SamplingSettings(self.settings.max_seq, self.settings.max_extra_seq, slots), job.seed
 
     def sample(
-        self, features: dict[str, np.ndarray], templates: TargetTemplates | None, sampling: Sampling
-    ) -> dict[str, np.ndarray]:
+        self,
+        features: dict[str, np.ndarray],
+        templates: TargetTemplates | None,
+        sampling: Sampling,
+        sample: Callable[..., Any] = sample_features,
+    ) -> Any:
         """Sample the random features of a job's passes; may be called by any thread.
 
         Args:
             features: deterministic features of a chain, or for multimer networks also those of a complex.
             templates: templates of a chain; a complex's features contain them.
             sampling: result of `sampling`.
+            sample: samples a chain's features, such as in another process.
+
+        Returns:
+            The result of `sample`; features as they are if the network samples them.
         """
         if templates is not None:
             features = features | templates.features
         if sampling is None:
             return features if "asym_id" in features else complex_features([features])
         settings, seed = sampling
-        return sample_features(features, settings, self.settings.num_passes, seed)
+        return sample(features, settings, self.settings.num_passes, seed)
 
     def run(self, name: str, job: Job, sample: dict[str, np.ndarray], progress: Progress) -> Prediction:
         """Run the network of a job on sampled features within the available memory; see `predict_within`."""

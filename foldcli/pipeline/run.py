@@ -18,13 +18,13 @@ last, marks a finished target. A run holds a target's lock while a stage works o
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
@@ -53,17 +53,18 @@ from foldcli.pipeline.device_workers import (
     JobRunner,
     LocalRunner,
     WorkerSettings,
-    share_sample,
 )
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import check_foldable, features_of_alignments, features_of_entry
 from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.locks import TargetLocks
-from foldcli.pipeline.predictor import Predictor
+from foldcli.pipeline.predictor import Predictor, Sampling
 from foldcli.pipeline.relaxation import RelaxStage
 from foldcli.pipeline.results import ResultStage, has_leftovers, load_libraries, remove_leftovers
+from foldcli.pipeline.sampling_process import SamplingProcess
 from foldcli.pipeline.search_stage import SearchStage, search_ahead
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings
+from foldcli.pipeline.shared_arrays import share_arrays
 from foldcli.pipeline.target_plan import TargetPlan, plan_target
 from foldcli.pipeline.target_queue import SharedTargets, share_targets
 from foldcli.pipeline.target_run import TargetRun
@@ -83,6 +84,9 @@ _SAMPLES_AHEAD = 2
 # searched targets that wait for their features
 _SEARCHES_AHEAD = 256
 _MAX_WORKERS = 6
+
+# `Predictor.sample` or `TemplateCopier.sample`
+Sample: TypeAlias = Callable[[dict[str, np.ndarray], TargetTemplates | None, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,6 @@ class _Run:
         self.stop = Event()
         # templates are searched for one device at a time
         self.searching_templates = Lock()
-        self.share_sample: Callable[[Any], Any] = lambda sample: sample
         self.locks = TargetLocks(self.stop)
         self.progress = RunProgress(len(targets), _most_passes(settings))
         self.chains: ChainStore | None = None
@@ -260,7 +263,7 @@ class _Run:
 
     def _execute_here(self) -> None:
         """Predict with the predictor of this process."""
-        work = run_ahead(self._prepare(self._searched()), _SAMPLES_AHEAD, self.stop)
+        work = self._prepared(self._searched(), self.settings.predictor.sample)
         # without work, such as when all targets are finished, no worker is started
         if (first := next(work, None)) is not None:
             runner = LocalRunner(self.settings.predictor)
@@ -280,7 +283,6 @@ class _Run:
         predictor = self.settings.predictor
         assert isinstance(predictor, Predictor)
         settings, prepare = self.settings.workers, predictor.wait_for_kernels
-        self.share_sample = share_sample
         with self._start_results() as results:
             run = partial(self._run_worker, results)
             workers = [DeviceWorker([each], prepare) for each in settings[: len(self.targets)]]
@@ -300,11 +302,20 @@ class _Run:
                 taken.append(target)
                 yield target
 
-        work = run_ahead(self._prepare(take()), _SAMPLES_AHEAD, self.stop)
+        process, predictor = SamplingProcess(), self.settings.predictor
+        assert isinstance(predictor, Predictor)
+
+        def sample(features: Any, templates: TargetTemplates | None, sampling: Sampling) -> Any:
+            sampled = predictor.sample(features, templates, sampling, process.sample)
+            # the network samples some features itself
+            return share_arrays(sampled) if isinstance(sampled, dict) else sampled
+
+        work = self._prepared(take(), sample)
         try:
             self._predict_all(work, results, worker)
         finally:
             work.close()
+            process.close()
         if worker.usable or self.stop.is_set():
             return
         for target in taken:
@@ -355,20 +366,24 @@ class _Run:
         settings = self.settings
         return plan_target(target.files, target.input, settings.identities, settings.output)
 
-    def _prepare(self, targets: Iterable[TargetRun]) -> Iterator[_Work]:
+    def _prepared(self, targets: Iterable[TargetRun], sample: Sample) -> Generator[_Work, None, None]:
+        """Yield each job of each target, prepared ahead in a thread; `sample` makes its random features."""
+        return run_ahead(self._prepare(targets, sample), _SAMPLES_AHEAD, self.stop)
+
+    def _prepare(self, targets: Iterable[TargetRun], sample: Sample) -> Iterator[_Work]:
         """Yield each job of each target with its random features; targets locked by other runs come last."""
         locked_elsewhere = []
         for target in targets:
             if target.failed:
                 continue
             if self.locks.try_acquire(target.files.lock):
-                yield from self._prepare_locked(target)
+                yield from self._prepare_locked(target, sample)
             else:
                 locked_elsewhere.append(target)
         for target in locked_elsewhere:
             if not self.locks.acquire(target.files.lock, target.name):
                 return
-            yield from self._prepare_locked(target)
+            yield from self._prepare_locked(target, sample)
 
     def _unfinished(self) -> Iterator[TargetRun]:
         return (target for target in self.targets if not self._skip_finished(target))
@@ -407,7 +422,7 @@ class _Run:
         logger.info("%s: already done", target.name)
         self.progress.target_done(target.name)
 
-    def _prepare_locked(self, target: TargetRun) -> Iterator[_Work]:
+    def _prepare_locked(self, target: TargetRun, sample: Sample) -> Iterator[_Work]:
         try:
             plan = self._begin(target)
             if plan is None:
@@ -435,7 +450,7 @@ class _Run:
                 sampling = predictor.sampling(job)
                 if last is None or last[0] != sampling:
                     last = None  # freed before the next sample is made
-                    last = sampling, self.share_sample(predictor.sample(features, templates, sampling))
+                    last = sampling, sample(features, templates, sampling)
                 yield _Work(target, plan, job, last[1], job is jobs[-1])
         except Exception as error:
             self._fail(target, error)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from foldcli.logs import logger
+
 _ALIGNMENT = 64
 
 
@@ -51,6 +53,15 @@ class SharedArrays:
         with Path(self._path).open("rb") as stream:
             return self._views(mmap.mmap(stream.fileno(), self._size, access=mmap.ACCESS_COPY))
 
+    def keep_open(self) -> None:
+        """Open the file in this process too, so that the one that made it may close it.
+
+        Raises:
+            OSError: the process that made it has ended or closed it.
+        """
+        self._descriptor = os.open(self._path, os.O_RDWR)
+        self._path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
     def _views(self, memory: mmap.mmap) -> dict[str, np.ndarray]:
         views = {}
         for name, dtype, shape, offset in self._layout:
@@ -64,3 +75,12 @@ class SharedArrays:
     def __del__(self) -> None:
         if (descriptor := self.__dict__.get("_descriptor")) is not None:
             os.close(descriptor)
+
+
+def share_arrays(arrays: dict[str, np.ndarray]) -> SharedArrays | dict[str, np.ndarray]:
+    """Return arrays in the form in which other processes get them; without memory to share, as they are."""
+    try:
+        return SharedArrays(arrays)
+    except OSError as error:
+        logger.debug("arrays are copied to other processes: %s", error)
+        return arrays

@@ -52,7 +52,13 @@ def test_memory_is_freed_with_the_object() -> None:
     shared = SharedArrays({"large": np.ones(1 << 20)})
     place = pickle.dumps(shared)
     assert len(place) < 1000
+    kept = pickle.loads(place)
+    kept.keep_open()
+    place = pickle.dumps(kept)
     del shared
+    gc.collect()
+    assert pickle.loads(place).load()["large"].sum() == 1 << 20
+    del kept
     gc.collect()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     with pytest.raises(OSError, match=f"/proc/{os.getpid()}/fd/"):

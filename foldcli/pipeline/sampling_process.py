@@ -1,0 +1,44 @@
+"""Sampling of random features in processes of their own: several GPUs need more than one process samples."""
+
+import numpy as np
+
+from features.sampling import SamplingSettings, sample_features
+from foldcli.pipeline.shared_arrays import SharedArrays, share_arrays
+from foldcli.pipeline.worker_pool import WorkerPool
+
+# the sample of the last call, which this process keeps until the next one
+_last: list[SharedArrays | dict[str, np.ndarray]] = []
+
+
+class SamplingProcess:
+    """A process that samples the random features of one device's jobs; it starts with the first of them."""
+
+    def __init__(self) -> None:
+        self._pool = WorkerPool(1)
+
+    def sample(
+        self, features: dict[str, np.ndarray], settings: SamplingSettings, num_samples: int, seed: int
+    ) -> SharedArrays | dict[str, np.ndarray]:
+        """Sample random features into memory that workers can map; see `features.sampling.sample_features`.
+
+        Only one thread may call this.
+
+        Raises:
+            ChildProcessError: the process has ended; the next call starts another.
+        """
+        sample = self._pool.submit(_sample, (features, settings, num_samples, seed)).result()
+        if isinstance(sample, SharedArrays):
+            sample.keep_open()
+        return sample
+
+    def close(self) -> None:
+        """End the process after its call."""
+        self._pool.close()
+
+
+def _sample(
+    task: tuple[dict[str, np.ndarray], SamplingSettings, int, int],
+) -> SharedArrays | dict[str, np.ndarray]:
+    _last.clear()
+    _last.append(share_arrays(sample_features(*task)))
+    return _last[0]
