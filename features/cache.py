@@ -10,7 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from features.entry import (
     pack_entry,
     unpack_entry,
 )
-from features.schema import CACHED, SCHEMA_VERSION
+from features.schema import CACHED, CACHED_COMPLEX, SCHEMA_VERSION
 from msa.io.alignments import Alignment
 from msa.io.atomic import atomic_write
 
@@ -45,14 +45,7 @@ def cache_key(alignments: Sequence[Alignment]) -> str:
     """
     digest = hashlib.sha256(f"{FORMAT}\0{SCHEMA_VERSION}\0{len(alignments)}\0".encode())
     for alignment in alignments:
-        header = alignment.names[0].encode()
-        rows, columns = alignment.letters.shape
-        positions = np.flatnonzero(alignment.deletions)
-        digest.update(f"{rows}\0{columns}\0{len(positions)}\0{len(header)}\0".encode())
-        digest.update(header)
-        digest.update(np.ascontiguousarray(alignment.letters).data)
-        digest.update(positions.astype("<i8").tobytes())
-        digest.update(alignment.deletions.reshape(-1)[positions].astype("<u4").tobytes())
+        add_to_digest(digest, alignment, alignment.names[0])
         if any(alignment.species[1:]):
             species = "\0".join(alignment.species[1:]).encode()
             digest.update(f"species\0{len(species)}\0".encode())
@@ -60,18 +53,31 @@ def cache_key(alignments: Sequence[Alignment]) -> str:
     return digest.hexdigest()
 
 
+def add_to_digest(digest: "hashlib._Hash", alignment: Alignment, name: str) -> None:
+    """Add a name, and the aligned letters and deletions of an alignment, to the digest of a key."""
+    header = name.encode()
+    rows, columns = alignment.letters.shape
+    positions = np.flatnonzero(alignment.deletions)
+    digest.update(f"{rows}\0{columns}\0{len(positions)}\0{len(header)}\0".encode())
+    digest.update(header)
+    digest.update(np.ascontiguousarray(alignment.letters).data)
+    digest.update(positions.astype("<i8").tobytes())
+    digest.update(alignment.deletions.reshape(-1)[positions].astype("<u4").tobytes())
+
+
 def encode_entry(key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None]) -> bytes:
     """Return the content of an entry's file; the same arguments give the same bytes.
 
     Args:
         key: result of `cache_key`.
-        features: all features in `features.schema.CACHED`.
+        features: all features in `features.schema.CACHED` or `CACHED_COMPLEX`.
         sources: files that the features were computed from; None or "-" for other sources.
 
     Raises:
         ValueError: a feature is missing, or not in the schema.
     """
-    if mismatched := CACHED.keys() ^ features.keys():
+    schema = CACHED_COMPLEX if "row_entity" in features else CACHED
+    if mismatched := schema.keys() ^ features.keys():
         raise ValueError(f"features do not match the schema: {', '.join(sorted(mismatched))}")
     blocks, layout = encode(features)
     name = features["domain_name"][0].decode(errors="replace")
@@ -122,7 +128,7 @@ class FeatureCache:
 
         Args:
             key: result of `cache_key`.
-            features: all features in `features.schema.CACHED`.
+            features: all features in `features.schema.CACHED` or `CACHED_COMPLEX`.
             sources: files that the features were computed from, recorded for information.
 
         Raises:
@@ -173,12 +179,36 @@ class FeatureCache:
             CorruptEntryError: the entry is damaged; `overwrite` replaces it.
             OSError: the cache cannot be read or written.
         """
-        key = cache_key(alignments)
+        sources = [alignment.source for alignment in alignments]
+        return self.load_or_compute(
+            cache_key(alignments), lambda: make_features(alignments), sources, overwrite, verify
+        )
+
+    def load_or_compute(
+        self,
+        key: str,
+        compute: Callable[[], dict[str, np.ndarray]],
+        sources: Sequence[str | None],
+        overwrite: bool,
+        verify: bool,
+    ) -> tuple[dict[str, np.ndarray], bool]:
+        """Load the features of a key, or compute and store them.
+
+        Args:
+            key: hash of everything that the features depend on.
+            compute: returns the features.
+            sources: see `store`.
+            overwrite: see `load_or_make`.
+            verify: see `load_or_make`.
+
+        Returns:
+            See `load_or_make`; raises the same exceptions.
+        """
         if not overwrite:
             with contextlib.suppress(FileNotFoundError):
                 return self.load(key, verify), True
-        features = make_features(alignments)
-        self.store(key, features, [alignment.source for alignment in alignments])
+        features = compute()
+        self.store(key, features, sources)
         return features, False
 
 

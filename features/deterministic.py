@@ -54,7 +54,7 @@ def make_features(
         "msa": msa,
         "deletion_matrix": deletions,
         "num_alignments": np.array(len(msa), np.int32),
-        "hhblits_profile": _column_profile(msa),
+        "hhblits_profile": column_profile(msa),
         "species_row": species_row,
         "species": species,
         **atom_maps(aatype),
@@ -120,7 +120,7 @@ def _species_rows(
     return species_row.astype(np.min_scalar_type(int(species_row.max(initial=0)))), species
 
 
-def _column_profile(msa: np.ndarray) -> np.ndarray:
+def column_profile(msa: np.ndarray) -> np.ndarray:
     """Return the frequency of each code in each column: float32 [R, 22]."""
     rows, length = msa.shape
     counts = np.zeros(length * NUM_CODES, np.int64)

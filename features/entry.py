@@ -117,6 +117,11 @@ def read_entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
         return _parse_header(data)[1]
 
 
+def is_complex_entry(metadata: Mapping[str, Any]) -> bool:
+    """Return whether an entry with these metadata is of a complex (`features.schema.CACHED_COMPLEX`)."""
+    return "row_entity" in metadata["tensors"]
+
+
 def _parse_header(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header of a safetensors file without its metadata, and the metadata of the entry.
 
@@ -191,7 +196,10 @@ class CacheEntry:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows of the alignment and residues of the query; (0, 0) if the header cannot be read."""
+        """Rows of the alignment and residues of the query; (0, 0) if the header cannot be read.
+
+        Of a complex, the residues of the distinct chains.
+        """
         rows, residues = self.metadata["tensors"]["msa"][1] if self.metadata else (0, 0)
         return rows, residues
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from msa.errors import InputError
+
 RESTYPES = "ARNDCQEGHILKMFPSTWYV"
 X, GAP, MASK = 20, 21, 22
 GLYCINE = RESTYPES.index("G")
@@ -58,6 +60,16 @@ def encode_msa(letters: np.ndarray) -> np.ndarray:
 def encode_query(sequence: str) -> np.ndarray:
     """Return the residue codes (int32 [R], 0 to 20) of the query; letters other than the twenty are X."""
     return _AATYPE[np.frombuffer(sequence.encode("ascii"), np.uint8)]
+
+
+def check_foldable(sequence: str) -> None:
+    """Check that a prediction of a query has atoms; the network has none for letters like X.
+
+    Raises:
+        InputError: no letter is one of the twenty residues.
+    """
+    if not np.any(encode_query(sequence) != X):
+        raise InputError("the query has none of the twenty residues, so its structure would have no atoms")
 
 
 def _make_atom_maps() -> dict[str, np.ndarray]:

@@ -37,6 +37,20 @@ CACHED = {
     "template_pseudo_beta_mask": ("float32", "T R"),
 }
 
+# The same for a complex: the rows of its alignment (E distinct chains with R residues in all, without copies;
+# C chains). `row_entity` is the distinct chain of an unpaired row and -1 of a paired row; `order` and
+# `is_complete` are those of `features.complexes.rows.ComplexRows`.
+CACHED_COMPLEX = {
+    "domain_name": ("bytes", "1"),
+    "sequence": ("bytes", "E"),
+    "order": ("int32", "C"),
+    "is_complete": ("int32", ""),
+    "row_entity": ("int32", "M"),
+    "msa": ("int8", "M R"),
+    "deletion_matrix": ("uint*", "M R"),
+    "hhblits_profile": ("float32", "R 22"),
+}
+
 # Features computed from the cached ones for each seed and iteration: name → dtype and shape without the
 # leading axis of iterations (S sampled rows, E extra rows, K template slots).
 SAMPLED = {

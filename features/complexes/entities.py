@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.residues import GAP
-from features.schema import COMPLEX
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,33 +64,6 @@ class Entity:
     unpaired: AlignedRows
     deletion_mean: np.ndarray = field(repr=False)
     templates: Mapping[str, np.ndarray] = field(repr=False)
-
-
-def in_input_order(features: Mapping[str, np.ndarray], sequences: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the features of a complex with the chains in the order of the input instead of by entity.
-
-    The network takes chains in any order; predictions have the same.
-
-    Args:
-        features: features in `features.schema.COMPLEX`, chains in the order of `group_chains`.
-        sequences: the chains in the order of the input.
-    """
-    by_entity = [chain for group in group_chains(sequences) for chain in group]
-    if by_entity == sorted(by_entity):
-        return dict(features)
-    lengths = [len(sequences[chain]) for chain in by_entity]
-    starts = dict(zip(by_entity, np.cumsum([0, *lengths[:-1]]).tolist(), strict=True))
-    residues = np.concatenate(
-        [np.arange(starts[chain], starts[chain] + len(x)) for chain, x in enumerate(sequences)]
-    )
-    ordered = dict(features)
-    for name, (_, shape) in COMPLEX.items():
-        axes = shape.split()
-        if "N" in axes:
-            ordered[name] = np.take(features[name], residues, axis=axes.index("N"))
-    numbers = np.arange(1, len(sequences) + 1, dtype=features["asym_id"].dtype)
-    ordered["asym_id"] = np.repeat(numbers, [len(x) for x in sequences])
-    return ordered
 
 
 def group_chains(sequences: Sequence[str]) -> list[list[int]]:

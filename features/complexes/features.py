@@ -1,18 +1,17 @@
-"""Features of a complex, from the cached features of its chains or from ColabFold's A3M file."""
+"""Features of a complex, from the features of its chains or from the rows of its alignment."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.complexes.entities import AlignedRows, Entity, group_chains
+from features.complexes.entities import Entity, group_chains
 from features.complexes.merge import merge_entities
-from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings, pair_rows, pairing_candidates
-from features.residues import encode_msa, encode_query
+from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
+from features.complexes.rows import ComplexRows, pair_chains, rows_of_file
+from features.residues import encode_query
+from features.schema import COMPLEX
 from features.templates.template_features import no_templates
-from msa.io.alignments import Alignment
 from msa.io.complex_a3m import ComplexAlignment
-
-_QUERY = np.zeros(1, np.int64)
 
 
 def complex_features(
@@ -38,43 +37,9 @@ def complex_features(
         The features in `features.schema.COMPLEX`.
     """
     groups = group_chains([chain["sequence"][0].decode() for chain in chains])
-    firsts, copies = [group[0] for group in groups], [len(group) for group in groups]
-    pairing = chains if pairing is None else pairing
-    candidates = [pairing[first] for first in firsts]
-    pairs = pair_entities(candidates, copies, settings)
-    entities = []
-    for number, first in enumerate(firsts):
-        chain = chains[first]
-        paired = aligned_rows(candidates[number]).take(pairs[:, number])
-        own = aligned_rows(chain)
-        if settings.mode == "paired":
-            own = own.take(_QUERY)
-        unpaired = own.take(own.rows_missing_from(paired)) if len(firsts) > 1 else own
-        entities.append(
-            Entity(chain["aatype"], copies[number], paired, unpaired, own.deletion_mean(), templates=chain)
-        )
-    return merge_entities(entities, min_rows)
-
-
-def aligned_rows(features: Mapping[str, np.ndarray]) -> AlignedRows:
-    """Return the alignment of a chain in its features."""
-    return AlignedRows(features["msa"], features["deletion_matrix"])
-
-
-def pair_entities(
-    entities: Sequence[Mapping[str, np.ndarray]], copies: Sequence[int], settings: PairingSettings
-) -> np.ndarray:
-    """Return the paired rows of the entities of a complex; see `features.complexes.pairing.pair_rows`.
-
-    Args:
-        entities: `msa`, `species_row` and `species` of each entity (`features.schema.CACHED`).
-        copies: number of chains of each entity.
-        settings: which rows are paired.
-    """
-    if len(entities) == 1 or settings.mode == "unpaired":
-        return np.zeros((1, len(entities)), np.int64)
-    candidates = [pairing_candidates(entity, count) for entity, count in zip(entities, copies, strict=True)]
-    return pair_rows(candidates, settings.strategy)
+    return features_of_rows(
+        pair_chains(chains, settings, pairing), [chains[group[0]] for group in groups], min_rows
+    )
 
 
 def colabfold_features(
@@ -82,29 +47,81 @@ def colabfold_features(
     templates: Sequence[Mapping[str, np.ndarray]] | None = None,
     min_rows: int = 512,
 ) -> dict[str, np.ndarray]:
-    """Compute the features of a complex from ColabFold's A3M file, as ColabFold does.
-
-    The file decides which rows are paired. Rows that occur twice are kept.
+    """Compute the features of a complex from its A3M file: of ColabFold's as ColabFold does.
 
     Args:
         alignment: result of `msa.io.complex_a3m.parse_complex_a3m`.
-        templates: of each distinct chain the features of
-            `features.templates.template_features.no_templates`; default no templates.
+        templates: see `features_of_rows`.
         min_rows: see `merge_entities`. ColabFold has the number of rows that the network samples, plus 4.
 
     Returns:
         The features in `features.schema.COMPLEX`.
     """
+    return features_of_rows(rows_of_file(alignment), templates, min_rows)
+
+
+def features_of_rows(
+    rows: ComplexRows,
+    templates: Sequence[Mapping[str, np.ndarray]] | None = None,
+    min_rows: int = 512,
+) -> dict[str, np.ndarray]:
+    """Compute the features of a complex from the rows of its alignment.
+
+    Of complete alignments, unpaired rows that equal a paired row of their chain are dropped, as in DeepMind's
+    pipeline; otherwise all rows are kept, as in ColabFold.
+
+    Args:
+        rows: the rows, which decide what is paired.
+        templates: of each entity the features of
+            `features.templates.template_features.no_templates`; default no templates.
+        min_rows: see `merge_entities`.
+
+    Returns:
+        The features in `features.schema.COMPLEX`, with the chains in the order of `group_chains`.
+    """
     if templates is None:
-        templates = [no_templates(len(query)) for query in alignment.queries]
+        templates = [no_templates(len(sequence)) for sequence in rows.sequences]
     entities = []
-    for number, query in enumerate(alignment.queries):
-        paired, unpaired = _encode(alignment.paired[number]), _encode(alignment.unpaired[number])
-        mean = unpaired.deletion_mean()
-        copies = alignment.copies[number]
-        entities.append(Entity(encode_query(query), copies, paired, unpaired, mean, templates[number]))
+    for number, (sequence, copies) in enumerate(zip(rows.sequences, rows.copies, strict=True)):
+        paired, unpaired = rows.paired[number], rows.unpaired[number]
+        deletion_mean = unpaired.deletion_mean()
+        if rows.is_complete and len(rows.sequences) > 1:
+            unpaired = unpaired.take(unpaired.rows_missing_from(paired))
+        entities.append(
+            Entity(encode_query(sequence), copies, paired, unpaired, deletion_mean, templates[number])
+        )
     return merge_entities(entities, min_rows)
 
 
-def _encode(alignment: Alignment) -> AlignedRows:
-    return AlignedRows(encode_msa(alignment.letters), alignment.deletions)
+def in_input_order(features: Mapping[str, np.ndarray], rows: ComplexRows) -> dict[str, np.ndarray]:
+    """Return the features of a complex with the chains in the order of the input instead of by entity.
+
+    The network takes chains in any order; predictions have the same.
+
+    Args:
+        features: result of `features_of_rows`.
+        rows: its rows.
+    """
+    by_entity = [
+        chain
+        for entity in range(len(rows.sequences))
+        for chain, other in enumerate(rows.order)
+        if other == entity
+    ]
+    if by_entity == sorted(by_entity):
+        return dict(features)
+    lengths = [len(sequence) for sequence in rows.chains]
+    starts = dict(
+        zip(by_entity, np.cumsum([0, *(lengths[chain] for chain in by_entity[:-1])]).tolist(), strict=True)
+    )
+    residues = np.concatenate(
+        [np.arange(starts[chain], starts[chain] + length) for chain, length in enumerate(lengths)]
+    )
+    ordered = dict(features)
+    for name, (_, shape) in COMPLEX.items():
+        axes = shape.split()
+        if "N" in axes:
+            ordered[name] = np.take(features[name], residues, axis=axes.index("N"))
+    numbers = np.arange(1, len(lengths) + 1, dtype=features["asym_id"].dtype)
+    ordered["asym_id"] = np.repeat(numbers, lengths)
+    return ordered

@@ -26,6 +26,7 @@ from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
 )
 @grouped("Search", search_options.search_options_without_c)
 @grouped("Rows of the alignment", search_options.alignment_options)
+@grouped("Complexes", search_options.pairing_options)
 @grouped(
     "Device",
     options.device_option("the search"),
@@ -66,12 +67,15 @@ def command(
 
     \b
     INPUT is one of these, compressed or not:
-      an alignment      A3M, Stockholm or aligned FASTA, the query first
+      an alignment      A3M, Stockholm or aligned FASTA, the query first;
+                        A3M of a complex, from `foldcli search` or ColabFold
       a FASTA file      sequences to search for first, with --db
       a folder          of such files, or of target folders (next line)
       a target folder   uniref90_hits, bfd_*_hits and mgnify_hits (.a3m, .sto),
                         as AlphaFold and OpenFold write them, joined in order
       -                 standard input: an alignment or FASTA
+
+    Complexes in FASTA are searched and paired as by `fold`.
 
     A file that begins like FASTA is an alignment if its name ends in .a3m or .afa, or if it has several
     records with gaps or insertions; a single sequence in any other file is a query.

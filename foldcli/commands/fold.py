@@ -22,7 +22,6 @@ from foldcli.outputs.layout import LayoutName
 from model.parallel.place import RankPlace
 
 if TYPE_CHECKING:
-    from features.complexes.pairing import PairMode, PairStrategy
     from foldcli.inputs.targets import FoldInput
     from foldcli.pipeline.failures import Failures
     from msa.search.settings import SearchSettings
@@ -34,7 +33,7 @@ FOLD_OPTIONS = (
     grouped("Input and results", options.database_option, predict_options.result_options),
     grouped("Search", search_options.fold_search_options),
     grouped("Rows of the alignment", search_options.alignment_options),
-    grouped("Complexes", predict_options.pairing_options),
+    grouped("Complexes", search_options.pairing_options),
     grouped("Templates", template_options.template_options),
     grouped("Prediction", options.params_option, predict_options.prediction_options),
     grouped(
@@ -122,8 +121,6 @@ def run_fold(
     no_plots: bool,
     archive: bool,
     as_json: bool,
-    pair_mode: "PairMode",
-    pair_strategy: "PairStrategy",
     gpus_per_target: int,
     **option_values: Any,
 ) -> int | None:
@@ -185,7 +182,6 @@ def run_fold(
     kinds = needed_kinds(network, targets if dry_run else selected)
     startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
     # these import torch, which `start` has just imported
-    from features.complexes.pairing import PairingSettings
     from foldcli.params.verify import check_parameters
     from foldcli.pipeline.device_workers import worker_settings
     from foldcli.pipeline.dry_run import database_heading
@@ -199,7 +195,6 @@ def run_fold(
 
     templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
     template_identity = None if templates is None else templates.identity()
-    pairing = PairingSettings(pair_mode, pair_strategy)
     source = DatabaseSource(db, network.device)
     with open_predictor(network, startup, threads, place, dry_run) as predictor:
         parameters = check_parameters(predictor.sources)
@@ -207,7 +202,7 @@ def run_fold(
             database = source.open_existing()
             request = None if database is None else AlignmentRequest.to_database(database, alignment)
             identities = TargetIdentities(
-                predictor.sources, parameters, predictor.settings, request, template_identity, pairing
+                predictor.sources, parameters, predictor.settings, request, template_identity
             )
             headings = (database_heading(db, database),)
             print_prediction_plan(targets, identities, predictor, output, failures, headings, as_json)
@@ -217,7 +212,7 @@ def run_fold(
         searcher = source.make_searcher(database, gpu_share=0.5)
         search = SearchStage(searcher, alignment, show_progress=False)
         identities = TargetIdentities(
-            predictor.sources, parameters, predictor.settings, search.request, template_identity, pairing
+            predictor.sources, parameters, predictor.settings, search.request, template_identity
         )
         description = f"{db} of {database.manifest.sequences:,} sequences"
         workers = worker_settings(network, predictor, threads) if in_workers else ()

@@ -58,7 +58,7 @@ def command(
 ) -> int | None:
     """Predict structures from alignments or cached features.
 
-    TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence is enough; ColabFold's A3M of a
+    TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence is enough; the A3M of a
     complex), a folder of alignments, a target folder as AlphaFold and OpenFold write it, the name of a target
     in the feature cache, or a file of the cache (.safetensors). The outputs are those of `foldcli fold`,
     without those of the search.

@@ -70,6 +70,7 @@ _input_and_result_options = options.combine(
 @grouped("Input and results", _input_and_result_options)
 @grouped("Search", search_options.search_options)
 @grouped("Rows of the alignment, for --format a3m and sto", search_options.alignment_options)
+@grouped("Complexes, for --format a3m", search_options.pairing_options, options.cache_option)
 @grouped("Device", options.device_option("the search"), options.threads_option)
 @grouped("Run", options.shard_option, options.logging_options)
 @click.pass_context
@@ -83,6 +84,7 @@ def command(
     profiles: tuple[str, ...],
     save_profile: str | None,
     partial: bool,
+    cache: Path | None,
     threads: int,
     shard: Shard,
     overwrite: bool,
@@ -92,13 +94,15 @@ def command(
     """Search a target database with protein queries.
 
     QUERY is a FASTA file (each record is a query), an A3M or Stockholm alignment (searched with the profile
-    of its rows), a ColabFold table `id,sequence`, an AlphaFold 3 JSON or Boltz YAML file of a single protein
-    chain, profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder of such
+    of its rows), a ColabFold table `id,sequence`, an AlphaFold 3 JSON or Boltz YAML file of protein
+    chains, profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder of such
     files, or - for standard input; see docs/inputs.md. DB is a database from `foldcli createdb`, or a FASTA
     file or MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and the
     server decides on device and threads; everything else works the same.
 
-    With --format m8, OUT is one table with the hits of all queries.
+    With --format m8, OUT is one table with the hits of all queries. Complexes (`A:B`, docs/complexes.md) are
+    searched chain by chain: the table has each distinct chain as a query NAME_A, and --format a3m writes one
+    alignment for each complex, with paired rows, as ColabFold does.
 
     With --format a3m or sto, OUT is a folder that gets NAME.a3m or NAME.sto for each query. Queries that were
     searched before with the same settings are skipped. One query's failure does not stop the others: the exit
@@ -113,6 +117,7 @@ def command(
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
     """
     from foldcli.inputs.queries import QuerySources
+    from foldcli.paths import default_feature_cache
     from foldcli.pipeline.search_run import SearchRun
     from foldcli.pipeline.settings import AlignmentSettings
     from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
@@ -151,7 +156,8 @@ def command(
         PartSearchRun(sources, settings, result, part.open_searcher, shard, overwrite).to_file(Path(out))
         return
     open_searcher = _searcher_opener(server, str(db), device)
-    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite)
+    cache = cache or default_feature_cache()
+    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, cache)
     if kind == "m8":
         run.to_table(out, columns)
     elif out == "-":

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from features.entry import is_complex_entry, read_entry_metadata
 from foldcli.inputs.names import (
     ALIGNMENT_SUFFIXES,
     ENTRY_SUFFIX,
@@ -14,7 +15,7 @@ from foldcli.inputs.names import (
 )
 from msa.errors import InputError
 from msa.io.alignments import Alignment, parse_alignment
-from msa.io.complex_a3m import is_complex_a3m
+from msa.io.complex_a3m import ComplexAlignment, is_complex_a3m, parse_complex_a3m
 from msa.io.compression import SUFFIXES, open_input, read_bytes
 
 # the alignments of a target in the order in which AlphaFold concatenates them; alternatives share a line
@@ -39,7 +40,7 @@ class AlignmentTarget:
         name: file-safe name.
         files: alignment files, in the order in which their rows are concatenated; `-` is standard input.
         content: content of standard input, if it has already been read.
-        is_complex: whether the file is ColabFold's A3M of a complex.
+        is_complex: whether the file is an A3M or a cache entry of a complex.
     """
 
     name: str
@@ -68,13 +69,38 @@ class AlignmentTarget:
         """Read the alignments; raises the exceptions of `read_contents` and `parse`."""
         return self.parse(self.read_contents())
 
+    def parse_complex(self, contents: list[bytes]) -> ComplexAlignment | None:
+        """Parse the contents of all files if they are the A3M of a complex; return None for others.
+
+        Raises:
+            InputError: see `msa.io.complex_a3m.parse_complex_a3m`.
+        """
+        (content, *others), file = contents, self.files[0]
+        if others or not is_complex_a3m(content, file):
+            return None
+        return parse_complex_a3m(content, file)
+
+    def read_complex(self) -> ComplexAlignment:
+        """Read the A3M file of a complex.
+
+        Raises:
+            InputError: the file is damaged; see `msa.io.complex_a3m.parse_complex_a3m`.
+            OSError: the file cannot be read.
+        """
+        return parse_complex_a3m(self.read_contents()[0], self.files[0])
+
 
 def starts_as_complex(target: AlignmentTarget) -> bool:
-    """Return whether a target's file starts as ColabFold's A3M of a complex; False if it cannot be read."""
+    """Return whether a target's file starts as an A3M or a cache entry of a complex.
+
+    False if it cannot be read.
+    """
     file = target.files[0]
-    if len(target.files) > 1 or file.endswith(ENTRY_SUFFIX):
+    if len(target.files) > 1:
         return False
     try:
+        if file.endswith(ENTRY_SUFFIX):
+            return is_complex_entry(read_entry_metadata(file))
         if target.content is not None:
             return is_complex_a3m(target.content, file)
         with open_input(file) as stream:

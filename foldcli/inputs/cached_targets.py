@@ -11,7 +11,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.entry import CorruptEntryError, entry_keys, entry_path, read_entry_metadata
+from features.entry import (
+    CorruptEntryError,
+    corrupt_entry_errors,
+    entry_keys,
+    entry_path,
+    is_complex_entry,
+    read_entry_metadata,
+)
 from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name
 from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES
 from foldcli.logs import logger
@@ -20,6 +27,7 @@ from msa.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from features.complexes.rows import ComplexRows
     from foldcli.pipeline.failures import Failures
 
 _FILE_SUFFIXES = (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX)
@@ -34,12 +42,14 @@ class CachedTarget:
         path: path of the entry.
         key: key of the entry, a hash of everything that its features depend on.
         sources: files from which it was computed; None and `-` are not files.
+        is_complex: whether the entry is of a complex.
     """
 
     name: str
     path: Path
     key: str
     sources: tuple[str | None, ...]
+    is_complex: bool = False
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -47,7 +57,9 @@ class CachedTarget:
         return {"input": self.key}
 
     def residues(self) -> int:
-        """Return the length of the query; raises the exceptions of `features.cache.read_entry`."""
+        """Return the residues of all chains; raises the exceptions of `features.cache.read_entry`."""
+        if self.is_complex:
+            return sum(map(len, read_complex_entry(self.path, self.key).chains))
         from features.cache import read_entry  # imports numba; see `features` below
 
         return int(read_entry(self.path, self.key)["msa"].shape[1])
@@ -68,14 +80,46 @@ class CachedTarget:
         try:
             return read_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
-            files = tuple(source for source in self.sources if source not in (None, "-"))
-            if not files or not all(Path(file).is_file() for file in files):
-                raise
-            alignments = AlignmentTarget(self.name, files).read()
-            if cache_key(alignments) != self.key:
+            alignments = self._sources().read() if self._sources_exist() else None
+            if alignments is None or cache_key(alignments) != self.key:
                 raise
             logger.warning("%s: %s; computed again", self.name, error)
             return FeatureCache(self.path.parents[1]).load_or_make(alignments, overwrite=True)[0]
+
+    def complex_rows(self, verify: bool = True) -> "ComplexRows":
+        """Return the rows of a complex, as `features` does for a single chain."""
+        from features.cache import FeatureCache
+        from features.complexes.cache import complex_key, load_or_make_rows
+
+        try:
+            return read_complex_entry(self.path, self.key, verify)
+        except CorruptEntryError as error:
+            alignment = self._sources().read_complex() if self._sources_exist() else None
+            if alignment is None or complex_key(self.name, alignment) != self.key:
+                raise
+            logger.warning("%s: %s; computed again", self.name, error)
+            return load_or_make_rows(
+                FeatureCache(self.path.parents[1]), self.name, alignment, overwrite=True
+            )[0]
+
+    def _sources(self) -> AlignmentTarget:
+        return AlignmentTarget(
+            self.name, tuple(source for source in self.sources if source not in (None, "-"))
+        )
+
+    def _sources_exist(self) -> bool:
+        files = self._sources().files
+        return bool(files) and all(Path(file).is_file() for file in files)
+
+
+def read_complex_entry(path: str | Path, key: str | None = None, verify: bool = True) -> "ComplexRows":
+    """Return the rows in an entry of a complex; arguments and exceptions are those of `read_entry`."""
+    from features.cache import read_entry  # imports numba; see `CachedTarget.features`
+    from features.complexes.cache import features_to_rows
+
+    features = read_entry(path, key, verify)
+    with corrupt_entry_errors(path):
+        return features_to_rows(features)
 
 
 class CacheIndex:
@@ -96,12 +140,13 @@ class CacheIndex:
         for key in entry_keys(cache):
             path = entry_path(cache, key)
             try:
-                sources = tuple(read_entry_metadata(path).get("sources", ()))
+                metadata = read_entry_metadata(path)
+                sources, is_complex = tuple(metadata.get("sources", ())), is_complex_entry(metadata)
                 name = common_target_name(sources) or key
-            except (InputError, OSError, TypeError, AttributeError) as error:
+            except (InputError, OSError, LookupError, TypeError, AttributeError) as error:
                 self.unreadable.append((path, error))
                 continue
-            self.targets.setdefault(name, []).append(CachedTarget(name, path, key, sources))
+            self.targets.setdefault(name, []).append(CachedTarget(name, path, key, sources, is_complex))
 
     def find(self, name: str) -> CachedTarget:
         """Return the only target with a name.

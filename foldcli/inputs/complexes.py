@@ -43,6 +43,18 @@ class Complex:
         """The sequences of all chains, joined by `:`."""
         return ":".join(chain.sequence for chain in self.chains)
 
+    def named_chains(self) -> dict[str, FastaRecord]:
+        """Return the distinct chains by the names of their first copies, such as NAME_A."""
+        named: dict[FastaRecord, str] = {}
+        for letter, chain in zip(chain_names(len(self.chains)), self.chains, strict=True):
+            named.setdefault(chain, f"{self.name}_{letter}")
+        return {name: chain for chain, name in named.items()}
+
+    @property
+    def residues(self) -> int:
+        """The number of residues of all chains."""
+        return sum(len(chain.sequence) for chain in self.chains)
+
 
 def split_chains(record: JoinedRecord) -> Complex:
     """Return the complex of a record."""
@@ -77,7 +89,7 @@ def refuse_complexes(
                 f"{len(target.chains)} protein chains",
                 target.path,
                 target.line,
-                supported="a search takes single chains; `foldcli fold` predicts complexes",
+                supported="a search of a part of a database takes single chains",
             ),
         )
         if isinstance(target, Complex)

@@ -99,19 +99,15 @@ class QuerySources:
             yield path, partial(read_profiles, path, self.matrix)
 
 
-def read_query_targets(sources: QueryReaders, failures: "Failures") -> list[tuple[str, FastaRecord]]:
-    """Read all queries of a run as (name, query) pairs.
+def read_fold_targets(sources: QueryReaders, failures: "Failures") -> list[tuple[str, Query]]:
+    """Read all queries and complexes of a run as (name, query) pairs.
 
-    A file that cannot be read is added to `failures`; the others are read. See `name_queries` for the names.
+    A file that cannot be read is added to `failures`; the others are read. See `name_fold_targets` for the
+    names.
 
     Raises:
         InputError: a folder contains no query file.
     """
-    return refuse_complexes(read_fold_targets(sources, failures))
-
-
-def read_fold_targets(sources: QueryReaders, failures: "Failures") -> list[tuple[str, Query]]:
-    """Read all queries and complexes of a run as (name, query) pairs; see `read_query_targets`."""
     queries: list[Query] = []
     for path, read in sources.readers():
         try:
@@ -122,7 +118,7 @@ def read_fold_targets(sources: QueryReaders, failures: "Failures") -> list[tuple
 
 
 def name_queries(queries: Iterable[Query]) -> list[tuple[str, FastaRecord]]:
-    """Name the queries of a search as `name_fold_targets` does; complexes become UnsupportedRecords."""
+    """Name queries as `name_fold_targets` does; complexes become UnsupportedRecords."""
     return refuse_complexes(name_fold_targets(queries))
 
 
@@ -207,7 +203,7 @@ def read_queries(
     job_format = _job_format(text, name)
     if job_format is not None:
         jobs = _parse_jobs(job_format, data, name)
-        return [_with_profiles(job, comp_bias_corr, matrix) for job in _split_all(jobs)]
+        return [_with_profiles(job, comp_bias_corr, matrix) for job in split_complexes(jobs)]
     if text.startswith((stockholm.START, b"#")):
         second = _NEXT_STOCKHOLM.search(text, 1)
         if second is not None:
@@ -220,10 +216,10 @@ def read_queries(
         except InputError as error:
             reason = f"gaps or insertions make this an alignment, but {error.reason}"
             raise InputError(reason, name, error.line, error.column) from None
-    return _split_all(read_records(BytesIO(data), name))
+    return split_complexes(read_records(BytesIO(data), name))
 
 
-def _split_all(records: Iterable[Query]) -> list[Query]:
+def split_complexes(records: Iterable[Query]) -> list[Query]:
     """Return records with the chains of complexes split."""
     return [split_chains(record) if isinstance(record, JoinedRecord) else record for record in records]
 

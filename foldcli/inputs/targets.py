@@ -18,7 +18,14 @@ from foldcli.inputs.names import (
     check_unique_names,
     file_endings,
 )
-from foldcli.inputs.queries import QuerySources, is_unaligned_fasta, name_queries, read_fold_targets
+from foldcli.inputs.queries import (
+    Query,
+    QuerySources,
+    is_unaligned_fasta,
+    name_fold_targets,
+    read_fold_targets,
+    split_complexes,
+)
 from msa.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, read_records
@@ -32,12 +39,12 @@ _ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
 TargetInput: TypeAlias = FastaRecord | Complex | AlignmentTarget | CachedTarget
 FoldInput: TypeAlias = FastaRecord | Complex | CachedTarget
 PredictInput: TypeAlias = AlignmentTarget | CachedTarget
-FeatureInput: TypeAlias = FastaRecord | AlignmentTarget
+FeatureInput: TypeAlias = FastaRecord | Complex | AlignmentTarget
 
 
 def is_complex(target: TargetInput) -> bool:
     """Return whether a target has several chains."""
-    return isinstance(target, Complex) or (isinstance(target, AlignmentTarget) and target.is_complex)
+    return isinstance(target, Complex) or (not isinstance(target, FastaRecord) and target.is_complex)
 
 
 def find_fold_targets(
@@ -110,7 +117,7 @@ def find_feature_targets(
         click.UsageError: a file holds sequences, and there is no database.
     """
     aligned: list[tuple[str, AlignmentTarget]] = []
-    queries: list[FastaRecord] = []
+    queries: list[Query] = []
     for target in find_alignment_targets(inputs):
         try:
             found = _sequences_or_alignment(target)
@@ -127,20 +134,20 @@ def find_feature_targets(
                 f"(an alignment of one sequence is a file ending in .a3m)"
             )
         queries += found
-    named = name_queries(queries)
+    named = name_fold_targets(queries)
     check_unique_names(
         [(name, target.files[0]) for name, target in aligned] + [(name, "the queries") for name, _ in named]
     )
     return [*aligned, *named]
 
 
-def _sequences_or_alignment(target: AlignmentTarget) -> list[FastaRecord] | AlignmentTarget:
-    """Return the sequences in a target's file if it is unaligned FASTA, else the target itself."""
+def _sequences_or_alignment(target: AlignmentTarget) -> list[Query] | AlignmentTarget:
+    """Return the queries in a target's file if it is unaligned FASTA, else the target itself."""
     path = target.files[0]
     if len(target.files) > 1 or path.lower().endswith(_ALIGNMENT_ENDINGS):
         return target
     content = read_bytes(path)
     if is_unaligned_fasta(content):
-        return list(read_records(BytesIO(content), path))
+        return split_complexes(read_records(BytesIO(content), path))
     # standard input cannot be read again; other files are read by the worker that computes the features
     return AlignmentTarget(target.name, target.files, content if path == "-" else None)

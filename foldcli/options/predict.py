@@ -198,24 +198,6 @@ prediction_options = combine(
     ),
 )
 
-pairing_options = combine(
-    click.option(
-        "--pair-mode",
-        type=click.Choice(["unpaired_paired", "paired", "unpaired"]),
-        default="unpaired_paired",
-        show_default=True,
-        help="Rows of the alignment of a complex: rows of its chains paired by species, rows of single "
-        "chains, or both.",
-    ),
-    click.option(
-        "--pair-strategy",
-        type=click.Choice(["greedy", "complete"]),
-        default="greedy",
-        show_default=True,
-        help="Pair the rows of species that at least two chains have (greedy), or all chains (complete).",
-    ),
-)
-
 relax_options = combine(
     click.option(
         "--num-relax",

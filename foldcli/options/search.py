@@ -200,3 +200,21 @@ alignment_options = combine(
         help="Do not filter alignments with at most this many rows.",
     ),
 )
+
+pairing_options = combine(
+    click.option(
+        "--pair-mode",
+        type=click.Choice(["unpaired_paired", "paired", "unpaired"]),
+        default="unpaired_paired",
+        show_default=True,
+        help="Rows of the alignment of a complex: rows of its chains paired by species, rows of single "
+        "chains, or both.",
+    ),
+    click.option(
+        "--pair-strategy",
+        type=click.Choice(["greedy", "complete"]),
+        default="greedy",
+        show_default=True,
+        help="Pair the rows of species that at least two chains have (greedy), or all chains (complete).",
+    ),
+)

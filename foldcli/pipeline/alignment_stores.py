@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from features.complexes.a3m import write_paired_a3m
+from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout
 from foldcli.outputs.done import FinishedTarget
@@ -46,6 +48,18 @@ class AlignmentStore(Protocol):
         ...
 
 
+class ComplexStore(Protocol):
+    """A location for the alignments of complexes."""
+
+    def write_complex(self, name: str, target: Complex, chains: Sequence[bytes]) -> None:
+        """Store the alignment of a complex, given the A3M files of its chains.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        ...
+
+
 def write_alignment(
     stream: IO[str], query: FastaRecord, hits: Sequence[Hit], settings: AlignmentSettings, kind: str = "a3m"
 ) -> int:
@@ -80,12 +94,12 @@ class CacheStore:
     request: AlignmentRequest
     overwrite: bool = False
 
-    def path(self, name: str, query: FastaRecord) -> Path:
-        """Return the path of a query's alignment."""
+    def path(self, name: str, query: FastaRecord | Complex) -> Path:
+        """Return the path of the alignment of a query or a complex."""
         key = self.request.key(query)
         return self.cache / "alignments" / key[:2] / key / f"{name}.a3m.gz"
 
-    def is_finished(self, name: str, query: FastaRecord) -> bool:
+    def is_finished(self, name: str, query: FastaRecord | Complex) -> bool:
         """Return True if an earlier run stored this alignment."""
         return not self.overwrite and self.path(name, query).is_file()
 
@@ -97,11 +111,19 @@ class CacheStore:
         """
         text = io.StringIO()
         write_alignment(text, query, hits, self.request.settings)
-        path = self.path(name, query)
+        self._write(self.path(name, query), text.getvalue())
+
+    def write_complex(self, name: str, target: Complex, chains: Sequence[bytes]) -> None:
+        """Write the alignment of a complex; see `ComplexStore`."""
+        text = io.StringIO()
+        write_paired_a3m(text, chains, self.request.settings.pairing)
+        self._write(self.path(name, target), text.getvalue())
+
+    def _write(self, path: Path, text: str) -> None:
         remove_abandoned_files(path.parent)
         with atomic_write(path, "wb") as stream:
             # without a time stamp, so that the same search writes the same bytes
-            stream.write(gzip.compress(text.getvalue().encode(), mtime=0))
+            stream.write(gzip.compress(text.encode(), mtime=0))
 
 
 @dataclass(frozen=True)

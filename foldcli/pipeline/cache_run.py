@@ -3,14 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from threading import Event
 from typing import TYPE_CHECKING
 
 from features.cache import FeatureCache, cache_key
+from features.complexes.cache import complex_key
+from features.residues import check_foldable
 from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.complexes import Complex
 from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import FeatureInput
 from foldcli.logs import logger
 from foldcli.pipeline.alignment_stores import CacheStore
+from foldcli.pipeline.chain_search import ChainStore, search_complexes
 from foldcli.pipeline.dry_run import (
     DONE,
     TO_DO,
@@ -23,6 +28,7 @@ from foldcli.pipeline.dry_run import (
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import CachedFeatures, CacheTask, cache_features
 from foldcli.pipeline.identity import AlignmentRequest
+from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings
 from foldcli.pipeline.worker_pool import WorkResult, map_in_processes
@@ -60,7 +66,7 @@ class CacheRun:
             failures: gets the targets that fail.
         """
         aligned = [item for _, item in targets if isinstance(item, AlignmentTarget)]
-        queries = [(name, item) for name, item in targets if isinstance(item, FastaRecord)]
+        queries = [(name, item) for name, item in targets if not isinstance(item, AlignmentTarget)]
         tasks = (
             CacheTask(target, self.settings) for target in chain(aligned, self._search(queries, failures))
         )
@@ -108,13 +114,13 @@ class CacheRun:
                 yield WorkResult(index, task, error=error)
 
     def _search(
-        self, queries: Sequence[tuple[str, FastaRecord]], failures: Failures
+        self, queries: Sequence[tuple[str, FastaRecord | Complex]], failures: Failures
     ) -> Iterator[AlignmentTarget]:
         """Yield the alignments of the queries: stored ones first, then the others as they are searched."""
         valid = []
         for name, query in queries:
             try:
-                check_query(query)
+                _check(query)
             except InputError as error:
                 failures.add(name, error)
             else:
@@ -124,21 +130,29 @@ class CacheRun:
         assert self.database is not None  # find_feature_targets refuses sequences without a database
         database = self.database.open()
         store = self._store(database)
-        missing = []
+        missing: list[tuple[str, FastaRecord]] = []
+        complexes: list[tuple[str, Complex]] = []
         for name, query in valid:
             if store.is_finished(name, query):
                 logger.debug("%s: searched before", name)
-                yield AlignmentTarget(name, (str(store.path(name, query)),))
+                yield _alignment_target(store, name, query)
+            elif isinstance(query, Complex):
+                complexes.append((name, query))
             else:
                 missing.append((name, query))
-        if not missing:
+        if not missing and not complexes:
             return
-        searcher = self.database.make_searcher(database)
-        for result in SearchStage(searcher, self.alignment, show_progress=False).run(missing, store):
-            if result.error is not None:
-                failures.add(result.name, result.error)
-                continue
-            yield AlignmentTarget(result.name, (str(store.path(result.name, result.query)),))
+        stage = SearchStage(self.database.make_searcher(database), self.alignment, show_progress=False)
+        with TargetLocks(Event()) as locks:
+            results = chain(
+                stage.run(missing, store),
+                search_complexes(complexes, stage, store, ChainStore(store), locks),
+            )
+            for result in results:
+                if result.error is not None:
+                    failures.add(result.name, result.error)
+                else:
+                    yield _alignment_target(store, result.name, result.query)
 
     def _store(self, database: "TargetDatabase") -> CacheStore:
         request = AlignmentRequest.to_database(database, self.alignment)
@@ -162,18 +176,39 @@ class CacheRun:
         store = None if database is None else self._store(database)
         entries = FeatureCache(self.settings.cache)
 
+        def state(key: str) -> str:
+            return DONE if not self.settings.overwrite and entries.path(key).is_file() else TO_DO
+
         def inspect(name: str, item: FeatureInput) -> Inspection:
-            if isinstance(item, FastaRecord):
-                check_query(item)
+            if not isinstance(item, AlignmentTarget):
+                _check(item)
                 if store is None or not store.is_finished(name, item):
-                    return len(item.sequence), TO_DO
-                item = AlignmentTarget(name, (str(store.path(name, item)),))
-            alignments = item.read()
-            cached = not self.settings.overwrite and entries.path(cache_key(alignments)).is_file()
-            return len(alignments[0].query), DONE if cached else TO_DO
+                    return item.residues if isinstance(item, Complex) else len(item.sequence), TO_DO
+                item = _alignment_target(store, name, item)
+            contents = item.read_contents()
+            alignment = item.parse_complex(contents)
+            if alignment is not None:
+                return alignment.residues, state(complex_key(name, alignment))
+            alignments = item.parse(contents)
+            return len(alignments[0].query), state(cache_key(alignments))
 
         cache = str(self.settings.cache)
         headings = [PlanHeading(f"feature cache: {cache}", "cache", {"path": cache})]
         if self.database is not None:
             headings.append(database_heading(self.database.db, database))
         print_plan(plan_targets(targets, inspect, shard, failures), headings, failures, as_json)
+
+
+def _check(query: FastaRecord | Complex) -> None:
+    """Check that a query can be searched with; of a complex, also that each chain can be predicted."""
+    if not isinstance(query, Complex):
+        check_query(query)
+        return
+    for each in query.chains:
+        check_query(each)
+        check_foldable(each.sequence)
+
+
+def _alignment_target(store: CacheStore, name: str, query: FastaRecord | Complex) -> AlignmentTarget:
+    """Return the stored alignment of a query or a complex."""
+    return AlignmentTarget(name, (str(store.path(name, query)),))

@@ -8,19 +8,23 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
+from features.residues import check_foldable
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
-from foldcli.pipeline.alignment_stores import CacheStore
-from foldcli.pipeline.features import check_foldable
+from foldcli.outputs.done import StageCost
+from foldcli.pipeline.alignment_stores import CacheStore, ComplexStore
 from foldcli.pipeline.identity import chain_query
 from foldcli.pipeline.locks import TargetLocks
-from foldcli.pipeline.search_stage import SEARCH_BATCH, SearchStage
-from foldcli.pipeline.target_run import TargetRun, measured_stage
+from foldcli.pipeline.search_stage import SEARCH_BATCH, SearchResult, SearchStage
+from foldcli.pipeline.target_run import measured_stage
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 from msa.search.hits import Hits
 from msa.search.search import check_query
+
+T = TypeVar("T")
 
 _NAME = "chain"
 
@@ -40,20 +44,20 @@ class ChainStore:
         return self.store.request.key(query)
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
-        """Return True if a chain has been searched."""
-        return self.store.is_finished(name, query)
+        """Return True if a chain has been searched, under whatever name."""
+        return self.store.is_finished(_NAME, query)
 
     def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
-        """Write the alignment of a chain's hits.
+        """Write the alignment of a chain's hits; the name is for messages.
 
         Raises:
             OSError: the cache cannot be written.
         """
-        self.store.write(name, query, hits)
+        self.store.write(_NAME, query, hits)
         if hits.capped:
-            residues, limit = len(query.sequence), self.store.request.settings.search.max_seqs
+            limit = self.store.request.settings.search.max_seqs
             reason = f"the search reached --max-seqs {limit}; further sequences were left out"
-            logger.warning("a chain of %d residues: %s", residues, reason)
+            logger.warning("%s: %s", name, reason)
 
     def read(self, query: FastaRecord) -> bytes:
         """Return the A3M file of a chain.
@@ -69,28 +73,43 @@ class ChainStore:
         return self.store.path(_NAME, query).with_name(".lock")
 
 
+@dataclass(frozen=True)
+class SearchedChains(Generic[T]):
+    """A target of whose chains all are searched, or one failed.
+
+    Args:
+        target: the target.
+        error: the error of the first chain that failed.
+        cost: the target's share of the searches; None if there were none.
+    """
+
+    target: T
+    error: Exception | None = None
+    cost: StageCost | None = None
+
+
 def search_chains_ahead(
-    targets: Iterable[TargetRun],
+    targets: Iterable[T],
+    complex_of: Callable[[T], Complex | None],
     stage: SearchStage,
     chains: ChainStore,
     locks: TargetLocks,
-    fail: Callable[[TargetRun, BaseException], None],
     show: Callable[[str], None],
-) -> Iterator[TargetRun]:
+) -> Iterator[SearchedChains[T]]:
     """Yield targets, complexes once all their chains are searched; chains are searched in batches.
 
     Args:
-        targets: all targets of the run; those that are not complexes are passed on.
+        targets: all targets of the run.
+        complex_of: returns the complex of a target; None for targets to pass on.
         stage: the searches.
         chains: location of the alignments.
         locks: a chain is locked while it is searched.
-        fail: called with each complex that fails and its error.
         show: called with descriptions of the progress.
     """
-    waiting: list[tuple[TargetRun, dict[str, FastaRecord]]] = []
-    missing: dict[str, FastaRecord] = {}
+    waiting: list[tuple[T, dict[str, FastaRecord]]] = []
+    missing: dict[str, tuple[str, FastaRecord]] = {}
 
-    def search_batch() -> Iterator[TargetRun]:
+    def search_batch() -> Iterator[SearchedChains[T]]:
         text = f"searching with {len(missing)} chain{'s' if len(missing) > 1 else ''}"
         logger.debug("%s", text)
         show(text)
@@ -99,39 +118,66 @@ def search_chains_ahead(
         cost = replace(costs[0], seconds=costs[0].seconds / len(waiting))
         for target, queries in waiting:
             error = next((errors[key] for key in queries if key in errors), None)
-            if error is not None:
-                fail(target, error)
-                continue
-            target.add_cost(cost)
-            yield target
+            yield SearchedChains(target, error, cost)
         waiting.clear()
         missing.clear()
 
     for target in targets:
-        if not isinstance(target.input, Complex):
-            yield target
+        complex_target = complex_of(target)
+        if complex_target is None:
+            yield SearchedChains(target)
             continue
         try:
-            own = _queries(target.input, chains)
-            unfinished = {key: query for key, query in own.items() if not chains.is_finished(_NAME, query)}
-            for key in own.keys() - unfinished.keys():
-                _remove_lock_of_killed_run(chains.lock(own[key]), locks)
+            named = _named_queries(complex_target, chains)
+            unfinished = {key: pair for key, pair in named.items() if not chains.is_finished(*pair)}
+            for key in named.keys() - unfinished.keys():
+                _remove_lock_of_killed_run(chains.lock(named[key][1]), locks)
         except Exception as error:
-            fail(target, error)
+            yield SearchedChains(target, error)
             continue
         if not unfinished:
-            yield target
+            yield SearchedChains(target)
             continue
-        waiting.append((target, own))
-        missing.update(unfinished)
+        waiting.append((target, {key: query for key, (_, query) in named.items()}))
+        missing.update({key: pair for key, pair in unfinished.items() if key not in missing})
         if len(missing) >= SEARCH_BATCH:
             yield from search_batch()
     if waiting:
         yield from search_batch()
 
 
-def _queries(target: Complex, chains: ChainStore) -> dict[str, FastaRecord]:
-    """Return the distinct queries of a complex by their keys.
+def search_complexes(
+    named: Iterable[tuple[str, Complex]],
+    stage: SearchStage,
+    store: ComplexStore,
+    chains: ChainStore,
+    locks: TargetLocks,
+) -> Iterator[SearchResult]:
+    """Search the chains of complexes, and store the alignment of each; one failure does not stop the others.
+
+    Args:
+        named: names and complexes.
+        stage: the searches.
+        store: location of the alignments of complexes.
+        chains: location of the alignments of chains.
+        locks: see `search_chains_ahead`.
+
+    Yields:
+        The outcome of each complex, in any order.
+    """
+    for searched in search_chains_ahead(named, lambda pair: pair[1], stage, chains, locks, lambda text: None):
+        (name, target), error = searched.target, searched.error
+        if error is None:
+            try:
+                alignments = [chains.read(chain_query(chain)) for chain in target.chains]
+                store.write_complex(name, target, alignments)
+            except Exception as failure:
+                error = failure
+        yield SearchResult(name, target, error)
+
+
+def _named_queries(target: Complex, chains: ChainStore) -> dict[str, tuple[str, FastaRecord]]:
+    """Return the names and the queries of the distinct chains of a complex by their keys.
 
     Raises:
         InputError: a chain cannot be searched with, or has none of the twenty residues.
@@ -139,8 +185,8 @@ def _queries(target: Complex, chains: ChainStore) -> dict[str, FastaRecord]:
     for chain in target.chains:
         check_query(chain)
         check_foldable(chain.sequence)
-    queries = map(chain_query, dict.fromkeys(target.chains))
-    return {chains.key(query): query for query in queries}
+    queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(target.chains))
+    return {chains.key(query): (name, query) for name, query in queries}
 
 
 def _remove_lock_of_killed_run(path: Path, locks: TargetLocks) -> None:
@@ -152,36 +198,42 @@ def _remove_lock_of_killed_run(path: Path, locks: TargetLocks) -> None:
 
 
 def _search(
-    missing: Mapping[str, FastaRecord], stage: SearchStage, chains: ChainStore, locks: TargetLocks
+    missing: Mapping[str, tuple[str, FastaRecord]],
+    stage: SearchStage,
+    chains: ChainStore,
+    locks: TargetLocks,
 ) -> dict[str, Exception]:
     """Search chains, and wait for those that other runs are searching; return errors by key.
 
     A run that waits for a chain holds no chain's lock, so that two runs do not wait for each other.
     """
-    elsewhere = [query for query in missing.values() if not locks.try_acquire(chains.lock(query))]
-    others = {chains.key(query) for query in elsewhere}
-    errors = _search_locked(
-        [query for key, query in missing.items() if key not in others], stage, chains, locks
-    )
-    for query in elsewhere:
-        if not locks.acquire(chains.lock(query), "a chain"):
+    elsewhere = {
+        key: (name, query)
+        for key, (name, query) in missing.items()
+        if not locks.try_acquire(chains.lock(query))
+    }
+    own = [pair for key, pair in missing.items() if key not in elsewhere]
+    errors = _search_locked(own, stage, chains, locks)
+    for name, query in elsewhere.values():
+        if not locks.acquire(chains.lock(query), name):
             break
-        errors |= _search_locked([query], stage, chains, locks)
+        errors |= _search_locked([(name, query)], stage, chains, locks)
     return errors
 
 
 def _search_locked(
-    queries: Sequence[FastaRecord], stage: SearchStage, chains: ChainStore, locks: TargetLocks
+    named: Sequence[tuple[str, FastaRecord]], stage: SearchStage, chains: ChainStore, locks: TargetLocks
 ) -> dict[str, Exception]:
     """Search chains whose locks are held, unless another run has just done so, and release the locks."""
     errors = {}
     try:
-        named = [(_NAME, query) for query in queries if not chains.is_finished(_NAME, query)]
-        for result in stage.run(named, chains):
+        unfinished = [(name, query) for name, query in named if not chains.is_finished(name, query)]
+        for result in stage.run(unfinished, chains):
+            assert isinstance(result.query, FastaRecord)
             if result.error is not None:
                 errors[chains.key(result.query)] = result.error
             locks.release(chains.lock(result.query))
     finally:
-        for query in queries:
+        for _, query in named:
             locks.release(chains.lock(query))
     return errors

@@ -1,31 +1,32 @@
-"""The feature stage of complexes: from ColabFold's A3M file, or from the searches of the chains."""
+"""The feature stage of complexes: from an A3M file, the feature cache, or the searches of the chains."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from features.complexes.a3m import write_paired_a3m
-from features.complexes.entities import in_input_order
-from features.complexes.features import colabfold_features, complex_features
-from features.complexes.pairing import PairingSettings
+from features.complexes.entities import AlignedRows
+from features.complexes.features import features_of_rows, in_input_order
+from features.complexes.rows import ComplexRows, pair_chains, rows_of_file
 from features.deterministic import make_features
-from features.residues import encode_msa
+from features.residues import check_foldable
 from features.templates.table import write_complex_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex
+from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout
 from foldcli.pipeline.chain_search import ChainStore
-from foldcli.pipeline.features import check_foldable
 from foldcli.pipeline.identity import chain_query
+from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_stage import TargetTemplates, TemplateStage
 from model.chains import chain_names
-from msa.io.alignments import Alignment, parse_alignment
+from msa.io.alignments import parse_alignment
 from msa.io.atomic import atomic_write
 from msa.io.complex_a3m import parse_complex_a3m
 from msa.io.fasta import FastaRecord
@@ -34,38 +35,35 @@ from msa.io.fasta import FastaRecord
 _CHAINS_IN_MEMORY = 32
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Chain:
     """A distinct chain of complexes.
 
     Args:
         alignment: content of its A3M file.
-        features: features in `features.schema.CACHED`, with its templates if they were searched.
-        templates: its templates; None if they were not searched.
+        features: features in `features.schema.CACHED`, without templates.
+        templates: its templates; None if they were not searched yet.
     """
 
     alignment: bytes
     features: dict[str, np.ndarray]
-    templates: TargetTemplates | None
+    templates: TargetTemplates | None = None
 
 
 class ComplexStage:
     """The features of the complexes of a run.
 
     Args:
-        pairing: how the alignments of chains are paired.
+        settings: the feature cache.
         templates: the template stage; None to use no templates.
         chains: the alignments of searched chains; None if there are no searches.
     """
 
     def __init__(
-        self,
-        pairing: PairingSettings,
-        templates: TemplateStage | None,
-        chains: ChainStore | None = None,
+        self, settings: FeatureSettings, templates: TemplateStage | None, chains: ChainStore | None = None
     ) -> None:
-        self._pairing, self._templates, self._store = pairing, templates, chains
-        self._chains: OrderedDict[tuple[str, bool], _Chain] = OrderedDict()
+        self._settings, self._templates, self._store = settings, templates, chains
+        self._chains: OrderedDict[str, _Chain] = OrderedDict()
 
     def load(self, target: TargetRun, with_templates: bool) -> dict[str, np.ndarray]:
         """Return the features of a complex in `features.schema.COMPLEX`, chains in the order of the input.
@@ -79,96 +77,106 @@ class ComplexStage:
         with_templates = with_templates and self._templates is not None
         with target.stage("features"):
             if isinstance(target.input, Complex):
-                features = self._from_searches(target, target.input, with_templates)
+                rows, templates = self._from_searches(target, target.input, with_templates)
             else:
-                assert isinstance(target.input, AlignmentTarget)
-                features = self._from_file(target, target.input, with_templates)
-        rows, residues = int(features["num_alignments"]), len(features["aatype"])
+                rows = self._read_rows(target)
+                templates = self._find_templates(target, rows) if with_templates else None
+            features = in_input_order(features_of_rows(rows, templates), rows)
+        num_rows, residues = int(features["num_alignments"]), len(features["aatype"])
         chains = int(features["assembly_num_chains"])
-        target.facts |= {"residues": residues, "alignment_rows": rows, "chains": chains}
-        if rows == 1:
+        target.facts |= {"residues": residues, "alignment_rows": num_rows, "chains": chains}
+        if num_rows == 1:
             target.warnings.append("the alignment holds the query alone")
             logger.warning("%s: the alignment holds the query alone; expect low confidence", target.name)
         return features
 
-    def _from_file(
-        self, target: TargetRun, source: AlignmentTarget, with_templates: bool
-    ) -> dict[str, np.ndarray]:
+    def _read_rows(self, target: TargetRun) -> ComplexRows:
+        """Return the rows of a complex given as an A3M file or as an entry of the feature cache."""
+        source, verify = target.input, self._settings.verify
+        if isinstance(source, CachedTarget):
+            target.facts["feature_cache_hit"] = True
+            return source.complex_rows(verify)
+        assert isinstance(source, AlignmentTarget)
+        file = source.files[0]
+        if file.endswith(ENTRY_SUFFIX):
+            target.facts["feature_cache_hit"] = True
+            return read_complex_entry(file, verify=verify)
         content = source.read_contents()[0]
-        alignment = parse_complex_a3m(content, source.files[0])
+        alignment = parse_complex_a3m(content, file)
         for query in alignment.queries:
             check_foldable(query)
-        if "-" not in source.files:
-            target.facts["alignment"] = str(Path(source.files[0]).resolve())
+        if file != "-":
+            target.facts["alignment"] = str(Path(file).resolve())
         if target.files.layout == "colabfold":
             colabfold_layout.stage_alignment(target.files, content, sum(map(len, alignment.queries)))
-        templates = None
-        if with_templates:
-            names = _first_names(
-                [number for number, count in enumerate(alignment.copies) for _ in range(count)]
+        return rows_of_file(alignment)
+
+    def _find_templates(self, target: TargetRun, rows: ComplexRows) -> list[dict[str, np.ndarray]]:
+        """Return the template features of each distinct chain, and stage their table."""
+        names = _first_names(rows)
+        found = [
+            (name, self._find(target, name, _profile_features(sequence, unpaired), number))
+            for number, (name, sequence, unpaired) in enumerate(
+                zip(names, rows.sequences, rows.unpaired, strict=True)
             )
-            found = [
-                (name, self._find(f"{target.name}_{name}", _profile_features(rows), number))
-                for number, (name, rows) in enumerate(zip(names, alignment.unpaired, strict=True))
-            ]
-            _record_templates(target, found)
-            templates = [each.features for _, each in found]
-        return colabfold_features(alignment, templates)
+        ]
+        _record_templates(target, found)
+        return [each.features for _, each in found]
 
     def _from_searches(
         self, target: TargetRun, source: Complex, with_templates: bool
-    ) -> dict[str, np.ndarray]:
-        sequences = [chain.sequence for chain in source.chains]
-        chains = [self._load_chain(chain_query(chain), with_templates) for chain in source.chains]
+    ) -> tuple[ComplexRows, list[dict[str, np.ndarray]] | None]:
+        """Return the rows and the template features of a searched complex, and stage its alignment."""
+        assert self._store is not None
+        pairing = self._store.store.request.settings.pairing
+        chains = [self._load_chain(chain_query(chain)) for chain in source.chains]
         with atomic_write(target.files.staged("alignment")) as stream:
-            write_paired_a3m(stream, [chain.alignment for chain in chains], self._pairing)
-        if with_templates:
-            distinct = dict(zip(sequences, chains, strict=True))
-            found = [
-                (name, chain.templates)
-                for name, chain in zip(_first_names(sequences), distinct.values(), strict=True)
-                if chain.templates is not None
-            ]
-            _record_templates(target, found)
-        return in_input_order(
-            complex_features([chain.features for chain in chains], self._pairing), sequences
-        )
+            write_paired_a3m(stream, [chain.alignment for chain in chains], pairing)
+        rows = pair_chains([chain.features for chain in chains], pairing)
+        if not with_templates:
+            return rows, None
+        found = []
+        for number, name in enumerate(_first_names(rows)):
+            chain = chains[rows.order.index(number)]
+            # a hit file has hits for the chains of a target by their names or numbers
+            if chain.templates is None or self._has_hit_file:
+                chain.templates = self._find(target, name, chain.features, number)
+            found.append((name, chain.templates))
+        _record_templates(target, found)
+        return rows, [each.features for _, each in found]
 
-    def _load_chain(self, query: FastaRecord, with_templates: bool) -> _Chain:
+    def _load_chain(self, query: FastaRecord) -> _Chain:
         """Return a searched chain, from memory if another complex has it."""
         assert self._store is not None
-        key = (self._store.key(query), with_templates)
+        key = self._store.key(query)
         if key not in self._chains:
             content = self._store.read(query)
-            features = make_features([parse_alignment(content)])
-            templates = self._find(query.id, features, 0) if with_templates else None
-            if templates is not None:
-                features |= templates.features
-            self._chains[key] = _Chain(content, features, templates)
+            self._chains[key] = _Chain(content, make_features([parse_alignment(content)]))
             if len(self._chains) > _CHAINS_IN_MEMORY:
                 self._chains.popitem(last=False)
         self._chains.move_to_end(key)
         return self._chains[key]
 
-    def _find(self, name: str, features: Mapping[str, np.ndarray], number: int) -> TargetTemplates:
+    @property
+    def _has_hit_file(self) -> bool:
+        return self._templates is not None and self._templates.hits is not None
+
+    def _find(
+        self, target: TargetRun, chain: str, features: Mapping[str, np.ndarray], number: int
+    ) -> TargetTemplates:
         assert self._templates is not None
-        return self._templates.find(name, features, number)
+        return self._templates.find(f"{target.name}_{chain}", features, number)
 
 
-def _first_names(chains: Sequence[Any]) -> list[str]:
-    """Return the name of the first copy of each distinct chain, in the order of the chains."""
-    first: dict[Any, str] = {}
-    for name, chain in zip(chain_names(len(chains)), chains, strict=True):
-        first.setdefault(chain, name)
-    return list(first.values())
+def _first_names(rows: ComplexRows) -> list[str]:
+    """Return the name of the first copy of each distinct chain."""
+    names = chain_names(len(rows.order))
+    return [names[rows.order.index(number)] for number in range(len(rows.sequences))]
 
 
-def _profile_features(alignment: Alignment) -> dict[str, np.ndarray]:
+def _profile_features(sequence: str, rows: AlignedRows) -> dict[str, np.ndarray]:
     """Return the features that a template search needs."""
-    return {
-        "msa": encode_msa(alignment.letters),
-        "sequence": np.array([alignment.query.encode("ascii")], object),
-    }
+    return {"msa": rows.codes, "sequence": np.array([sequence.encode("ascii")], object)}
 
 
 def _record_templates(target: TargetRun, found: Sequence[tuple[str, TargetTemplates]]) -> None:

@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from features.cache import read_entry
-from foldcli.inputs.cached_targets import CachedTarget
+from features.residues import check_foldable
+from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import TargetInput, is_complex
@@ -24,7 +25,6 @@ from foldcli.pipeline.dry_run import (
     print_plan,
 )
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.features import check_foldable
 from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import OutputSettings, PredictSettings
@@ -33,7 +33,6 @@ from foldcli.pipeline.template_copies import TemplateCopier
 from model.config import ModelConfig, model_config
 from model.memory_plan import PassSize, plan_memory
 from model.parameters import expected_shapes
-from msa.io.complex_a3m import parse_complex_a3m
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
@@ -108,22 +107,23 @@ def _residues(target_input: TargetInput) -> int:
         for chain in target_input.chains:
             check_query(chain)
             check_foldable(chain.sequence)
-        return sum(len(chain.sequence) for chain in target_input.chains)
+        return target_input.residues
     if isinstance(target_input, FastaRecord):
         check_query(target_input)
         check_foldable(target_input.sequence)
         return len(target_input.sequence)
     if isinstance(target_input, CachedTarget):
         return target_input.residues()
-    if target_input.files[0].endswith(ENTRY_SUFFIX):
-        return int(read_entry(target_input.files[0])["msa"].shape[1])
+    file = target_input.files[0]
+    if file.endswith(ENTRY_SUFFIX):
+        if target_input.is_complex:
+            return sum(map(len, read_complex_entry(file).chains))
+        return int(read_entry(file)["msa"].shape[1])
     if target_input.is_complex:
-        alignment = parse_complex_a3m(target_input.read_contents()[0], target_input.files[0])
+        alignment = target_input.read_complex()
         for query in alignment.queries:
             check_foldable(query)
-        return sum(
-            len(query) * copies for query, copies in zip(alignment.queries, alignment.copies, strict=True)
-        )
+        return alignment.residues
     query = target_input.read()[0].query
     check_foldable(query)
     return len(query)

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from features.cache import FeatureCache
+from features.complexes.cache import load_or_make_rows
+from features.complexes.rows import ComplexRows
 from features.entry import CorruptEntryError
-from features.residues import X, encode_query
+from features.residues import check_foldable
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.logs import logger
 from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.target_run import TargetRun
-from msa.errors import InputError
 from msa.io.alignments import Alignment
+from msa.io.complex_a3m import ComplexAlignment
 
 
 def load_or_make_features(
@@ -38,6 +40,18 @@ def load_or_make_features(
     except CorruptEntryError as error:
         logger.warning("%s: %s; computed again", name, error)
         return cache.load_or_make(alignments, overwrite=True)
+
+
+def load_or_make_complex(
+    name: str, alignment: ComplexAlignment, settings: FeatureSettings
+) -> tuple[ComplexRows, bool]:
+    """Return the rows of a complex, and whether the cache had them; see `load_or_make_features`."""
+    cache = FeatureCache(settings.cache)
+    try:
+        return load_or_make_rows(cache, name, alignment, settings.overwrite, settings.verify)
+    except CorruptEntryError as error:
+        logger.warning("%s: %s; computed again", name, error)
+        return load_or_make_rows(cache, name, alignment, overwrite=True)
 
 
 def features_of_alignments(
@@ -74,16 +88,6 @@ def features_of_entry(target: TargetRun, read: Callable[[], dict[str, np.ndarray
     return features
 
 
-def check_foldable(sequence: str) -> None:
-    """Check that a prediction of a query has atoms; the network has none for letters like X.
-
-    Raises:
-        InputError: no letter is one of the twenty residues.
-    """
-    if not np.any(encode_query(sequence) != X):
-        raise InputError("the query has none of the twenty residues, so its structure would have no atoms")
-
-
 def _record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
     check_foldable(features["sequence"][0].decode("ascii"))
     rows, residues = features["msa"].shape
@@ -107,8 +111,8 @@ class CachedFeatures:
 
     Args:
         hit: whether the cache had the features before.
-        rows: distinct rows of the alignment.
-        residues: length of the query.
+        rows: distinct rows of the alignment; of a complex all rows of its file, with its queries as one.
+        residues: length of the query, or of all chains.
     """
 
     hit: bool
@@ -123,6 +127,15 @@ def cache_features(task: CacheTask) -> CachedFeatures:
         InputError: the alignments cannot be read, or have different queries.
         OSError: an alignment cannot be read, or the cache cannot be written.
     """
-    features, hit = load_or_make_features(task.target.name, task.target.read(), task.settings)
-    rows, residues = features["msa"].shape
-    return CachedFeatures(hit, rows, residues)
+    target, settings = task.target, task.settings
+    contents = target.read_contents()
+    alignment = target.parse_complex(contents)
+    if alignment is not None:
+        for query in alignment.queries:
+            check_foldable(query)
+        rows, hit = load_or_make_complex(target.name, alignment, settings)
+        num_rows = 1 + sum(len(block) - 1 for block in (rows.paired[0], *rows.unpaired))
+        return CachedFeatures(hit, num_rows, alignment.residues)
+    features, hit = load_or_make_features(target.name, target.parse(contents), settings)
+    num_rows, residues = features["msa"].shape
+    return CachedFeatures(hit, num_rows, residues)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.complexes import Complex
@@ -46,7 +45,7 @@ def file_sha256(path: Path) -> str:
 
 @dataclass(frozen=True)
 class AlignmentRequest:
-    """A request for alignments of queries with the sequences of one database.
+    """A request for alignments of queries and complexes with the sequences of one database.
 
     Args:
         checksums: SHA-256 of the database's parts.
@@ -61,8 +60,16 @@ class AlignmentRequest:
         """Make a request to an opened database."""
         return cls(database.manifest.checksums, settings)
 
-    def identity(self, query: FastaRecord) -> dict[str, Any]:
-        """Return everything that a query's alignment depends on."""
+    def identity(self, query: FastaRecord | Complex) -> dict[str, Any]:
+        """Return everything that the alignment of a query or a complex depends on."""
+        if isinstance(query, Complex):
+            return {
+                "query": query.sequence,
+                "chains": [self.key(chain_query(chain)) for chain in query.chains],
+                "pairing": dataclasses.asdict(self.settings.pairing),
+                "database": self.checksums,
+                **self.settings.identity(),
+            }
         profile: dict[str, Any] = {}
         if isinstance(query, ProfileQuery):
             profile["profile"] = hashlib.sha256(query.profile.tobytes()).hexdigest()
@@ -74,8 +81,8 @@ class AlignmentRequest:
             **self.settings.identity(),
         }
 
-    def key(self, query: FastaRecord) -> str:
-        """Return the fingerprint of a query's alignment."""
+    def key(self, query: FastaRecord | Complex) -> str:
+        """Return the fingerprint of the alignment of a query or a complex."""
         return fingerprint(self.identity(query))
 
 
@@ -118,7 +125,6 @@ class TargetIdentities:
         settings: settings of the predictions.
         request: request for the queries' alignments; None if there are no queries, or no database yet.
         templates: everything that templates depend on; None if there are none.
-        pairing: how the alignments of a complex's chains are paired.
     """
 
     sources: list[ParameterSource]
@@ -126,7 +132,6 @@ class TargetIdentities:
     settings: PredictSettings
     request: AlignmentRequest | None = None
     templates: dict[str, Any] | None = None
-    pairing: PairingSettings = DEFAULT_PAIRING
 
     def sources_of(self, target_input: TargetInput) -> list[ParameterSource]:
         """Return the models that predict a target.
@@ -148,12 +153,9 @@ class TargetIdentities:
         """
         if isinstance(target_input, CachedTarget):
             own = target_input.identity
-        elif isinstance(target_input, FastaRecord):
+        elif isinstance(target_input, FastaRecord | Complex):
             assert self.request is not None
             own = self.request.identity(target_input)
-        elif isinstance(target_input, Complex):
-            assert self.request is not None
-            own = self._complex_identity(self.request, target_input)
         else:
             own = {"input": _content_hash(target_input)}
         templates = {} if self.templates is None else {"templates": self.templates}
@@ -163,17 +165,6 @@ class TargetIdentities:
             return own | {"predict": {"method": TEMPLATE}} | templates
         settings = self.settings.for_network(sources[0].is_multimer)
         return own | {"predict": settings.identity()} | templates
-
-    def _complex_identity(self, request: AlignmentRequest, target: Complex) -> dict[str, Any]:
-        """Return everything that the alignment of a complex depends on."""
-        keys = [request.key(chain_query(chain)) for chain in target.chains]
-        return {
-            "query": target.sequence,
-            "chains": keys,
-            "pairing": dataclasses.asdict(self.pairing),
-            "database": request.checksums,
-            **request.settings.identity(),
-        }
 
     def jobs(self, target_input: TargetInput) -> list[Job]:
         """Return the jobs of a target: every model with the first seed, then with the next.

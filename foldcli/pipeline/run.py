@@ -30,7 +30,9 @@ import click
 import numpy as np
 
 from features.cache import read_entry
+from features.complexes.pairing import DEFAULT_PAIRING
 from features.entry import read_entry_metadata
+from features.residues import check_foldable
 from foldcli.errors import NotRelaxed
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
@@ -55,7 +57,7 @@ from foldcli.pipeline.device_workers import (
     WorkerSettings,
 )
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.features import check_foldable, features_of_alignments, features_of_entry
+from foldcli.pipeline.features import features_of_alignments, features_of_entry
 from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.predictor import Predictor, Sampling
@@ -177,7 +179,7 @@ def run_targets(
     if output.layout == "colabfold":
         colabfold_layout.begin_run(
             output, predictor.settings, predictor.sources, len(named), settings.templates is not None,
-            settings.identities.pairing,
+            DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing,
         )  # fmt: skip
     logger.info("%s", settings.opening_line(len(named)))
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named])
@@ -211,6 +213,10 @@ def residues_hint(target_input: TargetInput) -> int:
         return len(target_input.content or b"") or Path(target_input.files[0]).stat().st_size
     except (OSError, ValueError, LookupError):
         return 0
+
+
+def _complex_of(target: TargetRun) -> Complex | None:
+    return target.input if isinstance(target.input, Complex) else None
 
 
 def _most_passes(settings: RunSettings) -> int:
@@ -248,7 +254,7 @@ class _Run:
             request, by_name = settings.search.request, {target.name: target for target in targets}
             self.chains = ChainStore(CacheStore(settings.features.cache, request))
             self.alignments = TargetStore(by_name, request, settings.output.overwrite)
-        self.complexes = ComplexStage(settings.identities.pairing, settings.templates, self.chains)
+        self.complexes = ComplexStage(settings.features, settings.templates, self.chains)
 
     def execute(self) -> None:
         """Run all targets; an interrupt ends the run once the predicted models are written."""
@@ -338,14 +344,23 @@ class _Run:
         search = self.settings.search
         if search is None or self.chains is None or self.alignments is None:
             return self._unfinished()
-        show = self.progress.show
-        targets_with_chains = search_chains_ahead(
-            self._unfinished(), search, self.chains, self.locks, self._fail, show
-        )
+        with_chains = self._searched_chains(search, self.chains)
         searched = search_ahead(
-            targets_with_chains, search, self.alignments, self.locks, self._begin, self._fail, show
+            with_chains, search, self.alignments, self.locks, self._begin, self._fail, self.progress.show
         )
         return run_ahead(searched, _SEARCHES_AHEAD, self.stop)
+
+    def _searched_chains(self, search: SearchStage, chains: ChainStore) -> Iterator[TargetRun]:
+        """Yield the unfinished targets, once the chains of complexes are searched."""
+        for searched in search_chains_ahead(
+            self._unfinished(), _complex_of, search, chains, self.locks, self.progress.show
+        ):
+            if searched.error is not None:
+                self._fail(searched.target, searched.error)
+                continue
+            if searched.cost is not None:
+                searched.target.add_cost(searched.cost)
+            yield searched.target
 
     def _begin(self, target: TargetRun) -> TargetPlan | None:
         """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.

@@ -1,24 +1,31 @@
 """A run of `foldcli search`: hits into one table, or one alignment per query."""
 
 import contextlib
+import io
 import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from threading import Event
+from typing import IO, Any
 
 import click
 
+from features.complexes.a3m import write_paired_a3m
+from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import PROFILE_SUFFIXES
-from foldcli.inputs.queries import QueryReaders, name_queries, read_query_targets
+from foldcli.inputs.queries import Query, QueryReaders, name_fold_targets, read_fold_targets
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.paths import make_writable_folder
-from foldcli.pipeline.alignment_stores import write_alignment
+from foldcli.pipeline.alignment_stores import CacheStore, write_alignment
+from foldcli.pipeline.chain_search import ChainStore, search_complexes
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import AlignmentRequest, file_sha256
+from foldcli.pipeline.identity import AlignmentRequest, chain_query, file_sha256
+from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.search_stage import Searcher, SearchResult, SearchStage
 from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.version import VERSION
@@ -45,6 +52,8 @@ class SearchRun:
         shard: the run's share of the queries.
         save_profile: file or folder for the profiles of the last iteration, if requested.
         overwrite: replace existing results.
+        cache: folder of the feature cache, which keeps the alignments of the chains of complexes; None if
+            there are none.
     """
 
     sources: QueryReaders
@@ -53,9 +62,12 @@ class SearchRun:
     shard: Shard
     save_profile: str | None
     overwrite: bool
+    cache: Path | None = None
 
     def to_table(self, out: str, columns: Sequence[str]) -> None:
         """Write the hits of all queries into one table, which appears only when it is complete.
+
+        Of complexes, each distinct chain is a query, named as NAME_A.
 
         Args:
             out: path of the table; "-" is standard output.
@@ -72,8 +84,9 @@ class SearchRun:
             if not self.overwrite and Path(path).exists():
                 raise click.UsageError(f"{path} exists; --overwrite replaces it.")
             remove_abandoned_files(Path(path).parent, f"{Path(path).name}.")
-        queries = self._queries()
+        requested = self._queries()
         stage = self._stage()
+        queries = _table_queries(requested, stage.request)
         capped = done = 0
         try:
             with (
@@ -100,7 +113,7 @@ class SearchRun:
             )  # fmt: skip
 
     def to_stdout(self, kind: str) -> None:
-        """Write the alignment of the only query to standard output.
+        """Write the alignment of the only query, which may be a complex, to standard output.
 
         Args:
             kind: "a3m" or "sto".
@@ -114,9 +127,38 @@ class SearchRun:
             raise click.UsageError(
                 f"-o - with --format {kind} takes one query, and there are {len(queries)}."
             )
+        ((name, query),) = queries
+        if isinstance(query, Complex):
+            self._check_complex(query, kind)
+            self._complex_to_stdout(name, query)
+            return
         with _profile_file(self.save_profile, self.settings.search.matrix) as on_profile:
-            for _, query, hits in self._stage().search(queries, on_profile):
-                write_alignment(sys.stdout, query, hits, self.settings, kind)
+            for _, found, hits in self._stage().search([(name, query)], on_profile):
+                write_alignment(sys.stdout, found, hits, self.settings, kind)
+
+    def _complex_to_stdout(self, name: str, target: Complex) -> None:
+        named = {chain_query(each): (each.id, chain_query(each)) for each in target.chains}
+        texts = {}
+        for _, query, hits in self._stage().search(list(named.values())):
+            text = io.StringIO()
+            write_alignment(text, query, hits, self.settings)
+            texts[query] = text.getvalue().encode()
+        alignments = [texts[chain_query(each)] for each in target.chains]
+        write_paired_a3m(sys.stdout, alignments, self.settings.pairing)
+
+    def _check_complex(self, target: Complex, kind: str) -> None:
+        """Check that the requested results exist for complexes.
+
+        Raises:
+            InputError: they do not.
+        """
+        reason = f"{target.id!r} has {len(target.chains)} protein chains"
+        if kind != "a3m":
+            raise InputError(
+                f"{reason}; alignments of complexes are A3M: --format a3m", target.path, target.line
+            )
+        if self.save_profile is not None:
+            raise InputError(f"{reason}; --save-profile takes single chains", target.path, target.line)
 
     def to_folder(self, folder: Path, kind: str) -> None:
         """Write one alignment per query; failed queries do not stop the others.
@@ -136,7 +178,7 @@ class SearchRun:
             make_writable_folder(profiles)
             remove_abandoned_files(profiles)
         failures = Failures(folder, self.shard)
-        queries = self.shard.select(read_query_targets(self.sources, failures))
+        queries = self.shard.select(read_fold_targets(self.sources, failures))
         stage = self._stage()
         store = FolderStore(folder, kind, stage.request, profiles, self.overwrite)
         names = {id(query): name for name, query in queries}
@@ -148,25 +190,75 @@ class SearchRun:
                     add(query, profile, of_family)
 
         on_profile = None if profiles is None else save_profile
-        results = ((result.name, result) for result in _search_unfinished(stage, queries, store, on_profile))
-        failures.run(results, lambda _, result: result.raise_error())
+        singles = [(name, query) for name, query in queries if not isinstance(query, Complex)]
+        complexes = [(name, query) for name, query in queries if isinstance(query, Complex)]
+        results = chain(
+            _search_unfinished(stage, singles, store, on_profile),
+            self._search_complexes(stage, complexes, store, kind),
+        )
+        failures.run(((result.name, result) for result in results), lambda _, result: result.raise_error())
         failures.finish()
+
+    def _search_complexes(
+        self, stage: SearchStage, complexes: Sequence[tuple[str, Complex]], store: "FolderStore", kind: str
+    ) -> Iterator[SearchResult]:
+        """Yield the outcome of each complex: unsupported and finished ones first."""
+        unfinished = []
+        for name, target in complexes:
+            try:
+                self._check_complex(target, kind)
+            except InputError as error:
+                yield SearchResult(name, target, error)
+                continue
+            if store.is_finished(name, target):
+                logger.info("%s: already done", name)
+                yield SearchResult(name, target)
+            else:
+                unfinished.append((name, target))
+        if unfinished:
+            assert self.cache is not None
+            chains = ChainStore(CacheStore(self.cache, stage.request))
+            with TargetLocks(Event()) as locks:
+                yield from search_complexes(unfinished, stage, store, chains, locks)
 
     def _stage(self) -> SearchStage:
         return SearchStage(self.open_searcher(), self.settings, log_level=logging.INFO)
 
-    def _queries(self) -> list[tuple[str, FastaRecord]]:
+    def _queries(self) -> list[tuple[str, Query]]:
         """Return the ids and queries of this shard in input order.
 
         Raises:
             InputError: a file cannot be read, or a query cannot be searched with.
         """
-        named = name_queries(record for _, read in self.sources.readers() for record in read())
+        named = name_fold_targets(record for _, read in self.sources.readers() for record in read())
         queries = [query for _, query in named]
         for query in queries:
-            check_query(query)
+            for chain_or_query in query.chains if isinstance(query, Complex) else (query,):
+                check_query(chain_or_query)
         selected = self.shard.select((query.id, index) for index, query in enumerate(queries))
         return [(queries[index].id, queries[index]) for index in sorted(index for _, index in selected)]
+
+
+def _table_queries(
+    queries: Sequence[tuple[str, Query]], request: AlignmentRequest
+) -> list[tuple[str, FastaRecord]]:
+    """Return the ids and queries of a table, with each distinct chain of complexes once, named as NAME_A."""
+    table: list[tuple[str, FastaRecord]] = []
+    chains: dict[str, str] = {}
+    repeated = []
+    for query_id, query in queries:
+        if not isinstance(query, Complex):
+            table.append((query_id, query))
+            continue
+        for chain_name, each in query.named_chains().items():
+            name = chains.setdefault(request.key(chain_query(each)), chain_name)
+            if name == chain_name:
+                table.append((name, replace(each, header=name)))
+            else:
+                repeated.append(f"{chain_name} is {name}")
+    if repeated:
+        logger.info("chains that are listed under the name of an earlier one: %s", ", ".join(repeated))
+    return table
 
 
 @contextlib.contextmanager
@@ -223,7 +315,7 @@ class FolderStore:
         """Return the path of a query's saved profile, or None if no profiles are saved."""
         return None if self.profiles is None else self.profiles / f"{name}{PROFILE_SUFFIXES[0]}"
 
-    def is_finished(self, name: str, query: FastaRecord) -> bool:
+    def is_finished(self, name: str, query: Query) -> bool:
         """Return whether an earlier run stored this alignment, and the profile if one is requested."""
         record = self._read_record(name)
         if self.overwrite or not self._path(name).is_file():
@@ -239,15 +331,30 @@ class FolderStore:
         Raises:
             OSError: a file cannot be written.
         """
+
+        def write(stream: IO[str]) -> int:
+            return write_alignment(stream, query, hits, self.request.settings, self.kind)
+
+        self._write(name, query, write, {"hits": len(hits), "capped": hits.capped})
+
+    def write_complex(self, name: str, target: Complex, chains: Sequence[bytes]) -> None:
+        """Write the alignment of a complex, then its record; see `ComplexStore`."""
+
+        def write(stream: IO[str]) -> int:
+            return write_paired_a3m(stream, chains, self.request.settings.pairing)
+
+        self._write(name, target, write, {"pairing": asdict(self.request.settings.pairing)})
+
+    def _write(self, name: str, query: Query, write: Callable[[IO[str]], int], facts: dict[str, Any]) -> None:
+        """Write an alignment with `write`, which returns its number of rows, then its record."""
         # an interrupted run must not leave an old record next to a new alignment
         self._record_path(name).unlink(missing_ok=True)
         with atomic_write(self._path(name)) as stream:
-            rows = write_alignment(stream, query, hits, self.request.settings, self.kind)
+            rows = write(stream)
         settings = self.request.settings.identity()
         record = {
             "fingerprint": self.request.key(query),
-            "hits": len(hits),
-            "capped": hits.capped,
+            **facts,
             "rows": rows,
             "foldcli": VERSION,
             **settings["search"],

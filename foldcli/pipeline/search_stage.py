@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from foldcli.errors import ServerLost
+from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.pipeline.alignment_stores import AlignmentStore, TargetStore
 from foldcli.pipeline.identity import AlignmentRequest
@@ -49,12 +50,12 @@ class SearchResult:
 
     Args:
         name: file-safe name of the query.
-        query: the query.
+        query: the query, or the complex whose chains were searched.
         error: the error if the search or storing the alignment failed.
     """
 
     name: str
-    query: FastaRecord
+    query: FastaRecord | Complex
     error: Exception | None = None
 
     def raise_error(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import click
 
+from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.templates.settings import TemplateSettings
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
@@ -30,14 +31,16 @@ class AlignmentSettings:
     Args:
         search: settings of the search.
         row_filter: filter for the rows of the alignment.
+        pairing: how the alignments of a complex's chains are paired.
     """
 
     search: SearchSettings
     row_filter: AlignmentFilter
+    pairing: PairingSettings = DEFAULT_PAIRING
 
     @classmethod
     def from_options(cls, options: dict[str, Any], threads: int, tables: bool = False) -> "AlignmentSettings":
-        """Create the settings from the values of `search_options` and `alignment_options`.
+        """Create the settings from the values of `search_options`, `alignment_options` and `pairing_options`.
 
         Args:
             options: values; None where the default is to be used.
@@ -77,10 +80,10 @@ class AlignmentSettings:
             row_filter = _row_filter(options, AlignmentFilter() if tables else FOLDING_FILTER)
         except InputError as error:
             raise click.UsageError(f"--{error}") from error
-        return cls(search, row_filter)
+        return cls(search, row_filter, PairingSettings(options["pair_mode"], options["pair_strategy"]))
 
     def identity(self) -> dict[str, Any]:
-        """Return the values that alignments depend on; the number of threads is not one of them."""
+        """Return the values that alignments of single chains depend on, without the number of threads."""
         search = {name: value for name, value in asdict(self.search).items() if name != "threads"}
         return {"search": search, "alignment": asdict(self.row_filter)}
 

@@ -167,6 +167,10 @@ def _letters_of_complex(alignment: ComplexAlignment, chains: Sequence[str], path
     parts = [np.concatenate([alignment.paired[number].letters for number in numbers], axis=1)]
     for number, unpaired in enumerate(alignment.unpaired):
         rows = unpaired.letters[unpaired.query == alignment.queries[number] :]
+        if alignment.order is not None:
+            # of complete alignments the network gets the rows that are not paired
+            paired = set(map(bytes, alignment.paired[number].letters))
+            rows = rows[[bytes(row) not in paired for row in rows]]
         blocks = [
             rows if other == number else np.full((len(rows), len(alignment.queries[other])), _GAP, np.uint8)
             for other in numbers

@@ -4,6 +4,11 @@ The first line has the lengths of the distinct chains and the number of copies o
 row has the columns of all distinct chains, one after the other, without copies. A row with residues in
 several chains is paired; any other row belongs to the alignment of one chain. A file with one distinct chain
 (`#12<TAB>2`) has no paired rows.
+
+Files of foldcli have a further field in the header of the first row, such as `chains=1,2,1`, which lists the
+distinct chains in the order of the input. It also tells that the unpaired rows of each chain are its complete
+alignment, in which rows that are paired are repeated, and that all rows before it are paired, also those with
+residues in a single chain, which several copies of it share. ColabFold reads these files like its own.
 """
 
 import string
@@ -22,6 +27,7 @@ from msa.io.query_columns import GAP
 # names of the first distinct chains, and of a chain without a row in a paired row, as in ColabFold's files
 _FIRST_NAME = 101
 _NO_ROW = "DUMMY"
+_CHAINS_FIELD = "chains="
 # more residues than any network can predict; bounds what a damaged first line can allocate
 _MAX_RESIDUES = 100_000
 
@@ -44,17 +50,26 @@ class ComplexAlignment:
         unpaired: the other rows of each chain in the order of the file, usually the query first; at least
             one.
         source: path of the file; `-` for standard input, None if it was not read from a file.
+        order: distinct chain of each chain in the order of the input, from 0; None if the file has no such
+            list, as ColabFold's. With it, `unpaired` has each chain's complete alignment, and repeats rows
+            that are paired.
     """
 
     copies: tuple[int, ...]
     paired: tuple[Alignment, ...]
     unpaired: tuple[Alignment, ...]
     source: str | None = None
+    order: tuple[int, ...] | None = None
 
     @property
     def queries(self) -> tuple[str, ...]:
         """The residues of each distinct chain."""
         return tuple(alignment.query for alignment in self.paired)
+
+    @property
+    def residues(self) -> int:
+        """The number of residues of all chains, copies included."""
+        return sum(len(query) * copies for query, copies in zip(self.queries, self.copies, strict=True))
 
 
 def is_complex_a3m(data: bytes, source: str | None = None) -> bool:
@@ -82,8 +97,9 @@ def parse_complex_a3m(data: bytes, source: str | None = None) -> ComplexAlignmen
 
     Raises:
         InputError: the first line does not add up to the rows' columns, has a chain without residues or
-            without copies, or the same chain twice; a chain has no query; a character that is not a letter.
-            Names file, line and column where known.
+            without copies, or the same chain twice; a chain has no query; the list of chains does not match
+            the first line, or the unpaired rows of a chain do not begin with its query, although there is a
+            list; a character that is not a letter. Names file, line and column where known.
     """
     data = data.replace(b"\0", b"")
     chains = a3m.parse_chain_line(data, source)
@@ -100,7 +116,11 @@ def parse_complex_a3m(data: bytes, source: str | None = None) -> ComplexAlignmen
     edges = np.cumsum(lengths)[:-1]
     blocks = list(zip(np.split(letters, edges, axis=1), np.split(deletions, edges, axis=1), strict=True))
     present = np.stack([(block != GAP).any(axis=1) for block, _ in blocks])
+    order = _parse_order(names[0], copies, source, int(lines[0]))
     is_paired = present.sum(axis=0) > 1
+    if order is not None:
+        # the unpaired rows begin with the query of the first chain
+        is_paired = np.cumsum([name == str(_FIRST_NAME) for name in names]) == 0
     queries = [
         _query_row(number, block, present[number], lines, source) for number, (block, _) in enumerate(blocks)
     ]
@@ -113,9 +133,29 @@ def parse_complex_a3m(data: bytes, source: str | None = None) -> ComplexAlignmen
         alignment = Alignment(labels, block[pairs], counts[pairs], source)
         paired.append(alignment if starts_with_queries else _after_query(query, alignment, number))
         rows = np.flatnonzero(present[number] & ~is_paired)
+        if order is not None and len(rows) and not np.array_equal(block[rows[0]], query):
+            reason = f"the first unpaired row of chain {number + 1} is not its query"
+            raise InputError(reason, source, int(lines[rows[0]]))
         alignment = Alignment(tuple(names[row] for row in rows), block[rows], counts[rows], source)
         unpaired.append(alignment if len(rows) else _after_query(query, alignment, number))
-    return ComplexAlignment(tuple(copies), tuple(paired), tuple(unpaired), source)
+    return ComplexAlignment(tuple(copies), tuple(paired), tuple(unpaired), source, order)
+
+
+def _parse_order(header: str, copies: Sequence[int], source: str | None, line: int) -> tuple[int, ...] | None:
+    """Return the list of chains in the header of the first row, from 0; None if it has none.
+
+    Raises:
+        InputError: the list does not have the copies of each chain.
+    """
+    labels = header.split("\t")
+    if len(labels) != len(copies) + 1 or not labels[-1].startswith(_CHAINS_FIELD):
+        return None
+    numbers = labels[-1].removeprefix(_CHAINS_FIELD).split(",")
+    expected = [str(number) for number, count in enumerate(copies, 1) for _ in range(count)]
+    if sorted(numbers) != sorted(expected):
+        reason = f"the list {labels[-1]} does not have each chain as often as the header line"
+        raise InputError(reason, source, line)
+    return tuple(int(number) - 1 for number in numbers)
 
 
 def _check_chain_line(lengths: Sequence[int], copies: Sequence[int], source: str | None) -> None:
@@ -189,27 +229,29 @@ def a3m_rows(data: bytes) -> list[A3mRow]:
 
 def write_complex_a3m(
     stream: IO[str],
-    copies: Sequence[int],
+    order: Sequence[int],
     paired: Sequence[Sequence[A3mRow | None]],
     unpaired: Sequence[Sequence[A3mRow]],
 ) -> None:
-    """Write ColabFold's A3M of a complex.
+    """Write the A3M file of a complex, with the list of its chains.
 
     Insertions after the last column of a row are left out, because they would belong to the next chain.
 
     Args:
         stream: text stream.
-        copies: number of copies of each distinct chain.
+        order: distinct chain of each chain in the order of the input, from 0.
         paired: rows after the queries, each with the row of every chain, or None for a chain without partner;
             empty for a single distinct chain.
-        unpaired: rows of each chain in A3M, its query first.
+        unpaired: complete alignment of each distinct chain in A3M, its query first.
     """
+    copies = [order.count(number) for number in range(len(unpaired))]
     queries = [rows[0].text for rows in unpaired]
     gaps = ["-" * len(query) for query in queries]
     names = [str(number) for number in range(_FIRST_NAME, _FIRST_NAME + len(queries))]
     stream.write(f"#{','.join(str(len(query)) for query in queries)}\t{','.join(map(str, copies))}\n")
     if len(queries) > 1:
-        stream.write(_record("\t".join(names), queries))
+        chains = ",".join(str(number + 1) for number in order)
+        stream.write(_record("\t".join([*names, f"{_CHAINS_FIELD}{chains}"]), queries))
     for pair in paired:
         labels = [_NO_ROW if row is None else first_word(row.header) for row in pair]
         parts = [gap if row is None else _columns(row) for row, gap in zip(pair, gaps, strict=True)]

@@ -101,7 +101,7 @@ def test_bad_target_is_listed_and_does_not_stop_the_others(folder: Path, tmp_pat
     ("content", "message"),
     [
         (b"\x7fELF\x02\x01\x00", "not an alignment"),
-        (b"#5,4\t1,1\n>q\nMKVLAMKVL\n", "complex"),
+        (b"#5,5\t1,1\n>q\nMKVLAMKVL\n", "row 1 (q) has 9 columns, the header line declares 10"),
         (b">q\nMK1\n", "bad.a3m:2:3: '1' is not a residue letter"),
         (b"\x1f\x8b\x08\x00", "bad.a3m: truncated gzip file"),
         (b"", "empty file"),

@@ -50,14 +50,15 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
     assert result.returncode == 5, result.stderr
     assert "Traceback" not in result.stderr
     alignments = {path.stem: path.read_text().partition("\n")[2] for path in out.glob("*.a3m")}
-    assert set(alignments) == {"table", "json", "c"}
+    # of a homodimer, after ColabFold's first line
+    alignments["complex"] = alignments["complex"].removeprefix(">101\n")
+    assert set(alignments) == {"table", "json", "c", "complex"}
     assert len(set(alignments.values())) == 1 and alignments["c"].count(">") >= 3
     failed = {
         each["target"]: each for each in map(json.loads, (out / "failures.jsonl").read_text().splitlines())
     }
     assert {each["exit_code"] for each in failed.values()} == {3}
     assert {name: each["error"].partition(" has ")[2].partition(":")[0] for name, each in failed.items()} == {
-        "complex": "2 protein chains",
         "with_dna": "DNA",
         "d": "a ligand",
         str(folder / "e.json"): "",
@@ -66,17 +67,14 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
 
     # a table of hits is only written if all queries can be searched
     refused = foldcli(
-        "search", folder / "a.csv", root / "examples/demo.fasta", "-o", tmp_path / "m8", env=environment
+        "search", folder / "b.json", root / "examples/demo.fasta", "-o", tmp_path / "m8", env=environment
     )
     assert refused.returncode == 3 and not (tmp_path / "m8").exists()
-    assert refused.stderr.strip() == (
-        f"foldcli: error: {folder / 'a.csv'}:3: 'complex' has 2 protein chains: "
-        "a search takes single chains; `foldcli fold` predicts complexes"
-    )
+    assert refused.stderr.startswith(f"foldcli: error: {folder / 'b.json'}:1: 'with_dna' has DNA: only")
 
 
 @pytest.mark.slow
-def test_job_on_standard_input_is_folded_and_complex_is_refused(
+def test_job_on_standard_input_is_folded_and_complex_is_searched(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     command = ("fold", "-", "--db", root / "examples/demo.fasta", "--params", "demo", "--models", "3")
@@ -84,8 +82,9 @@ def test_job_on_standard_input_is_folded_and_complex_is_refused(
     result = foldcli(*command, env=environment, stdin=boltz_job(GB1[:20]))
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "stdin/stdin.done.json").is_file()
-    search = ("search", "-", root / "examples/demo.fasta", "--format", "a3m", "-o", tmp_path / "found")
-    refused = foldcli(*search, env=environment, stdin=f">pair\n{GB1}:{GB1}\n")
+    search = ("search", "-", root / "examples/demo.fasta", "--format")
+    found = foldcli(*search, "a3m", "-o", "-", env=environment, stdin=f">pair\n{GB1}:{GB1}\n")
+    assert found.returncode == 0 and found.stdout.startswith(f"#{len(GB1)}\t2\n>101\n{GB1}\n>")
+    refused = foldcli(*search, "sto", "-o", "-", env=environment, stdin=f">pair\n{GB1}:{GB1}\n")
     assert refused.returncode == 3
     assert "standard input:1: 'pair' has 2 protein chains" in refused.stderr
-    assert not (tmp_path / "found/pair.a3m").exists()

@@ -117,7 +117,9 @@ def test_complexes_are_named_and_refused() -> None:
     ]
     refused = named[0][1]
     assert isinstance(refused, UnsupportedRecord)
-    assert str(refused.error()).startswith("x:3: 'p|1' has 2 protein chains: a search takes single chains")
+    assert str(refused.error()).startswith(
+        "x:3: 'p|1' has 2 protein chains: a search of a part of a database"
+    )
 
 
 def replace_path(query: Complex) -> Complex:

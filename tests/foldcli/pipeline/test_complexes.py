@@ -10,26 +10,40 @@ from typing import Any
 import numpy as np
 import pytest
 
-from features.complexes.entities import in_input_order
-from features.complexes.features import complex_features
+from features.complexes.features import complex_features, in_input_order
+from features.complexes.pairing import DEFAULT_PAIRING
+from features.complexes.rows import pair_chains
 from features.deterministic import make_features
+from features.entry import CorruptEntryError
 from foldcli.errors import SomeTargetsFailed
-from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.alignment_targets import AlignmentTarget, starts_as_complex
+from foldcli.inputs.cached_targets import find_all_cached_targets, read_complex_entry
 from foldcli.inputs.complexes import split_chains
+from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.shard import Shard
-from foldcli.inputs.targets import PredictInput, find_fold_targets, find_predict_targets
+from foldcli.inputs.targets import (
+    PredictInput,
+    TargetInput,
+    find_feature_targets,
+    find_fold_targets,
+    find_predict_targets,
+    is_complex,
+)
 from foldcli.options.predict import ModelTypeChoice
 from foldcli.outputs.layout import TargetFiles
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
 from foldcli.params.verify import check_parameters
 from foldcli.pipeline.alignment_stores import CacheStore
-from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead
+from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead, search_complexes
+from foldcli.pipeline.complexes import ComplexStage
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.estimates import inspect_target
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import TargetIdentities, chain_query
+from foldcli.pipeline.features import CacheTask, cache_features
+from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities, chain_query
 from foldcli.pipeline.locks import LockOwner, TargetLocks
 from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.search_run import SearchRun
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings
@@ -42,7 +56,9 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.errors import InputError, MissingError
 from msa.io.alignments import parse_alignment
+from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, JoinedRecord
+from msa.io.m8 import DEFAULT_COLUMNS
 from msa.search.hits import Hits
 from msa.search.settings import AlignmentFilter, SearchSettings
 from tests.foldcli.pipeline.tiny_worker import TinyPredictor
@@ -198,7 +214,7 @@ def test_chains_are_put_into_the_order_of_the_input() -> None:
     sequences = ["ACDE", "FGH", "ACDE", "KL"]
     chains = [make_features([parse_alignment(f">q\n{x}\n>r\n{x[:-1]}-\n".encode())]) for x in sequences]
     by_entity = complex_features(chains, min_rows=1)
-    ordered = in_input_order(by_entity, sequences)
+    ordered = in_input_order(by_entity, pair_chains(chains, DEFAULT_PAIRING))
     names = np.array(list("ARNDCQEGHILKMFPSTWYVX"))
     assert "".join(names[ordered["aatype"]]) == "".join(sequences)
     assert "".join(map(str, ordered["asym_id"].astype(int))) == "1111222333344"
@@ -263,7 +279,6 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
     chains = ChainStore(CacheStore(tmp_path / "cache", stage.request))
     pair = split_chains(JoinedRecord("p", f"{PROTEIN_A}:{PROTEIN_B}", "", "", 1))
     first, second = map(chain_query, pair.chains)
-    failed: list[object] = []
     with TargetLocks(Event()) as other, TargetLocks(Event()) as own:
         assert other.try_acquire(chains.lock(first))
 
@@ -274,19 +289,17 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
 
         thread = Timer(0.1, finish_in_other_run)
         thread.start()
-        target = TargetRun(TargetFiles("p", tmp_path), pair)
-        found = list(
-            search_chains_ahead([target], stage, chains, own, lambda *each: failed.append(each), print)
-        )
+        (found,) = search_chains_ahead([pair], lambda target: target, stage, chains, own, print)
         thread.join()
         assert not chains.lock(first).exists() and not chains.lock(second).exists()
-    assert found == [target] and not failed
+    assert found.target == pair and found.error is None and found.cost is not None
     assert searcher.sequences == [PROTEIN_B]
     assert chains.is_finished("chain", first) and chains.is_finished("chain", second)
     # as a run leaves it that was killed before it released the lock
     chains.lock(first).write_text(json.dumps(vars(replace(LockOwner.this_process(), started=1))))
     with TargetLocks(Event()) as own:
-        assert list(search_chains_ahead([target], stage, chains, own, lambda *each: None, print)) == [target]
+        (found,) = search_chains_ahead([pair], lambda target: target, stage, chains, own, print)
+        assert found.target == pair and found.cost is None
     assert not chains.lock(first).exists()
 
 
@@ -313,21 +326,83 @@ def test_failed_search_of_a_chain_fails_only_its_complexes(
         "bb": f"{PROTEIN_B}:{PROTEIN_B}",
         "aa": f"{PROTEIN_A}:{PROTEIN_A}",
     }
-    targets = [
-        TargetRun(TargetFiles(name, tmp_path), split_chains(JoinedRecord(name, sequence, "", "", 1)))
-        for name, sequence in sequences.items()
+    named = [
+        (name, split_chains(JoinedRecord(name, sequence, "", "", 1))) for name, sequence in sequences.items()
     ]
-    failed: list[tuple[str, str]] = []
     with TargetLocks(Event()) as locks:
-        found = search_chains_ahead(
-            targets,
-            stage,
-            chains,
-            locks,
-            lambda target, error: failed.append((target.name, str(error))),
-            print,
-        )
-        assert [target.name for target in found] == ["aa"]
+        results = list(search_complexes(named, stage, chains.store, chains, locks))
+    failed = [(result.name, str(result.error)) for result in results if result.error is not None]
     assert failed == [("ab", "disk on fire"), ("bb", "disk on fire")]
-    assert "a chain of 31 residues: the search reached --max-seqs 1" in caplog.text
+    assert [result.name for result in results] == ["ab", "bb", "aa"]
+    stored = chains.store.path("aa", named[2][1])
+    assert read_bytes(stored).startswith(f"#31\t2\n>101\n{PROTEIN_A}\n".encode())
+    assert "ab_A: the search reached --max-seqs 1" in caplog.text
     assert not list(tmp_path.rglob(".lock"))
+
+
+def test_search_of_complexes_writes_what_fold_predicts_from(
+    tmp_path: Path, database: LocalSearcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queries = tmp_path / "q.fasta"
+    queries.write_text(f">mixed\n{PROTEIN_A}:{PROTEIN_B}:{PROTEIN_A}\n>bb\n{PROTEIN_B}:{PROTEIN_B}\n")
+    searcher, alignment = CountingSearcher(database), AlignmentSettings(SearchSettings(), AlignmentFilter())
+    run = SearchRun(
+        QuerySources([str(queries)], True, "BLOSUM62"),
+        alignment,
+        lambda: searcher,
+        Shard(),
+        None,
+        False,
+        tmp_path / "cache",
+    )
+    folder = tmp_path / "alignments"
+    for _ in range(2):
+        run.to_folder(folder, "a3m")
+        assert sorted(searcher.sequences) == [PROTEIN_A, PROTEIN_B]
+    with pytest.raises(SomeTargetsFailed):
+        run.to_folder(tmp_path / "sto", "sto")
+    run.to_table(str(tmp_path / "t.m8"), DEFAULT_COLUMNS)
+    hits = [line.split("\t")[0] for line in (tmp_path / "t.m8").read_text().splitlines()]
+    assert hits == ["mixed_A", "mixed_A", "mixed_B"]
+    queries.write_text(queries.read_text().partition(">bb")[0])
+    run.to_stdout("a3m")
+    assert capsys.readouterr().out == (folder / "mixed.a3m").read_text()
+    with pytest.raises(InputError, match="'mixed' has 3 protein chains; --save-profile takes single chains"):
+        replace(run, save_profile=str(tmp_path / "p")).to_stdout("a3m")
+
+    # features from the alignment and from the cache are those of fold
+    settings, failures = FeatureSettings(tmp_path / "features"), Failures(tmp_path, Shard())
+    given = dict(find_predict_targets([str(folder)], False, tmp_path, failures))
+    for name, target in find_feature_targets([str(folder)], False, failures):
+        assert isinstance(target, AlignmentTarget)
+        cached = cache_features(CacheTask(target, settings))
+        assert (cached.hit, cached.rows) == (False, {"mixed": 6, "bb": 2}[name])
+        assert cache_features(CacheTask(target, settings)).hit
+    entries = {target.name: target for target in find_all_cached_targets(settings.cache, failures)}
+    chains = ChainStore(CacheStore(tmp_path / "cache", AlignmentRequest(searcher.checksums, alignment)))
+    stage = ComplexStage(settings, None, chains)
+    for name, sequences in (("mixed", [PROTEIN_A, PROTEIN_B, PROTEIN_A]), ("bb", [PROTEIN_B] * 2)):
+        searched = split_chains(JoinedRecord(name, ":".join(sequences), "", "", 1))
+        entry = entries[name]
+        assert is_complex(entry) and entry.residues() == 31 * len(sequences)
+        file = AlignmentTarget(name, (str(entry.path),))
+        inputs: list[TargetInput] = [searched, given[name], entry, replace(file, is_complex=True)]
+        assert starts_as_complex(file)
+        expected, *others = (
+            stage.load(TargetRun(TargetFiles(name, tmp_path / "out"), each), False) for each in inputs
+        )
+        assert expected["asym_id"][-1] == len(sequences)
+        for features in others:
+            assert features.keys() == expected.keys()
+            for key, value in expected.items():
+                assert np.array_equal(features[key], value), key
+    # a damaged entry is computed again from its file
+    content = bytearray(entries["bb"].path.read_bytes())
+    content[-1] ^= 1
+    entries["bb"].path.write_bytes(content)
+    assert entries["bb"].complex_rows().chains == [PROTEIN_B] * 2
+    assert read_complex_entry(entries["bb"].path).chains == [PROTEIN_B] * 2
+    (folder / "bb.a3m").unlink()
+    entries["bb"].path.write_bytes(content)
+    with pytest.raises(CorruptEntryError, match="checksum does not match"):
+        entries["bb"].complex_rows()

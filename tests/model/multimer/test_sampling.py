@@ -98,6 +98,32 @@ def test_padding_changes_nothing(complex_features: Arrays, msa_rows: int) -> Non
     assert all(torch.equal(inputs[name], again[name]) for name in inputs)
 
 
+class RecordedDraws(PhiloxDraws):
+    """Random numbers that keep the positions that are masked."""
+
+    def codes(self, masked: np.ndarray) -> np.ndarray:
+        self.masked = masked
+        return super().codes(masked)
+
+
+def test_padding_inside_rows_is_not_masked_and_not_read(complex_features: Arrays) -> None:
+    mask = np.ones(complex_features["msa"].shape, np.float32)
+    mask[1:, 4:] = 0
+    draws = RecordedDraws(2, 0)
+    results = []
+    for code in (0, 7):
+        msa = np.where(mask > 0, complex_features["msa"], code)
+        features = complex_features | {"msa": msa, "msa_mask": mask}
+        results.append(MultimerInputs(features, CONFIG, lambda _: draws, CPU)(0))
+        padded = results[-1]["msa_mask"].numpy() == 0
+        assert padded.sum() == 3 * 7 and draws.masked.any()
+        assert not draws.masked[padded].any()
+        # as DeepMind's code, which multiplies the codes by the mask
+        assert (results[-1]["msa_feat"][padded][:, :23].argmax(dim=-1) == 0).all()
+    for name in ("msa_feat", "msa_mask", "extra_msa_mask"):
+        assert torch.equal(results[0][name], results[1][name]), name
+
+
 def test_passes_have_samples_of_their_own(complex_features: Arrays) -> None:
     first, again, second = (draw(complex_features, iteration=i) for i in (0, 0, 1))
     assert torch.equal(first["msa_feat"], again["msa_feat"])

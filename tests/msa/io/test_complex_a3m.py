@@ -37,6 +37,7 @@ def test_rows_with_residues_in_several_chains_are_paired() -> None:
     assert alignment.paired[0].deletions.tolist() == [[0, 0, 0], [0, 0, 1]]
     assert alignment.unpaired[1].deletions.tolist() == [[0, 0], [1, 0]]
     assert {each.source for each in alignment.paired + alignment.unpaired} == {"x.a3m"}
+    assert alignment.order is None
 
 
 def test_insertions_before_the_first_column_of_a_chain_are_its_own() -> None:
@@ -85,6 +86,14 @@ def test_equal_rows_are_read_once_and_rows_of_other_names_are_kept() -> None:
         (b"#3,2\t1,1\n", "x: no sequences"),
         (b"#3,2\t1,1\nMKVWA\n>q\nMKVWA\n", "x:2: text before the first header line"),
         (b"#%d,2\t1,1\n>q\nMKVWA\n" % 10**17, "residues in all copies, more than 100,000"),
+        (
+            b"#2,1\t1,1\n>a\tb\tchains=1,1\nMKW\n",
+            "x:2: the list chains=1,1 does not have each chain as often",
+        ),
+        (
+            b"#2,1\t1,1\n>a\tb\tchains=2,1\nMKW\n>101\nMK-\n>x\n--A\n",
+            "x:6: the first unpaired row of chain 2 is not",
+        ),
         (b">q\nMKVWA\n", "x:1: not an A3M file of a complex"),
     ],
 )
@@ -132,14 +141,17 @@ def test_written_files_are_read_again(queries: list[str], random) -> None:
         [None if random.random() < 0.4 else row(f"p{k}{n}", query) for n, query in enumerate(queries)]
         for k in range(5)
     ]
-    paired = [pair for pair in paired if sum(each is not None for each in pair) > 1]
+    paired = [pair for pair in paired if any(pair)]
+    order = [number for number in range(len(queries)) for _ in range(number + 1)]
+    random.shuffle(order)
     unpaired = [
         [A3mRow("q", query), *(row(f"u{k}{n}", query) for k in range(4))] for n, query in enumerate(queries)
     ]
     stream = io.StringIO()
-    write_complex_a3m(stream, range(1, len(queries) + 1), paired, unpaired)
+    write_complex_a3m(stream, order, paired, unpaired)
     read = parse_complex_a3m(stream.getvalue().encode())
     assert read.copies == tuple(range(1, len(queries) + 1)) and list(read.queries) == queries
+    assert read.order == tuple(order)
 
     def columns(each: A3mRow | None, query: str) -> str:
         return "-" * len(query) if each is None else "".join(c for c in each.text if not c.islower())

@@ -1,0 +1,109 @@
+"""The rows of a complex: paired by species, read from an A3M file, or from the feature cache."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from features.complexes.entities import AlignedRows, group_chains
+from features.complexes.pairing import PairingSettings, pair_rows, pairing_candidates
+from features.residues import encode_msa
+from msa.io.alignments import Alignment
+from msa.io.complex_a3m import ComplexAlignment
+
+_QUERY = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class ComplexRows:
+    """The rows of a complex's alignment, of each entity in the order of the first chains.
+
+    Attributes:
+        sequences: residues of each entity.
+        order: entity of each chain in the order of the input, from 0.
+        paired: rows of which row k belongs to row k of all other entities, the query first.
+        unpaired: the other rows, the query first; see `is_complete`.
+        is_complete: whether `unpaired` is each entity's complete alignment, so that it repeats rows that are
+            paired. ColabFold's files do not tell.
+    """
+
+    sequences: tuple[str, ...]
+    order: tuple[int, ...]
+    paired: tuple[AlignedRows, ...] = field(repr=False)
+    unpaired: tuple[AlignedRows, ...] = field(repr=False)
+    is_complete: bool
+
+    @property
+    def copies(self) -> list[int]:
+        """The number of chains of each entity."""
+        return [self.order.count(number) for number in range(len(self.sequences))]
+
+    @property
+    def chains(self) -> list[str]:
+        """The residues of each chain, in the order of the input."""
+        return [self.sequences[number] for number in self.order]
+
+
+def pair_chains(
+    chains: Sequence[Mapping[str, np.ndarray]],
+    settings: PairingSettings,
+    pairing: Sequence[Mapping[str, np.ndarray]] | None = None,
+) -> ComplexRows:
+    """Return the rows of a complex, given the features of its chains.
+
+    Args:
+        chains: see `features.complexes.features.complex_features`.
+        settings: which rows are paired.
+        pairing: see `features.complexes.features.complex_features`.
+    """
+    sequences = [chain["sequence"][0].decode() for chain in chains]
+    groups = group_chains(sequences)
+    firsts, copies = [group[0] for group in groups], [len(group) for group in groups]
+    candidates = [(chains if pairing is None else pairing)[first] for first in firsts]
+    pairs = pair_entities(candidates, copies, settings)
+    own = [aligned_rows(chains[first]) for first in firsts]
+    names = {sequences[first]: number for number, first in enumerate(firsts)}
+    return ComplexRows(
+        tuple(names),
+        tuple(names[sequence] for sequence in sequences),
+        tuple(aligned_rows(each).take(pairs[:, number]) for number, each in enumerate(candidates)),
+        tuple(rows.take(_QUERY) if settings.mode == "paired" else rows for rows in own),
+        is_complete=True,
+    )
+
+
+def rows_of_file(alignment: ComplexAlignment) -> ComplexRows:
+    """Return the rows of an A3M file of a complex, with the order of copies that the file has."""
+    by_entity = [number for number, count in enumerate(alignment.copies) for _ in range(count)]
+    return ComplexRows(
+        alignment.queries,
+        tuple(by_entity) if alignment.order is None else alignment.order,
+        tuple(map(_encode, alignment.paired)),
+        tuple(map(_encode, alignment.unpaired)),
+        alignment.order is not None,
+    )
+
+
+def _encode(alignment: Alignment) -> AlignedRows:
+    return AlignedRows(encode_msa(alignment.letters), alignment.deletions)
+
+
+def aligned_rows(features: Mapping[str, np.ndarray]) -> AlignedRows:
+    """Return the alignment of a chain in its features."""
+    return AlignedRows(features["msa"], features["deletion_matrix"])
+
+
+def pair_entities(
+    entities: Sequence[Mapping[str, np.ndarray]], copies: Sequence[int], settings: PairingSettings
+) -> np.ndarray:
+    """Return the paired rows of the entities of a complex; see `features.complexes.pairing.pair_rows`.
+
+    Args:
+        entities: `msa`, `species_row` and `species` of each entity (`features.schema.CACHED`).
+        copies: number of chains of each entity.
+        settings: which rows are paired.
+    """
+    if len(entities) == 1 or settings.mode == "unpaired":
+        return np.zeros((1, len(entities)), np.int64)
+    candidates = [pairing_candidates(entity, count) for entity, count in zip(entities, copies, strict=True)]
+    return pair_rows(candidates, settings.strategy)
