@@ -108,7 +108,7 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
 def run_fold(
     find_targets: FindTargets,
     *,
-    db: str,
+    db: str | None,
     out: Path,
     cache: Path | None,
     threads: int,
@@ -131,6 +131,7 @@ def run_fold(
     torchrun has started, the first does this, and the others only predict; they return their exit code.
     """
     from foldcli.paths import cache_dir, default_feature_cache, make_writable_folder
+    from foldcli.pipeline.defaults import library_database, with_default_method
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import (
         AlignmentSettings,
@@ -180,6 +181,9 @@ def run_fold(
 
     in_workers = ranks == 1 and len(network.devices) > 1
     kinds = needed_kinds(network, targets if dry_run else selected)
+    network = with_default_method(network, template_choice, kinds)
+    if db is None:
+        db = str(library_database())
     startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters

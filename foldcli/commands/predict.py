@@ -76,6 +76,7 @@ def command(
     """
     from foldcli.inputs.targets import find_predict_targets
     from foldcli.paths import cache_dir, default_feature_cache, make_writable_folder
+    from foldcli.pipeline.defaults import with_default_method
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import (
         FeatureSettings,
@@ -127,6 +128,7 @@ def command(
 
     in_workers = ranks == 1 and len(network.devices) > 1
     kinds = needed_kinds(network, named if dry_run else selected)
+    network = with_default_method(network, template_choice, kinds)
     startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters

@@ -167,8 +167,8 @@ no_verify_option = click.option(
 )
 database_option = click.option(
     "--db",
-    required=True,
     type=PathType(),
+    show_default="the chains of known structure in the package",
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
     "once into $FOLDCLI_CACHE.",
 )
@@ -180,7 +180,7 @@ report_options = combine(
 params_option = click.option(
     "--params",
     type=PathType(),
-    show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params",
+    show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else template",
     help="Folder with DeepMind's params_model_*.npz; `template`: no network, the best template is copied; "
     "`demo`: an untrained network for trying foldcli out.",
 )

@@ -285,13 +285,22 @@ def test_interrupted_run_leaves_no_finished_files_and_the_next_run_continues(
 def test_missing_parameters_are_reported_with_the_remedy(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    result = fold(
-        root / "examples/gb1.fasta", "--db", root / "examples/demo.fasta", "-o", tmp_path, env=environment
-    )
+    missing = environment | {"FOLDCLI_PARAMS": str(tmp_path / "none")}
+    result = fold(root / "examples/gb1.fasta", "-o", tmp_path, env=missing)
     assert result.returncode == 4
     assert "CC BY 4.0" in result.stderr
     assert "foldcli params fetch" in result.stderr
     assert "--params demo" in result.stderr
+
+
+def test_without_database_and_parameters_the_best_template_is_copied(
+    root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    result = fold(root / "examples/gb1.fasta", "--no-report", "--no-plots", "-o", tmp_path, env=environment)
+    assert result.returncode == 0
+    assert "no network parameters are installed" in result.stderr and "without --db" in result.stderr
+    scores = json.loads(next(tmp_path.rglob("*_scores_rank_001_template_copy.json")).read_text())
+    assert len(scores["plddt"]) == 56 and sum(scores["plddt"]) / 56 > 85
 
 
 BAD_QUERIES = {

@@ -1,0 +1,46 @@
+"""Tests of what runs use if no database and no parameters are named."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from features.templates.settings import TemplateSettings
+from foldcli.params.parameters import TEMPLATE
+from foldcli.pipeline.defaults import library_database, with_default_method
+from foldcli.pipeline.settings import NetworkOptions, PredictSettings, TemplateOptions
+from msa.database.database import TargetDatabase
+
+NETWORK = NetworkOptions(None, (1,), "auto", "cpu", None, None, "auto", PredictSettings())
+TEMPLATES = TemplateOptions(None, None, None, None, TemplateSettings())
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use a cache folder without parameters."""
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path))
+    monkeypatch.delenv("FOLDCLI_PARAMS", raising=False)
+    return tmp_path
+
+
+def test_templates_are_copied_if_nothing_else_is_there() -> None:
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params == TEMPLATE
+
+
+def test_what_was_requested_or_installed_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert with_default_method(replace(NETWORK, params="demo"), TEMPLATES, ("monomer",)).params == "demo"
+    (empty_cache / "params").mkdir()
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params is None
+    (empty_cache / "params").rmdir()
+    monkeypatch.setenv("FOLDCLI_PARAMS", str(empty_cache / "shared"))
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params is None
+
+
+def test_runs_that_copying_cannot_serve_need_a_network() -> None:
+    assert with_default_method(NETWORK, None, ("monomer",)).params is None
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params is None
+    assert with_default_method(replace(NETWORK, gpus_per_target=2), TEMPLATES, ("monomer",)).params is None
+
+
+def test_default_database_is_that_of_the_package() -> None:
+    assert len(TargetDatabase.open(library_database())) > 6000
