@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.command_process import run_foldcli
 
@@ -91,6 +92,34 @@ def test_killed_rank_ends_the_run_with_one_line(tmp_path: Path) -> None:
     assert process.returncode == 5 and time.monotonic() - start < 30
     (message,) = rest.splitlines()
     assert "rank 1 on " in message and "its process was killed by SIGKILL" in message
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_target_that_does_not_fit_one_gpu_takes_two(tmp_path: Path) -> None:
+    lengths = {"long": 1500, "large": 3000, "a": 60, "b": 50, "c": 40}
+    for name, length in lengths.items():
+        (tmp_path / f"{name}.a3m").write_text(f">{name}\n{('MKVLAAGIVWDEFHYTRSPQ' * 150)[:length]}\n")
+    options = ["--params", "demo", "--models", "3", "--num-recycle", "0", "--precision", "fp32"]
+    options += ["--no-plots", "--no-report"]
+    command = [sys.executable, "-m", "foldcli", "predict", *options]
+    inputs = [tmp_path / f"{name}.a3m" for name in lengths]
+    # enough for 1,500 residues on two GPUs, but not on one
+    limited = ["--device", "cuda:0,1", "--max-memory", "4500M", "-o", tmp_path / "two"]
+    two = subprocess.run([*command, *inputs, *limited], capture_output=True, text=True)
+    assert two.returncode == 5, two.stderr
+    assert "long: does not fit one device (1500 residues" in two.stderr
+    (failure,) = (tmp_path / "two/failures.jsonl").read_text().splitlines()
+    assert json.loads(failure)["target"] == "large" and "not enough memory" in failure
+    fitting = [path for path in inputs if path.stem != "large"]
+    unlimited = ["--device", "cuda:0", "-o", tmp_path / "one"]
+    one = subprocess.run([*command, *fitting, *unlimited], capture_output=True, text=True)
+    assert one.returncode == 0, one.stderr
+    for name in ("long", "a", "b", "c"):
+        ours, theirs = scores_of(tmp_path / "two" / name), scores_of(tmp_path / "one" / name)
+        assert np.allclose(ours["plddt"], theirs["plddt"], atol=0.05)
+        facts = json.loads((tmp_path / f"two/{name}/{name}.done.json").read_text())["facts"]
+        assert facts.get("gpus_per_target") == (2 if name == "long" else None)
 
 
 def rank_process(parent: int) -> int:

@@ -1,5 +1,6 @@
 """Tests of the network's device: its choice, and predictions within its memory."""
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from foldcli.pipeline.device import (
     predict_within,
 )
 from foldcli.pipeline.failures import Failures
+from foldcli.pipeline.worker_pool import WorkerPool
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.errors import OutOfMemory
@@ -115,6 +117,24 @@ def test_strict_memory_refuses_what_is_not_expected_to_fit(predict: Predict) -> 
         predict(transition, TinyMemory("cpu", 1 << 16, strict=True))
     assert not transition.chunks
     assert predict(transition, TinyMemory("cpu", 1 << 16)).num_recycles == 0
+
+
+def lose_gpu(memory: NetworkMemory) -> tuple[bool, bool]:
+    """Make a GPU unusable to this process; return whether it was usable before and afterwards."""
+    before = memory.is_usable()
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device=memory.device)[torch.tensor([2], device=memory.device)].item()
+    return before, memory.is_usable()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_lost_gpu_is_not_usable() -> None:
+    pool = WorkerPool(1)
+    try:
+        assert pool.submit(lose_gpu, NetworkMemory("cuda:0")).result() == (True, False)
+    finally:
+        pool.close()
 
 
 def test_second_attempt_uses_smaller_chunks(predict: Predict, caplog: Any) -> None:
