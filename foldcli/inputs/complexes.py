@@ -43,12 +43,12 @@ class Complex:
         """The sequences of all chains, joined by `:`."""
         return ":".join(chain.sequence for chain in self.chains)
 
-    def named_chains(self) -> dict[str, FastaRecord]:
-        """Return the distinct chains by the names of their first copies, such as NAME_A."""
-        named: dict[FastaRecord, str] = {}
-        for letter, chain in zip(chain_names(len(self.chains)), self.chains, strict=True):
-            named.setdefault(chain, f"{self.name}_{letter}")
-        return {name: chain for chain, name in named.items()}
+    def distinct_chains(self) -> dict[str, FastaRecord]:
+        """Return the chains of different sequences by the names of their first copies, such as A."""
+        named: dict[str, tuple[str, FastaRecord]] = {}
+        for name, chain in zip(chain_names(len(self.chains)), self.chains, strict=True):
+            named.setdefault(chain.sequence, (name, chain))
+        return dict(named.values())
 
     @property
     def residues(self) -> int:

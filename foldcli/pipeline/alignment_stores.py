@@ -111,15 +111,16 @@ class CacheStore:
         """
         text = io.StringIO()
         write_alignment(text, query, hits, self.request.settings)
-        self._write(self.path(name, query), text.getvalue())
+        self.write_file(self.path(name, query), text.getvalue())
 
     def write_complex(self, name: str, target: Complex, chains: Sequence[bytes]) -> None:
         """Write the alignment of a complex; see `ComplexStore`."""
         text = io.StringIO()
         write_paired_a3m(text, chains, self.request.settings.pairing)
-        self._write(self.path(name, target), text.getvalue())
+        self.write_file(self.path(name, target), text.getvalue())
 
-    def _write(self, path: Path, text: str) -> None:
+    def write_file(self, path: Path, text: str) -> None:
+        """Write a compressed file of the cache."""
         remove_abandoned_files(path.parent)
         with atomic_write(path, "wb") as stream:
             # without a time stamp, so that the same search writes the same bytes

@@ -5,6 +5,7 @@ runs with the same chains, find them there. While a run searches a chain, it hol
 """
 
 import contextlib
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,20 +22,22 @@ from foldcli.pipeline.search_stage import SEARCH_BATCH, SearchResult, SearchStag
 from foldcli.pipeline.target_run import measured_stage
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
+from msa.io.m8 import DEFAULT_COLUMNS, write_m8
 from msa.search.hits import Hits
 from msa.search.search import check_query
 
 T = TypeVar("T")
 
 _NAME = "chain"
+_TAB = "\t"
 
 
 @dataclass(frozen=True)
 class ChainStore:
-    """The alignments of chains.
+    """The alignments and the tables of hits of chains.
 
     Args:
-        store: location of the alignments.
+        store: location of the alignments; the tables are next to them.
     """
 
     store: CacheStore
@@ -45,14 +48,17 @@ class ChainStore:
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if a chain has been searched, under whatever name."""
-        return self.store.is_finished(_NAME, query)
+        return self.store.is_finished(_NAME, query) and self._table(query).is_file()
 
     def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
-        """Write the alignment of a chain's hits; the name is for messages.
+        """Write a chain's hits and their alignment; the name is for messages.
 
         Raises:
             OSError: the cache cannot be written.
         """
+        table = io.StringIO()
+        write_m8(table, query, hits, DEFAULT_COLUMNS)
+        self.store.write_file(self._table(query), table.getvalue())
         self.store.write(_NAME, query, hits)
         if hits.capped:
             limit = self.store.request.settings.search.max_seqs
@@ -67,6 +73,19 @@ class ChainStore:
             OSError: the file cannot be read.
         """
         return read_bytes(self.store.path(_NAME, query))
+
+    def read_hits(self, query: FastaRecord, name: str) -> str:
+        """Return the table of a chain's hits (`msa.io.m8.DEFAULT_COLUMNS`) with another name of the query.
+
+        Raises:
+            InputError: the file is damaged.
+            OSError: the file cannot be read.
+        """
+        lines = read_bytes(self._table(query)).decode().splitlines(keepends=True)
+        return "".join(f"{name}\t{line.partition(_TAB)[2]}" for line in lines)
+
+    def _table(self, query: FastaRecord) -> Path:
+        return self.store.path(_NAME, query).with_name(f"{_NAME}.m8.gz")
 
     def lock(self, query: FastaRecord) -> Path:
         """Return the path of the lock that a run holds while it searches a chain."""

@@ -68,7 +68,7 @@ class ComplexStage:
     def load(self, target: TargetRun, with_templates: bool) -> dict[str, np.ndarray]:
         """Return the features of a complex in `features.schema.COMPLEX`, chains in the order of the input.
 
-        Stages NAME.a3m, if the chains were searched, and NAME_templates.tsv, if there are templates.
+        Stages NAME.a3m and NAME.m8 if the chains were searched, and NAME_templates.tsv with templates.
 
         Raises:
             InputError: the alignment cannot be read, or a chain has none of the twenty residues.
@@ -132,6 +132,13 @@ class ComplexStage:
         chains = [self._load_chain(chain_query(chain)) for chain in source.chains]
         with atomic_write(target.files.staged("alignment")) as stream:
             write_paired_a3m(stream, [chain.alignment for chain in chains], pairing)
+        tables = [
+            self._store.read_hits(chain_query(chain), f"{target.name}_{name}")
+            for name, chain in source.distinct_chains().items()
+        ]
+        with atomic_write(target.files.staged("hits")) as stream:
+            stream.writelines(tables)
+        target.facts["search"] = {"hits": sum(table.count("\n") for table in tables)}
         rows = pair_chains([chain.features for chain in chains], pairing)
         if not with_templates:
             return rows, None

@@ -250,7 +250,8 @@ def _table_queries(
         if not isinstance(query, Complex):
             table.append((query_id, query))
             continue
-        for chain_name, each in query.named_chains().items():
+        for letter, each in query.distinct_chains().items():
+            chain_name = f"{query.name}_{letter}"
             name = chains.setdefault(request.key(chain_query(each)), chain_name)
             if name == chain_name:
                 table.append((name, replace(each, header=name)))

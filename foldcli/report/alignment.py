@@ -1,16 +1,25 @@
 """The report's view of an alignment: coverage, identity with the query, and the best hits."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
 from features.residues import RESTYPES
+from model.chains import chain_names
 from msa.errors import InputError
 from msa.io import stockholm
+from msa.io.a3m import parse_chain_line
 from msa.io.alignments import Alignment, parse_alignment
-from msa.io.complex_a3m import ComplexAlignment, is_complex_a3m, parse_complex_a3m
+from msa.io.complex_a3m import (
+    ComplexAlignment,
+    a3m_rows,
+    first_row_name,
+    is_complex_a3m,
+    parse_complex_a3m,
+)
 from msa.io.compression import read_bytes
 
 MAX_HITS = 50
@@ -86,7 +95,8 @@ def read_alignment_summary(path: Path, m8: Path | None, chains: Sequence[str]) -
 
     Args:
         path: A3M, ColabFold's A3M of a complex, Stockholm, aligned FASTA, or .safetensors.
-        m8: table of hits, best first; None takes the rows after the query as hits, none for a complex.
+        m8: table of hits, best first, of a complex of one chain after the other; None takes the rows after
+            the query as hits, none for a complex.
         chains: sequences of the target's chains; X for unknown residues.
 
     Raises:
@@ -104,12 +114,50 @@ def read_alignment_summary(path: Path, m8: Path | None, chains: Sequence[str]) -
         hits = tuple(_hit_from_row(header, row, query) for header, row in rows[1:])
         return AlignmentSummary(coverage, hits, len(letters) - 1)
     lines = m8.read_text(errors="replace").splitlines()
+    if len(chains) > 1:
+        return AlignmentSummary(coverage, _hits_of_complex(lines, path, m8, chains), len(lines))
     rows_by_key = {_row_key(header): row for header, row in rows[1:]}
     hits = tuple(
         _hit_from_line(line, rows_by_key, query, m8, number)
         for number, line in enumerate(lines[:MAX_HITS], 1)
     )
     return AlignmentSummary(coverage, hits, len(lines))
+
+
+def _hits_of_complex(lines: Sequence[str], path: Path, m8: Path, chains: Sequence[str]) -> tuple[HitRow, ...]:
+    """Return the best hits of all chains, from lines whose queries are named as NAME_A."""
+    rows = _chain_rows(path)
+    queries = {
+        name: next((query for query in rows if _is_same_chain(chain, query)), "")
+        for name, chain in zip(chain_names(len(chains)), chains, strict=True)
+    }
+    hits = []
+    for number, line in enumerate(lines, 1):
+        name = line.partition("\t")[0].rpartition("_")[2]
+        query = queries.get(name, "")
+        hit = _hit_from_line(line, rows.get(query, {}), query, m8, number)
+        hits.append(replace(hit, name=f"{name}: {hit.name}"))
+    return tuple(sorted(hits, key=lambda hit: float(hit.evalue or "inf"))[:MAX_HITS])
+
+
+def _chain_rows(path: Path) -> dict[str, dict[tuple[str, ...], str]]:
+    """Return the unpaired rows of each chain's query in the A3M file of a complex, by `_row_key`."""
+    data = read_bytes(path)
+    lengths, _ = parse_chain_line(data, str(path)) or ([], [])
+    ends = list(accumulate(lengths))
+    rows: dict[str, dict[tuple[str, ...], str]] = {}
+    queries: dict[int, str] = {}
+    for header, text in a3m_rows(data):
+        # an unpaired row has gaps before its chain, without insertions
+        start = len(text) - len(text.lstrip("-"))
+        number = next((index for index, end in enumerate(ends) if start < end), 0)
+        part = text[ends[number] - lengths[number] :][: len(text) - (ends[-1] - lengths[number])]
+        if header == first_row_name(number):
+            queries[number] = part
+            rows[part] = {}
+        elif number in queries:
+            rows[queries[number]][_row_key(header)] = part
+    return rows
 
 
 def compute_coverage(letters: np.ndarray) -> Coverage:

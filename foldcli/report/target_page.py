@@ -215,7 +215,7 @@ def _alignment_values(alignment: AlignmentSummary | None) -> dict[str, Any]:
             "them have a residue at each position of the query"
         ),
         "hits": [_hit_values(hit) for hit in alignment.hits],
-        "hits_caption": f"{shown} hits, in the order of the search",
+        "hits_caption": f"{shown} hits, best first",
     }
 
 

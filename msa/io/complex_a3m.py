@@ -72,6 +72,11 @@ class ComplexAlignment:
         return sum(len(query) * copies for query, copies in zip(self.queries, self.copies, strict=True))
 
 
+def first_row_name(number: int) -> str:
+    """Return the name of the first unpaired row of a distinct chain (from 0), which is its query."""
+    return str(_FIRST_NAME + number)
+
+
 def is_complex_a3m(data: bytes, source: str | None = None) -> bool:
     """Return whether an alignment file starts with ColabFold's line for more than one chain.
 
@@ -120,7 +125,7 @@ def parse_complex_a3m(data: bytes, source: str | None = None) -> ComplexAlignmen
     is_paired = present.sum(axis=0) > 1
     if order is not None:
         # the unpaired rows begin with the query of the first chain
-        is_paired = np.cumsum([name == str(_FIRST_NAME) for name in names]) == 0
+        is_paired = np.cumsum([name == first_row_name(0) for name in names]) == 0
     queries = [
         _query_row(number, block, present[number], lines, source) for number, (block, _) in enumerate(blocks)
     ]
@@ -208,7 +213,7 @@ def _chain_label(name: str, number: int) -> str:
 def _after_query(query: np.ndarray, alignment: Alignment, number: int) -> Alignment:
     """Return an alignment with its query as additional first row."""
     return Alignment(
-        (str(_FIRST_NAME + number), *alignment.names),
+        (first_row_name(number), *alignment.names),
         np.concatenate([query[None], alignment.letters]),
         np.concatenate([np.zeros_like(alignment.deletions, shape=(1, len(query))), alignment.deletions]),
         alignment.source,
@@ -247,7 +252,7 @@ def write_complex_a3m(
     copies = [order.count(number) for number in range(len(unpaired))]
     queries = [rows[0].text for rows in unpaired]
     gaps = ["-" * len(query) for query in queries]
-    names = [str(number) for number in range(_FIRST_NAME, _FIRST_NAME + len(queries))]
+    names = [first_row_name(number) for number in range(len(queries))]
     stream.write(f"#{','.join(str(len(query)) for query in queries)}\t{','.join(map(str, copies))}\n")
     if len(queries) > 1:
         chains = ",".join(str(number + 1) for number in order)

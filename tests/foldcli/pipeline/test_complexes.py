@@ -265,6 +265,9 @@ def test_fold_searches_each_chain_once_and_continues_after_an_interruption(
         assert lines[0] == first_line and done["facts"]["alignment_rows"] == rows
         assert done["ranking"][0]["num_chains"] == (3 if name == "mixed" else 2)
         assert not (out / f"{name}/.work").exists()
+    hits = [line.split("\t")[:2] for line in (out / "mixed/mixed.m8").read_text().splitlines()]
+    assert sorted(hits) == [["mixed_A", "a"], ["mixed_A", "c"], ["mixed_B", "b"]]
+    assert done["facts"]["search"] == {"hits": 2}
     # the two chains' rows of one species are paired
     assert [line for line in (out / "mixed/mixed.a3m").read_text().splitlines() if line.startswith(">a\tb")]
     (structure,) = (out / "mixed").glob("*.pdb")
@@ -284,7 +287,7 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
 
         def finish_in_other_run() -> None:
             ((_, hits),) = database.search_many([first], SearchSettings())
-            chains.store.write("chain", first, hits)
+            chains.write("chain", first, hits)
             other.release(chains.lock(first))
 
         thread = Timer(0.1, finish_in_other_run)

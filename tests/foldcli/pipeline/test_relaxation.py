@@ -38,7 +38,7 @@ from foldcli.pipeline.target_plan import TargetPlan, plan_target
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.report import ReportSettings
-from model.prediction import Prediction
+from model.prediction import ComplexScores, InterfaceContacts, Prediction
 from msa.errors import MissingError
 
 REPORT = ReportSettings(False, False)
@@ -67,7 +67,7 @@ def peptide(root: Path) -> Prediction:
 
 
 def model_of(files: TargetFiles, tag: str, peptide: Prediction) -> PredictedModel:
-    prediction = replace(peptide, plddt=np.full(12, PLDDT[tag]))
+    prediction = replace(peptide, plddt=np.full(len(peptide.aatype), PLDDT[tag]))
     if tag == BAD:  # all atoms are at one place
         prediction = replace(prediction, atom_positions=np.zeros_like(peptide.atom_positions))
     origin = ModelOrigin(files.name, "a network", False)
@@ -128,6 +128,37 @@ def test_best_models_are_relaxed(layout: LayoutName, peptide: Prediction, tmp_pa
     assert best.relaxation["energy_after"] < best.relaxation["energy_before"]
     assert best.relaxation["violations_after"] == {"clashes": 0, "bonds": 0, "angles": 0}
     assert "relax" in [cost.stage for cost in target.costs]
+
+
+@needs_openmm
+@pytest.mark.slow
+def test_chains_of_a_complex_keep_names_and_numbers(peptide: Prediction, tmp_path: Path) -> None:
+    # the second chain is the first seven residues of the peptide, far enough away
+    away = peptide.atom_positions[:7] + np.float32(30) * peptide.atom_mask[:7, :, None]
+    nothing = np.zeros((2, 2))
+    no_contacts = InterfaceContacts(*(np.zeros(0, np.int64),) * 2, np.zeros(0), np.zeros((0, 2)), 0)
+    dimer = replace(
+        peptide,
+        aatype=np.append(peptide.aatype, peptide.aatype[:7]),
+        residue_index=np.append(peptide.residue_index, peptide.residue_index[:7]),
+        atom_positions=np.concatenate([peptide.atom_positions, away]),
+        atom_mask=np.concatenate([peptide.atom_mask, peptide.atom_mask[:7]]),
+        asym_id=np.repeat([1, 2], [12, 7]),
+        scores=ComplexScores(0.5, 0.4, nothing[0], nothing, 0.3, *(nothing,) * 4, no_contacts),
+    )
+    files = TargetFiles("q", tmp_path)
+    target = run(files, dimer, (GOOD,), num_relax=1)
+    assert not target.not_relaxed
+    (relaxed,) = files.structures_folder.glob("*_relaxed_*")
+    model = gemmi.read_structure(str(relaxed))[0]
+    assert [(chain.name, [residue.seqid.num for residue in chain]) for chain in model] == [
+        ("A", list(range(1, 13))),
+        ("B", list(range(1, 8))),
+    ]
+    assert [residue.name for residue in model["B"]] == [residue.name for residue in model["A"]][:7]
+    first = done(files).ranking[0]
+    assert first.iptm == 0.4 and first.relaxation is not None
+    assert first.relaxation["violations_after"] == {"clashes": 0, "bonds": 0, "angles": 0}
 
 
 @needs_openmm

@@ -108,6 +108,29 @@ def test_coverage_of_a_complex_has_paired_and_unpaired_rows(folder: Path) -> Non
         read_alignment_summary(path, None, chains)
 
 
+def test_best_hits_of_all_chains_are_listed_with_their_alignments(tmp_path: Path) -> None:
+    header = "{}\t90\t0.750\t{}\t0\t3\t4\t1\t4\t9"
+    rows = [
+        "#4,5\t1,2\n>101\t102\tchains=2,1,2\nMKVLGHTKD", "p\tDUMMY\nM-VL-----", "101\nMKVL-----",
+        header.format("a", "1E-03") + "\nMKVaL-----", "102\n----GHTKD",
+        header.format("b", "2E-09") + "\n-----HcTKK",
+    ]  # fmt: skip
+    path, m8 = tmp_path / "x.a3m", tmp_path / "x.m8"
+    path.write_text("\n>".join(rows) + "\n")
+    line = "x_{}\t{}\t0.750\t5\t1\t0\t1\t4\t2\t5\t{}\t90\n"
+    m8.write_text(line.format("A", "b", "2.000E-09") + "".join(
+        line.format("B", name, evalue) for name, evalue in (("a", "1.000E-03"), ("filtered", "1.000E-02"))
+    ))  # fmt: skip
+    # the last residue of the first chain is unknown in the structure
+    summary = read_alignment_summary(path, m8, ["GHTKX", "MKVL", "GHTKX"])
+    assert [(hit.name, hit.aligned) for hit in summary.hits] == [
+        ("A: b", ("H-TKD", "HCTKK")),
+        ("B: a", ("MKV-L", "MKVAL")),
+        ("B: filtered", None),
+    ]
+    assert summary.hit_count == 3
+
+
 def test_copies_share_the_rows_of_their_chain(tmp_path: Path) -> None:
     path = tmp_path / "x.a3m"
     path.write_text("#4\t2\n>101\nMKVL\n>h\n-KVL\n")
