@@ -13,8 +13,8 @@ parameters and features, and prints
   number of ranks;
 - for each kind of communication, per block of the Evoformer stack: received MB and exposed ms of rank 0, the
   time that its computation waited. Communication outside of the stack is counted, too;
-- with --profile, for each GPU kernel and copy, ms per block of rank 0 by number of ranks. Those of
-  communication run at the same time as others.
+- with --profile, for each GPU kernel and copy, ms per block of rank 0. Those of communication run at the same
+  time as others.
 
 With two numbers of --blocks, all figures per block are differences between the two networks divided by the
 number of additional blocks: those of the stack alone, in a few seconds.
@@ -61,12 +61,14 @@ class Case:
     Args:
         residues: length of the protein.
         ranks: number of processes.
+        transfers: "nccl", or "copies" for copy engines.
         options: of the command line.
         store: file through which the processes meet.
     """
 
     residues: int
     ranks: int
+    transfers: str
     options: argparse.Namespace
     store: str
 
@@ -108,6 +110,8 @@ def measure(case: Case, rank: int, results: Any) -> None:
             timeout=timedelta(minutes=5),
         )
         group = RankGroup()
+        if case.transfers == "copies" and (reason := group.use_peer_copies(device)):
+            raise SystemExit(f"parallel: {reason}")
     config = model_config(options.network)
     configs = [config.with_blocks(blocks, 1) for blocks in options.blocks or ()] or [config]
     results.put((rank, [measure_network(case, config, group, device) for config in configs]))
@@ -166,7 +170,9 @@ def run_case(case: Case) -> list[list[Measured]]:
     """Run the processes of a case; return the results by rank and number of blocks."""
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    processes = [context.Process(target=measure, args=(case, r, results)) for r in range(case.ranks)]
+    processes = [
+        context.Process(target=measure, args=(case, r, results), daemon=True) for r in range(case.ranks)
+    ]
     for process in processes:
         process.start()
     found = []
@@ -225,14 +231,14 @@ def print_traffic(traffic: dict[str, Traffic]) -> None:
         )
 
 
-def print_profiles(profiles: dict[int, dict[str, tuple[float, int]]]) -> None:
-    """Print milliseconds (and calls) of the longest kernels per block, by number of ranks."""
+def print_profiles(profiles: dict[str, dict[str, tuple[float, int]]]) -> None:
+    """Print milliseconds (and calls) of the longest kernels per block, by case."""
     longest: dict[str, float] = {}
     for kernels in profiles.values():
         for name, (milliseconds, _) in kernels.items():
             longest[name] = max(milliseconds, longest.get(name, 0.0))
     names = sorted(longest, key=lambda name: -longest[name])
-    print("    ms (calls) per block" + " " * 44 + "".join(f"{ranks:>9d} ranks" for ranks in profiles))
+    print("    ms (calls) per block" + " " * 44 + "".join(f"{name:>15s}" for name in profiles))
     for name in names[:PROFILED_KERNELS]:
         cells = (kernels.get(name, (0.0, 0)) for kernels in profiles.values())
         print(
@@ -257,6 +263,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--extra", type=int, default=32)
     parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument(
+        "--transfers", choices=("nccl", "copies"), nargs="+", default=["nccl"],
+        help="by NCCL or by copy engines, on GPUs",
+    )  # fmt: skip
     parser.add_argument("--profile", action="store_true", help="print the time of each kernel, on a GPU")
     options = parser.parse_args()
     blocks = options.blocks or [model_config(options.network).evoformer.blocks]
@@ -267,20 +277,21 @@ def main() -> None:
     for residues in options.residues:
         first: Measured | None = None
         profiles = {}
-        for ranks in options.ranks:
+        cases = [(r, t) for r in options.ranks for t in (options.transfers if r > 1 else [""])]
+        for ranks, transfers in cases:
             with tempfile.TemporaryDirectory() as folder:
-                measured = run_case(Case(residues, ranks, options, str(Path(folder, "store"))))
+                measured = run_case(Case(residues, ranks, transfers, options, str(Path(folder, "store"))))
             last = measured[0][-1]
             seconds = statistics.median(last.seconds)
             first = first or last
             speedup = statistics.median(first.seconds) / seconds
             difference = np.sqrt(np.square(last.positions - first.positions).mean())
             peak = max(rank[-1].peak_bytes for rank in measured) / 2**30
-            block_seconds, traffic, profiles[ranks] = per_block(measured[0], blocks)
+            block_seconds, traffic, profiles[f"{ranks} {transfers}"] = per_block(measured[0], blocks)
             print(
-                f"{residues:5d} residues, {ranks} ranks: {seconds:8.3f} s a pass, {speedup:5.2f} × the "
-                f"speed of {options.ranks[0]}, {block_seconds * 1000:.2f} ms a block, peak {peak:.2f} GiB, "
-                f"positions differ by {difference:.1e} Å",
+                f"{residues:5d} residues, {ranks} ranks {transfers}: {seconds:8.3f} s a pass, "
+                f"{speedup:5.2f} × the speed of {options.ranks[0]}, {block_seconds * 1000:.2f} ms a block, "
+                f"peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
                 flush=True,
             )
             print_traffic(traffic)

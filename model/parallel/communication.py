@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import distributed
 
+from model.parallel.peer_copies import PeerCopies, PeerCopyError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -162,6 +164,7 @@ class RankGroup:
         others: all other ranks.
         record: counts and times all communication if it is set.
         operations: number of operations that this rank has started, which shows its progress.
+        copies: transfers between GPUs of one host, if NCCL is not to be used for these.
     """
 
     def __init__(self, process_group: distributed.ProcessGroup | None = None) -> None:
@@ -171,6 +174,22 @@ class RankGroup:
         self.others = [rank for rank in range(self.size) if rank != self.rank]
         self.record: CommunicationRecord | None = None
         self.operations = 0
+        self.copies: PeerCopies | None = None
+
+    def use_peer_copies(self, device: torch.device) -> str:
+        """Transfer tensors by the GPUs' copy engines from now on; all ranks call this at the same time.
+
+        Args:
+            device: this rank's GPU, which is the current one.
+
+        Returns:
+            Why that is not possible, or an empty string.
+        """
+        try:
+            self.copies = PeerCopies(self._process_group, device)
+        except PeerCopyError as error:
+            return str(error)
+        return ""
 
     def shards(self, total: int) -> Shards:
         """Return the division of an axis among the ranks."""
@@ -186,6 +205,16 @@ class RankGroup:
             received: contiguous tensors to write, by rank.
             kind: what is communicated, for the record.
         """
+        tensors = [*sent.values(), *received.values()]
+        on_gpu = any(x.is_cuda for x in tensors)
+        received_bytes = sum(x.nbytes for x in received.values())
+        if self.copies is not None and on_gpu:
+            wait_for_copies = self.copies.start(sent, received)
+
+            def wait_and_keep(tensors: list[torch.Tensor] = tensors) -> None:
+                wait_for_copies()
+
+            return self._started(wait_and_keep, on_gpu, received_bytes, kind)
         operations = [
             distributed.P2POp(function, x, group=self._process_group, group_peer=rank)
             for function, tensors in ((distributed.isend, sent), (distributed.irecv, received))
@@ -193,16 +222,12 @@ class RankGroup:
             if x.numel()
         ]
         works = distributed.batch_isend_irecv(operations) if operations else []
-        tensors = [*sent.values(), *received.values()]
 
-        def wait() -> None:
+        def wait(tensors: list[torch.Tensor] = tensors) -> None:
             for work in works:
                 work.wait()
-            # until here the tensors must stay alive
-            tensors.clear()
 
-        on_gpu = any(x.is_cuda for x in tensors)
-        return self._started(wait, on_gpu, sum(x.nbytes for x in received.values()), kind)
+        return self._started(wait, on_gpu, received_bytes, kind)
 
     def gather(self, x: torch.Tensor, shards: Shards, kind: str) -> Pending[torch.Tensor]:
         """Gather shards along the first axis.

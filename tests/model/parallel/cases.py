@@ -5,8 +5,10 @@ import signal
 import subprocess
 import time
 from functools import cache
+from pathlib import Path
 from queue import Queue
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from torch import distributed
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.errors import RankMismatch
+from model.parallel import peer_copies
 from model.parallel import session as session_module
 from model.parallel.communication import CommunicationRecord, RankGroup
 from model.parallel.network import ParallelAlphaFold
@@ -24,6 +27,7 @@ from model.parallel.triangle import multiply_factors
 from model.parameters import random_parameters
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, feature_tensors, predict
+from tests.model.parallel.host_driver import HostDriver, HostStream
 
 
 @cache
@@ -69,6 +73,39 @@ def exchange_and_return(x: torch.Tensor, pieces: int) -> tuple[Any, Any, dict[st
         kind: (traffic.calls, traffic.received_bytes) for kind, traffic in group.record.totals().items()
     }
     return columns.float().numpy(), back.float().numpy(), totals
+
+
+def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[int, Any], dict[int, Any]]]:
+    """Copy tensors between ranks through the host's memory, several transfers at a time.
+
+    Args:
+        folder: where ranks share memory.
+        sizes: elements from each rank to each rank, multiplied by the number of the transfer.
+
+    Returns:
+        What was sent and received by rank in each transfer.
+    """
+    rank = distributed.get_rank()
+    driver = HostDriver(folder / f"memory of {rank}")
+    with (
+        mock.patch.object(peer_copies, "Driver", lambda: driver),
+        mock.patch.multiple(torch.cuda, Stream=HostStream, current_stream=HostStream, synchronize=id),
+        mock.patch.object(torch, "zeros", lambda *shape, dtype, device: driver.allocate(*shape, dtype=dtype)),
+    ):
+        copies = peer_copies.PeerCopies(None, torch.device("cpu"))
+        waits, results = [], []
+        for number in range(3):
+            sent = {r: torch.randn(number * sizes[rank][r]) for r in range(len(sizes)) if r != rank}
+            received = {
+                r: driver.allocate(number * sizes[r][rank], dtype=torch.float32)
+                for r in range(len(sizes))
+                if r != rank
+            }
+            waits.append(copies.start(sent, received))
+            results.append((sent, received))
+        for wait in waits:
+            wait()
+    return [tuple({r: x.numpy().copy() for r, x in y.items()} for y in pair) for pair in results]  # type: ignore[misc]
 
 
 def fail_in_session(port: int, way: str) -> tuple[str, bool] | str:

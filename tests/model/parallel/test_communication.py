@@ -1,6 +1,7 @@
 """Tests of shards and their exchange, and of products of factors whose rows are divided among ranks."""
 
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,6 +57,18 @@ def test_waiting_frees_what_was_sent() -> None:
     assert all(reference() is not None for reference in freed)
     assert pending.wait() == 2
     assert all(reference() is None for reference in freed)
+
+
+def test_copies_arrive_in_order(ranks: RankProcesses, tmp_path: Path) -> None:
+    size = len(ranks.processes)
+    sizes = [[3 + 5 * sender + receiver for receiver in range(size)] for sender in range(size)]
+    results = ranks.call(cases.copy_between_ranks, tmp_path, sizes)
+    for number in range(3):
+        for sender in range(size):
+            for receiver, sent in results[sender][number][0].items():
+                received = results[receiver][number][1][sender]
+                assert len(sent) == number * sizes[sender][receiver]
+                assert np.array_equal(received, sent)
 
 
 @pytest.mark.parametrize("by_channels", [False, True])

@@ -1,0 +1,243 @@
+"""Transfers between the GPUs of one host by their copy engines.
+
+NCCL's transfers are kernels. They occupy multiprocessors, while the network's kernels are persistent: one
+program runs on each multiprocessor, and the slowest ends the kernel. So a transfer behind such a kernel
+delays it by about its own time. Copy engines need no multiprocessor.
+
+The receiver of a transfer announces in shared memory where it wants the tensor, and its current stream then
+sets a flag in the sender's memory: no earlier work uses that tensor. A stream of the sender waits for the
+flag, copies, and sets a flag in the receiver's memory, which the receiver's stream waits for. Flags are the
+numbers of transfers between two ranks in one direction.
+"""
+
+import ctypes
+import mmap
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+
+HANDLE_BYTES = 64
+# announcements between two ranks that exist at the same time
+ENTRIES = 1024
+ANNOUNCEMENT = np.dtype(
+    [("handle", np.uint8, HANDLE_BYTES), ("offset", np.uint64), ("number", np.uint64)], align=True
+)
+# flags have their own cache lines; those of a rank tell each other rank what it is ready for, and what has
+# arrived from it
+FLAG_BYTES = 128
+# cuStreamWaitValue32 waits until the flag is at least the value, cyclically
+GREATER_OR_EQUAL = 0
+LAZY_PEER_ACCESS = 1
+# attribute of an address: a number that no other allocation of the process has ever had
+BUFFER_ID = 7
+SHARED_MEMORY = "/dev/shm"
+
+
+class PeerCopyError(RuntimeError):
+    """The driver does not support these copies, or has failed."""
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_ubyte * HANDLE_BYTES),)
+
+
+class Driver:
+    """The functions of the CUDA driver."""
+
+    def __init__(self) -> None:
+        try:
+            library = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise PeerCopyError("there is no NVIDIA driver") from error
+        pointer, stream = ctypes.c_uint64, ctypes.c_void_p
+        out = ctypes.POINTER(pointer)
+        self.attribute_of = self._function(library, "cuPointerGetAttribute", out, ctypes.c_int, pointer)
+        self.handle_of = self._function(library, "cuIpcGetMemHandle", ctypes.POINTER(_Handle), pointer)
+        self.open = self._function(library, "cuIpcOpenMemHandle_v2", out, _Handle, ctypes.c_uint)
+        self.range_of = self._function(
+            library, "cuMemGetAddressRange_v2", out, ctypes.POINTER(ctypes.c_size_t), pointer
+        )
+        self.copy = self._function(library, "cuMemcpyDtoDAsync_v2", pointer, pointer, ctypes.c_size_t, stream)
+        self.wait_value = self._function(
+            library, "cuStreamWaitValue32_v2", stream, pointer, ctypes.c_uint32, ctypes.c_uint
+        )
+        self.write_value = self._function(
+            library, "cuStreamWriteValue32_v2", stream, pointer, ctypes.c_uint32, ctypes.c_uint
+        )
+
+    @staticmethod
+    def _function(library: ctypes.CDLL, name: str, *types: Any) -> Callable[..., None]:
+        function = getattr(library, name)
+        function.argtypes, function.restype = types, ctypes.c_int
+
+        def call(*arguments: Any) -> None:
+            if code := function(*arguments):
+                raise PeerCopyError(f"{name} has failed with error {code}")
+
+        return call
+
+
+class PeerCopies:
+    """The transfers of one rank; all ranks construct this at the same time.
+
+    Args:
+        process_group: the ranks.
+        device: this rank's GPU, which is the current one.
+
+    Raises:
+        PeerCopyError: these ranks do not support it; raised on all of them.
+    """
+
+    def __init__(self, process_group: distributed.ProcessGroup | None, device: torch.device) -> None:
+        self._process_group = process_group
+        self.rank, self.size = distributed.get_rank(process_group), distributed.get_world_size(process_group)
+        self._sent, self._received = [0] * self.size, [0] * self.size
+        self._streams = [torch.cuda.Stream(device, priority=-1) for _ in range(self.size)]
+        self._located: dict[int, tuple[int, bytes]] = {}
+        self._opened: dict[bytes, int] = {}
+        self._flags = torch.zeros(2 * self.size * FLAG_BYTES, dtype=torch.uint8, device=device)
+        torch.cuda.synchronize(device)
+        error, flags = "", (b"", 0)
+        try:
+            self._driver = Driver()
+            flags = self._locate(self._flags)
+        except PeerCopyError as failure:
+            error = str(failure)
+        peers = self._collect((socket.gethostname(), *flags), error)
+        if len({host for host, _, _ in peers}) > 1:
+            raise PeerCopyError("the ranks are on several hosts")
+        try:
+            self._peer_flags = [
+                self._flags.data_ptr() if rank == self.rank else self._open(handle, offset)
+                for rank, (_, handle, offset) in enumerate(peers)
+            ]
+        except PeerCopyError as failure:
+            error = str(failure)
+        self._collect(None, error)
+        board = self._share_board()
+        self._numbers, self._offsets = board["number"], board["offset"]  # each [receiver, sender, ENTRIES]
+        self._handles = board["handle"]  # [receiver, sender, ENTRIES, HANDLE_BYTES]
+
+    def _collect(self, value: Any, error: str) -> list[Any]:
+        """Return the values of all ranks.
+
+        Raises:
+            PeerCopyError: one of them has an error.
+        """
+        collected: list[Any] = [None] * self.size
+        distributed.all_gather_object(collected, (value, error), self._process_group)
+        for rank, (_, message) in enumerate(collected):
+            if message:
+                raise PeerCopyError(f"rank {rank}: {message}")
+        return [value for value, _ in collected]
+
+    def _share_board(self) -> np.ndarray:
+        """Return memory that all ranks share: [receiver, sender, ENTRIES] announcements."""
+        size, path = self.size**2 * ENTRIES * ANNOUNCEMENT.itemsize, Path()
+        if self.rank == 0:
+            descriptor, name = tempfile.mkstemp(prefix="foldcli-", dir=SHARED_MEMORY)
+            os.ftruncate(descriptor, size)
+            os.close(descriptor)
+            path = Path(name)
+        path = self._collect(path, "")[0]
+        with path.open("r+b") as file:
+            board = np.frombuffer(mmap.mmap(file.fileno(), size), ANNOUNCEMENT)
+        self._collect(None, "")
+        if self.rank == 0:
+            path.unlink()
+        return board.reshape(self.size, self.size, ENTRIES)
+
+    def _locate(self, x: torch.Tensor) -> tuple[bytes, int]:
+        """Return the handle of the allocation that holds a tensor, and the tensor's offset in it."""
+        address, identity = x.data_ptr(), ctypes.c_uint64()
+        self._driver.attribute_of(identity, BUFFER_ID, address)
+        if identity.value not in self._located:
+            base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
+            self._driver.range_of(base, size, address)
+            self._driver.handle_of(handle, base)
+            self._located[identity.value] = base.value, bytes(handle.reserved)
+        start, reserved = self._located[identity.value]
+        return reserved, address - start
+
+    def _open(self, handle: bytes, offset: int) -> int:
+        """Return the address of a tensor of another rank."""
+        if handle not in self._opened:
+            address = ctypes.c_uint64()
+            self._driver.open(address, _Handle.from_buffer_copy(handle), LAZY_PEER_ACCESS)
+            self._opened[handle] = address.value
+        return self._opened[handle] + offset
+
+    def _ready_flag(self, sender: int, receiver: int) -> int:
+        """Return the address of the flag, in the sender's memory, that the receiver is ready."""
+        return self._peer_flags[sender] + receiver * FLAG_BYTES
+
+    def _arrived_flag(self, sender: int, receiver: int) -> int:
+        """Return the address of the flag, in the receiver's memory, that the sender has copied."""
+        return self._peer_flags[receiver] + (self.size + sender) * FLAG_BYTES
+
+    def start(
+        self, sent: Mapping[int, torch.Tensor], received: Mapping[int, torch.Tensor]
+    ) -> Callable[[], None]:
+        """Start to send a contiguous tensor to each of some ranks, and to receive one from each.
+
+        Returns:
+            A function that has the current stream wait for the transfers. Until then the tensors must stay
+            alive.
+        """
+        current = torch.cuda.current_stream()
+        sent, received = ({r: x for r, x in y.items() if x.numel()} for y in (sent, received))
+        for rank, x in received.items():
+            self._received[rank] += 1
+            self._announce(rank, x, self._received[rank])
+            self._driver.write_value(
+                current.cuda_stream, self._ready_flag(rank, self.rank), self._received[rank], 0
+            )
+        available, copied = current.record_event(), []
+        for rank, x in sent.items():
+            self._sent[rank] += 1
+            target = self._announced(rank, self._sent[rank])
+            stream = self._streams[rank]
+            stream.wait_event(available)
+            self._driver.wait_value(
+                stream.cuda_stream, self._ready_flag(self.rank, rank), self._sent[rank], GREATER_OR_EQUAL
+            )
+            self._driver.copy(target, x.data_ptr(), x.nbytes, stream.cuda_stream)
+            self._driver.write_value(
+                stream.cuda_stream, self._arrived_flag(self.rank, rank), self._sent[rank], 0
+            )
+            copied.append(stream.record_event())
+        arriving = {rank: self._received[rank] for rank in received}
+
+        def wait() -> None:
+            stream = torch.cuda.current_stream()
+            for rank, number in arriving.items():
+                self._driver.wait_value(
+                    stream.cuda_stream, self._arrived_flag(rank, self.rank), number, GREATER_OR_EQUAL
+                )
+            for event in copied:
+                stream.wait_event(event)
+
+        return wait
+
+    def _announce(self, sender: int, x: torch.Tensor, number: int) -> None:
+        """Tell a sender where its transfer with a number goes."""
+        entry = self.rank, sender, number % ENTRIES
+        handle, self._offsets[entry] = self._locate(x)
+        self._handles[entry] = np.frombuffer(handle, np.uint8)
+        # last, since the sender reads the rest when it finds the number
+        self._numbers[entry] = number
+
+    def _announced(self, receiver: int, number: int) -> int:
+        """Wait for the announcement of a receiver, and return the address."""
+        entry = receiver, self.rank, number % ENTRIES
+        while self._numbers[entry] != number:
+            time.sleep(0)
+        return self._open(self._handles[entry].tobytes(), int(self._offsets[entry]))
