@@ -259,7 +259,7 @@ def _confidences(result: Mapping[str, torch.Tensor], asym_id: torch.Tensor | Non
         scores["max_predicted_aligned_error"] = error.max_pae
         scores["ptm"] = error.ptm
         if asym_id is not None:
-            of_complex = complex_scores(
+            of_complex, _ = complex_scores(
                 logits,
                 result["predicted_aligned_error/breaks"],
                 result["distogram/logits"],

@@ -245,8 +245,10 @@ class AlphaFold(nn.Module):
         head = self.heads["predicted_aligned_error_head"]
         return compute_aligned_error(output.representations.pair, head)
 
-    def complex_scores(self, output: PassOutput, asym_id: np.ndarray, plddt: np.ndarray) -> ComplexScores:
-        """Compute the scores of a complex after a pass; only for networks with a PAE head.
+    def complex_scores(
+        self, output: PassOutput, asym_id: np.ndarray, plddt: np.ndarray
+    ) -> tuple[ComplexScores, AlignedError]:
+        """Compute the scores, PAE and pTM of a complex after a pass; only for networks with a PAE head.
 
         Args:
             output: result of the pass.
@@ -256,7 +258,7 @@ class AlphaFold(nn.Module):
         pair = output.representations.pair
         error_head = self.heads["predicted_aligned_error_head"]
         distogram_head = cast(DistogramHead, self.heads["distogram_head"])
-        return complex_scores(
+        scores, pae = complex_scores(
             lambda rows: error_head(pair[rows].float()),
             aligned_error_edges(pair.device),
             lambda rows: distogram_head.rows(pair, rows),
@@ -266,6 +268,7 @@ class AlphaFold(nn.Module):
             output.atom_mask,
             plddt,
         )
+        return scores, AlignedError.from_tensor(pae, scores.ptm)
 
     def initial_state(self, features: Features) -> RecycledState:
         """Return the all-zero state that the first pass starts from."""

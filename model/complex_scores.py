@@ -65,8 +65,8 @@ def complex_scores(
     atom_mask: torch.Tensor,
     plddt: np.ndarray,
     budget: int | None = None,
-) -> ComplexScores:
-    """Compute the confidence scores of a complex.
+) -> tuple[ComplexScores, torch.Tensor]:
+    """Compute the confidence scores and the PAE of a complex.
 
     Args:
         pae_logits: logits of the aligned error, [N, N, bins], or a function that computes rows of them.
@@ -78,6 +78,9 @@ def complex_scores(
         atom_mask: [N, 37].
         plddt: [N], 0 to 100.
         budget: maximum number of intermediate elements in memory at once; does not affect the result.
+
+    Returns:
+        The scores, and the PAE, [N, N] float32, Å; row: aligned on.
     """
     chains = _Chains.of(asym_id, atom_positions.device)
     rows_of_pae = _as_rows(pae_logits)
@@ -89,7 +92,7 @@ def complex_scores(
     by_chain = chains.maximum(terms.total / chains.size)
     active = terms.active_total / (1e-8 + terms.active_weight)
     active_all = (terms.active_total * others).sum(1) / (1e-8 + (terms.active_weight * others).sum(1))
-    return ComplexScores(
+    scores = ComplexScores(
         ptm=float((terms.total.sum(1) / len(own)).max()),
         iptm=float(((terms.total * others).sum(1) / (others @ chains.size).clamp_min(1)).max()),
         per_chain_ptm=chains.maximum(terms.own_chain).cpu().numpy(),
@@ -101,6 +104,7 @@ def complex_scores(
         pdockq2=_pairs(distances.pdockq2),
         contacts=distances.contacts,
     )
+    return scores, terms.pae
 
 
 def _as_rows(logits: torch.Tensor | LogitRows) -> LogitRows:

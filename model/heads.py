@@ -115,7 +115,12 @@ class AlignedError:
     @classmethod
     def from_expected(cls, pae: torch.Tensor, tm_score: torch.Tensor) -> "AlignedError":
         """Return the error, given `ExpectedErrors` of all residues."""
-        return cls(pae.cpu().numpy(), float(_error_centers(None)[-1]), float(tm_score.max()))
+        return cls.from_tensor(pae, float(tm_score.max()))
+
+    @classmethod
+    def from_tensor(cls, pae: torch.Tensor, ptm: float) -> "AlignedError":
+        """Return the error, given the PAE on any device."""
+        return cls(pae.cpu().numpy(), float(_error_centers(None)[-1]), ptm)
 
 
 def compute_plddt(logits: torch.Tensor) -> np.ndarray:

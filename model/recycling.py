@@ -192,13 +192,15 @@ def _results(network: AlphaFold, output: PassOutput, extras: frozenset[Extra]) -
 def _make_prediction(
     network: AlphaFold, inputs: Features, output: PassOutput, tolerances: tuple[float, ...]
 ) -> Prediction:
-    error = None
-    if network.config.predicted_aligned_error:
-        error = network.aligned_error(output)
     plddt = compute_plddt(network.heads["predicted_lddt_head"](output.structure_activations))
     asym_id = inputs["asym_id"].cpu().numpy().copy() if "asym_id" in inputs else None
     if asym_id is not None and len(np.unique(asym_id)) == 1:
         asym_id = None
+    error, scores = None, None
+    if asym_id is not None:
+        scores, error = network.complex_scores(output, asym_id, plddt)
+    elif network.config.predicted_aligned_error:
+        error = network.aligned_error(output)
     return Prediction(
         aatype=inputs["aatype"].cpu().numpy().copy(),
         residue_index=inputs["residue_index"].cpu().numpy().copy(),
@@ -211,5 +213,5 @@ def _make_prediction(
         num_recycles=len(tolerances),
         tolerances=tolerances,
         asym_id=asym_id,
-        scores=None if asym_id is None else network.complex_scores(output, asym_id, plddt),
+        scores=scores,
     )

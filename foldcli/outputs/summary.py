@@ -26,8 +26,8 @@ _RUN_FILES = ("summary", "failures", "index.html", "config.json", "cite.bibtex")
 _OLD_SECONDS = 60.0
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (
-    "target", "rank", "model", "plddt", "ptm", "iptm", "residues", "alignment_rows", "hits", "recycles",
-    "seconds", "untrained", "copied_from", "structure", "relaxed", "scores",
+    "target", "rank", "model", "plddt", "ptm", "iptm", "ranking_confidence", "residues", "alignment_rows",
+    "hits", "recycles", "seconds", "untrained", "copied_from", "structure", "relaxed", "scores",
 )  # fmt: skip
 
 
@@ -156,6 +156,7 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
                 "plddt": round(model["plddt"], 2),
                 "ptm": None if model["ptm"] is None else round(model["ptm"], 3),
                 "iptm": None if model.get("iptm") is None else round(model["iptm"], 3),
+                "ranking_confidence": _confidence(model),
                 "residues": facts["residues"],
                 "alignment_rows": facts["alignment_rows"],
                 "hits": facts["search"]["hits"] if "search" in facts else None,
@@ -172,6 +173,13 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
     except (OSError, ValueError, LookupError, TypeError):
         # not finished, or written by a version with another format
         return []
+
+
+def _confidence(model: dict[str, Any]) -> float | None:
+    """Return the confidence by which models of a complex are ranked; None for a single chain."""
+    if model.get("iptm") is None:
+        return None
+    return round(ranking_confidence(model["ptm"], model["iptm"]), 3)
 
 
 def in_order(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:

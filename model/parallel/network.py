@@ -79,7 +79,9 @@ class ParallelAlphaFold(AlphaFold):
         gathered = [self.group.gather(x, representations.residues, "aligned error") for x in expected]
         return AlignedError.from_expected(*(x.wait() for x in gathered))
 
-    def complex_scores(self, output: PassOutput, asym_id: np.ndarray, plddt: np.ndarray) -> ComplexScores:
+    def complex_scores(
+        self, output: PassOutput, asym_id: np.ndarray, plddt: np.ndarray
+    ) -> tuple[ComplexScores, AlignedError]:
         """Compute the scores of a complex after a pass, on every rank; see `AlphaFold.complex_scores`."""
         own = _sharded(output)
         pair = self.group.gather(own.pair, own.residues, "complex scores").wait()

@@ -8,7 +8,7 @@ import torch
 
 from model.chains import chain_names, chain_slices
 from model.complex_scores import MAX_CONTACTS, complex_scores
-from model.heads import DistogramHead, aligned_error_edges, distogram_edges
+from model.heads import DistogramHead, aligned_error_edges, compute_aligned_error, distogram_edges
 from model.prediction import ComplexScores
 from model.residue_constants import ATOM_ORDER
 
@@ -45,10 +45,14 @@ class Example:
         pae, distogram, positions, mask = (
             torch.from_numpy(x) for x in (self.pae_logits, self.distogram_logits, self.positions, self.mask)
         )
-        return complex_scores(
+        scores, errors = complex_scores(
             pae, aligned_error_edges(), distogram, distogram_edges(), self.asym_id, positions, mask,
             self.plddt, budget,
         )  # fmt: skip
+        expected = compute_aligned_error(pae, torch.nn.Identity())
+        assert np.allclose(errors.numpy(), expected.pae, rtol=1e-6) and errors.dtype == torch.float32
+        assert scores.ptm == pytest.approx(expected.ptm, rel=1e-7)
+        return scores
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +191,7 @@ def test_scores_match_deepmind(name: str, shared_dir: Path) -> None:
         np.load(folder / name.partition("/")[0] / "features.npz") as features,
     ):
         logits = torch.from_numpy(archive["predicted_aligned_error/logits"])
-        scores = complex_scores(
+        scores, _ = complex_scores(
             logits,
             torch.from_numpy(archive["predicted_aligned_error/breaks"]),
             torch.zeros_like(logits),

@@ -152,10 +152,10 @@ def test_file_has_a_line_per_model_of_the_targets_that_did_not_fail(tmp_path: Pa
     summary.write(["refused"])
     heading, *lines = (tmp_path / "summary.2-of-3.tsv").read_text().splitlines()
     values = [dict(zip(heading.split("\t"), line.split("\t"), strict=True)) for line in lines]
-    columns = ("target", "rank", "plddt", "ptm", "iptm")
+    columns = ("target", "rank", "plddt", "ptm", "iptm", "ranking_confidence")
     assert [tuple(each[column] for column in columns) for each in values] == [
-        ("a", "1", "91.26", "0.812", "0.612"),
-        ("a", "2", "50.0", "", ""),
+        ("a", "1", "91.26", "0.812", "0.612", "0.652"),
+        ("a", "2", "50.0", "", "", ""),
     ]
     assert values[0]["structure"] == "a/a_unrelaxed_rank_001_m_1.pdb" and values[0]["untrained"] == "no"
     assert summary.models(["refused"])[1]["ptm"] is None
