@@ -1,6 +1,7 @@
 """A run of `foldcli search`: hits into one table, or one alignment per query."""
 
 import contextlib
+import hashlib
 import io
 import json
 import logging
@@ -318,10 +319,13 @@ class FolderStore:
 
     def is_finished(self, name: str, query: Query) -> bool:
         """Return whether an earlier run stored this alignment, and the profile if one is requested."""
-        record = self._read_record(name)
-        if self.overwrite or not self._path(name).is_file():
+        record, path = self._read_record(name), self._path(name)
+        if self.overwrite or not path.is_file():
             return False
         if record.get("fingerprint") != self.request.key(query):
+            return False
+        if record.get("sha256") != file_sha256(path):
+            logger.warning("%s: changed since its search, so the search runs again", path)
             return False
         profile = self.profile_path(name)
         return profile is None or (profile.is_file() and record.get("profile") == file_sha256(profile))
@@ -350,11 +354,16 @@ class FolderStore:
         """Write an alignment with `write`, which returns its number of rows, then its record."""
         # an interrupted run must not leave an old record next to a new alignment
         self._record_path(name).unlink(missing_ok=True)
-        with atomic_write(self._path(name)) as stream:
-            rows = write(stream)
+        text = io.StringIO()
+        rows = write(text)
+        alignment = text.getvalue().encode()
+        with atomic_write(self._path(name), "wb") as stream:
+            stream.write(alignment)
         settings = self.request.settings.identity()
         record = {
             "fingerprint": self.request.key(query),
+            # not read from the file, which another run may have replaced
+            "sha256": hashlib.sha256(alignment).hexdigest(),
             **facts,
             "rows": rows,
             "foldcli": VERSION,

@@ -30,7 +30,11 @@ def test_reports_are_regenerated_and_failures_named(tmp_path: Path) -> None:
     (damaged,) = (tmp_path / "a").glob("*_scores_rank_001_*.json")
     damaged.write_text("{")
     (tmp_path / "b/b.html").unlink()
+    write_result(tmp_path / "c", "c")
+    (tmp_path / "c/.work").mkdir()
     result = report(tmp_path, "--no-plots")
+    assert "c: no report, because its run has not ended or was interrupted" in result.stderr
+    assert not list(tmp_path.glob("c/*.html"))
     assert result.returncode == 5 and "1 of 2 reports could not be made" in result.stderr
     assert str(damaged) in result.stderr and "Traceback" not in result.stderr
     assert (tmp_path / "b/b.html").is_file()

@@ -84,6 +84,20 @@ def test_files_of_killed_searches_are_removed(tmp_path: Path) -> None:
         run.to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
 
 
+def test_alignment_that_does_not_match_its_record_is_made_again(tmp_path: Path) -> None:
+    run, out = _run(tmp_path), tmp_path / "out"
+    run.to_folder(out, "a3m")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    inodes = {path: path.stat().st_ino for path in out.iterdir()}
+    # as after two runs with different settings at once, one of which was killed
+    (out / "q1.a3m").write_text(f">q1\n{UBIQUITIN}\n")
+    run.to_folder(out, "a3m")
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert sorted(path.name for path in out.iterdir() if path.stat().st_mtime_ns != times[path]) == [
+        "q1.a3m", "q1.a3m.json",
+    ]  # fmt: skip
+
+
 def test_full_disk_keeps_no_table_and_names_it(tmp_path: Path) -> None:
     run = _run(tmp_path, _FullDiskSearcher)
     with pytest.raises(MissingError, match=r"h\.m8: no space left on the disk; .* bytes are needed"):
