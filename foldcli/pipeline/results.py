@@ -14,7 +14,7 @@ from typing import Any
 
 from foldcli.outputs import colabfold_layout
 from foldcli.outputs.archive import write_archive
-from foldcli.outputs.done import DoneRecord, StageCost
+from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import (
     ModelResult,
@@ -26,6 +26,7 @@ from foldcli.outputs.model_files import (
     relaxed_path,
     write_model,
 )
+from foldcli.pipeline.identity import file_sha256
 from foldcli.pipeline.relaxation import RelaxStage, relax_model
 from foldcli.pipeline.target_plan import TargetPlan
 from foldcli.pipeline.target_run import TargetRun, measured_stage
@@ -36,8 +37,12 @@ from msa.io.atomic import remove_temporary_files
 
 # largest number of predicted and unwritten models per worker; their arrays are in memory
 _MODELS_PER_WORKER = 2
+# files of a search
+_SEARCHED: tuple[FileKind, ...] = ("alignment", "hits")
 # files that would be wrong once other files are replaced
-_OUTDATED: tuple[FileKind, ...] = ("finished_mark", "archive")
+_OUTDATED: tuple[FileKind, ...] = (
+    "finished_mark", "archive", "report", "coverage", "plddt", "pae", "thumbnail",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,11 @@ def finish_target(task: FinishTask) -> DoneRecord:
     files, ranked = task.files, task.rank()
     unpublish(files)
     publish_models(ranked, files)
-    kinds: tuple[FileKind, ...] = ("alignment", "hits", "templates")
+    kinds: tuple[FileKind, ...] = (*_SEARCHED, "templates")
     for kind in kinds:
         if files.staged(kind).is_file():
             link_file(files.staged(kind), files.path(kind))
+    _remove_outdated_inputs(files, task.facts)
     record = DoneRecord(
         files.name,
         task.fingerprint,
@@ -126,13 +132,37 @@ def finish_target(task: FinishTask) -> DoneRecord:
 def unpublish(files: TargetFiles) -> None:
     """Move done.json into the work folder; call this before replacing files.
 
-    NAME.done.txt and NAME.result.zip are removed.
+    NAME.done.txt, NAME.result.zip, the page and the plots are removed.
     """
     if (done := files.path("done")).is_file():
         files.work_folder.mkdir(parents=True, exist_ok=True)
         done.replace(files.unpublished_record)
     for kind in _OUTDATED:
         files.path(kind).unlink(missing_ok=True)
+
+
+def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
+    """Remove the templates, alignment and hits that an earlier run has published, unless they still apply.
+
+    Args:
+        files: the target's files, with the earlier done.json in the work folder.
+        facts: see DoneRecord.
+    """
+    if "templates" not in facts:
+        files.path("templates").unlink(missing_ok=True)
+    if "search" in facts or facts.get("alignment") == str(files.path("alignment").resolve()):
+        return
+    try:
+        earlier = FinishedTarget.read(files.unpublished_record)
+    except (OSError, ValueError):
+        return
+    search = {} if earlier is None else earlier.facts.get("search") or {}
+    hashes = search.get("sha256")
+    for kind in _SEARCHED if isinstance(hashes, dict) else ():
+        path = files.path(kind)
+        # others than those of the search belong to the user
+        if not files.staged(kind).is_file() and path.is_file() and file_sha256(path) == hashes.get(kind):
+            path.unlink()
 
 
 def remove_leftovers(files: TargetFiles) -> None:

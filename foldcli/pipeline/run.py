@@ -17,6 +17,7 @@ last, marks a finished target. A run holds a target's lock while a stage works o
 """
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -474,6 +475,7 @@ class _Run:
         self, target: TargetRun, jobs: list[Job]
     ) -> tuple[dict[str, np.ndarray], TargetTemplates | None]:
         """Return the features of a target, and the templates of a single chain if jobs use them."""
+        self._discard_stale_inputs(target)
         if is_complex(target.input):
             with self.searching_templates:
                 return self.complexes.load(target, self.settings.uses_templates(jobs)), None
@@ -481,15 +483,26 @@ class _Run:
         with self.searching_templates:
             return features, self._find_templates(target, features, jobs)
 
+    def _discard_stale_inputs(self, target: TargetRun) -> None:
+        """Remove the staged alignment and templates of an earlier run with other input or settings.
+
+        Raises:
+            InputError: see `TargetStore.check`.
+        """
+        if isinstance(target.input, FastaRecord):
+            assert self.alignments is not None
+            # the lock was released after the search
+            self.alignments.check(target.name, target.input)
+            target.files.staged("templates").unlink(missing_ok=True)
+        else:
+            shutil.rmtree(target.files.search_folder, ignore_errors=True)
+
     def _load_features(self, target: TargetRun) -> dict[str, np.ndarray]:
         settings, target_input = self.settings.features, target.input
         assert not isinstance(target_input, Complex)
         if isinstance(target_input, CachedTarget):
             return features_of_entry(target, lambda: target_input.features(settings.verify))
         if isinstance(target_input, FastaRecord):
-            assert self.alignments is not None
-            # the lock was released after the search
-            self.alignments.check(target.name, target_input)
             alignment = target.files.staged("alignment")
             return features_of_alignments(target, lambda: [read_alignment(alignment)], settings)
         path = target_input.files[0]

@@ -247,6 +247,10 @@ def test_further_models_are_added_and_finished_ones_kept(runs: Runs, tmp_path: P
     kept = next(e for e in runs.done()["ranking"] if e["tag"] == "alphafold2_ptm_model_3_seed_000")
     assert kept["seconds"] == seconds, "the model was not predicted again"
     at_once = Runs(tmp_path / "other", runs.searcher)
+    # of earlier models
+    for name in ("q.html", "q_plddt.png", "q_templates.tsv"):
+        at_once.files.folder.mkdir(parents=True, exist_ok=True)
+        (at_once.files.folder / name).touch()
     at_once.run(models=(3, 4), num_seeds=2)
     assert at_once.contents() == runs.contents()
     times = runs.times()
@@ -378,6 +382,37 @@ def test_damaged_intermediate_files_are_made_again(damaged: str, finished_two: R
             path.unlink()
     again.run(models=(3, 4))
     assert again.contents() == finished_two.contents()
+
+
+def test_intermediate_files_of_another_input_are_not_published(finished_two: Runs, tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    make_intermediate_files(runs, finished_two)
+    runs.files.staged("templates").touch()
+    (tmp_path / "q.a3m").write_text(f">q\n{QUERY.sequence}\n")
+    runs.run(AlignmentTarget("q", (str(tmp_path / "q.a3m"),)))
+    assert not [name for name in runs.contents() if not name.startswith(("q_scores", "q_unrelaxed"))]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_overwrite_with_another_input_removes_the_alignment_of_the_earlier_search(
+    finished_one: Runs, tmp_path: Path, own: bool
+) -> None:
+    runs = copy_of(finished_one, tmp_path / "runs")
+    runs.searcher = None
+    path = runs.files.path("alignment") if own else Path(shutil.copy(runs.files.path("alignment"), tmp_path))
+    runs.run(AlignmentTarget("q", (str(path),)), overwrite=True)
+    left = {name for name in runs.contents() if not name.startswith(("q_scores", "q_unrelaxed"))}
+    assert left == ({"q.a3m", "q.m8"} if own else set())
+
+
+def test_staged_templates_of_a_run_with_other_settings_are_not_published(
+    finished_two: Runs, tmp_path: Path
+) -> None:
+    runs = Runs(tmp_path, finished_two.searcher)
+    make_intermediate_files(runs, finished_two)
+    runs.files.staged("templates").touch()
+    runs.run(models=(3, 4))
+    assert runs.contents() == finished_two.contents()
 
 
 def make_intermediate_files(target: Runs, finished: Runs) -> None:
