@@ -156,9 +156,10 @@ def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
         earlier = FinishedTarget.read(files.unpublished_record)
     except (OSError, ValueError):
         return
-    search = {} if earlier is None else earlier.facts.get("search") or {}
-    hashes = search.get("sha256")
-    for kind in _SEARCHED if isinstance(hashes, dict) else ():
+    hashes = {} if earlier is None else (earlier.facts.get("search") or {}).get("sha256")
+    if not isinstance(hashes, dict):
+        return
+    for kind in _SEARCHED:
         path = files.path(kind)
         # others than those of the search belong to the user
         if not files.staged(kind).is_file() and path.is_file() and file_sha256(path) == hashes.get(kind):
