@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
@@ -18,7 +17,6 @@ from foldcli.options.command import (
     GroupedCommand,
     grouped,
 )
-from foldcli.outputs.layout import LayoutName
 from model.parallel.place import RankPlace
 
 if TYPE_CHECKING:
@@ -109,17 +107,8 @@ def run_fold(
     find_targets: FindTargets,
     *,
     db: str | None,
-    out: Path,
-    cache: Path | None,
     threads: int,
-    shard: Shard,
-    overwrite: bool,
-    verify: bool,
     dry_run: bool,
-    layout: LayoutName,
-    no_report: bool,
-    no_plots: bool,
-    archive: bool,
     as_json: bool,
     gpus_per_target: int,
     **option_values: Any,
@@ -130,7 +119,7 @@ def run_fold(
     failures of the run. All other arguments are the values of FOLD_OPTIONS. Of several processes that
     torchrun has started, the first does this, and the others only predict; they return their exit code.
     """
-    from foldcli.paths import cache_dir, default_feature_cache, make_writable_folder
+    from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.defaults import library_database, with_default_method
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import (
@@ -138,11 +127,9 @@ def run_fold(
         FeatureSettings,
         NetworkOptions,
         OutputSettings,
-        RelaxOptions,
         TemplateOptions,
     )
     from foldcli.pipeline.startup import needed_kinds, start
-    from foldcli.report import ReportSettings
 
     alignment = AlignmentSettings.from_options(option_values, threads)
     place = RankPlace.from_environment()
@@ -155,27 +142,25 @@ def run_fold(
 
         return serve_rank(network, threads, place)
     template_choice = TemplateOptions.from_options(option_values, threads)
-    features = FeatureSettings(cache or default_feature_cache(), verify=verify)
-    report = ReportSettings(not no_report, not no_plots)
-    relaxation = RelaxOptions.from_options(option_values)
-    if relaxation.num_models:
+    features = FeatureSettings.from_options(option_values)
+    output = OutputSettings.from_options(option_values)
+    if output.relaxation.num_models:
         from foldcli.pipeline.relaxation import check_relaxation
 
-        check_relaxation(relaxation)
-    output = OutputSettings(out, layout, shard, overwrite, report, archive, relaxation)
+        check_relaxation(output.relaxation)
 
     if not dry_run:
-        make_writable_folder(out)
-    failures = Failures(out, shard)
+        make_writable_folder(output.folder)
+    failures = Failures(output.folder, output.shard)
     search_settings = alignment.search
     targets = find_targets(search_settings, features.cache, failures)
-    selected = shard.select(targets)
+    selected = output.shard.select(targets)
     if not selected and not dry_run:
         if place is not None:
             from model.parallel.session import decline
 
             decline(place)
-        shard.log_if_empty(len(targets))
+        output.shard.log_if_empty(len(targets))
         failures.finish()
         return None
 

@@ -1,11 +1,9 @@
 """`foldcli predict`: alignments or cached features in, ranked structures out."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
@@ -16,7 +14,6 @@ from foldcli.options.command import (
     GroupedCommand,
     grouped,
 )
-from foldcli.outputs.layout import LayoutName
 from model.parallel.place import RankPlace
 
 
@@ -40,18 +37,9 @@ from model.parallel.place import RankPlace
 @grouped("Run", predict_options.run_options)
 def command(
     targets: tuple[str, ...],
-    out: Path,
-    cache: Path | None,
     all_cached: bool,
     threads: int,
-    shard: Shard,
-    overwrite: bool,
-    verify: bool,
     dry_run: bool,
-    layout: LayoutName,
-    no_report: bool,
-    no_plots: bool,
-    archive: bool,
     as_json: bool,
     gpus_per_target: int,
     **option_values: Any,
@@ -75,18 +63,16 @@ def command(
       foldcli predict --all --num-models 2 --stop-at-score 90 -o out
     """
     from foldcli.inputs.targets import find_predict_targets
-    from foldcli.paths import cache_dir, default_feature_cache, make_writable_folder
+    from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.defaults import with_default_method
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.settings import (
         FeatureSettings,
         NetworkOptions,
         OutputSettings,
-        RelaxOptions,
         TemplateOptions,
     )
     from foldcli.pipeline.startup import needed_kinds, start
-    from foldcli.report import ReportSettings
 
     if all_cached == bool(targets):
         problem = (
@@ -103,26 +89,24 @@ def command(
 
         return serve_rank(network, threads, place)
     template_choice = TemplateOptions.from_options(option_values, threads)
-    features = FeatureSettings(cache or default_feature_cache(), verify=verify)
-    report = ReportSettings(not no_report, not no_plots)
-    relaxation = RelaxOptions.from_options(option_values)
-    if relaxation.num_models:
+    features = FeatureSettings.from_options(option_values)
+    output = OutputSettings.from_options(option_values)
+    if output.relaxation.num_models:
         from foldcli.pipeline.relaxation import check_relaxation
 
-        check_relaxation(relaxation)
-    output = OutputSettings(out, layout, shard, overwrite, report, archive, relaxation)
+        check_relaxation(output.relaxation)
 
     if not dry_run:
-        make_writable_folder(out)
-    failures = Failures(out, shard)
+        make_writable_folder(output.folder)
+    failures = Failures(output.folder, output.shard)
     named = find_predict_targets(targets, all_cached, features.cache, failures)
-    selected = shard.select(named)
+    selected = output.shard.select(named)
     if not selected and not dry_run:
         if place is not None:
             from model.parallel.session import decline
 
             decline(place)
-        shard.log_if_empty(len(named))
+        output.shard.log_if_empty(len(named))
         failures.finish()
         return None
 

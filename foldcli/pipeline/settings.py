@@ -11,6 +11,7 @@ from features.templates.settings import TemplateSettings
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import TEMPLATE, ModelType
+from foldcli.paths import default_feature_cache
 from foldcli.report import ReportSettings
 from model.config import MultimerConfig
 from model.prediction import EXTRAS, Extra
@@ -129,6 +130,11 @@ class FeatureSettings:
     cache: Path
     overwrite: bool = False
     verify: bool = True
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> "FeatureSettings":
+        """Create the settings of a prediction, which computes no features again, from its options."""
+        return cls(options["cache"] or default_feature_cache(), verify=options["verify"])
 
 
 _MULTIMER_ROWS = MultimerConfig()
@@ -367,6 +373,16 @@ class OutputSettings:
     report: ReportSettings
     archive: bool = False
     relaxation: RelaxOptions = RelaxOptions()
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> "OutputSettings":
+        """Create the settings from the values of `result_options`, `relax_options` and `run_options`."""
+        return cls(
+            options["out"],
+            report=ReportSettings(not options["no_report"], not options["no_plots"]),
+            relaxation=RelaxOptions.from_options(options),
+            **{name: options[name] for name in ("layout", "shard", "overwrite", "archive")},
+        )
 
     def files(self, name: str) -> TargetFiles:
         """Return the paths of a target's files."""

@@ -1,7 +1,5 @@
 """Tests of passes on a GPU: no synchronisation, and memory within the plan and the limit."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,19 +13,10 @@ from model.errors import OutOfMemory
 from model.parameters import random_parameters
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, feature_tensors
+from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 GPU = torch.device("cuda")
-
-
-@contextmanager
-def synchronisation_fails() -> Iterator[None]:
-    """Raise an error for any operation that makes the CPU wait for the GPU."""
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("kernels", ["fused", "reference"])
@@ -57,14 +46,7 @@ def test_peak_memory_is_within_the_plan(make_features: Any) -> None:
     config = model_config("model_3_ptm").with_blocks(1, 1)
     network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
     features = make_features(residues=700, rows=60, extra=400, iterations=2)
-    memory = NetworkMemory("cuda:0")
-    plan = memory.plan(network, features)
-    assert plan is not None
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    predict_within(memory, "target", network, features, RecyclingSettings(1), lambda done, total: None)
-    # the plan neglects small tensors
-    assert torch.cuda.max_memory_allocated() - before <= 1.05 * plan.peak_bytes + 2**26
+    check_peak_memory(network, features)
 
 
 def test_target_that_does_not_fit_leaves_the_gpu_usable(make_features: Any) -> None:

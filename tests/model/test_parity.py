@@ -9,14 +9,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from tests.model.deepmind_bounds import POSITIONS, check_tensor
+
 SETS = ("model_1_ptm_2_blocks", "model_3_ptm_2_blocks", "model_1_ptm_48_blocks")
-RELATIVE = 3e-6
-# Probabilities and geometry amplify earlier errors: two float32 computations of them differ by up to 3e-6,
-# depending on the CPU.
-RELATIVE_AMPLIFIED = 4e-6
 AMPLIFIED = ("confidence/aligned_confidence_probs", "/taps/sm/")
-COORDINATES = 3e-4  # Å
-POSITIONS = "structure_module/final_atom_positions"
 
 Results = dict[str, list[dict[str, np.ndarray]]]
 
@@ -41,7 +37,7 @@ def test_sampled_tensors_match_deepmind(
     for key, theirs in kept.items():
         iteration, _, tensor = key.partition("/")
         mine = parity_data.sample_rows(tensor, ours[name][int(iteration.removeprefix("iter"))][tensor])
-        _check(parity, key, mine, theirs)
+        check_tensor(parity, key, mine, theirs, AMPLIFIED)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -52,14 +48,4 @@ def test_whole_tensors_match_deepmind(name: str, ours: Results, parity: ModuleTy
         with np.load(file) as archive:
             for tensor in archive.files:
                 mine = ours[name][int(file.stem.removeprefix("iter"))][tensor]
-                _check(parity, f"{file.stem}/{tensor}", mine, archive[tensor])
-
-
-def _check(parity: ModuleType, name: str, mine: np.ndarray, theirs: np.ndarray) -> None:
-    assert mine.shape == theirs.shape, name
-    difference = parity.rms(mine.astype(np.float64) - theirs)
-    limit = RELATIVE_AMPLIFIED if any(part in name for part in AMPLIFIED) else RELATIVE
-    assert difference <= limit * parity.rms(theirs), name
-    if name.endswith(POSITIONS):
-        assert difference <= COORDINATES
-        assert np.abs(mine - theirs).max() <= COORDINATES
+                check_tensor(parity, f"{file.stem}/{tensor}", mine, archive[tensor], AMPLIFIED)

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from foldcli.pipeline.device import NetworkMemory, predict_within
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.multimer.draws import PhiloxDraws
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
-from model.recycling import RecyclingSettings
+from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 GPU = torch.device("cuda:0")
@@ -39,13 +38,10 @@ def test_passes_and_samples_do_not_synchronise_with_the_gpu(
     with torch.inference_mode():
         inputs = inputs_on(GPU, complex_features)
         output = network.run_pass(inputs(0), network.initial_state(inputs(0)))
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with synchronisation_fails():
             # the second pass captures its blocks, the third one replays them
             for iteration in (1, 2):
                 output = network.run_pass(inputs(iteration), output.recycled_state())
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         assert torch.isfinite(output.positions).all()
 
 
@@ -67,14 +63,7 @@ def test_peak_memory_is_within_the_plan(parameters: Arrays, complex_features: Ar
     # 704 residues and 1,500 rows
     features = {name: np.repeat(x, 64, axis=_residue_axis(name)) for name, x in complex_features.items()}
     features |= {name: np.tile(features[name], (100, 1)) for name in ("msa", "deletion_matrix")}
-    memory = NetworkMemory("cuda:0")
-    plan = memory.plan(network, features)
-    assert plan is not None
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    predict_within(memory, "target", network, features, RecyclingSettings(1), lambda done, total: None)
-    # the plan neglects small tensors
-    assert torch.cuda.max_memory_allocated() - before <= 1.05 * plan.peak_bytes + 2**26
+    check_peak_memory(network, features)
 
 
 def _residue_axis(name: str) -> int:

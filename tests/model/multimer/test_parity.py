@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 
 from model.multimer.sampling import order_rows
+from tests.model.deepmind_bounds import COORDINATES, POSITIONS, RELATIVE_AMPLIFIED, check_tensor
 
 TWO_BLOCKS = ("heterodimer", "heterodimer_templates", "one_and_two_copies_templates")
-RELATIVE = 3e-6
-# as in the monomer's tests: probabilities and geometry amplify earlier errors, depending on the CPU
-RELATIVE_AMPLIFIED = 4e-6
 AMPLIFIED = ("confidence/", "taps/sm/")
-COORDINATES = 3e-4  # Å
-POSITIONS = "structure_module/final_atom_positions"
 
 Arrays = dict[str, np.ndarray]
 
@@ -51,17 +47,7 @@ def check_sampled(parity: ModuleType, parity_data: ModuleType, network: object, 
         assert {POSITIONS, "predicted_aligned_error/logits", "representations/single"} <= compared
         for tensor in compared:
             sample = parity_data.sample_rows(tensor, mine[tensor], parity_data.MULTIMER_SAMPLE)
-            check(parity, f"iter{index}/{tensor}", sample, theirs[tensor])
-
-
-def check(parity: ModuleType, name: str, mine: np.ndarray, theirs: np.ndarray) -> None:
-    """Compare one tensor."""
-    assert mine.shape == theirs.shape, name
-    difference = parity.rms(mine.astype(np.float64) - theirs)
-    limit = RELATIVE_AMPLIFIED if any(part in name for part in AMPLIFIED) else RELATIVE
-    assert difference <= limit * parity.rms(theirs), name
-    if name.endswith(POSITIONS):
-        assert np.abs(mine - theirs).max() <= COORDINATES
+            check_tensor(parity, f"iter{index}/{tensor}", sample, theirs[tensor], AMPLIFIED)
 
 
 @pytest.mark.parametrize("name", TWO_BLOCKS)
