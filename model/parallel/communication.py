@@ -191,6 +191,11 @@ class RankGroup:
             return str(error)
         return ""
 
+    def release(self) -> None:
+        """Release what transfers keep for later ones; all ranks call this at the same time."""
+        if self.copies is not None:
+            self.copies.release()
+
     def shards(self, total: int) -> Shards:
         """Return the division of an axis among the ranks."""
         return Shards(total, self.size)

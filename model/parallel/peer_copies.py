@@ -62,6 +62,7 @@ class Driver:
         self.attribute_of = self._function(library, "cuPointerGetAttribute", out, ctypes.c_int, pointer)
         self.handle_of = self._function(library, "cuIpcGetMemHandle", ctypes.POINTER(_Handle), pointer)
         self.open = self._function(library, "cuIpcOpenMemHandle_v2", out, _Handle, ctypes.c_uint)
+        self.close = self._function(library, "cuIpcCloseMemHandle", pointer)
         self.range_of = self._function(
             library, "cuMemGetAddressRange_v2", out, ctypes.POINTER(ctypes.c_size_t), pointer
         )
@@ -122,6 +123,7 @@ class PeerCopies:
         except PeerCopyError as failure:
             error = str(failure)
         self._collect(None, error)
+        self._kept = set(self._opened)
         board = self._share_board()
         self._numbers, self._offsets = board["number"], board["offset"]  # each [receiver, sender, ENTRIES]
         self._handles = board["handle"]  # [receiver, sender, ENTRIES, HANDLE_BYTES]
@@ -174,6 +176,18 @@ class PeerCopies:
             self._driver.open(address, _Handle.from_buffer_copy(handle), LAZY_PEER_ACCESS)
             self._opened[handle] = address.value
         return self._opened[handle] + offset
+
+    def release(self) -> None:
+        """Close the memory of the other ranks, so that these can free it; all ranks call this at one time.
+
+        All transfers must have been waited for.
+        """
+        for stream in self._streams:
+            stream.synchronize()
+        for handle in self._opened.keys() - self._kept:
+            self._driver.close(self._opened.pop(handle))
+        self._located.clear()
+        self._collect(None, "")
 
     def _ready_flag(self, sender: int, receiver: int) -> int:
         """Return the address of the flag, in the sender's memory, that the receiver is ready."""

@@ -94,7 +94,7 @@ def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[
     ):
         copies = peer_copies.PeerCopies(None, torch.device("cpu"))
         waits, results = [], []
-        for number in range(3):
+        for number in range(4):
             sent = {r: torch.randn(number * sizes[rank][r]) for r in range(len(sizes)) if r != rank}
             received = {
                 r: driver.allocate(number * sizes[r][rank], dtype=torch.float32)
@@ -103,6 +103,11 @@ def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[
             }
             waits.append(copies.start(sent, received))
             results.append((sent, received))
+            if number == 1:
+                for wait in waits:
+                    wait()
+                waits.clear()
+                copies.release()
         for wait in waits:
             wait()
     return [tuple({r: x.numpy().copy() for r, x in y.items()} for y in pair) for pair in results]  # type: ignore[misc]

@@ -21,6 +21,9 @@ class HostStream:
     def record_event(self) -> None:
         """Return an event that has happened."""
 
+    def synchronize(self) -> None:
+        """Wait for all work."""
+
     def wait_event(self, event: None) -> None:
         """Wait for an event that has happened."""
 
@@ -63,6 +66,10 @@ class HostDriver:
     def open(self, address: ctypes.c_uint64, handle: ctypes.Structure, flags: int) -> None:
         """Map the memory of another process."""
         address.value = self._map(self.path.parent / bytes(handle.reserved).rstrip(b"\0").decode())[1]  # type: ignore[attr-defined]
+
+    def close(self, address: int) -> None:
+        """Close the memory of another process; later copies there would fail."""
+        self.opened.remove(next(x for x in self.opened if x.data_ptr() == address))
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
         """Copy bytes."""

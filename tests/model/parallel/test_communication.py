@@ -63,7 +63,7 @@ def test_copies_arrive_in_order(ranks: RankProcesses, tmp_path: Path) -> None:
     size = len(ranks.processes)
     sizes = [[3 + 5 * sender + receiver for receiver in range(size)] for sender in range(size)]
     results = ranks.call(cases.copy_between_ranks, tmp_path, sizes)
-    for number in range(3):
+    for number in range(4):
         for sender in range(size):
             for receiver, sent in results[sender][number][0].items():
                 received = results[receiver][number][1][sender]
