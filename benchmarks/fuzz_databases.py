@@ -203,6 +203,7 @@ def search_result(database: TargetDatabase, queries: Sequence[FastaRecord]) -> s
             write_a3m(text, query, hits)
     if database.manifest.whole is not None:
         for _, part in LocalSearcher(database, CpuEngine()).search_part(queries, settings):
+            assert part is not None
             arrays = part.hits.targets, part.representatives, part.filtered.targets, part.filtered.scores
             text.write(str([array.tolist() for array in arrays]))
     return hashlib.sha256(text.getvalue().encode()).hexdigest()

@@ -124,7 +124,8 @@ def read_hits(path: Path) -> None:
 def read_part_hits(path: Path) -> None:
     """Read the hits of a part of a database, merge them, and write them."""
     file = PartHitsFile.open(path)
-    for index, query in enumerate(file.queries):
+    for index in sorted(file.searched):
+        query = file.queries[index]
         hits = merge_hits([file.read(index)], SearchSettings())
         write_m8(io.StringIO(), query, hits, list(COLUMNS))
         write_a3m(io.StringIO(), query, hits)
@@ -204,7 +205,8 @@ def _part_hits() -> bytes:
     )  # fmt: skip
     stream = io.BytesIO()
     with PartHitsWriter(stream, {"whole": {"part": 1}, "search": {"kind": "m8"}}) as writer:
-        part = PartHits(hits, targets, FilteredTargets(targets, np.array([90, 80], np.int32)))
+        filtered = FilteredTargets(targets, np.array([90, 80], np.int32))
+        part = PartHits(hits, targets, np.array([True, False]), filtered)
         writer.add(FastaRecord("gb1 first", GB1), part)
     return stream.getvalue()
 

@@ -25,8 +25,9 @@ def command(parts: tuple[str, ...], out: str, threads: int, overwrite: bool) -> 
     """Merge the hits of searches of all parts of a split database.
 
     HITS are the files that `foldcli search --partial` wrote, one for each part of a database from
-    `foldcli createdb --split`, in any order. OUT becomes what the same search without --partial writes for
-    the whole database, byte for byte: a table, or a folder of alignments, as --format said.
+    `foldcli createdb --split` and each iteration, in any order. OUT becomes what the same search without
+    --partial writes for the whole database, byte for byte: a table, or a folder of alignments, as --format
+    said.
 
     \b
     Examples:
@@ -39,10 +40,11 @@ def command(parts: tuple[str, ...], out: str, threads: int, overwrite: bool) -> 
     from foldcli.pipeline.split_runs import MergedSearcher
 
     merged = MergedSearcher.open(parts, threads)
-    run = SearchRun(merged, merged.settings, lambda: merged, Shard(), None, overwrite)
-    if merged.result.kind == "m8":
-        run.to_table(out, merged.result.columns)
+    result = merged.hits.result
+    run = SearchRun(merged, merged.hits.settings, lambda: merged, Shard(), None, overwrite)
+    if result.kind == "m8":
+        run.to_table(out, result.columns)
     elif out == "-":
-        run.to_stdout(merged.result.kind)
+        run.to_stdout(result.kind)
     else:
-        run.to_folder(Path(out), merged.result.kind)
+        run.to_folder(Path(out), result.kind)

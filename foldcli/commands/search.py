@@ -61,6 +61,14 @@ _input_and_result_options = options.combine(
         help="Search one part of a split database (`createdb --split`): OUT is a file for "
         "`foldcli merge-hits`, which makes what --format names.",
     ),
+    click.option(
+        "--previous",
+        multiple=True,
+        type=options.PathType(),
+        metavar="HITS",
+        help="With --partial: a file of an earlier iteration; repeated for each part and iteration. Without "
+        "it, the first iteration is searched.",
+    ),
     options.overwrite_option,
 )
 
@@ -84,6 +92,7 @@ def command(
     profiles: tuple[str, ...],
     save_profile: str | None,
     partial: bool,
+    previous: tuple[str, ...],
     cache: Path | None,
     threads: int,
     shard: Shard,
@@ -145,15 +154,18 @@ def command(
             "tables keep all hits."
         )
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
+    if previous and not partial:
+        raise click.UsageError("--previous is for --partial.")
     if partial:
-        _check_partial(server, out, settings.search.num_iterations, save_profile)
+        _check_partial(server, out, save_profile)
         # imports numba
         from foldcli.pipeline.searcher import DatabaseSource
         from foldcli.pipeline.split_runs import PartSearchRun, ResultFormat
 
         part = DatabaseSource(str(db), device)
         result = ResultFormat(kind, tuple(columns))
-        PartSearchRun(sources, settings, result, part.open_searcher, shard, overwrite).to_file(Path(out))
+        search = PartSearchRun(sources, settings, result, part.open_searcher, previous, shard, overwrite)
+        search.to_file(Path(out))
         return
     open_searcher = _searcher_opener(server, str(db), device)
     cache = cache or default_feature_cache()
@@ -166,7 +178,7 @@ def command(
         run.to_folder(Path(out), kind)
 
 
-def _check_partial(server: Path | None, out: str, num_iterations: int, save_profile: str | None) -> None:
+def _check_partial(server: Path | None, out: str, save_profile: str | None) -> None:
     """Refuse options that --partial does not support.
 
     Raises:
@@ -176,11 +188,6 @@ def _check_partial(server: Path | None, out: str, num_iterations: int, save_prof
         raise click.UsageError("--partial cannot be combined with --server or --save-profile.")
     if out == "-":
         raise click.UsageError("--partial writes a file: name it with -o.")
-    if num_iterations > 1:
-        raise click.UsageError(
-            "--partial searches once, because the next profile needs the hits of all parts: "
-            "add --fast or --num-iterations 1."
-        )
 
 
 def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[], Searcher]":

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from foldcli.logs import logger
 from foldcli.options.common import parse_size
@@ -18,9 +19,12 @@ from msa.io.fasta import FastaRecord
 from msa.search.engine import Engine, ProfileCallback
 from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.hits import Hits
+from msa.search.part_search import ReadParts, search_part
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings
-from msa.search.split_search import PartHits, part_settings
+from msa.search.split_search import PartHits
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,25 +60,22 @@ class LocalSearcher:
         yield from self._checked(results)
 
     def search_part(
-        self, queries: Sequence[FastaRecord], settings: SearchSettings, progress: Progress | None = None
-    ) -> Iterator[tuple[FastaRecord, PartHits]]:
-        """Yield each query with its hits in one part of a split database, for `merge_hits`, in order.
-
-        Args:
-            queries: see `search_many`.
-            settings: settings of the search of the whole database, with one iteration.
-            progress: see `search_many`.
+        self,
+        queries: Sequence[FastaRecord],
+        settings: SearchSettings,
+        earlier: Sequence[ReadParts] = (),
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[FastaRecord, PartHits | None]]:
+        """Yield each query with its hits in one iteration; see `msa.search.part_search.search_part`.
 
         Raises:
             InputError: see `search_many`.
         """
-        results = search_many(
-            queries, self.database, part_settings(settings), self.engine, progress, keep_filtered=True
+        yield from self._checked(
+            search_part(queries, self.database, settings, self.engine, earlier, progress)
         )
-        for query, hits in self._checked(results):
-            yield query, PartHits.from_search(hits, self.database)
 
-    def _checked(self, results: Iterator[tuple[FastaRecord, Hits]]) -> Iterator[tuple[FastaRecord, Hits]]:
+    def _checked(self, results: Iterator[T]) -> Iterator[T]:
         """Yield the results of a search, and check that the database has not changed meanwhile."""
         try:
             for result in results:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ from msa.io.temporary_names import remove_abandoned_files
 from msa.profile.pssm import ProfileQuery
 from msa.search.engine import ProfileCallback
 from msa.search.hits import Hits
+from msa.search.part_search import ReadParts
 from msa.search.search import check_query
 from msa.search.settings import AlignmentFilter, SearchSettings
-from msa.search.split_search import merge_hits
+from msa.search.split_search import PartHits, merge_hits
 
 FORMATS = ("m8", "a3m", "sto")
 """Choices of `--format`."""
@@ -52,9 +54,10 @@ class PartSearchRun:
 
     Args:
         sources: the queries.
-        settings: settings of the search of the whole, with one iteration.
+        settings: settings of the search of the whole.
         result: what the hits are for.
         open_searcher: opens the part.
+        previous: files with the hits of all parts in the earlier iterations.
         shard: the run's share of the queries.
         overwrite: replace an existing file.
     """
@@ -63,17 +66,20 @@ class PartSearchRun:
     settings: AlignmentSettings
     result: ResultFormat
     open_searcher: Callable[[], LocalSearcher]
+    previous: Sequence[str]
     shard: Shard
     overwrite: bool
 
     def to_file(self, out: Path) -> None:
-        """Write the hits of all queries into one file, which appears only when it is complete.
+        """Write the hits of all queries in the next iteration into one file.
 
-        A file that an earlier run of the same search has completed is kept.
+        The file appears when it is complete. One that an earlier run of the same search has completed is
+        kept.
 
         Raises:
-            click.UsageError: the file exists, and is of another search.
-            InputError: the database is no part of a split one, or a file or a query is invalid.
+            click.UsageError: the file exists, and is of another search; or no iteration follows.
+            InputError: the database is no part of a split one, a file or a query is invalid, or `previous`
+                does not have all hits of earlier iterations of the same search.
             OSError: the file cannot be written.
         """
         queries = self._queries()
@@ -81,7 +87,13 @@ class PartSearchRun:
         whole = searcher.database.manifest.whole
         if whole is None:
             raise InputError("no part of a split database; --partial is for those", searcher.database.path)
-        about = {"whole": asdict(whole), "search": describe_search(self.settings, self.result, self.shard)}
+        earlier = self._earlier(whole, queries)
+        iteration, iterations = len(earlier) + 1, self.settings.search.num_iterations
+        about = {
+            "whole": asdict(whole),
+            "search": describe_search(self.settings, self.result, self.shard),
+            "iteration": iteration,
+        }
         if not self.overwrite and out.exists():
             if not _is_finished(out, about, queries):
                 raise click.UsageError(f"{out} exists; --overwrite replaces it.")
@@ -93,9 +105,31 @@ class PartSearchRun:
             atomic_write(out, "wb") as stream,
             PartHitsWriter(stream, about) as writer,
         ):
-            for query, part in searcher.search_part(queries, self.settings.search, progress):
-                logger.info("%s: %d hits in part %d of %d", query.id, len(part.hits), whole.part, whole.parts)
+            for query, part in searcher.search_part(queries, self.settings.search, earlier, progress):
+                where = f"part {whole.part} of {whole.parts}"
+                if part is None:
+                    logger.info("%s: not searched again, its profile has not changed", query.id)
+                else:
+                    logger.info("%s: %d hits in %s", query.id, len(part.hits), where)
                 writer.add(query, part)
+        if iteration < iterations:
+            logger.info(
+                "%s: iteration %d of %d; the next one needs it with those of all parts (--previous)",
+                out, iteration, iterations,
+            )  # fmt: skip
+
+    def _earlier(self, whole: WholeDatabase, queries: Sequence[FastaRecord]) -> list[ReadParts]:
+        """Return the hits of earlier iterations; raises the errors of `to_file` about them."""
+        if not self.previous:
+            return []
+        hits = SplitHits.open(self.previous, self.settings.search.threads)
+        file, search = hits.iterations[0][0], describe_search(self.settings, self.result, self.shard)
+        if difference := _difference(file, hits.whole, whole, search, queries):
+            raise InputError(f"not of this search: {difference} differs", file.path)
+        if len(hits.iterations) >= (count := self.settings.search.num_iterations):
+            text = f"--previous has the hits of all iterations (--num-iterations {count}): merge them."
+            raise click.UsageError(text)
+        return [partial(hits.read, index) for index in range(len(hits.iterations))]
 
     def _queries(self) -> list[FastaRecord]:
         """Return the queries of this shard, with distinct ids, in the order of their names.
@@ -156,23 +190,23 @@ def _is_finished(path: Path, about: dict[str, Any], queries: Sequence[FastaRecor
 
 
 @dataclass(frozen=True)
-class MergedSearcher:
-    """The merged results of the searches of all parts; see `foldcli.pipeline.search_stage.Searcher`.
+class SplitHits:
+    """The hits of all parts of a database in one or more iterations of a search.
 
     Args:
-        files: one for each part, in order.
+        iterations: for each iteration a file of each part, in order.
         whole: description of the database.
         settings: settings of the search of the whole.
         result: what was requested.
     """
 
-    files: Sequence[PartHitsFile]
+    iterations: Sequence[Sequence[PartHitsFile]]
     whole: WholeDatabase
     settings: AlignmentSettings
     result: ResultFormat
 
     @classmethod
-    def open(cls, paths: Sequence[str], threads: int) -> "MergedSearcher":
+    def open(cls, paths: Sequence[str], threads: int) -> "SplitHits":
         """Open the files of one search.
 
         Args:
@@ -180,41 +214,84 @@ class MergedSearcher:
             threads: CPU threads for the rows of alignments.
 
         Raises:
-            InputError: a file is damaged, of another search than the first, or of the same part as another;
-                or a part is missing.
+            InputError: a file is damaged, of another search than the first, or of the same part and iteration
+                as another; or a file is missing.
             OSError: a file cannot be read.
         """
         files = [PartHitsFile.open(path) for path in paths]
         described = [_parse_about(file, threads) for file in files]
         first, (whole, settings, result) = files[0], described[0]
-        for file, (other, _, _) in zip(files[1:], described[1:], strict=True):
-            if replace(other, part=whole.part) != whole:
-                difference = "the database"
-            elif file.about["search"] != first.about["search"]:
-                difference = f"the search ({_different_names(first.about['search'], file.about['search'])})"
-            elif describe_queries(file.queries) != describe_queries(first.queries):
-                difference = "a query"
-            else:
-                continue
-            raise InputError(f"not of the same search as {first.path}: {difference} differs", file.path)
-        by_part: dict[int, PartHitsFile] = {}
+        by_place: dict[tuple[int, int], PartHitsFile] = {}
         for file, (of_file, _, _) in zip(files, described, strict=True):
-            if of_file.part in by_part:
+            difference = _difference(file, of_file, whole, first.about["search"], first.queries)
+            if difference:
+                raise InputError(f"not of the same search as {first.path}: {difference} differs", file.path)
+            place = file.about["iteration"], of_file.part
+            if place in by_place:
                 raise InputError(f"part {of_file.part} is given more than once", file.path)
-            by_part[of_file.part] = file
-        missing = [str(part) for part in range(1, whole.parts + 1) if part not in by_part]
-        if missing:
-            raise InputError(f"of {whole.parts} parts, no file has the hits of {', '.join(missing)}")
-        return cls([by_part[part] for part in sorted(by_part)], whole, settings, result)
+            by_place[place] = file
+        iterations = []
+        for iteration in range(1, max(by_place)[0] + 1):
+            missing = [str(part) for part in range(1, whole.parts + 1) if (iteration, part) not in by_place]
+            if missing:
+                reason = f"of {whole.parts} parts, no file has the hits of {', '.join(missing)}"
+                several = settings.search.num_iterations > 1
+                raise InputError(f"{reason} in iteration {iteration}" if several else reason)
+            of_parts = [by_place[iteration, part] for part in range(1, whole.parts + 1)]
+            for file in of_parts:
+                if file.searched != of_parts[0].searched:
+                    raise InputError(f"not of the same queries as {of_parts[0].path}", file.path)
+            iterations.append(of_parts)
+        return cls(iterations, whole, settings, result)
+
+    def read(self, iteration: int, query: int) -> list[PartHits]:
+        """Read the hits of a query in all parts; both indices start from 0.
+
+        Raises:
+            InputError: a file is damaged, or the query did not take part.
+        """
+        return [file.read(query) for file in self.iterations[iteration]]
+
+
+@dataclass(frozen=True)
+class MergedSearcher:
+    """The merged results of the searches of all parts; see `foldcli.pipeline.search_stage.Searcher`.
+
+    Args:
+        hits: the hits of all iterations.
+    """
+
+    hits: SplitHits
+
+    @classmethod
+    def open(cls, paths: Sequence[str], threads: int) -> "MergedSearcher":
+        """Open the files of one search; see `SplitHits.open`.
+
+        Raises:
+            InputError: see `SplitHits.open`; or there are further iterations.
+        """
+        hits = SplitHits.open(paths, threads)
+        found, count = len(hits.iterations), hits.settings.search.num_iterations
+        if found < count:
+            raise InputError(
+                f"hits of iteration {found} of {count}: search all parts again with --previous, or from the "
+                "start with --fast",
+                hits.iterations[-1][0].path,
+            )
+        return cls(hits)
 
     @property
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the files of the database before it was split."""
-        return self.whole.checksums
+        return self.hits.whole.checksums
+
+    @property
+    def _queries(self) -> list[FastaRecord]:
+        return self.hits.iterations[0][0].queries
 
     def readers(self) -> Iterator[tuple[str, Callable[[], Sequence[FastaRecord]]]]:
         """Yield the first file with a function that returns the queries; see `QuerySources`."""
-        yield self.files[0].path, lambda: self.files[0].queries
+        yield self.hits.iterations[0][0].path, lambda: self._queries
 
     def search_many(
         self,
@@ -228,12 +305,29 @@ class MergedSearcher:
         Raises:
             InputError: a file is damaged.
         """
-        indices = {query.id: index for index, query in enumerate(self.files[0].queries)}
+        indices = {query.id: index for index, query in enumerate(self._queries)}
+        iterations = self.hits.iterations
         for done, query in enumerate(queries, start=1):
-            parts = [file.read(indices[query.id]) for file in self.files]
-            yield query, merge_hits(parts, settings)
+            index = indices[query.id]
+            last = max(t for t, (file, *_) in enumerate(iterations) if index in file.searched or t == 0)
+            yield query, merge_hits(self.hits.read(last, index), settings, last + 1 < len(iterations))
             if progress is not None:
                 progress(done, len(queries))
+
+
+def _difference(
+    file: PartHitsFile,
+    of_file: WholeDatabase,
+    whole: WholeDatabase,
+    search: dict[str, Any],
+    queries: Sequence[FastaRecord],
+) -> str:
+    """Return the difference between a file's search and another one; empty if there is none."""
+    if replace(of_file, part=whole.part) != whole:
+        return "the database"
+    if file.about["search"] != search:
+        return f"the search ({_different_names(search, file.about['search'])})"
+    return "" if describe_queries(file.queries) == describe_queries(queries) else "a query"
 
 
 def _parse_about(file: PartHitsFile, threads: int) -> tuple[WholeDatabase, AlignmentSettings, ResultFormat]:
@@ -254,6 +348,8 @@ def _parse_about(file: PartHitsFile, threads: int) -> tuple[WholeDatabase, Align
         whole = WholeDatabase(**file.about["whole"])
         if not 1 <= whole.part <= whole.parts:
             raise ValueError(f"part {whole.part} of {whole.parts}")
+        if not 1 <= file.about["iteration"] <= search.num_iterations:
+            raise ValueError(f"iteration {file.about['iteration']} of {search.num_iterations}")
     except (LookupError, TypeError, ValueError, InputError) as error:
         raise InputError(f"damaged file of hits: {error}", file.path) from None
     return whole, settings, result

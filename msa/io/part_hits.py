@@ -9,8 +9,11 @@ there are
 - `records_k`, `runs_k` (int32), the alignments, see AlignmentPaths;
 - `headers_k` (uint8), header lines of the targets as UTF-8, and `header_lengths_k` (int32), their bytes;
 - `residues_k` (uint8), letter codes of the targets, and `lengths_k` (int32), their numbers;
+- `members_k` (uint8), 1 for hits that may join the query's family;
 - `filtered_k` (int64) and `gapless_k` (int32), targets and scores of the gapless filter;
 - `profile_k` (int16, flat), if the query has a profile.
+
+Of a query that did not take part in the iteration, there is only the profile.
 """
 
 import errno
@@ -36,7 +39,7 @@ from msa.search.engine import FilteredTargets
 from msa.search.hits import Hits, StoredSequences
 from msa.search.split_search import PartHits
 
-FORMAT, VERSION = "foldcli part hits", 1
+FORMAT, VERSION = "foldcli part hits", 2
 _MAX_BYTES = 1 << 34
 _NOT_HITS = "not a file of hits from `foldcli search --partial`"
 
@@ -65,6 +68,7 @@ class PartHitsWriter:
         self._about = about
         self._archive = zipfile.ZipFile(stream, "w", compresslevel=1)
         self._queries: list[FastaRecord] = []
+        self._searched: list[int] = []
 
     def __enter__(self) -> "PartHitsWriter":
         return self
@@ -75,33 +79,42 @@ class PartHitsWriter:
         if error is None:
             about = {"format": FORMAT, "version": VERSION, "alphabet": LETTERS, **self._about}
             about["queries"] = describe_queries(self._queries)
+            about["searched"] = self._searched
             write_array(self._archive, "about", np.frombuffer(json.dumps(about).encode(), np.uint8))
         self._archive.close()
 
-    def add(self, query: FastaRecord, part: PartHits) -> None:
-        """Write the hits of a query."""
-        hits, arrays = part.hits, part.hits.source.arrays
-        headers = [header.encode() for header in hits.headers]
-        codes = [arrays.codes(row) for row in hits.rows.tolist()]
-        content = {
-            "targets": hits.targets,
-            "representatives": part.representatives,
-            "bits": hits.bits,
-            "evalues": hits.evalues,
-            "records": hits.alignments.records.ravel(),
-            "runs": hits.alignments.runs,
-            "headers": np.frombuffer(b"".join(headers), np.uint8),
-            "header_lengths": np.array([len(header) for header in headers], np.int32),
-            "residues": np.concatenate([np.empty(0, np.uint8), *codes]) & LETTER_BITS,
-            "lengths": np.array([len(each) for each in codes], np.int32),
-            "filtered": part.filtered.targets,
-            "gapless": part.filtered.scores,
-        }
+    def add(self, query: FastaRecord, part: PartHits | None) -> None:
+        """Write the hits of a query, or None if it did not take part in the iteration."""
+        content = {} if part is None else _hit_arrays(part)
         if isinstance(query, ProfileQuery):
             content["profile"] = query.profile.ravel()
         for name, array in content.items():
             write_array(self._archive, f"{name}_{len(self._queries)}", array)
+        if part is not None:
+            self._searched.append(len(self._queries))
         self._queries.append(query)
+
+
+def _hit_arrays(part: PartHits) -> dict[str, np.ndarray]:
+    """Return the arrays of a query's hits by their names in the file."""
+    hits, arrays = part.hits, part.hits.source.arrays
+    headers = [header.encode() for header in hits.headers]
+    codes = [arrays.codes(row) for row in hits.rows.tolist()]
+    return {
+        "targets": hits.targets,
+        "representatives": part.representatives,
+        "bits": hits.bits,
+        "evalues": hits.evalues,
+        "records": hits.alignments.records.ravel(),
+        "runs": hits.alignments.runs,
+        "headers": np.frombuffer(b"".join(headers), np.uint8),
+        "header_lengths": np.array([len(header) for header in headers], np.int32),
+        "residues": np.concatenate([np.empty(0, np.uint8), *codes]) & LETTER_BITS,
+        "lengths": np.array([len(each) for each in codes], np.int32),
+        "members": part.is_member.astype(np.uint8),
+        "filtered": part.filtered.targets,
+        "gapless": part.filtered.scores,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +125,13 @@ class PartHitsFile:
         path: the file.
         about: the description that was given to the writer.
         queries: the queries, in the order in which they were searched.
+        searched: indices of those that took part in the iteration.
     """
 
     path: str
     about: dict[str, Any]
     queries: list[FastaRecord]
+    searched: frozenset[int]
     _archive: zipfile.ZipFile
 
     @classmethod
@@ -137,8 +152,11 @@ class PartHitsFile:
                 raise InputError(_NOT_HITS, name)
             if (version := about.pop("version")) != VERSION or about.pop("alphabet") != LETTERS:
                 raise InputError(f"version {version!r:.40}, and this foldcli reads {VERSION}", name)
-            described = enumerate(about.pop("queries"))
-            return cls(name, about, [_read_query(archive, k, query) for k, query in described], archive)
+            queries = [_read_query(archive, k, query) for k, query in enumerate(about.pop("queries"))]
+            searched = frozenset(about.pop("searched"))
+            if not searched <= set(range(len(queries))):
+                raise InputError("damaged file of hits: unknown queries were searched", name)
+            return cls(name, about, queries, searched, archive)
         except zipfile.BadZipFile:
             raise InputError(_NOT_HITS, name) from None
         except InputError:
@@ -147,7 +165,7 @@ class PartHitsFile:
             raise _damaged(name, error) from None
 
     def read(self, index: int) -> PartHits:
-        """Read the hits of a query.
+        """Read the hits of a query that was searched.
 
         Raises:
             InputError: the file is damaged.
@@ -191,6 +209,7 @@ class PartHitsFile:
         return PartHits(
             hits,
             read("representatives", np.int64, count),
+            read("members", np.uint8, count).astype(bool),
             FilteredTargets(filtered, read("gapless", np.int32, len(filtered))),
         )
 

@@ -126,18 +126,18 @@ class FamilyBuilder:
         profile = self._member_profile(codes, members.subset(members.evalues <= RELIABLE_EVALUE))
         if profile is None:
             return hits
-        evalues = self._member_evalues(profile, hits.targets[doubtful])
+        evalues = self._member_evalues(profile, hits.subset(doubtful))
         return hits.subset(
             np.setdiff1d(np.arange(len(hits)), np.flatnonzero(doubtful)[evalues > CONFIRMATION_EVALUE])
         )
 
-    def _member_evalues(self, profile: QueryProfile, indices: np.ndarray) -> np.ndarray:
-        """Compute the E-values, float64 [n], of targets as members of a family with this profile."""
-        targets, parameters = self.database.arrays, self.family_parameters
+    def _member_evalues(self, profile: QueryProfile, hits: Hits) -> np.ndarray:
+        """Compute the E-values, float64 [n], of hits as members of a family with this profile."""
+        targets, rows, parameters = hits.source.arrays, hits.rows, self.family_parameters
         scores = corrected_alignment_scores(
-            profile.profile, targets, indices, self.family_settings, parameters, MEMBER_CORRECTION_WEIGHT
+            profile.profile, targets, rows, self.family_settings, parameters, MEMBER_CORRECTION_WEIGHT
         )
-        lengths, residues = targets.lengths[indices], self.database.total_residues
+        lengths, residues = targets.lengths[rows], self.database.total_residues
         return self._k_factor(profile) * evalues(scores, len(profile.codes), lengths, residues, parameters)
 
     def _k_factor(self, profile: QueryProfile) -> float:

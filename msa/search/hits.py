@@ -345,3 +345,21 @@ class ArrayHit(Hit):
     def target_length(self) -> int:
         """Residues of the target."""
         return int(self._hits.target_lengths[self._index])
+
+
+@dataclass(frozen=True)
+class QueryHits:
+    """The hits of one query in one iteration.
+
+    Args:
+        hits: by E-value, then score, then database order.
+        is_member: bool [n], hits with an E-value small enough to join the query's family.
+    """
+
+    hits: Hits
+    is_member: np.ndarray
+
+    @property
+    def member_hits(self) -> Hits:
+        """The hits that may join the query's family."""
+        return self.hits.subset(self.is_member)

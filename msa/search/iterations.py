@@ -17,29 +17,11 @@ from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores, corrected_scores, evalues
 from msa.search.engine import Engine, EngineRequest, ProfileCallback, QueryProfile, Selection
 from msa.search.families import MEMBER_CORRECTION_WEIGHT, Family, FamilyBuilder
-from msa.search.hits import Hits
+from msa.search.hits import Hits, QueryHits
 from msa.search.settings import SearchSettings
 
 _MAX_FAMILY_THREADS = 8
 """Maximum number of threads that update families: with more, which share one lock, a GPU would wait."""
-
-
-@dataclass(frozen=True)
-class QueryHits:
-    """The hits of one query in one iteration.
-
-    Args:
-        hits: by E-value, then score, then database order.
-        is_member: bool [n], hits with an E-value small enough to join the query's family.
-    """
-
-    hits: Hits
-    is_member: np.ndarray
-
-    @property
-    def member_hits(self) -> Hits:
-        """The hits that may join the query's family."""
-        return self.hits.subset(self.is_member)
 
 
 @dataclass(frozen=True)
@@ -88,6 +70,29 @@ class IteratedSearch:
         """
         with self._family_threads() as pool:
             yield from _Iterations(self, queries, progress, pool).run(on_profile)
+
+    def run_next(
+        self,
+        queries: Sequence[FastaRecord],
+        earlier: Sequence[Callable[[int], QueryHits]],
+        progress: Callable[[int], None],
+    ) -> Iterator[tuple[int, QueryHits]]:
+        """Run one iteration after earlier ones, in which also other databases may have been searched.
+
+        Args:
+            queries: see `run`.
+            earlier: a function for each earlier iteration, which returns the hits of the query with an index
+                that took part.
+            progress: see `run`.
+
+        Returns:
+            The index and the hits of each query that takes part, in order.
+
+        Raises:
+            InputError: see `run`.
+        """
+        with self._family_threads() as pool:
+            yield from _Iterations(self, queries, progress, pool).run_next(earlier)
 
     def search_once(
         self,
@@ -224,6 +229,18 @@ class _Iterations:
             yield from self._finish(range(k, k + 1), on_profile)
             next_query = k + 1
         yield from self._finish(range(next_query, len(self._queries)), on_profile)
+
+    def run_next(self, earlier: Sequence[Callable[[int], QueryHits]]) -> Iterator[tuple[int, QueryHits]]:
+        """Run one iteration; see `IteratedSearch.run_next`."""
+        settings, active = self._search.settings, list(range(len(self._queries)))
+        everything = active
+        for hits_of in earlier:
+            active = list(self._update_families((k, hits_of(k)) for k in active))
+        self._final_hits.clear()
+        if len(earlier) + 1 < settings.num_iterations:
+            return self._search_queries(active, settings.e_profile)
+        takes_all = settings.evalue > settings.e_profile
+        return self._search_queries(everything if takes_all else active, settings.evalue)
 
     def _finish(self, indices: Iterable[int], on_profile: ProfileCallback | None) -> Iterator[Hits]:
         """Yield the final hits of some queries."""

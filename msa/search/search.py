@@ -94,17 +94,10 @@ def _search_each(
 ) -> Iterator[tuple[FastaRecord, Hits]]:
     # imported here so that clients of a search server, which also import this module, start without loading
     # numba
-    from msa.cpu.engine import CpuEngine
     from msa.search.iterations import IteratedSearch
 
-    engine = engine or CpuEngine()
-    if database.representatives < len(database):
-        engine = ClusterExpandingEngine(engine, database)
-    engine.prepare([len(query.sequence) for query in queries])
-    block_size = max(1, len(queries))
-    if settings.num_iterations > 1:
-        blocks = -(-len(queries) // max(1, _MAX_HITS_IN_MEMORY // settings.max_seqs))
-        block_size = -(-len(queries) // max(1, blocks)) or 1
+    engine = prepared_engine(engine, database, queries)
+    block_size = queries_per_block(len(queries), settings)
     iterated_search = IteratedSearch(database, settings, engine, block_size, keep_filtered)
     pairs_per_query = len(database) * settings.num_iterations
     for first in range(0, len(queries), block_size):
@@ -116,9 +109,31 @@ def _search_each(
 
         results = iterated_search.run(block, report, on_profile)
         for query, hits in zip(block, results, strict=True):
-            yield query, _apply_thresholds(hits, database, settings)
+            yield query, apply_thresholds(hits, hits.targets < database.representatives, settings)
         # count queries that left the search early as complete
         report(len(block) * pairs_per_query)
+
+
+def prepared_engine(
+    engine: Engine | None, database: TargetDatabase, queries: Sequence[FastaRecord]
+) -> Engine:
+    """Return an engine that searches a database, after announcing the queries; None is the CPU engine."""
+    # imports numba
+    from msa.cpu.engine import CpuEngine
+
+    engine = engine or CpuEngine()
+    if database.representatives < len(database):
+        engine = ClusterExpandingEngine(engine, database)
+    engine.prepare([len(query.sequence) for query in queries])
+    return engine
+
+
+def queries_per_block(queries: int, settings: SearchSettings) -> int:
+    """Return the number of queries that are searched together, so that their hits fit into memory."""
+    if settings.num_iterations == 1:
+        return max(1, queries)
+    blocks = -(-queries // max(1, _MAX_HITS_IN_MEMORY // settings.max_seqs))
+    return -(-queries // max(1, blocks)) or 1
 
 
 def check_query(query: FastaRecord) -> None:
@@ -134,8 +149,14 @@ def check_query(query: FastaRecord) -> None:
         raise InputError(f"query {query.id!r} has {count}: a search needs at least 2")
 
 
-def _apply_thresholds(hits: Hits, database: TargetDatabase, settings: SearchSettings) -> Hits:
-    """Return the hits that meet the thresholds of identity and coverage, at most `max_seqs`."""
+def apply_thresholds(hits: Hits, is_representative: np.ndarray, settings: SearchSettings) -> Hits:
+    """Return the hits that meet the thresholds of identity and coverage.
+
+    Args:
+        hits: hits of one query.
+        is_representative: bool [n], hits that count towards `max_seqs`.
+        settings: with thresholds, at most `max_seqs` hits are returned.
+    """
     if not settings.has_thresholds:
         return hits
     query_coverages, target_coverages = hits.query_coverages, hits.target_coverages
@@ -144,10 +165,9 @@ def _apply_thresholds(hits: Hits, database: TargetDatabase, settings: SearchSett
         1: target_coverages,
         2: query_coverages,
     }[settings.cov_mode]
-    passing = hits.subset((hits.identities >= settings.min_seq_id) & (coverages >= settings.coverage))
-    counts = np.cumsum(passing.targets < database.representatives)
-    kept = counts <= settings.max_seqs
-    return replace(passing.subset(kept), capped=not kept.all())
+    passing = (hits.identities >= settings.min_seq_id) & (coverages >= settings.coverage)
+    kept = np.cumsum(is_representative[passing]) <= settings.max_seqs
+    return replace(hits.subset(passing).subset(kept), capped=not kept.all())
 
 
 class ClusterExpandingEngine:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def search_parts(folder: Path, name: str, *options: object) -> list[Path]:
+def search_parts(
+    folder: Path,
+    name: str,
+    *options: object,
+    queries: Sequence[Path] = QUERIES,
+    previous: Sequence[Path] = (),
+) -> list[Path]:
     """Search each part, and return the files of hits."""
     files = [folder / f"{name}.{part}" for part in range(1, PARTS + 1)]
+    earlier = [argument for path in previous for argument in ("--previous", path)]
     for part, file in enumerate(files, start=1):
         db = folder / f"split/{part}-of-{PARTS}"
-        result = foldcli("search", *QUERIES, db, "--partial", "-o", file, *options)
+        result = foldcli("search", *queries, db, "--partial", *earlier, "-o", file, *options)
         assert f"part {part} of {PARTS}" in result.stderr
     return files
 
@@ -66,11 +74,31 @@ def test_merged_alignments_and_records_equal_those_of_the_whole(folder: Path) ->
     assert again.stderr.count("already done") == len(QUERIES)
 
 
+def test_iterated_search_of_parts_equals_that_of_the_whole(folder: Path) -> None:
+    options, queries = ("--num-iterations", 2, "--e-profile", 0.1), QUERIES[:2]
+    foldcli("search", *queries, folder / "whole", "-o", folder / "iterated.m8", *options)
+    first = search_parts(folder, "first", *options, queries=queries)
+    incomplete = foldcli("merge-hits", *first, "-o", folder / "never", code=3)
+    assert "hits of iteration 1 of 2: search all parts again with --previous" in incomplete.stderr
+    second = search_parts(folder, "second", *options, queries=queries, previous=first)
+    foldcli("merge-hits", *second, *first, "-o", folder / "merged_iterated.m8")
+    assert (folder / "merged_iterated.m8").read_bytes() == (folder / "iterated.m8").read_bytes()
+    arguments = ["search", *queries, folder / "split/1-of-2", "--partial", "-o", folder / "never"]
+    for previous, more, code, reason in (
+        (first[:1], options, 3, "no file has the hits of 2 in iteration 1"),
+        (first, (*options, "-e", 1), 3, "not of this search: the search (settings) differs"),
+        ([*first, *second], options, 2, "--previous has the hits of all iterations (--num-iterations 2)"),
+    ):
+        earlier = [argument for path in previous for argument in ("--previous", path)]
+        assert reason in foldcli(*arguments, *earlier, *more, code=code).stderr
+    assert not (folder / "never").exists()
+
+
 def test_impossible_requests_are_refused_in_one_line(folder: Path) -> None:
     part = folder / "split/1-of-2"
     out = ["-o", folder / "never"]
     for arguments, code, reason in (
-        (["search", QUERIES[0], part, "--partial", "--format", "a3m", *out], 2, "add --fast"),
+        (["search", QUERIES[0], part, "--previous", part, *out], 2, "--previous is for --partial"),
         (["search", QUERIES[0], part, "--partial", "-o", "-"], 2, "name it with -o"),
         (["search", QUERIES[0], folder / "whole", "--partial", *out], 3, "no part of a split database"),
         (["search", QUERIES[0], folder / "split", *out], 3, "search each part"),

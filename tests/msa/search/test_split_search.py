@@ -1,7 +1,7 @@
 """Searches of the parts of a split database, merged, compared with a search of the whole."""
 
 import io
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,14 @@ from msa.database.database import TargetDatabase
 from msa.database.manifest import split_folders
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.io.part_hits import PartHitsFile, PartHitsWriter
+from msa.io.part_hits import PartHitsFile, PartHitsWriter, describe_queries
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.search import settings as search_settings
 from msa.search.hits import Hits
+from msa.search.part_search import ReadParts, search_part
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings
-from msa.search.split_search import PartHits, merge_hits, part_settings
+from msa.search.split_search import PartHits, merge_hits
 
 LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
 
@@ -63,24 +64,34 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Databases:
     }
 
 
+@dataclass(frozen=True)
+class LastIteration:
+    """The hits of a query in all parts in its last iteration, and whether others followed."""
+
+    parts: list[PartHits]
+    has_left: bool
+
+
 def search_parts(
     queries: list[FastaRecord], parts: list[TargetDatabase], search: SearchSettings
-) -> list[list[PartHits]]:
-    """Return the hits of each query in each part, written to a file and read again."""
-    of_queries: list[list[PartHits]] = [[] for _ in queries]
-    for part in parts:
-        path = part.path.parent / f"hits.{part.path.name}"
-        with path.open("wb") as stream, PartHitsWriter(stream, {}) as writer:
-            for query, hits in search_many(queries, part, part_settings(search), keep_filtered=True):
-                writer.add(query, PartHits.from_search(hits, part))
-        file = PartHitsFile.open(path)
-        for index, query in enumerate(queries):
-            assert (file.queries[index].header, file.queries[index].sequence) == (
-                query.header,
-                query.sequence,
-            )
-            of_queries[index].append(file.read(index))
-    return of_queries
+) -> list[LastIteration]:
+    """Run all iterations in all parts, whose hits are written to files and read again."""
+    earlier: list[ReadParts] = []
+    found: dict[int, LastIteration] = {}
+    for iteration in range(search.num_iterations):
+        files = []
+        for part in parts:
+            path = part.path.parent / f"hits.{iteration}.{part.path.name}"
+            with path.open("wb") as stream, PartHitsWriter(stream, {}) as writer:
+                for query, hits in search_part(queries, part, search, earlier=earlier):
+                    writer.add(query, hits)
+            files.append(PartHitsFile.open(path))
+            assert describe_queries(files[-1].queries) == describe_queries(queries)
+        (searched,) = {file.searched for file in files}
+        found |= {k: replace(of_query, has_left=True) for k, of_query in found.items() if k not in searched}
+        found |= {k: LastIteration([file.read(k) for file in files], False) for k in searched}
+        earlier.append(lambda k, files=files: [file.read(k) for file in files])  # type: ignore[misc]
+    return [found[k] for k in range(len(queries))]
 
 
 def assert_equal_hits(found: Hits, expected: Hits) -> None:
@@ -105,6 +116,8 @@ def assert_equal_hits(found: Hits, expected: Hits) -> None:
         min_seq_id=st.sampled_from([0.0, 0.4]),
         coverage=st.sampled_from([0.0, 0.7]),
         cov_mode=st.integers(0, 2),
+        num_iterations=st.integers(1, 3),
+        e_profile=st.sampled_from([1e-3, 1.0]),
     ),
     min_candidates=st.sampled_from([1, 6, 17, 1000]),
     of_family=st.booleans(),
@@ -122,8 +135,9 @@ def test_merged_hits_equal_those_of_the_whole(
         # a filter that keeps few targets, so that those of all parts compete
         patch.setattr(search_settings, "MIN_CANDIDATES", min_candidates)
         expected = [hits for _, hits in search_many(queries, whole, search)]
-        found = [merge_hits(of_query, search) for of_query in search_parts(queries, parts, search)]
-    for one, other in zip(found, expected, strict=True):
+        found = search_parts(queries, parts, search)
+        merged = [merge_hits(of_query.parts, search, of_query.has_left) for of_query in found]
+    for one, other in zip(merged, expected, strict=True):
         assert_equal_hits(one, other)
 
 
@@ -136,8 +150,22 @@ def test_limits_of_filter_and_hits_depend_on_all_parts(databases: Databases) -> 
         (of_query,) = search_parts([query], parts, search)
     # the test above would not notice if no limit were ever reached
     assert len(expected) == 4 and expected.capped
-    assert sum(len(part.hits) for part in of_query) > 6
-    assert sum(len(part.filtered.targets) for part in of_query) > 6
+    assert sum(len(part.hits) for part in of_query.parts) > 6
+    assert sum(len(part.filtered.targets) for part in of_query.parts) > 6
+
+
+def test_queries_leave_an_iterated_search_of_parts(databases: Databases) -> None:
+    sequence, whole, parts = databases[5, False]
+    # without relatives, and with some
+    queries = [FastaRecord("alone", "WCWHWCWHWMWCWHW"), FastaRecord("q", sequence)]
+    for evalue, leaves in ((1e-4, True), (50.0, False)):
+        search = SearchSettings(evalue=evalue, num_iterations=3, e_profile=1e-3)
+        found = search_parts(queries, parts, search)
+        assert [of_query.has_left for of_query in found] == [leaves, False]
+        for of_query, (_, expected) in zip(found, search_many(queries, whole, search), strict=True):
+            assert_equal_hits(merge_hits(of_query.parts, search, of_query.has_left), expected)
+    ((_, once),) = search_many(queries[1:], whole, replace(search, num_iterations=1))
+    assert once.targets.tolist() != expected.targets.tolist()
 
 
 @pytest.mark.parametrize("position", [0.1, 0.3, 0.5, 0.7, 0.9])
@@ -145,9 +173,8 @@ def test_damaged_file_is_refused(databases: Databases, tmp_path: Path, position:
     sequence, _, (part, *_) = databases[2, False]
     stream = io.BytesIO()
     with PartHitsWriter(stream, {}) as writer:
-        search = part_settings(SearchSettings())
-        for query, hits in search_many([FastaRecord("q", sequence)], part, search, keep_filtered=True):
-            writer.add(query, PartHits.from_search(hits, part))
+        for query, hits in search_part([FastaRecord("q", sequence)], part, SearchSettings()):
+            writer.add(query, hits)
     content = bytearray(stream.getvalue())
     content[int(position * len(content))] ^= 0xFF
     path = tmp_path / "hits"
