@@ -42,7 +42,14 @@ def family_databases(
     # equal scores, so that the order of the whole database decides
     sequences += [sequences[k] for k in (3, 3, 7, 9, 9, 9)]
     sequences += ["".join(rng.choice(LETTERS, rng.integers(20, 90))) for _ in range(24)]
-    order = rng.permutation(len(sequences)).tolist()
+    return query, *build_databases(folder, sequences, parts, clustered)
+
+
+def build_databases(
+    folder: Path, sequences: list[str], parts: int, clustered: bool
+) -> tuple[TargetDatabase, list[TargetDatabase]]:
+    """Build a database of sequences in any order, whole and split."""
+    order = np.random.default_rng(0).permutation(len(sequences)).tolist()
     (folder / "t.fasta").write_text("".join(f">s{k} number {k}\n{sequences[k]}\n" for k in order))
     table = folder / "t.tsv"
     table.write_text("".join(f"s{k % 20}\ts{k}\n" for k in order))
@@ -50,7 +57,7 @@ def family_databases(
     build_database([folder / "t.fasta"], folder / "whole", build_settings)
     build_database([folder / "t.fasta"], folder / "split", replace(build_settings, parts=parts))
     opened = [TargetDatabase.open(part) for part in split_folders(folder / "split")]
-    return query, TargetDatabase.open(folder / "whole"), opened
+    return TargetDatabase.open(folder / "whole"), opened
 
 
 Databases = dict[tuple[int, bool], tuple[str, TargetDatabase, list[TargetDatabase]]]
@@ -166,6 +173,24 @@ def test_queries_leave_an_iterated_search_of_parts(databases: Databases) -> None
             assert_equal_hits(merge_hits(of_query.parts, search, of_query.has_left), expected)
     ((_, once),) = search_many(queries[1:], whole, replace(search, num_iterations=1))
     assert once.targets.tolist() != expected.targets.tolist()
+
+
+def test_hits_of_repeats_join_no_family(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    domain = "".join(rng.choice(LETTERS, 30))
+
+    def with_repeat(sequence: str) -> str:
+        return sequence + "".join(rng.choice(["P", "T"], 30))
+
+    query = FastaRecord("q", with_repeat(domain))
+    sequences = [with_repeat(mutated(rng, domain, rate)) for rate in np.linspace(0, 0.9, 24)]
+    whole, parts = build_databases(tmp_path, sequences, 2, False)
+    search = SearchSettings(num_iterations=2, e_profile=1e-3)
+    first = [hits for part in parts for _, hits in search_part([query], part, search)]
+    assert any(hits is not None and 0 < hits.is_member.sum() < len(hits.hits) for hits in first)
+    (of_query,) = search_parts([query], parts, search)
+    ((_, expected),) = search_many([query], whole, search)
+    assert_equal_hits(merge_hits(of_query.parts, search), expected)
 
 
 @pytest.mark.parametrize("position", [0.1, 0.3, 0.5, 0.7, 0.9])
