@@ -13,6 +13,11 @@ After each kill, the folder must hold nothing that looks finished and is not: a 
 exactly the files of an uninterrupted run, before or after. After the next run, all files must be those of an
 uninterrupted run; only times may differ. The demo network runs on the CPU.
 
+All points divided among 16 cores:
+
+    for k in $(seq 16); do python benchmarks/interruptions.py --parts points --every 16 --first $k & done
+    wait
+
 Runs are forked from one process that has loaded all libraries, which makes thousands of them affordable. The
 processes that write the results are started as usual.
 """
@@ -240,8 +245,8 @@ def find_difference(runner: Runner, pids: Sequence[int], out: Path, expected: di
     return f"exit codes {codes}, kept as {kept}, {len(names)} files differ: {names[:10]}\n{logs}"
 
 
-def kill_at_points(runner: Runner, scenario: Scenario, every: int) -> str:
-    """Kill a run before each operation, and return the counts as text."""
+def kill_at_points(runner: Runner, scenario: Scenario, first: int, every: int) -> str:
+    """Kill a run before each operation from `first` (1-based) on, and return the counts as text."""
     work = runner.folder / "work"
 
     def prepared(name: str) -> Path:
@@ -256,7 +261,7 @@ def kill_at_points(runner: Runner, scenario: Scenario, every: int) -> str:
     operations, expected = runner.operations(), contents(whole)
     template = prepared("template") if scenario.before is not None else None
     killed = wrong = misleading = 0
-    for point in range(1, operations + 1, every):
+    for point in range(first, operations + 1, every):
         out = work / "out"
         os.system(f"rm -rf {out}")
         if template is not None:
@@ -275,11 +280,11 @@ def kill_at_points(runner: Runner, scenario: Scenario, every: int) -> str:
     return f"{scenario.name}: {counts}"
 
 
-def kill_at_random(runner: Runner, trials: int) -> str:
+def kill_at_random(runner: Runner, trials: int, seed: int) -> str:
     """Kill runs at random times until they are done, and return the counts as text."""
     work, arguments = runner.folder / "random", ("many.fasta", "--models", "3")
     runner.run(work / "whole", arguments)
-    expected, generator = contents(work / "whole"), random.Random(5)
+    expected, generator = contents(work / "whole"), random.Random(seed)
     start = time.perf_counter()
     runner.run(work / "timed", arguments)
     seconds = time.perf_counter() - start
@@ -332,6 +337,8 @@ def main() -> None:
     )
     parser.add_argument("--parts", default="points,random,concurrent")
     parser.add_argument("--every", type=int, default=1, help="kill at every N-th operation only")
+    parser.add_argument("--first", type=int, default=1, help="first operation, to divide all by --every")
+    parser.add_argument("--seed", type=int, default=5, help="of the times of random kills")
     parser.add_argument("--random", type=int, default=200, help="random kills")
     parser.add_argument("--trials", type=int, default=6, help="trials of concurrent runs")
     options = parser.parse_args()
@@ -351,9 +358,9 @@ def main() -> None:
         runner = Runner(Path(folder))
         parts: list[Callable[[], str]] = []
         if "points" in options.parts:
-            parts += [lambda s=s: kill_at_points(runner, s, options.every) for s in scenarios]  # type: ignore[misc]
+            parts += [lambda s=s: kill_at_points(runner, s, options.first, options.every) for s in scenarios]  # type: ignore[misc]
         if "random" in options.parts:
-            parts.append(lambda: kill_at_random(runner, options.random))
+            parts.append(lambda: kill_at_random(runner, options.random, options.seed))
         if "concurrent" in options.parts:
             parts += [lambda n=n: run_concurrently(runner, n, options.trials) for n in (2, 4)]  # type: ignore[misc]
         for part in parts:
