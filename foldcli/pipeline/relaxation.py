@@ -53,7 +53,9 @@ class RelaxTask:
 
 
 def relax_model(task: RelaxTask) -> StageCost:
-    """Relax a staged model: write its relaxed structure, then its result; return the cost.
+    """Relax a staged model: write its result, then the relaxed structure; return the cost.
+
+    A model is relaxed once the structure exists, so that a killed relaxation is repeated.
 
     Raises:
         RelaxError: the model cannot be relaxed.
@@ -67,9 +69,9 @@ def relax_model(task: RelaxTask) -> StageCost:
         raise RelaxError(f"{task.result.num_chains} chains do not fit the PDB format")
     with measured_stage("relax") as costs:
         relaxed = relax(gemmi.read_structure(str(task.folder / unranked_name("pdb", tag))), task.settings)
+        write_result(task.folder, replace(task.result, relaxation=relaxed.summary()))
         with atomic_write(relaxed_path(task.folder, tag)) as stream:
             stream.write(relaxed.pdb())
-        write_result(task.folder, replace(task.result, relaxation=relaxed.summary()))
     for change in relaxed.changes:
         logger.debug("%s: %s: relaxed: %s", task.target, tag, change)
     logger.info("%s: %s relaxed: %s", task.target, tag, relaxed.describe())

@@ -7,7 +7,7 @@ hold the interpreter's lock. In processes of their own they do not keep the netw
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import BoundedSemaphore, Condition, Lock
 from typing import Any
@@ -81,7 +81,11 @@ class FinishTask:
         """
         folder = self.files.staging_folder
         staged = read_staged_results(folder)
-        results = [result for result in staged if self.models.get(result.tag) == result.fingerprint]
+        results = [
+            result if relaxed_path(folder, result.tag).is_file() else replace(result, relaxation=None)
+            for result in staged
+            if self.models.get(result.tag) == result.fingerprint
+        ]
         if missing := self.models.keys() - {result.tag for result in results}:
             raise FileNotFoundError(f"{folder}: the files of {min(missing)} are gone")
         # in the order of the jobs, which decides ties

@@ -87,7 +87,11 @@ class TargetPlan:
                     stage_published(files, rank, result)
                     staged[result.tag] = result
         plan = replace(self, jobs=_needed_jobs(self.jobs, staged.values(), self.stop_at_score))
-        return plan, [job for job in plan.jobs if job.tag not in staged]
+        needed = [job for job in plan.jobs if job.tag not in staged]
+        for job in needed:
+            # a killed run may have left some files of a model, such as a relaxed structure
+            discard_staged(files, job.tag)
+        return plan, needed
 
 
 def plan_target(

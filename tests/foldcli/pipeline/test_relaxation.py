@@ -27,6 +27,7 @@ from foldcli.outputs.model_files import (
     relaxed_path,
     stage_published,
     write_model,
+    write_result,
 )
 from foldcli.params.parameters import TEMPLATE_COPY
 from foldcli.params.verify import check_parameters
@@ -228,6 +229,26 @@ def test_relaxation_of_a_deleted_structure_is_forgotten(peptide: Prediction, tmp
     files.model("relaxed_pdb", 1, GOOD).unlink()
     stage_published(files, 1, replace(result, relaxation={"rounds": 1}))
     assert finish_target(finish_task(files, (GOOD,))).ranking[0].relaxation is None
+
+
+def test_relaxation_that_was_killed_before_its_structure_was_written_is_forgotten(
+    peptide: Prediction, tmp_path: Path
+) -> None:
+    files = TargetFiles("q", tmp_path)
+    result = write_model(model_of(files, GOOD, peptide))
+    write_result(files.staging_folder, replace(result, relaxation={"rounds": 1}))
+    assert finish_target(finish_task(files, (GOOD,))).ranking[0].relaxation is None
+
+
+def test_relaxed_structure_without_its_model_is_not_published(tmp_path: Path) -> None:
+    alignment = tmp_path / "q.a3m"
+    alignment.write_text(">q\nMKV\n")
+    files = TargetFiles("q", tmp_path / "out")
+    first = plan(files, alignment, 1)
+    left = relaxed_path(files.staging_folder, first.jobs[0].tag)
+    left.parent.mkdir(parents=True)
+    left.touch()
+    assert first.stage_kept_models(files)[1] == first.jobs and not left.exists()
 
 
 @pytest.mark.parametrize(
