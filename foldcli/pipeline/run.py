@@ -5,7 +5,7 @@ targets ahead of the next stage:
 
 1. search (`fold` only), in batches, in a thread           `search_stage.search_ahead`,
    chains of complexes before that                          `chain_search.search_chains_ahead`
-2. features, templates and random features, in a thread    `_Run._prepare`
+2. features, templates and random features, in a thread    `feature_stage.FeatureStage`
 3. the network, or a copy of a template, in the main thread `_Run._predict`,
    or with several devices in a process for each,
    which together predict what does not fit one            `device_workers.DeviceWorker`
@@ -17,29 +17,25 @@ last, marks a finished target. A run holds a target's lock while a stage works o
 """
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import Any, TypeAlias
 
 import click
 import numpy as np
 
-from features.cache import read_entry
 from features.complexes.pairing import DEFAULT_PAIRING
 from features.entry import read_entry_metadata
 from features.residues import check_foldable
 from foldcli.errors import NotRelaxed
-from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.complexes import Complex
-from foldcli.inputs.names import ENTRY_SUFFIX
-from foldcli.inputs.targets import TargetInput, is_complex
+from foldcli.inputs.targets import TargetInput
 from foldcli.logs import logger
 from foldcli.options.common import available_cores
 from foldcli.outputs import colabfold_layout
@@ -50,7 +46,6 @@ from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.alignment_stores import CacheStore, TargetStore
 from foldcli.pipeline.background import run_ahead
 from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead
-from foldcli.pipeline.complexes import ComplexStage
 from foldcli.pipeline.device_workers import (
     DeviceWorker,
     JobRunner,
@@ -58,7 +53,7 @@ from foldcli.pipeline.device_workers import (
     WorkerSettings,
 )
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.features import features_of_alignments, features_of_entry
+from foldcli.pipeline.feature_stage import FeatureStage
 from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.predictor import Predictor, Sampling
@@ -78,8 +73,6 @@ from foldcli.progress import RunProgress
 from foldcli.report.make import try_index
 from model.errors import OutOfMemory
 from msa.errors import InputError, MissingError
-from msa.io.alignments import read_alignment
-from msa.io.atomic import atomic_write
 from msa.io.fasta import FastaRecord
 
 # sampled jobs that wait for the network
@@ -242,11 +235,9 @@ class _Run:
     def __init__(
         self, targets: list[TargetRun], settings: RunSettings, failures: Failures, numbers: dict[str, int]
     ) -> None:
-        self.targets, self.settings, self.failures, self.numbers = targets, settings, failures, numbers
+        self.targets, self.settings, self.failures = targets, settings, failures
         self.positions = {target.name: position for position, target in enumerate(targets, 1)}
         self.stop = Event()
-        # templates are searched for one device at a time
-        self.searching_templates = Lock()
         self.locks = TargetLocks(self.stop)
         self.progress = RunProgress(len(targets), _most_passes(settings))
         self.chains: ChainStore | None = None
@@ -255,7 +246,9 @@ class _Run:
             request, by_name = settings.search.request, {target.name: target for target in targets}
             self.chains = ChainStore(CacheStore(settings.features.cache, request))
             self.alignments = TargetStore(by_name, request, settings.output.overwrite)
-        self.complexes = ComplexStage(settings.features, settings.templates, self.chains)
+        self.features = FeatureStage(
+            settings.features, settings.templates, numbers, self.alignments, self.chains
+        )
 
     def execute(self) -> None:
         """Run all targets; an interrupt ends the run once the predicted models are written."""
@@ -449,7 +442,8 @@ class _Run:
                 return
             plan, jobs = plan.stage_kept_models(target.files)
             # needed even without jobs: done.json contains their facts
-            features, templates = self._load(target, plan.jobs)
+            with_templates = self.settings.uses_templates(plan.jobs)
+            features, templates = self.features.load(target, with_templates)
             if plan.finished is not None and "templates" in plan.finished.facts:
                 # of models that are kept
                 target.facts.setdefault("templates", plan.finished.facts["templates"])
@@ -470,72 +464,6 @@ class _Run:
                 yield _Work(target, plan, job, last[1], job is jobs[-1])
         except Exception as error:
             self._fail(target, error)
-
-    def _load(
-        self, target: TargetRun, jobs: list[Job]
-    ) -> tuple[dict[str, np.ndarray], TargetTemplates | None]:
-        """Return the features of a target, and the templates of a single chain if jobs use them."""
-        self._discard_stale_inputs(target)
-        if is_complex(target.input):
-            with self.searching_templates:
-                return self.complexes.load(target, self.settings.uses_templates(jobs)), None
-        features = self._load_features(target)
-        with self.searching_templates:
-            return features, self._find_templates(target, features, jobs)
-
-    def _discard_stale_inputs(self, target: TargetRun) -> None:
-        """Remove the staged alignment and templates of an earlier run with other input or settings.
-
-        Raises:
-            InputError: see `TargetStore.check`.
-        """
-        if isinstance(target.input, FastaRecord):
-            assert self.alignments is not None
-            # the lock was released after the search
-            self.alignments.check(target.name, target.input)
-            target.files.staged("templates").unlink(missing_ok=True)
-        else:
-            shutil.rmtree(target.files.search_folder, ignore_errors=True)
-
-    def _load_features(self, target: TargetRun) -> dict[str, np.ndarray]:
-        settings, target_input = self.settings.features, target.input
-        assert not isinstance(target_input, Complex)
-        if isinstance(target_input, CachedTarget):
-            return features_of_entry(target, lambda: target_input.features(settings.verify))
-        if isinstance(target_input, FastaRecord):
-            alignment = target.files.staged("alignment")
-            return features_of_alignments(target, lambda: [read_alignment(alignment)], settings)
-        path = target_input.files[0]
-        if path.endswith(ENTRY_SUFFIX):
-            return features_of_entry(target, lambda: read_entry(path, verify=settings.verify))
-        return self._features_of_files(target, target_input, settings)
-
-    def _find_templates(
-        self, target: TargetRun, features: dict[str, np.ndarray], jobs: list[Job]
-    ) -> TargetTemplates | None:
-        """Find templates, and stage NAME_templates.tsv, if the network of a job takes them."""
-        stage = self.settings.templates
-        if stage is None or not self.settings.uses_templates(jobs):
-            return None
-        with target.stage("templates"):
-            found = stage.find(target.name, features, self.numbers[target.name])
-            with atomic_write(target.files.staged("templates")) as stream:
-                found.write_table(stream)
-        target.facts["templates"] = found.facts()
-        for name, reason in found.unusable:
-            logger.warning("%s: template %s not used: %s", target.name, name, reason)
-        return found
-
-    def _features_of_files(
-        self, target: TargetRun, target_input: AlignmentTarget, settings: FeatureSettings
-    ) -> dict[str, np.ndarray]:
-        contents = target_input.read_contents()
-        if "-" not in target_input.files:
-            target.facts["alignment"] = str(Path(target_input.files[0]).resolve())
-        features = features_of_alignments(target, lambda: target_input.parse(contents), settings)
-        if target.files.layout == "colabfold" and len(contents) == 1:
-            colabfold_layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
-        return features
 
     def _predict_all(self, work: Iterable[_Work], results: ResultStage, runner: JobRunner) -> None:
         start = time.perf_counter()

@@ -98,7 +98,7 @@ def _declared_length(data: bytes, source: str | None) -> int | None:
         line = data.lstrip().split(b"\n", 1)[0].decode().strip()
         raise InputError(
             f"alignment of a complex ({sum(copies)} chains, header line {line!r}): "
-            "only `foldcli predict` takes it",
+            "only `foldcli predict` and `cache-features` take it",
             source,
             1,
         )

@@ -63,7 +63,7 @@ def _declared_length(first_line: bytes, source: str | None) -> int | None:
     if len(lengths) > 1 or counts != [1]:
         raise InputError(
             f"alignment of a complex ({sum(counts)} chains, header line "
-            f"{first_line.decode().strip()!r}): only `foldcli predict` takes it",
+            f"{first_line.decode().strip()!r}): only `foldcli predict` and `cache-features` take it",
             source,
             1,
         )

@@ -1,0 +1,123 @@
+"""The feature stage of a run: features and templates of targets of every kind."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+
+from features.cache import read_entry
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.inputs.complexes import Complex
+from foldcli.inputs.names import ENTRY_SUFFIX
+from foldcli.inputs.targets import is_complex
+from foldcli.logs import logger
+from foldcli.outputs import colabfold_layout
+from foldcli.pipeline.alignment_stores import TargetStore
+from foldcli.pipeline.chain_search import ChainStore
+from foldcli.pipeline.complexes import ComplexStage
+from foldcli.pipeline.features import features_of_alignments, features_of_entry
+from foldcli.pipeline.settings import FeatureSettings
+from foldcli.pipeline.target_run import TargetRun
+from foldcli.pipeline.template_stage import TargetTemplates, TemplateStage
+from msa.io.alignments import read_alignment
+from msa.io.atomic import atomic_write
+from msa.io.fasta import FastaRecord
+
+
+class FeatureStage:
+    """The features of a run's targets, which several threads may load.
+
+    Args:
+        settings: the feature cache.
+        templates: the template stage; None to use no templates.
+        numbers: index of each target among those that the user gave, by name.
+        alignments: the alignments of searched queries; None if there are no searches.
+        chains: the alignments of the chains of complexes; None if there are no searches.
+    """
+
+    def __init__(
+        self,
+        settings: FeatureSettings,
+        templates: TemplateStage | None,
+        numbers: Mapping[str, int],
+        alignments: TargetStore | None,
+        chains: ChainStore | None,
+    ) -> None:
+        self._settings, self._templates, self._numbers = settings, templates, numbers
+        self._alignments = alignments
+        self._complexes = ComplexStage(settings, templates, chains)
+        # templates are searched for one device at a time
+        self._searching_templates = Lock()
+
+    def load(
+        self, target: TargetRun, with_templates: bool
+    ) -> tuple[dict[str, np.ndarray], TargetTemplates | None]:
+        """Return the features of a target, and the templates of a single chain; a complex's contain them.
+
+        Args:
+            target: a locked target.
+            with_templates: whether to search templates, and to stage NAME_templates.tsv.
+
+        Raises:
+            InputError: an alignment or a cache entry is invalid, or see `TargetStore.check`.
+            OSError: a file cannot be read or written.
+        """
+        self._discard_stale_inputs(target)
+        if is_complex(target.input):
+            with self._searching_templates:
+                return self._complexes.load(target, with_templates), None
+        features = self._load_features(target)
+        with self._searching_templates:
+            return features, self._find_templates(target, features) if with_templates else None
+
+    def _discard_stale_inputs(self, target: TargetRun) -> None:
+        """Remove the staged alignment and templates of an earlier run with other input or settings.
+
+        Raises:
+            InputError: see `TargetStore.check`.
+        """
+        if isinstance(target.input, FastaRecord):
+            assert self._alignments is not None
+            # the lock was released after the search
+            self._alignments.check(target.name, target.input)
+            target.files.staged("templates").unlink(missing_ok=True)
+        else:
+            shutil.rmtree(target.files.search_folder, ignore_errors=True)
+
+    def _load_features(self, target: TargetRun) -> dict[str, np.ndarray]:
+        settings, target_input = self._settings, target.input
+        assert not isinstance(target_input, Complex)
+        if isinstance(target_input, CachedTarget):
+            return features_of_entry(target, lambda: target_input.features(settings.verify))
+        if isinstance(target_input, FastaRecord):
+            alignment = target.files.staged("alignment")
+            return features_of_alignments(target, lambda: [read_alignment(alignment)], settings)
+        path = target_input.files[0]
+        if path.endswith(ENTRY_SUFFIX):
+            return features_of_entry(target, lambda: read_entry(path, verify=settings.verify))
+        return self._features_of_files(target, target_input)
+
+    def _features_of_files(self, target: TargetRun, target_input: AlignmentTarget) -> dict[str, np.ndarray]:
+        contents = target_input.read_contents()
+        if "-" not in target_input.files:
+            target.facts["alignment"] = str(Path(target_input.files[0]).resolve())
+        features = features_of_alignments(target, lambda: target_input.parse(contents), self._settings)
+        if target.files.layout == "colabfold" and len(contents) == 1:
+            colabfold_layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
+        return features
+
+    def _find_templates(self, target: TargetRun, features: dict[str, np.ndarray]) -> TargetTemplates | None:
+        """Find templates, and stage NAME_templates.tsv."""
+        if self._templates is None:
+            return None
+        with target.stage("templates"):
+            found = self._templates.find(target.name, features, self._numbers[target.name])
+            with atomic_write(target.files.staged("templates")) as stream:
+                found.write_table(stream)
+        target.facts["templates"] = found.facts()
+        for name, reason in found.unusable:
+            logger.warning("%s: template %s not used: %s", target.name, name, reason)
+        return found
