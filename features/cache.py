@@ -45,24 +45,19 @@ def cache_key(alignments: Sequence[Alignment]) -> str:
     """
     digest = hashlib.sha256(f"{FORMAT}\0{SCHEMA_VERSION}\0{len(alignments)}\0".encode())
     for alignment in alignments:
-        add_to_digest(digest, alignment, alignment.names[0])
+        header = alignment.names[0].encode()
+        rows, columns = alignment.letters.shape
+        positions = np.flatnonzero(alignment.deletions)
+        digest.update(f"{rows}\0{columns}\0{len(positions)}\0{len(header)}\0".encode())
+        digest.update(header)
+        digest.update(np.ascontiguousarray(alignment.letters).data)
+        digest.update(positions.astype("<i8").tobytes())
+        digest.update(alignment.deletions.reshape(-1)[positions].astype("<u4").tobytes())
         if any(alignment.species[1:]):
             species = "\0".join(alignment.species[1:]).encode()
             digest.update(f"species\0{len(species)}\0".encode())
             digest.update(species)
     return digest.hexdigest()
-
-
-def add_to_digest(digest: "hashlib._Hash", alignment: Alignment, name: str) -> None:
-    """Add a name, and the aligned letters and deletions of an alignment, to the digest of a key."""
-    header = name.encode()
-    rows, columns = alignment.letters.shape
-    positions = np.flatnonzero(alignment.deletions)
-    digest.update(f"{rows}\0{columns}\0{len(positions)}\0{len(header)}\0".encode())
-    digest.update(header)
-    digest.update(np.ascontiguousarray(alignment.letters).data)
-    digest.update(positions.astype("<i8").tobytes())
-    digest.update(alignment.deletions.reshape(-1)[positions].astype("<u4").tobytes())
 
 
 def encode_entry(key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None]) -> bytes:

@@ -1,58 +1,58 @@
 """Entries of the feature cache for complexes: the rows of their alignments."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.cache import FeatureCache, add_to_digest
+from features.cache import FeatureCache
 from features.complexes.entities import AlignedRows
-from features.complexes.rows import ComplexRows, rows_of_file
+from features.complexes.rows import ComplexRows
 from features.deterministic import column_profile
 from features.entry import FORMAT
 from features.residues import GAP
 from features.schema import SCHEMA_VERSION
-from msa.io.complex_a3m import ComplexAlignment
 
 _PAIRED = -1
 
 
-def complex_key(name: str, alignment: ComplexAlignment) -> str:
-    """Return the key of the entry of a complex: a hash of its name and of everything in its rows.
-
-    The names of rows do not matter, because the file already says which rows are paired.
-    """
-    order = "" if alignment.order is None else ",".join(map(str, alignment.order))
-    copies = ",".join(map(str, alignment.copies))
-    digest = hashlib.sha256(f"{FORMAT}\0{SCHEMA_VERSION}\0complex\0{copies}\0{order}\0".encode())
-    for rows in (*alignment.paired, *alignment.unpaired):
-        add_to_digest(digest, rows, name)
+def complex_key(name: str, rows: ComplexRows) -> str:
+    """Return the key of the entry of a complex: a hash of its name and its rows."""
+    order = ",".join(map(str, rows.order))
+    digest = hashlib.sha256(
+        f"{FORMAT}\0{SCHEMA_VERSION}\0complex\0{name}\0{order}\0{rows.is_complete}\0".encode()
+    )
+    for sequence in rows.sequences:
+        digest.update(f"{sequence}\0".encode())
+    for block in (*rows.paired, *rows.unpaired):
+        positions = np.flatnonzero(block.deletions)
+        digest.update(f"{len(block)}\0{len(positions)}\0".encode())
+        digest.update(np.ascontiguousarray(block.codes).data)
+        digest.update(positions.astype("<i8").tobytes())
+        digest.update(block.deletions.reshape(-1)[positions].astype("<u4").tobytes())
     return digest.hexdigest()
 
 
-def load_or_make_rows(
-    cache: FeatureCache, name: str, alignment: ComplexAlignment, overwrite: bool = False, verify: bool = True
-) -> tuple[ComplexRows, bool]:
-    """Load the rows of a complex from a cache, or store them there.
+def add_rows(
+    cache: FeatureCache,
+    name: str,
+    rows: ComplexRows,
+    sources: Sequence[str | None],
+    overwrite: bool = False,
+    verify: bool = True,
+) -> bool:
+    """Add the rows of a complex to a cache, and return whether it had them.
 
     Args:
         cache: the cache.
         name: name of the complex.
-        alignment: its alignment.
-        overwrite: see `FeatureCache.load_or_make`.
+        rows: its rows.
+        sources: see `FeatureCache.store`.
+        overwrite: see `FeatureCache.load_or_make`, whose exceptions this raises.
         verify: see `FeatureCache.load_or_make`.
-
-    Returns:
-        The rows, and whether they were loaded; raises the exceptions of `FeatureCache.load_or_make`.
     """
-    features, hit = cache.load_or_compute(
-        complex_key(name, alignment),
-        lambda: rows_to_features(name, rows_of_file(alignment)),
-        [alignment.source],
-        overwrite,
-        verify,
-    )
-    return features_to_rows(features), hit
+    key = complex_key(name, rows)
+    return cache.load_or_compute(key, lambda: rows_to_features(name, rows), sources, overwrite, verify)[1]
 
 
 def rows_to_features(name: str, rows: ComplexRows) -> dict[str, np.ndarray]:

@@ -43,6 +43,11 @@ class ComplexRows:
         """The residues of each chain, in the order of the input."""
         return [self.sequences[number] for number in self.order]
 
+    @property
+    def residues(self) -> int:
+        """The number of residues of all chains."""
+        return sum(map(len, self.chains))
+
 
 def pair_chains(
     chains: Sequence[Mapping[str, np.ndarray]],

@@ -1,10 +1,21 @@
-"""Targets given as alignments: files, folders of files, and the target folders of AlphaFold and OpenFold."""
+"""Targets given as alignments: files, folders of files, and the target folders of AlphaFold and OpenFold.
 
+AlphaFold-Multimer's folders have `msas/chain_id_map.json` with the sequences of all chains, and the
+alignments of each chain in a folder with its id, such as `msas/A`; copies of an earlier chain have none. The
+rows of `uniprot_hits` are paired.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from features.complexes.pairing import DEFAULT_PAIRING
+from features.complexes.rows import ComplexRows, pair_chains, rows_of_file
+from features.deterministic import make_features
 from features.entry import is_complex_entry, read_entry_metadata
+from features.residues import check_foldable
+from foldcli.inputs.json_with_lines import MappingWithLines, parse_json
 from foldcli.inputs.names import (
     ALIGNMENT_SUFFIXES,
     ENTRY_SUFFIX,
@@ -15,7 +26,7 @@ from foldcli.inputs.names import (
 )
 from msa.errors import InputError
 from msa.io.alignments import Alignment, parse_alignment
-from msa.io.complex_a3m import ComplexAlignment, is_complex_a3m, parse_complex_a3m
+from msa.io.complex_a3m import is_complex_a3m, parse_complex_a3m
 from msa.io.compression import SUFFIXES, open_input, read_bytes
 
 # the alignments of a target in the order in which AlphaFold concatenates them; alternatives share a line
@@ -24,12 +35,32 @@ _ALPHAFOLD_FILES = (
     ("bfd_uniclust_hits", "bfd_uniref_hits", "small_bfd_hits"),
     ("mgnify_hits",),
 )
+_PAIRING_NAME = "uniprot_hits"
+_CHAIN_MAP = "chain_id_map.json"
 _ALPHAFOLD_NAMES = frozenset(name for names in _ALPHAFOLD_FILES for name in names)
 _ALPHAFOLD_SUFFIXES = (".a3m", ".sto")
 # AlphaFold's subfolder of a target's folder for these files
 _MSAS = "msas"
+_SEQUENCE, _CHAIN_ID = re.compile("[A-Za-z]+"), re.compile("[A-Za-z0-9_-]+")
 # enough for the first line of any complex
 _FIRST_LINE_BYTES = 2**16
+
+
+@dataclass(frozen=True)
+class ChainFiles:
+    """The alignments of a chain in a folder of AlphaFold-Multimer.
+
+    Args:
+        name: id of the chain.
+        sequence: its residues.
+        files: its alignments in AlphaFold's order; empty for a copy of an earlier chain.
+        pairing: the alignment whose rows are paired; None if there is none.
+    """
+
+    name: str
+    sequence: str
+    files: tuple[str, ...] = ()
+    pairing: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,13 +71,15 @@ class AlignmentTarget:
         name: file-safe name.
         files: alignment files, in the order in which their rows are concatenated; `-` is standard input.
         content: content of standard input, if it has already been read.
-        is_complex: whether the file is an A3M or a cache entry of a complex.
+        is_complex: whether the target is a complex: an A3M file, a cache entry, or a folder.
+        chains: the chains of a folder of AlphaFold-Multimer, whose list of chains is the first of `files`.
     """
 
     name: str
     files: tuple[str, ...]
     content: bytes | None = None
     is_complex: bool = False
+    chains: tuple[ChainFiles, ...] = ()
 
     def read_contents(self) -> list[bytes]:
         """Read the decompressed content of every file.
@@ -69,25 +102,53 @@ class AlignmentTarget:
         """Read the alignments; raises the exceptions of `read_contents` and `parse`."""
         return self.parse(self.read_contents())
 
-    def parse_complex(self, contents: list[bytes]) -> ComplexAlignment | None:
-        """Parse the contents of all files if they are the A3M of a complex; return None for others.
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The files by which a cache entry names the target."""
+        return self.files[:1] if self.chains else self.files
+
+    def parse_complex(self, contents: list[bytes]) -> ComplexRows | None:
+        """Return the rows in the contents of all files if they are of a complex; None for others.
 
         Raises:
-            InputError: see `msa.io.complex_a3m.parse_complex_a3m`.
+            InputError: see `msa.io.complex_a3m.parse_complex_a3m`; a chain has none of the twenty residues
+                or alignments of another sequence; or only some chains have rows to be paired.
         """
         (content, *others), file = contents, self.files[0]
-        if others or not is_complex_a3m(content, file):
+        if self.chains:
+            rows = self._pair_chains(dict(zip(self.files, contents, strict=True)))
+        elif others or not is_complex_a3m(content, file):
             return None
-        return parse_complex_a3m(content, file)
+        else:
+            rows = rows_of_file(parse_complex_a3m(content, file))
+        for sequence in rows.sequences:
+            check_foldable(sequence)
+        return rows
 
-    def read_complex(self) -> ComplexAlignment:
-        """Read the A3M file of a complex.
-
-        Raises:
-            InputError: the file is damaged; see `msa.io.complex_a3m.parse_complex_a3m`.
-            OSError: the file cannot be read.
-        """
-        return parse_complex_a3m(self.read_contents()[0], self.files[0])
+    def _pair_chains(self, contents: dict[str, bytes]) -> ComplexRows:
+        """Return the rows of the chains of a folder, given the contents of its files."""
+        own, pairing = {}, {}
+        for chain in self.chains:
+            alignments = [parse_alignment(contents[file], file) for file in chain.files]
+            if chain.pairing is not None:
+                alignments.append(parse_alignment(contents[chain.pairing], chain.pairing))
+            for alignment in alignments:
+                if alignment.query != chain.sequence:
+                    reason = f"its query is not chain {chain.name} of {_CHAIN_MAP}"
+                    raise InputError(reason, alignment.source)
+            if chain.pairing is not None:
+                pairing[chain.sequence] = make_features([alignments.pop()])
+            if alignments:
+                own[chain.sequence] = make_features(alignments)
+        sequences = [chain.sequence for chain in self.chains]
+        if pairing and len(pairing) < len(own):
+            name = next(chain.name for chain in self.chains if chain.sequence not in pairing)
+            raise InputError(f"chain {name} has no {_PAIRING_NAME}, which other chains have", self.files[0])
+        return pair_chains(
+            [own[sequence] for sequence in sequences],
+            DEFAULT_PAIRING,
+            [pairing[sequence] for sequence in sequences] if pairing else None,
+        )
 
 
 def starts_as_complex(target: AlignmentTarget) -> bool:
@@ -97,7 +158,7 @@ def starts_as_complex(target: AlignmentTarget) -> bool:
     """
     file = target.files[0]
     if len(target.files) > 1:
-        return False
+        return bool(target.chains)
     try:
         if file.endswith(ENTRY_SUFFIX):
             return is_complex_entry(read_entry_metadata(file))
@@ -118,6 +179,8 @@ def target_name(path: str) -> str:
     """
     if path == "-":
         return "stdin"
+    if Path(path).name == _CHAIN_MAP:
+        return _folder_name(Path(path).absolute().parent)
     stem = _stem(Path(path).name)
     if stem in _ALPHAFOLD_NAMES:
         return _folder_name(Path(path).absolute().parent)
@@ -148,7 +211,7 @@ def find_alignment_targets(
         if path != "-" and Path(path).is_dir():
             targets += _find_in_folder(Path(path), suffixes)
         else:
-            targets.append(AlignmentTarget(target_name(path), (path,)))
+            targets.append(target_of_file(path))
     check_unique_names((target.name, target.files[0]) for target in targets)
     return targets
 
@@ -208,8 +271,59 @@ def _find_in_folder(folder: Path, suffixes: Sequence[str]) -> Iterator[Alignment
 def _target_of_folder(folder: Path) -> AlignmentTarget | None:
     """Return the target of a folder written by AlphaFold or OpenFold; None for any other folder."""
     subfolder = folder / _MSAS
+    for chain_map in (folder / _CHAIN_MAP, subfolder / _CHAIN_MAP):
+        if chain_map.is_file():
+            return target_of_file(str(chain_map))
     files = find_alphafold_files(folder) or (find_alphafold_files(subfolder) if subfolder.is_dir() else ())
     return AlignmentTarget(_folder_name(folder), files) if files else None
+
+
+def target_of_file(path: str) -> AlignmentTarget:
+    """Return the target of a file; AlphaFold-Multimer's list of chains stands for its folder.
+
+    Raises:
+        InputError: the list is invalid, or a chain has no alignments.
+    """
+    if Path(path).name != _CHAIN_MAP:
+        return AlignmentTarget(target_name(path), (path,))
+    chains: list[ChainFiles] = []
+    for name, sequence in _read_chain_map(path):
+        if any(chain.sequence == sequence for chain in chains):
+            chains.append(ChainFiles(name, sequence))
+            continue
+        folder = Path(path).with_name(name)
+        files = find_alphafold_files(folder) if folder.is_dir() else ()
+        if not files:
+            raise InputError(f"chain {name} has no alignments in {folder}", path)
+        pairing = next(
+            (str(file) for file in sorted(folder.iterdir()) if _stem(file.name) == _PAIRING_NAME), None
+        )
+        chains.append(ChainFiles(name, sequence, files, pairing))
+    name = target_name(path)
+    if len(chains) == 1:
+        return AlignmentTarget(name, chains[0].files)
+    files = tuple(file for chain in chains for file in (*chain.files, chain.pairing) if file is not None)
+    return AlignmentTarget(name, (path, *files), is_complex=True, chains=tuple(chains))
+
+
+def _read_chain_map(path: str) -> list[tuple[str, str]]:
+    """Return the ids and sequences of the chains in AlphaFold-Multimer's list.
+
+    Raises:
+        InputError: the file is not such a list.
+    """
+    chains = parse_json(read_bytes(path), path)
+    if not isinstance(chains, MappingWithLines) or not chains:
+        raise InputError("expected an object with the chains of a complex", path)
+    found = []
+    for name, chain in chains.items():
+        sequence = chain.get("sequence") if isinstance(chain, MappingWithLines) else None
+        if not _CHAIN_ID.fullmatch(name):
+            raise InputError(f"{name!r:.40} is not the id of a chain", path, chains.line_of(name))
+        if not isinstance(sequence, str) or not _SEQUENCE.fullmatch(sequence):
+            raise InputError(f"chain {name} has no sequence of letters", path, chains.line_of(name))
+        found.append((name, sequence.upper()))
+    return found
 
 
 def _folder_name(folder: Path) -> str:

@@ -19,7 +19,7 @@ from features.entry import (
     is_complex_entry,
     read_entry_metadata,
 )
-from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name
+from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name, target_of_file
 from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES
 from foldcli.logs import logger
 from msa.errors import InputError
@@ -59,7 +59,7 @@ class CachedTarget:
     def residues(self) -> int:
         """Return the residues of all chains; raises the exceptions of `features.cache.read_entry`."""
         if self.is_complex:
-            return sum(map(len, read_complex_entry(self.path, self.key).chains))
+            return read_complex_entry(self.path, self.key).residues
         from features.cache import read_entry  # imports numba; see `features` below
 
         return int(read_entry(self.path, self.key)["msa"].shape[1])
@@ -89,18 +89,21 @@ class CachedTarget:
     def complex_rows(self, verify: bool = True) -> "ComplexRows":
         """Return the rows of a complex, as `features` does for a single chain."""
         from features.cache import FeatureCache
-        from features.complexes.cache import complex_key, load_or_make_rows
+        from features.complexes.cache import add_rows, complex_key
 
         try:
             return read_complex_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
-            alignment = self._sources().read_complex() if self._sources_exist() else None
-            if alignment is None or complex_key(self.name, alignment) != self.key:
+            rows = self._read_sources_of_complex() if self._sources_exist() else None
+            if rows is None or complex_key(self.name, rows) != self.key:
                 raise
             logger.warning("%s: %s; computed again", self.name, error)
-            return load_or_make_rows(
-                FeatureCache(self.path.parents[1]), self.name, alignment, overwrite=True
-            )[0]
+            add_rows(FeatureCache(self.path.parents[1]), self.name, rows, self.sources, overwrite=True)
+            return rows
+
+    def _read_sources_of_complex(self) -> "ComplexRows | None":
+        source = target_of_file(self._sources().files[0])
+        return source.parse_complex(source.read_contents())
 
     def _sources(self) -> AlignmentTarget:
         return AlignmentTarget(

@@ -186,9 +186,9 @@ class CacheRun:
                     return item.residues if isinstance(item, Complex) else len(item.sequence), TO_DO
                 item = _alignment_target(store, name, item)
             contents = item.read_contents()
-            alignment = item.parse_complex(contents)
-            if alignment is not None:
-                return alignment.residues, state(complex_key(name, alignment))
+            rows = item.parse_complex(contents)
+            if rows is not None:
+                return rows.residues, state(complex_key(name, rows))
             alignments = item.parse(contents)
             return len(alignments[0].query), state(cache_key(alignments))
 

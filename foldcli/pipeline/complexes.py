@@ -10,9 +10,8 @@ import numpy as np
 from features.complexes.a3m import write_paired_a3m
 from features.complexes.entities import AlignedRows
 from features.complexes.features import features_of_rows, in_input_order
-from features.complexes.rows import ComplexRows, pair_chains, rows_of_file
+from features.complexes.rows import ComplexRows, pair_chains
 from features.deterministic import make_features
-from features.residues import check_foldable
 from features.templates.table import write_complex_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
@@ -28,7 +27,6 @@ from foldcli.pipeline.template_stage import TargetTemplates, TemplateStage
 from model.chains import chain_names
 from msa.io.alignments import parse_alignment
 from msa.io.atomic import atomic_write
-from msa.io.complex_a3m import parse_complex_a3m
 from msa.io.fasta import FastaRecord
 
 # chains whose features are kept in memory, for other complexes with the same chains
@@ -101,15 +99,15 @@ class ComplexStage:
         if file.endswith(ENTRY_SUFFIX):
             target.facts["feature_cache_hit"] = True
             return read_complex_entry(file, verify=verify)
-        content = source.read_contents()[0]
-        alignment = parse_complex_a3m(content, file)
-        for query in alignment.queries:
-            check_foldable(query)
-        if file != "-":
-            target.facts["alignment"] = str(Path(file).resolve())
-        if target.files.layout == "colabfold":
-            colabfold_layout.stage_alignment(target.files, content, sum(map(len, alignment.queries)))
-        return rows_of_file(alignment)
+        contents = source.read_contents()
+        rows = source.parse_complex(contents)
+        assert rows is not None
+        if len(contents) == 1:
+            if file != "-":
+                target.facts["alignment"] = str(Path(file).resolve())
+            if target.files.layout == "colabfold":
+                colabfold_layout.stage_alignment(target.files, contents[0], sum(map(len, rows.sequences)))
+        return rows
 
     def _find_templates(self, target: TargetRun, rows: ComplexRows) -> list[dict[str, np.ndarray]]:
         """Return the template features of each distinct chain, and stage their table."""

@@ -117,13 +117,12 @@ def _residues(target_input: TargetInput) -> int:
     file = target_input.files[0]
     if file.endswith(ENTRY_SUFFIX):
         if target_input.is_complex:
-            return sum(map(len, read_complex_entry(file).chains))
+            return read_complex_entry(file).residues
         return int(read_entry(file)["msa"].shape[1])
     if target_input.is_complex:
-        alignment = target_input.read_complex()
-        for query in alignment.queries:
-            check_foldable(query)
-        return alignment.residues
+        rows = target_input.parse_complex(target_input.read_contents())
+        assert rows is not None
+        return rows.residues
     query = target_input.read()[0].query
     check_foldable(query)
     return len(query)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from features.cache import FeatureCache
-from features.complexes.cache import load_or_make_rows
+from features.complexes.cache import add_rows
 from features.complexes.rows import ComplexRows
 from features.entry import CorruptEntryError
 from features.residues import check_foldable
@@ -15,7 +15,6 @@ from foldcli.logs import logger
 from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.target_run import TargetRun
 from msa.io.alignments import Alignment
-from msa.io.complex_a3m import ComplexAlignment
 
 
 def load_or_make_features(
@@ -42,16 +41,14 @@ def load_or_make_features(
         return cache.load_or_make(alignments, overwrite=True)
 
 
-def load_or_make_complex(
-    name: str, alignment: ComplexAlignment, settings: FeatureSettings
-) -> tuple[ComplexRows, bool]:
-    """Return the rows of a complex, and whether the cache had them; see `load_or_make_features`."""
+def add_complex(target: AlignmentTarget, rows: ComplexRows, settings: FeatureSettings) -> bool:
+    """Add the rows of a complex to the cache, and return whether it had them; see `load_or_make_features`."""
     cache = FeatureCache(settings.cache)
     try:
-        return load_or_make_rows(cache, name, alignment, settings.overwrite, settings.verify)
+        return add_rows(cache, target.name, rows, target.sources, settings.overwrite, settings.verify)
     except CorruptEntryError as error:
-        logger.warning("%s: %s; computed again", name, error)
-        return load_or_make_rows(cache, name, alignment, overwrite=True)
+        logger.warning("%s: %s; computed again", target.name, error)
+        return add_rows(cache, target.name, rows, target.sources, overwrite=True)
 
 
 def features_of_alignments(
@@ -129,13 +126,10 @@ def cache_features(task: CacheTask) -> CachedFeatures:
     """
     target, settings = task.target, task.settings
     contents = target.read_contents()
-    alignment = target.parse_complex(contents)
-    if alignment is not None:
-        for query in alignment.queries:
-            check_foldable(query)
-        rows, hit = load_or_make_complex(target.name, alignment, settings)
+    rows = target.parse_complex(contents)
+    if rows is not None:
         num_rows = 1 + sum(len(block) - 1 for block in (rows.paired[0], *rows.unpaired))
-        return CachedFeatures(hit, num_rows, alignment.residues)
+        return CachedFeatures(add_complex(target, rows, settings), num_rows, rows.residues)
     features, hit = load_or_make_features(target.name, target.parse(contents), settings)
     num_rows, residues = features["msa"].shape
     return CachedFeatures(hit, num_rows, residues)

@@ -66,11 +66,6 @@ class ComplexAlignment:
         """The residues of each distinct chain."""
         return tuple(alignment.query for alignment in self.paired)
 
-    @property
-    def residues(self) -> int:
-        """The number of residues of all chains, copies included."""
-        return sum(len(query) * copies for query, copies in zip(self.queries, self.copies, strict=True))
-
 
 def first_row_name(number: int) -> str:
     """Return the name of the first unpaired row of a distinct chain (from 0), which is its query."""
