@@ -90,9 +90,9 @@ def test_workers_predict_what_one_process_predicts_and_lose_only_their_target(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     alone, together = ["a", "b", "c"], ["large", "scarce"]
-    targets = write_targets(
-        tmp_path / "in", ["a", "killed", "b", "bad", "cuda", "c", "large_lost", *together]
-    )
+    # the longest come first: no process has to be started again for the last two
+    names = ["killed", "cuda", "a", "b", "bad", "c", "large_lost", *together]
+    targets = write_targets(tmp_path / "in", names)
     expected = [target for target in targets if target[0] in alone + together]
     assert not run(tmp_path / "one", expected, workers=0).failed
     with caplog.at_level(logging.INFO, "foldcli"):
