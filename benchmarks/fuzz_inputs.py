@@ -32,15 +32,18 @@ import zstandard
 
 from benchmarks.fuzzing import Kind, mutated, print_table, run_cases
 from cuda.alignment import AlignmentPaths
-from features.cache import FeatureCache, read_entry
-from features.complexes.features import colabfold_features
+from features.cache import FeatureCache, encode_entry, read_entry
+from features.complexes.cache import rows_to_features
+from features.complexes.features import colabfold_features, features_of_rows, in_input_order
+from features.complexes.rows import rows_of_file
 from features.deterministic import make_features
 from features.entry import read_entry_metadata
 from features.templates.build import build_library
 from features.templates.library import StructureLibrary
 from features.templates.structure_files import read_chains, read_structure
 from features.templates.user_templates import read_hit_file
-from foldcli.inputs.cached_targets import CacheIndex
+from foldcli.inputs.alignment_targets import target_of_file
+from foldcli.inputs.cached_targets import CacheIndex, read_complex_entry
 from foldcli.inputs.complexes import read_pairs
 from foldcli.inputs.queries import name_queries, read_queries
 from foldcli.inputs.shard import Shard
@@ -137,16 +140,38 @@ def check_alignment(path: Path) -> None:
     make_features([read_alignment(path)])
 
 
+COMPLEX = (
+    f"#56,3\t1,2\n>101\t102\tchains=2,1,2\n{GB1}MKV\n>a\tb\n{GB1}M-cV\n>101\n{GB1}---\n>102\n{'-' * 56}MKV\n"
+)
+
+
 def check_complex(path: Path) -> None:
-    """Read ColabFold's A3M file of a complex, and compute its features."""
+    """Read the A3M file of a complex, and compute its features."""
     colabfold_features(parse_complex_a3m(read_bytes(path), os.fspath(path)), min_rows=1)
+
+
+def check_chain_map(path: Path) -> None:
+    """Read AlphaFold-Multimer's list of chains, next to the folders of two chains."""
+    for name in "AB":
+        folder = path.with_name(name)
+        folder.mkdir(exist_ok=True)
+        (folder / "uniref90_hits.a3m").write_text(">q\nMK\n")
+    target = target_of_file(os.fspath(path))
+    target.parse_complex(target.read_contents())
+
+
+def check_complex_entry(path: Path, verify: bool) -> None:
+    """Read an entry of a complex, and compute its features."""
+    rows = read_complex_entry(path, verify=verify)
+    in_input_order(features_of_rows(rows, min_rows=1), rows)
 
 
 def query_kinds() -> list[Kind]:
     """Return the kinds of files that hold queries."""
     a3m = [(DATA / name).read_bytes() for name in ("family.a3m", "single.a3m")]
-    pair = f"#56,3\t1,2\n>1\t2\n{GB1}MKV\n>a\tb\n{GB1}M-cV\n>1\n{GB1}---\n>2\n{'-' * 56}MKV\n"
-    complexes = [pair.encode(), f"#56\t2\n{FAMILY}".encode()]
+    without_order = COMPLEX.replace("\tchains=2,1,2", "")
+    complexes = [COMPLEX.encode(), without_order.encode(), f"#56\t2\n{FAMILY}".encode()]
+    chains = {name: {"description": name, "sequence": "MK"} for name in "AB"}
     program = {
         "name": "gb 1", "modelSeeds": [1, 2], "dialect": "alphafold3", "version": 3,
         "sequences": [{"protein": {"id": "A", "sequence": GB1, "unpairedMsa": FAMILY, "templates": []}}],
@@ -168,6 +193,7 @@ def query_kinds() -> list[Kind]:
         ),
         Kind("a3m", "q.a3m", [*a3m, FAMILY.encode(), b"#56\t1\n" + FAMILY.encode()], check_alignment),
         Kind("complex a3m", "c.a3m", complexes, check_complex),
+        Kind("list of chains", "chain_id_map.json", [json.dumps(chains).encode()], check_chain_map, "json"),
         Kind("stockholm", "q.sto", [(DATA / "family.sto").read_bytes()], check_alignment),
         Kind("table", "q.csv", [table, table.replace(b",", b"\t")], check_queries),
         Kind("json", "q.json", jobs, check_queries, "json"),
@@ -275,6 +301,9 @@ def feature_kinds(folder: Path) -> list[Kind]:
             FeatureCache(folder / "cache").store("ab" * 32, make_features([alignment])).read_bytes()
         )
 
+    rows = rows_of_file(parse_complex_a3m(COMPLEX.encode()))
+    complex_entry = encode_entry("cd" * 32, rows_to_features("c", rows), ["c.a3m"])
+
     def read_header(path: Path) -> None:
         read_entry_metadata(path)
         cache = path.parent / "cache" / "ab"
@@ -294,6 +323,18 @@ def feature_kinds(folder: Path) -> list[Kind]:
     return [
         Kind("feature entry", "e.safetensors", entries, read_entry),
         Kind("unverified entry", "e.safetensors", entries, partial(read_entry, verify=False)),
+        Kind(
+            "complex entry",
+            "e.safetensors",
+            [complex_entry],
+            partial(check_complex_entry, verify=True),
+        ),
+        Kind(
+            "unverified complex entry",
+            "e.safetensors",
+            [complex_entry],
+            partial(check_complex_entry, verify=False),
+        ),
         Kind("entry header", "e.safetensors", [data[:3000] for data in entries], read_header),
         Kind("training settings", "train.yaml", settings, read_training),
     ]

@@ -119,7 +119,8 @@ def read_entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def is_complex_entry(metadata: Mapping[str, Any]) -> bool:
     """Return whether an entry with these metadata is of a complex (`features.schema.CACHED_COMPLEX`)."""
-    return "row_entity" in metadata["tensors"]
+    tensors = metadata.get("tensors")
+    return isinstance(tensors, dict) and "row_entity" in tensors
 
 
 def _parse_header(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:

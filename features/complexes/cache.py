@@ -80,8 +80,20 @@ def rows_to_features(name: str, rows: ComplexRows) -> dict[str, np.ndarray]:
 
 
 def features_to_rows(features: Mapping[str, np.ndarray]) -> ComplexRows:
-    """Return the rows of a complex; the inverse of `rows_to_features`."""
-    sequences = tuple(sequence.decode() for sequence in features["sequence"].tolist())
+    """Return the rows of a complex; the inverse of `rows_to_features`.
+
+    Raises:
+        LookupError, ValueError: the features are not those of a complex.
+    """
+    sequences = tuple(sequence.decode("ascii") for sequence in features["sequence"].tolist())
+    counts = np.bincount(features["row_entity"] - _PAIRED, minlength=len(sequences) + 1)
+    if (
+        set(features["order"].tolist()) != set(range(len(sequences)))
+        or sum(map(len, sequences)) != features["msa"].shape[1]
+        or len(counts) > len(sequences) + 1
+        or not counts.all()
+    ):
+        raise ValueError("the rows do not match the chains")
     ends = np.cumsum([len(sequence) for sequence in sequences])[:-1]
     blocks = list(
         zip(*(np.split(features[name], ends, axis=1) for name in ("msa", "deletion_matrix")), strict=True)

@@ -146,7 +146,7 @@ class CacheIndex:
                 metadata = read_entry_metadata(path)
                 sources, is_complex = tuple(metadata.get("sources", ())), is_complex_entry(metadata)
                 name = common_target_name(sources) or key
-            except (InputError, OSError, LookupError, TypeError, AttributeError) as error:
+            except (InputError, OSError, TypeError, AttributeError) as error:
                 self.unreadable.append((path, error))
                 continue
             self.targets.setdefault(name, []).append(CachedTarget(name, path, key, sources, is_complex))
