@@ -131,20 +131,20 @@ class SearchRun:
         ((name, query),) = queries
         if isinstance(query, Complex):
             self._check_complex(query, kind)
-            self._complex_to_stdout(name, query)
+            self._complex_to_stdout(query)
             return
         with _profile_file(self.save_profile, self.settings.search.matrix) as on_profile:
             for _, found, hits in self._stage().search([(name, query)], on_profile):
                 write_alignment(sys.stdout, found, hits, self.settings, kind)
 
-    def _complex_to_stdout(self, name: str, target: Complex) -> None:
-        named = {chain_query(each): (each.id, chain_query(each)) for each in target.chains}
+    def _complex_to_stdout(self, target: Complex) -> None:
+        named = [(chain.id, chain_query(chain)) for chain in target.distinct_chains().values()]
         texts = {}
-        for _, query, hits in self._stage().search(list(named.values())):
+        for _, query, hits in self._stage().search(named):
             text = io.StringIO()
             write_alignment(text, query, hits, self.settings)
-            texts[query] = text.getvalue().encode()
-        alignments = [texts[chain_query(each)] for each in target.chains]
+            texts[query.sequence] = text.getvalue().encode()
+        alignments = [texts[chain.sequence] for chain in target.chains]
         write_paired_a3m(sys.stdout, alignments, self.settings.pairing)
 
     def _check_complex(self, target: Complex, kind: str) -> None:
