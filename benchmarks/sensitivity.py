@@ -54,12 +54,14 @@ class Benchmark:
         work: folder for results.
         threads: threads of each program.
         device: device of foldcli.
+        evalue: largest E-value of a hit.
     """
 
     folder: Path
     work: Path
     threads: int
     device: str
+    evalue: str = EVALUE
 
     @property
     def queries(self) -> Path:
@@ -124,7 +126,7 @@ def foldcli(iterations: int, *options: str) -> Callable[[Benchmark], tuple[float
         seconds = measure_seconds(
             lambda: run(
                 *program, "search", benchmark.queries, database, "-o", out, "--overwrite",
-                "-e", EVALUE, "--max-seqs", MAX_TARGETS, "--threads", benchmark.threads,
+                "-e", benchmark.evalue, "--max-seqs", MAX_TARGETS, "--threads", benchmark.threads,
                 "--device", benchmark.device, "--num-iterations", iterations, *options,
             )
         )  # fmt: skip
@@ -141,7 +143,7 @@ def mmseqs(iterations: int) -> Callable[[Benchmark], tuple[float, HitTable]]:
             seconds = measure_seconds(
                 lambda: run(
                     "mmseqs", "easy-search", benchmark.queries, benchmark.fasta, out, scratch, "-s", "8.5",
-                    "-e", EVALUE, "--max-seqs", MAX_TARGETS, "--threads", benchmark.threads,
+                    "-e", benchmark.evalue, "--max-seqs", MAX_TARGETS, "--threads", benchmark.threads,
                     *iteration_options,
                 )
             )  # fmt: skip
@@ -156,7 +158,7 @@ def blastp(benchmark: Benchmark) -> tuple[float, HitTable]:
     seconds = measure_seconds(
         lambda: run(
             "blastp", "-query", benchmark.queries, "-db", database, "-out", out, "-outfmt", "6",
-            "-evalue", EVALUE, "-max_target_seqs", MAX_TARGETS, "-num_threads", benchmark.threads,
+            "-evalue", benchmark.evalue, "-max_target_seqs", MAX_TARGETS, "-num_threads", benchmark.threads,
         )
     )  # fmt: skip
     return seconds, read_hits(out, 0, 1, 10)
@@ -168,7 +170,7 @@ def diamond(benchmark: Benchmark) -> tuple[float, HitTable]:
     seconds = measure_seconds(
         lambda: run(
             "diamond", "blastp", "-q", benchmark.queries, "-d", database, "-o", out, "--ultra-sensitive",
-            "-e", EVALUE, "-k", MAX_TARGETS, "-p", benchmark.threads,
+            "-e", benchmark.evalue, "-k", MAX_TARGETS, "-p", benchmark.threads,
         )
     )  # fmt: skip
     return seconds, read_hits(out, 0, 1, 10)
@@ -181,7 +183,7 @@ def hmmer(program: str, *options: str) -> Callable[[Benchmark], tuple[float, Hit
         workers = max(benchmark.threads - 1, 1)
         seconds = measure_seconds(
             lambda: run(
-                program, *options, "--cpu", workers, "-E", EVALUE, "--noali", "-o", os.devnull,
+                program, *options, "--cpu", workers, "-E", benchmark.evalue, "--noali", "-o", os.devnull,
                 "--tblout", out, benchmark.queries, benchmark.fasta,
             )
         )  # fmt: skip
