@@ -164,7 +164,7 @@ def run_fold(
         failures.finish()
         return None
 
-    in_workers = ranks == 1 and len(network.devices) > 1
+    in_workers = rank_options.predicts_in_workers(len(network.devices), ranks, place)
     kinds = needed_kinds(network, targets if dry_run else selected)
     network = with_default_method(network, template_choice, kinds)
     if db is None:
@@ -185,7 +185,7 @@ def run_fold(
     templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
     template_identity = None if templates is None else templates.identity()
     source = DatabaseSource(db, network.device)
-    with open_predictor(network, startup, threads, place, dry_run) as predictor:
+    with open_predictor(network, startup, threads, place, dry_run or in_workers) as predictor:
         parameters = check_parameters(predictor.sources)
         if dry_run:
             database = source.open_existing()
@@ -206,7 +206,7 @@ def run_fold(
         description = f"{db} of {database.manifest.sequences:,} sequences"
         workers = worker_settings(network, predictor, threads) if in_workers else ()
         settings = RunSettings(
-            output, features, predictor, identities, search, templates, description, workers
+            output, features, predictor, identities, search, templates, description, workers, ranks
         )
         run_targets(selected, settings, failures, as_json)
     return None

@@ -110,7 +110,7 @@ def command(
         failures.finish()
         return None
 
-    in_workers = ranks == 1 and len(network.devices) > 1
+    in_workers = rank_options.predicts_in_workers(len(network.devices), ranks, place)
     kinds = needed_kinds(network, named if dry_run else selected)
     network = with_default_method(network, template_choice, kinds)
     startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
@@ -125,7 +125,7 @@ def command(
 
     templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
     template_identity = None if templates is None else templates.identity()
-    with open_predictor(network, startup, threads, place, dry_run) as predictor:
+    with open_predictor(network, startup, threads, place, dry_run or in_workers) as predictor:
         identities = TargetIdentities(
             predictor.sources,
             check_parameters(predictor.sources),
@@ -136,6 +136,9 @@ def command(
             print_prediction_plan(named, identities, predictor, output, failures, as_json=as_json)
             return None
         workers = worker_settings(network, predictor, threads) if in_workers else ()
-        settings = RunSettings(output, features, predictor, identities, templates=templates, workers=workers)
+        settings = RunSettings(
+            output, features, predictor, identities,
+            templates=templates, workers=workers, devices_per_target=ranks,
+        )  # fmt: skip
         run_targets(selected, settings, failures, as_json)
     return None

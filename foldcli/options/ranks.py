@@ -46,3 +46,14 @@ def number_of_ranks(gpus_per_target: int, place: RankPlace | None, params: str |
     if ranks > 1 and params == TEMPLATE:
         raise click.UsageError("--params template runs no network that several processes could share.")
     return ranks
+
+
+def predicts_in_workers(devices: int, ranks: int, place: RankPlace | None) -> bool:
+    """Return True if there are devices for several targets at a time.
+
+    Args:
+        devices: number of devices that `--device` lists.
+        ranks: result of `number_of_ranks`.
+        place: the place that torchrun has given this process, or None.
+    """
+    return devices > 1 and (ranks == 1 or (place is None and devices >= 2 * ranks))

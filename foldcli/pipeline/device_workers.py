@@ -133,6 +133,7 @@ class WorkerSettings:
         threads: CPU threads.
         stall_seconds: see `model.parallel.session.open_group`.
         place: place of the process if several predict together, else None.
+        strict: see `NetworkMemory`.
     """
 
     sources: tuple[ParameterSource, ...]
@@ -142,6 +143,7 @@ class WorkerSettings:
     threads: int = 1
     stall_seconds: float = 600.0
     place: RankPlace | None = None
+    strict: bool = False
 
     def open(self) -> Predictor:
         """Make the predictor in the worker process."""
@@ -153,9 +155,9 @@ class WorkerSettings:
         return RankPredictor(list(self.sources), self.predict, memory, self.join())
 
     def memory(self) -> NetworkMemory:
-        """Return the memory of the device, in which a target of a single process must fit."""
+        """Return the memory of the device."""
         ranks = 1 if self.place is None else self.place.size
-        return NetworkMemory(self.device, self.max_memory, ranks, strict=self.place is None)
+        return NetworkMemory(self.device, self.max_memory, ranks, self.strict)
 
     def join(self) -> RankGroup:
         """Join the other processes."""
@@ -232,12 +234,20 @@ class DeviceWorker:
     Args:
         settings: those of each process.
         prepare: called before the first job.
+        postpones: leave targets that are not expected to fit to more devices.
+
+    Attributes:
+        postpones: as given.
     """
 
     def __init__(
-        self, settings: Sequence[WorkerSettings], prepare: Callable[[], None] = lambda: None
+        self,
+        settings: Sequence[WorkerSettings],
+        prepare: Callable[[], None] = lambda: None,
+        postpones: bool = False,
     ) -> None:
-        self._settings, self._prepare = list(settings), prepare
+        self._settings = [replace(each, strict=postpones) for each in settings]
+        self._prepare, self.postpones = prepare, postpones
         self._devices = ", ".join(each.device for each in settings)
         self._ends, self._terminated = 0, False
         self._start()
@@ -256,11 +266,6 @@ class DeviceWorker:
     def usable(self) -> bool:
         """False if processes have ended twice."""
         return self._ends < _MAX_ENDS
-
-    @property
-    def postpones(self) -> bool:
-        """True for a single device; see `JobRunner`."""
-        return len(self._settings) == 1
 
     def run(self, target: TargetRun, job: Job, sample: Any, progress: RunProgress) -> JobResult:
         """Run one job of a target in the processes; see `JobRunner`.

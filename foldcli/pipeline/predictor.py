@@ -33,6 +33,7 @@ from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.config import ModelConfig, MultimerConfig, model_config
 from model.embedders import RECYCLED_BINS, distance_bins
+from model.errors import OutOfMemory
 from model.memory_plan import CPU_CHUNK_ELEMENTS
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
@@ -269,10 +270,15 @@ class RankPredictor(Predictor):
     ) -> Prediction:
         plan = self.memory.plan(network, sample)
         chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
-        planned = torch.tensor([chunk_elements])
-        smallest = int(self.group.gather(planned, self.group.shards(self.group.size), "plan").wait().min())
+        refused = self.memory.strict and plan is not None and plan.peak_bytes > plan.available_bytes
+        # the ranks may have different free memory, but must do the same
+        planned = torch.tensor([[chunk_elements, not refused]])
+        gathered = self.group.gather(planned, self.group.shards(self.group.size), "plan").wait()
+        smallest, fits = gathered.amin(dim=0).tolist()
         if plan is not None and self.group.rank == 0:
             logger.debug("%s: %s on each of %d devices", name, plan, self.memory.ranks)
+        if not fits:
+            raise OutOfMemory(f"{sample['aatype'].shape[-1]} residues: {plan} of each of several devices")
         return predict(network, sample, recycling, progress, smallest)
 
 

@@ -147,7 +147,7 @@ class _RankJob:
 
 @contextmanager
 def open_predictor(
-    options: NetworkOptions, startup: Startup, threads: int, place: RankPlace | None, dry_run: bool
+    options: NetworkOptions, startup: Startup, threads: int, place: RankPlace | None, runs_elsewhere: bool
 ) -> Iterator[Predictor | TemplateCopier]:
     """Create the predictor of a run, and the other ranks if there are several; they end with the block.
 
@@ -156,12 +156,12 @@ def open_predictor(
         startup: from `foldcli.pipeline.startup.start`.
         threads: CPU threads on this host.
         place: see `create_ranked_predictor`.
-        dry_run: whether no prediction follows.
+        runs_elsewhere: whether this predictor runs no jobs, because workers do, or in a dry run.
 
     Raises:
         MissingError: see `create_predictor` and `create_ranked_predictor`.
     """
-    if options.gpus_per_target == 1 or dry_run:
+    if options.gpus_per_target == 1 or runs_elsewhere:
         yield create_predictor(options, startup, threads)
         return
     predictor = create_ranked_predictor(options, startup, threads, place)

@@ -98,6 +98,7 @@ class RunSettings:
         templates: the template stage; None to use no templates.
         database: description of the database of `search`, for the opening line.
         workers: settings of a worker for each of several devices; if empty, `predictor` runs the jobs.
+        devices_per_target: number of these devices that predict a target together.
     """
 
     output: OutputSettings
@@ -108,6 +109,13 @@ class RunSettings:
     templates: TemplateStage | None = None
     database: str | None = None
     workers: tuple[WorkerSettings, ...] = ()
+    devices_per_target: int = 1
+
+    def device_groups(self) -> list[tuple[WorkerSettings, ...]]:
+        """Return the devices that predict targets together; a rest of devices is not used."""
+        size = self.devices_per_target
+        starts = range(0, len(self.workers) - size + 1, size)
+        return [self.workers[start : start + size] for start in starts]
 
     def opening_line(self, num_targets: int) -> str:
         """Return a description of the run: targets, networks, device and database."""
@@ -119,7 +127,7 @@ class RunSettings:
             for own in ([label for label in labels if label.rpartition("_")[0] == start]
                         for start in dict.fromkeys(label.rpartition("_")[0] for label in labels))
         )  # fmt: skip
-        seeds, at_a_time = identities.settings.num_seeds, min(len(self.workers), num_targets)
+        seeds, at_a_time = identities.settings.num_seeds, min(len(self.device_groups()), num_targets)
         parts = [
             f"{num_targets} target{'s' if num_targets > 1 else ''}",
             networks + (f" with {seeds} seeds" if seeds > 1 else ""),
@@ -276,7 +284,7 @@ class _Run:
                 )
 
     def _execute_in_workers(self) -> None:
-        """Predict in worker processes, and targets that do not fit one device in all of them at the end."""
+        """Predict in worker processes; targets that do not fit their devices in all processes at the end."""
         targets = self._searched()
         if (first := next(targets, None)) is None:
             return
@@ -285,7 +293,8 @@ class _Run:
         settings, prepare = self.settings.workers, predictor.wait_for_kernels
         with self._start_results() as results:
             run = partial(self._run_worker, results)
-            workers = [DeviceWorker([each], prepare) for each in settings[: len(self.targets)]]
+            groups = self.settings.device_groups()[: len(self.targets)]
+            workers = [DeviceWorker(group, prepare, postpones=True) for group in groups]
             share_targets(workers, SharedTargets(chain([first], targets)), run, self.stop)
             if postponed := [target for target in self.targets if target.postponed]:
                 for target in postponed:
@@ -518,9 +527,11 @@ class _Run:
     def _postpone(self, target: TargetRun, error: OutOfMemory) -> None:
         """Leave a target that does not fit one device until all of them are free."""
         target.postponed = True
+        count = self.settings.devices_per_target
+        devices = "one device" if count == 1 else f"{count} devices"
         self.locks.release(target.files.lock)
         logger.info(
-            "%s: does not fit one device (%s), so all predict it together at the end", target.name, error
+            "%s: does not fit %s (%s), so all predict it together at the end", target.name, devices, error
         )
 
     def _stop(self, target: TargetRun, plan: TargetPlan, job: Job) -> TargetPlan:

@@ -36,7 +36,7 @@ class TargetRun:
         begun: whether this run has held the target's lock before.
         failed: whether a stage failed, so that no other stage needs to run.
         predicted: whether no further model needs to be predicted.
-        postponed: whether it has not fitted one of several devices, which predict it together later.
+        postponed: whether it has not fitted some of the devices, all of which predict it together later.
         not_relaxed: the models that could not be relaxed, each with the reason.
     """
 

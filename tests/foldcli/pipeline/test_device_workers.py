@@ -14,6 +14,7 @@ import torch
 from foldcli.errors import SomeTargetsFailed
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
+from foldcli.options.ranks import predicts_in_workers
 from foldcli.outputs.layout import TargetFiles
 from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.device import NetworkMemory
@@ -23,6 +24,7 @@ from foldcli.pipeline.run import RunSettings, run_targets
 from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, PredictSettings
 from foldcli.pipeline.target_queue import SharedTargets, share_targets
 from foldcli.report import ReportSettings
+from model.parallel.place import RankPlace
 from msa.errors import MissingError
 from tests.foldcli.pipeline import tiny_worker
 from tests.foldcli.pipeline.tiny_worker import TinyPredictor, tiny_workers
@@ -58,6 +60,7 @@ def run(
     workers: int,
     models: tuple[int, ...] = (3, 4),
     memory: NetworkMemory = CPU,
+    per_target: int = 1,
 ) -> Failures:
     """Run all targets into OUT, on several workers or in this process."""
     sources = find_parameters("demo", models, "auto")
@@ -66,7 +69,10 @@ def run(
     output = OutputSettings(folder, "default", Shard(), False, ReportSettings(False, False))
     features = FeatureSettings(folder.parent / "cache")
     identities = TargetIdentities(sources, parameters, SETTINGS)
-    settings = RunSettings(output, features, predictor, identities, workers=tiny_workers(predictor, workers))
+    devices = tiny_workers(predictor, workers)
+    settings = RunSettings(
+        output, features, predictor, identities, workers=devices, devices_per_target=per_target
+    )
     folder.mkdir(exist_ok=True)
     failures = Failures(folder, Shard())
     try:
@@ -148,6 +154,24 @@ def test_loss_of_the_gpu_ends_a_run_without_workers(tmp_path: Path, monkeypatch:
     with pytest.raises(MissingError, match="the GPU cannot be used"):
         run(tmp_path / "out", targets, workers=0, memory=tiny_worker.TinyMemory("cpu"))
     assert tiny_worker.lost == ["cuda"] and not finished(tmp_path / "out", ["a"])
+
+
+@pytest.mark.slow
+def test_pairs_of_workers_predict_targets_together(tmp_path: Path) -> None:
+    targets = write_targets(tmp_path / "in", ["a", "b"])
+    assert not run(tmp_path / "out", targets, workers=5, models=(3,), per_target=2).failed
+    for name in ("a", "b"):
+        facts = json.loads(TargetFiles(name, tmp_path / "out").path("done").read_text())["facts"]
+        assert facts["gpus_per_target"] == 2
+
+
+@pytest.mark.parametrize(
+    ("devices", "ranks", "expected"),
+    [(1, 1, False), (2, 1, True), (3, 2, False), (4, 2, True), (4, 3, False)],
+)
+def test_devices_for_several_targets_are_workers(devices: int, ranks: int, expected: int) -> None:
+    assert predicts_in_workers(devices, ranks, None) == bool(expected)
+    assert not (ranks > 1 and predicts_in_workers(devices, ranks, RankPlace(0, ranks, 0, ranks, "a", 1)))
 
 
 class Target:
