@@ -255,7 +255,7 @@ class ResultStage:
             self.relaxation.pool.terminate()
         try:
             with self._idle:
-                self._idle.wait_for(lambda: self._running == 0)
+                self._idle.wait_for(lambda: self._running <= 0)
         except BaseException:
             # nothing may be written once the locks are released
             self._abandoned = True
@@ -279,9 +279,10 @@ class ResultStage:
                     self._running -= 1
                     self._idle.notify_all()
 
+        # counted last: an interrupt while the item is pickled must leave nothing to wait for
+        pool.submit(function, item).add_done_callback(finished)
         with self._idle:
             self._running += 1
-        pool.submit(function, item).add_done_callback(finished)
 
     def add_model(self, target: TargetRun, model: PredictedModel) -> None:
         """Queue the writing of a model; wait first while too many models are unwritten."""

@@ -1,4 +1,4 @@
-"""Test of the result stage: its end by a second interrupt."""
+"""Tests of the result stage: its end by interrupts."""
 
 import os
 import signal
@@ -8,9 +8,31 @@ from typing import Any
 
 import pytest
 
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.outputs.layout import TargetFiles
 from foldcli.pipeline.results import ResultStage
+from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.report import ReportSettings
+
+
+def ignore(*arguments: Any) -> None:
+    pass
+
+
+class InterruptedModel:
+    """A model that is being pickled when the user presses Ctrl-C."""
+
+    def __reduce__(self) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_interrupt_while_a_model_is_queued_ends_the_stage(tmp_path: Path) -> None:
+    target = TargetRun(TargetFiles("q", tmp_path), AlignmentTarget("q", ("q.a3m",)))
+    pool = WorkerPool(1)
+    stage = ResultStage(pool, 1, "plddt", ReportSettings(False, False), False, None, ignore, ignore, ignore)
+    with pytest.raises(KeyboardInterrupt), stage:
+        stage.add_model(target, InterruptedModel())  # type: ignore[arg-type]
 
 
 def test_second_interrupt_ends_the_writing(tmp_path: Path) -> None:
@@ -19,9 +41,6 @@ def test_second_interrupt_ends_the_writing(tmp_path: Path) -> None:
 
     def fail(target: Any, error: BaseException) -> None:
         failed.append(error)
-
-    def ignore(*arguments: Any) -> None:
-        pass
 
     report = ReportSettings(False, False)
     stage = ResultStage(WorkerPool(1), 1, "plddt", report, False, None, ignore, ignore, fail)
