@@ -152,6 +152,8 @@ class NetworkMemory:
     def reset_peak(self) -> None:
         """Start measuring the peak memory of `facts`."""
         if self.device != "cpu":
+            # a worker's first target comes before anything else has used the GPU
+            torch.cuda.init()
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def facts(self) -> dict[str, str | int]:

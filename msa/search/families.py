@@ -1,6 +1,6 @@
 """Query families: the hits of one iteration that join the profile of the next."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,10 +23,13 @@ MEMBER_CORRECTION_WEIGHT = 2
 """Weight of the reversed-profile correction for family members; for hits, it is 1. Members need a larger
 weight, because a single repeat or coiled coil in a profile attracts all others."""
 
-RELIABLE_EVALUE, CONFIRMATION_EVALUE = 1e-3, 0.3
-"""A member that joined with an E-value above RELIABLE_EVALUE is doubtful. Every profile finds its own
-members, so a doubtful one stays only if the profile of the reliable members alone finds it with an E-value
-up to CONFIRMATION_EVALUE."""
+RELIABLE_EVALUE = 1e-3
+"""A hit with a larger E-value is doubtful, and stays so in later iterations, because every profile finds its
+own members. It joins or stays if the profile of the reliable members alone confirms it."""
+CONFIRMATION_EVALUE = 0.1
+"""Largest E-value that confirms a doubtful hit."""
+UNCONFIRMED_EVALUE = 0.01
+"""Largest E-value of a doubtful hit that joins if there are no reliable members."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,15 @@ class Family:
         profile: profile of the query and its members.
         members: hits that are part of the profile; None if the query came with its own profile.
         k_factor: correction of the Gumbel parameter K; see ShuffledTargets.k_factor.
+        doubtful: int64 [n], targets of the doubtful members, ascending.
+        doubtful_evalues: float64 [n], their E-values without their own contribution to the profile.
     """
 
     profile: QueryProfile
     members: Hits | None
     k_factor: float
+    doubtful: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    doubtful_evalues: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -98,14 +105,14 @@ class FamilyBuilder:
             The new family; None if its profile would be the same as in the last iteration.
         """
         codes = encode(query.sequence)
-        members = hits if family is None else self._without_unconfirmed(codes, family, hits)
+        members, doubtful, evalues = self._confirmed(codes, family, hits)
         profile = self._member_profile(codes, members)
         if profile is None and family is None:
             return None
         profile = profile or self.initial_profile(query)
         if family is not None and np.array_equal(profile.profile, family.profile.profile):
             return None
-        return Family(profile, members, self._k_factor(profile))
+        return Family(profile, members, self._k_factor(profile), doubtful, evalues)
 
     def _member_profile(self, codes: np.ndarray, members: Hits) -> QueryProfile | None:
         """Compute the profile of the query with these members; None if all are redundant with the query."""
@@ -115,21 +122,30 @@ class FamilyBuilder:
         settings = self.settings
         return QueryProfile(codes, family_profile(rows, settings.comp_bias_corr, settings.matrix))
 
-    def _without_unconfirmed(self, codes: np.ndarray, family: Family, hits: Hits) -> Hits:
-        """Remove doubtful members of the family that the profile of its reliable members does not find."""
-        members = family.members
-        if members is None:
-            return hits
-        doubtful = np.isin(hits.targets, members.targets[members.evalues > RELIABLE_EVALUE])
-        if not doubtful.any():
-            return hits
-        profile = self._member_profile(codes, members.subset(members.evalues <= RELIABLE_EVALUE))
-        if profile is None:
-            return hits
-        evalues = self._member_evalues(profile, hits.subset(doubtful))
-        return hits.subset(
-            np.setdiff1d(np.arange(len(hits)), np.flatnonzero(doubtful)[evalues > CONFIRMATION_EVALUE])
-        )
+    def _confirmed(
+        self, codes: np.ndarray, family: Family | None, hits: Hits
+    ) -> tuple[Hits, np.ndarray, np.ndarray]:
+        """Return the hits that join, the targets of the doubtful ones, and their independent E-values."""
+        doubtful = hits.evalues > RELIABLE_EVALUE
+        if family is not None:
+            doubtful |= np.isin(hits.targets, family.doubtful)
+        candidates = hits.targets[doubtful]
+        profile = self._member_profile(codes, hits.subset(~doubtful)) if doubtful.any() else None
+        if profile is not None:
+            evalues = self._member_evalues(profile, hits.subset(doubtful))
+            joins = evalues <= CONFIRMATION_EVALUE
+        else:
+            evalues = hits.evalues[doubtful]
+            if family is not None:
+                earlier = dict(zip(family.doubtful.tolist(), family.doubtful_evalues.tolist(), strict=True))
+                limits = np.array([earlier.get(target, 0.0) for target in candidates.tolist()])
+                evalues = np.maximum(evalues, limits)
+            joins = evalues <= UNCONFIRMED_EVALUE
+        members = hits.subset(np.setdiff1d(np.arange(len(hits)), np.flatnonzero(doubtful)[~joins]))
+        # a confirmed hit is reliable
+        remaining = np.flatnonzero(joins & (evalues > RELIABLE_EVALUE))
+        remaining = remaining[np.argsort(candidates[remaining])]
+        return members, candidates[remaining], evalues[remaining]
 
     def _member_evalues(self, profile: QueryProfile, hits: Hits) -> np.ndarray:
         """Compute the E-values, float64 [n], of hits as members of a family with this profile."""

@@ -88,8 +88,10 @@ def _load_head(base, position, stride, real, WIDTH: tl.constexpr, PADDED: tl.con
 
 @triton.jit
 def _load_query(base, position, stride, real, WIDTH: tl.constexpr, PADDED: tl.constexpr, EDGE: tl.constexpr):
-    """Load queries, scaled and rounded as in the forward pass."""
+    """Load queries, scaled and rounded as in the forward pass, which scales float32 products instead."""
     query = _load_head(base, position, stride, real, WIDTH, PADDED, EDGE)
+    if query.dtype == tl.float32:
+        return query
     return (query.to(tl.float32) * WIDTH**-0.5).to(query.dtype)
 
 
@@ -128,14 +130,16 @@ def _load_statistics(maximum, delta, position, real, EDGE: tl.constexpr):
 
 
 @triton.jit
-def _weights(left, right, bias, penalty, highest, exponent_scale, PRECISION: tl.constexpr):
-    """Return exp(s − m) of a tile of logits s = left right + bias.
+def _weights(
+    left, right, bias, penalty, highest, exponent_scale, WIDTH: tl.constexpr, PRECISION: tl.constexpr
+):  # fmt: skip
+    """Return exp(s − m) of a tile of logits s = left right + bias; left and right are from `_load_query`.
 
     bias and penalty may be None; penalty and highest have the tile's shape, or 1 along one axis.
     """
     if left.dtype == tl.float32:
-        # as in the forward pass: sums that start with a large bias, and exponents of large logits, round
-        logits = tl.dot(left, right, input_precision=PRECISION)
+        # the same operations as in the forward pass, as large logits must round to the same numbers
+        logits = tl.dot(left, right, input_precision=PRECISION) * WIDTH**-0.5
         if bias is not None:
             logits += bias
         exponents = (logits - highest) * exponent_scale
@@ -202,12 +206,14 @@ def key_gradients(
                 bias = tl.load(pointers, mask=real_queries[None, :] & real[:, None], other=0.0).to(tl.float32)
             else:
                 bias = tl.load(pointers).to(tl.float32)
-        weight = _weights(key, query.T, bias, penalty, highest[None, :], exponent_scale, PRECISION)
+        weight = _weights(key, query.T, bias, penalty, highest[None, :], exponent_scale, WIDTH, PRECISION)
         value_gradient = tl.dot(
             weight.to(upstream.dtype), upstream, value_gradient, input_precision=PRECISION
         )
         logit_gradient = weight * (tl.dot(value, upstream.T, input_precision=PRECISION) - offset[None, :])
         key_gradient = tl.dot(logit_gradient.to(query.dtype), query, key_gradient, input_precision=PRECISION)
+    if key.dtype == tl.float32:
+        key_gradient *= WIDTH**-0.5
     channel = tl.arange(0, PADDED)
     out = projected_gradient + start * (4 * inner) + inner + head * WIDTH
     out += position[:, None] * (4 * inner) + channel[None, :]
@@ -255,7 +261,7 @@ def query_gradients(
             penalty = _key_penalty(
                 mask, row * mask_row, mask_position, position, real_keys, exponent_scale, EDGE
             )[None, :]  # fmt: skip
-        weight = _weights(query, key.T, bias, penalty, highest[:, None], exponent_scale, PRECISION)
+        weight = _weights(query, key.T, bias, penalty, highest[:, None], exponent_scale, WIDTH, PRECISION)
         logit_gradient = weight * (tl.dot(upstream, value.T, input_precision=PRECISION) - offset[:, None])
         query_gradient = tl.dot(logit_gradient.to(key.dtype), key, query_gradient, input_precision=PRECISION)
     channel = tl.arange(0, PADDED)
@@ -322,7 +328,7 @@ def tile_gradients(
             penalty = _key_penalty(
                 mask, row * mask_row, mask_position, position, real_keys, exponent_scale, EDGE
             )[None, :]  # fmt: skip
-        weight = _weights(query, key.T, bias, penalty, highest[:, None], exponent_scale, PRECISION)
+        weight = _weights(query, key.T, bias, penalty, highest[:, None], exponent_scale, WIDTH, PRECISION)
         logit_gradient = weight * (tl.dot(upstream, value.T, input_precision=PRECISION) - offset[:, None])
         if pair_bias is not None:
             total_gradient += logit_gradient
@@ -339,6 +345,8 @@ def tile_gradients(
             stored = real_keys[:, None] & (channel < WIDTH)[None, :]
             out += position[:, None] * (4 * inner) + inner
             key_gradient = tl.dot(narrow.T, query, input_precision=PRECISION)
+            if query.dtype == tl.float32:
+                key_gradient *= WIDTH**-0.5
             tl.store(out, key_gradient.to(projected_gradient.dtype.element_ty), mask=stored)
             value_gradient = tl.dot(weight.to(query.dtype).T, upstream, input_precision=PRECISION)
             tl.store(out + inner, value_gradient.to(projected_gradient.dtype.element_ty), mask=stored)
